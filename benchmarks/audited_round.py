@@ -28,7 +28,7 @@ import numpy as np
 import optax
 
 from epe_jax import canaries
-from epe_jax.audit import audited_algorithm, buffers, observers
+from epe_jax.audit import audit_step, audited_algorithm, observers
 from epe_jax.audit.observers import Observer
 from epe_jax.experiment import checkpoint, programs
 from epe_jax.parallel import sharding
@@ -132,7 +132,7 @@ def make_form(name: str, work: Work, memory: float, quick: bool) -> Form:
     num, dim = 20 if quick else 2000, harness.count_parameters(params)
     c = canaries.family(name, mesh=mesh)(jax.random.key(1), num, dim)
     if canaries.FAMILIES[name].one_by_one:
-      buffer = buffers.choose_buffer(memory, rounds=_RUN, views=2, dim=dim)
+      buffer = audit_step.choose_buffer(memory, rounds=_RUN, views=2, dim=dim)
       buffer = min(buffer, 2) if quick else buffer
     attackers = {
       'final': observers.final_model(c, mesh=mesh),

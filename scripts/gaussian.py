@@ -29,8 +29,7 @@ with extras.explain_missing():
   import tqdm
 
   from epe_jax import canaries, epsilon, io
-  from epe_jax.audit import gaussian_mechanism
-  from epe_jax.papers.one_shot import mechanism_table
+  from epe_jax.papers.one_shot import gaussian_mechanism, mechanism_table
 
 _SIGMAS = ('4.22', '1.54', '0.541')
 _PLOTS = ('.png', '.pdf', '.svg')

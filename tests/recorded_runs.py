@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from studies import simulated_runs
 
-from epe_jax.audit import evaluation
+from epe_jax.audit import attack_results
 from epe_jax.audit.record import RoundScalars, make_record
 from epe_jax.experiment import run_result
 
@@ -152,7 +152,7 @@ def result(**changes):
     'clients_participations': 2,
     'clients_analytic_epsilon': 57.25,
     'clients_analytic_assumes': 'one who takes part in 2 rounds',
-    'audit': evaluation.Audit(()),
+    'audit': attack_results.Audit(()),
     'effective_dimension': None,
     'accuracy': 0.93,
     'baseline_accuracy': 0.1,

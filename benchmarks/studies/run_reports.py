@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epe_jax import accounting
-from epe_jax.audit import attack_statistics, evaluation, threat_models
+from epe_jax.audit import (
+  attack_results,
+  attack_statistics,
+  evaluation,
+  threat_models,
+)
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import mixture
 from epe_jax.text import tables
@@ -51,7 +56,7 @@ class SimulatedReport(NamedTuple):
   shape: dict[str, Any]
   analytic: float
   truths: dict[ThreatModel, float]
-  audit: evaluation.Audit
+  audit: attack_results.Audit
   intervals: dict[ThreatModel, tuple[float, float]]
 
 

@@ -9,16 +9,16 @@ import numpy as np
 from epe_jax._version import __version__
 from epe_jax.accounting import Allocation, Analytic, Mixture
 from epe_jax.audit import threat_models, upper_bounds
-from epe_jax.audit.evaluation import (
-  FPR,
+from epe_jax.audit.attack_results import (
+  FPRS,
   Agreement,
   Attack,
   Audit,
+  Headline,
   Rates,
   RoundEstimate,
 )
 from epe_jax.audit.failed_checks import Check, Checks
-from epe_jax.audit.headline import Headline, find_headline
 from epe_jax.audit.run_effects import OverRuns
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.audit.threat_models import ThreatModel
@@ -27,7 +27,7 @@ from epe_jax.epsilon.types import Assumption, Estimate, Floor
 
 def to_json(audit: Audit) -> dict[str, Any]:
   """Lists, dicts, strings and numbers, of which some may not be finite."""
-  headline = find_headline(audit)
+  headline = audit.headline
   bound = headline and headline.bound
   fields = {
     'version': __version__,
@@ -146,7 +146,7 @@ def _attack_to_json(
   attack: Attack, headline: Estimate | None
 ) -> dict[str, Any]:
   tpr = attack.rates and {
-    f'{fpr:g}': rate for fpr, rate in zip(FPR, attack.rates.tpr)
+    f'{fpr:g}': rate for fpr, rate in zip(FPRS, attack.rates.tpr)
   }
   model = attack.threat_model.to_json()
   fields = {name: x for name, x in vars(attack).items() if name != 'scores'}
@@ -202,7 +202,7 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     rates=rates
     and Rates(
       float(rates['accuracy']),
-      tuple(float(rates['tpr'][f'{fpr:g}']) for fpr in FPR),
+      tuple(float(rates['tpr'][f'{fpr:g}']) for fpr in FPRS),
     ),
     agreement=agreement
     and Agreement(**{name: float(x) for name, x in agreement.items()}),
@@ -271,6 +271,7 @@ def _estimate_from_json(values: Mapping[str, Any]) -> Estimate:
     floor=floor and Floor(**{name: float(x) for name, x in floor.items()}),
     interval=_interval_from_json(interval),
     p_value=values['p_value'],
+    is_rejected=bool(values.get('is_rejected', False)),
   )
 
 

@@ -14,7 +14,7 @@ from epe_jax.audit import (
   sequential,
   threat_models,
 )
-from epe_jax.audit.evaluation import SIGNIFICANCE, Audit, RoundEstimate
+from epe_jax.audit.attack_results import SIGNIFICANCE, Audit, RoundEstimate
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import (
   THREAT_MODELS,

@@ -17,7 +17,7 @@ import math
 from typing import NamedTuple
 
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.evaluation import Attack
+from epe_jax.audit.attack_results import Attack
 from epe_jax.epsilon import risks, tradeoff_curves
 from epe_jax.epsilon.risks import Curve, Risks
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.evaluation import Attack, Audit
+from epe_jax.audit.attack_results import Attack, Audit
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import (
   cosine_null,

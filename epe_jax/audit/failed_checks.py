@@ -3,7 +3,7 @@
 A check is a key with numbers. `text.checks` has a sentence for each key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 from typing import Any, NamedTuple
@@ -13,7 +13,14 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import cosine_null, diagnostics, shift_fit
-from epe_jax.epsilon.types import NullLaw, Scores, Sphere, Unknown
+from epe_jax.epsilon.types import (
+  Assumption,
+  Estimate,
+  NullLaw,
+  Scores,
+  Sphere,
+  Unknown,
+)
 
 _SWAPPED_BELOW = 1e-3
 # Chance that one of the tests of normality fails on Gaussian scores.
@@ -150,6 +157,43 @@ def check_normality(scores: Scores) -> Checks:
   if test is not None and test.p_value < _NORMALITY_SIGNIFICANCE:
     failed.append(_name_test('not_cosines', test, dim=_name_dim(scores.null)))
   return tuple(failed)
+
+
+def check_bounds(first: Estimate, bounds: Sequence[Estimate]) -> Checks:
+  """Fails if a bound from the same scores is above the first estimate.
+
+  Args:
+    first: the estimate to believe first.
+    bounds: those that every audit computes, at least one. Others are computed only on
+      request, and a check fails or does not.
+  """
+  highest = max(bounds, key=lambda e: e.epsilon)
+  assert highest.confidence is not None, 'bounds have one'
+  if first.epsilon >= highest.epsilon:
+    return ()
+  values = {
+    'epsilon': float(first.epsilon),
+    'bound': float(highest.epsilon),
+    'confidence': highest.confidence,
+    'method': highest.method,
+    'assumes': ' '.join(assumption.name for assumption in highest.assumes),
+  }
+  return (Check('below_bound', values),)
+
+
+def note_separation(scores: Scores, first: Estimate) -> Checks:
+  """What scores show if no threshold ever errs, and that a fit extrapolates."""
+  if not scores.unobserved.size:
+    return ()
+  if not np.min(scores.observed) > np.max(scores.unobserved):
+    return ()
+  num = max(scores.observed.size, scores.unobserved.size)
+  if Assumption.GAUSSIAN_SCORES not in first.assumes:
+    return (Check('separated', {'num': num}),)
+  if not first.epsilon > np.log(num):
+    return ()
+  epsilon = float(first.epsilon)
+  return (Check('extrapolates', {'num': num, 'epsilon': epsilon}),)
 
 
 def _name_dim(null: NullLaw) -> float:

@@ -139,7 +139,7 @@ def all_iterates(
     canaries: all canaries, observed and unobserved.
     rounds: T >= 1.
     sees: names of `VIEWS` to score; each has scores [T, k].
-    buffer: R >= 1, rounds scored together; `buffers.choose_buffer` chooses one.
+    buffer: R >= 1, rounds scored together; `audit_step.choose_buffer` chooses one.
     mesh: devices that share the state, vectors by views or rounds and cosines by
       views or canaries, if they divide these; None for one device.
 

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax import streams
-from epe_jax.audit import audit_step, evaluation
+from epe_jax.audit import attack_results, audit_step, evaluation
 from epe_jax.audit.record import Record, RoundScalars, make_record
 from epe_jax.auditor import audit_config, auditor_file
 from epe_jax.auditor.audit_config import AuditConfig
@@ -374,7 +374,7 @@ class Auditor:
       else None,
     )
 
-  def evaluate(self, *, delta: float | None = None) -> evaluation.Audit:
+  def evaluate(self, *, delta: float | None = None) -> attack_results.Audit:
     """Returns what `audit.evaluate` makes of the record.
 
     Args:

@@ -2,8 +2,12 @@
 
 import numpy as np
 
-from epe_jax.audit import effective_dimension, evaluation, threat_models
-from epe_jax.audit.headline import find_headline
+from epe_jax.audit import (
+  attack_results,
+  effective_dimension,
+  evaluation,
+  threat_models,
+)
 from epe_jax.audit.record import Record
 from epe_jax.auditor import claim_check
 from epe_jax.auditor.audit_config import AuditConfig
@@ -15,7 +19,7 @@ from epe_jax.text.summary_table import format_summary_table
 
 
 def format_auditor(
-  config: AuditConfig, record: Record, audit: evaluation.Audit
+  config: AuditConfig, record: Record, audit: attack_results.Audit
 ) -> str:
   """What was audited, one line for each attacker, and what speaks against them.
 
@@ -37,9 +41,9 @@ def format_auditor(
   notes = claim_check.check_claim(record, audit) + notes
   notes += _explain_uncalibrated(config, audit)
   if audit.headline is not None:
-    attack, bound = audit.headline
+    attack, bound, _ = audit.headline
     notes.insert(0, _describe_headline(record, attack, bound))
-  headline = find_headline(audit)
+  headline = audit.headline
   parts = [
     tables.fill_paragraph(head),
     '' if headline is None else format_headline(headline),
@@ -50,7 +54,7 @@ def format_auditor(
 
 
 def _describe_headline(
-  record: Record, attack: evaluation.Attack, bound: evaluation.Estimate
+  record: Record, attack: attack_results.Attack, bound: evaluation.Estimate
 ) -> str:
   rounds = int(np.count_nonzero(record.assigned, axis=0).max())
   return (
@@ -62,7 +66,7 @@ def _describe_headline(
 
 
 def _explain_uncalibrated(
-  config: AuditConfig, audit: evaluation.Audit
+  config: AuditConfig, audit: attack_results.Audit
 ) -> list[str]:
   """Why attackers have no estimate although no test speaks against it."""
   models = [audit.find(threat_models.FINAL), audit.find(threat_models.CHANGE)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from epe_jax import epsilon
 from epe_jax.audit import threat_models
-from epe_jax.audit.evaluation import Attack, Audit
+from epe_jax.audit.attack_results import Attack, Audit
 from epe_jax.audit.record import Record
 
 _STANDARD_ERRORS = 4.0

@@ -97,7 +97,6 @@ def _audit(
 
 
 def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
-  from epe_jax.audit import headline
   from epe_jax.text import audit_notes, cells, summary_table, tables
   from epe_jax.text.headline import format_headline
 
@@ -110,7 +109,7 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
     f'{cells.format_rounds(most)}, '
     f'δ = {cells.format_delta(audited.attacks[0].first.delta)}'
   )
-  found = headline.find_headline(audited)
+  found = audited.headline
   parts = [
     tables.fill_paragraph(head),
     found and tables.fill_paragraph(format_headline(found)),

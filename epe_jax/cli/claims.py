@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 if TYPE_CHECKING:
-  from epe_jax.audit.evaluation import Audit
+  from epe_jax.audit.attack_results import Audit
   from epe_jax.audit.sequential import ClaimTest
   from epe_jax.epsilon.types import Estimate
 

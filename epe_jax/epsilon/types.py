@@ -257,6 +257,8 @@ class Estimate:
       The function that computes it takes its confidence.
     p_value: the p-value of "nothing leaks", if audits without a leak were
       simulated.
+    is_rejected: the scores reject what the estimate assumes. Its method is named
+      after that, too.
 
   Raises:
     ValueError: a point estimate has a confidence, or a bound has none.
@@ -271,6 +273,7 @@ class Estimate:
   floor: Floor | None = None
   interval: tuple[float, float] | None = None
   p_value: float | None = None
+  is_rejected: bool = False
 
   def __post_init__(self):
     if (self.kind == 'point estimate') != (self.confidence is None):
@@ -324,6 +327,14 @@ def make_bound(
     confidence=None if kind == 'point estimate' else 1 - significance,
     kind=kind,
     assumes=assumes,
+    is_rejected=rejected is not None,
+  )
+
+
+def mark_rejected(estimate: Estimate) -> Estimate:
+  """A point estimate under a name that says that scores reject what it assumes."""
+  return dataclasses.replace(
+    estimate, method=f'{estimate.method}_rejected', is_rejected=True
   )
 
 

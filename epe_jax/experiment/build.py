@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from epe_jax import canaries
-from epe_jax.audit import audit_step, audited_algorithm, buffers
+from epe_jax.audit import audit_step, audited_algorithm
 from epe_jax.audit.observers import (
   Observer,
   all_iterates,
@@ -344,7 +344,7 @@ def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
     return min(config.audit.buffer, max_rounds)
   if not canaries.FAMILIES[config.canaries.family].one_by_one:
     return 1
-  buffer = buffers.choose_buffer(
+  buffer = audit_step.choose_buffer(
     config.audit.memory, rounds=max_rounds, views=views, dim=dim
   )
   # In equal parts, because a buffer is scored in full even if it is not full.

@@ -15,14 +15,13 @@ import tqdm
 
 from epe_jax import progress
 from epe_jax.audit import (
-  attack_scores,
   audited_algorithm,
   by_round,
   evaluation,
   release,
   sequential,
 )
-from epe_jax.audit.evaluation import Audit
+from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.record import Record, write_record
 from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
 from epe_jax.experiment import (
@@ -225,7 +224,7 @@ def train(
         functools.partial(_evaluate, record, threat_models),
         f'Stopped after the last round, which is saved in {files.folder}.',
       )
-    attack_scores.write_attack_scores(files.attack_scores, audit)
+    own_attacker_scores.write_attack_scores(files.attack_scores, audit)
     if watch_claim is not None:
       bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
       claim = None if bounds is None else bounds.test_claim()

@@ -6,11 +6,16 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from epe_jax.audit import attack_scores, release, threat_models
+from epe_jax.audit import release, threat_models
 from epe_jax.audit.by_round import add_rounds
 from epe_jax.audit.record import Record, load_record
 from epe_jax.epsilon import mixture
-from epe_jax.experiment import metrics, run_result, workdirs
+from epe_jax.experiment import (
+  metrics,
+  own_attacker_scores,
+  run_result,
+  workdirs,
+)
 from epe_jax.experiment.run_result import RunResult
 
 
@@ -54,7 +59,7 @@ def load_finished_run(
     record = record and release.redact_record(record)
     history = release.redact_history(history)
   if record is not None:
-    audit = attack_scores.attach_scores(
+    audit = own_attacker_scores.attach_scores(
       result.audit, record, files.attack_scores
     )
     is_missing = (

@@ -9,9 +9,8 @@ from typing import Any
 
 from epe_jax import io
 from epe_jax.audit import audit_json
+from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.effective_dimension import EffectiveDimensions
-from epe_jax.audit.evaluation import Audit
-from epe_jax.audit.headline import find_headline
 from epe_jax.audit.sequential import ClaimTest
 from epe_jax.text.headline import format_headline
 
@@ -89,7 +88,7 @@ class RunResult:
 
   def __repr__(self) -> str:
     """Task, sizes and headline in a line; `vars` has every attribute."""
-    headline = find_headline(self.audit)
+    headline = self.audit.headline
     if headline is not None:
       found = format_headline(headline)
     else:

@@ -12,7 +12,7 @@ import numpy as np
 
 from epe_jax import canaries, io
 from epe_jax._version import __version__
-from epe_jax.audit import effective_dimension, evaluation
+from epe_jax.audit import attack_results, effective_dimension
 from epe_jax.audit.effective_dimension import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
 from epe_jax.experiment import build
@@ -26,7 +26,7 @@ def summarize_run(
   setup: build.Setup,
   *,
   privacy: PrivacyAnalysis,
-  audit: evaluation.Audit,
+  audit: attack_results.Audit,
   claim: ClaimTest | None,
   dimension: EffectiveDimensions | None,
   evaluation: Mapping[str, float],

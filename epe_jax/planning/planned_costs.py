@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epe_jax.audit import buffers
+from epe_jax.audit import audit_step
 from epe_jax.canaries import registry
 from epe_jax.planning.planned_run import PlannedRun
 
@@ -77,7 +77,9 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
   views, k, d, rounds = 2, run.num_canaries, run.dim, run.rounds
   together = 1
   if registry.find_family(run.family).one_by_one:
-    together = buffers.choose_buffer(memory, rounds=rounds, views=views, dim=d)
+    together = audit_step.choose_buffer(
+      memory, rounds=rounds, views=views, dim=d
+    )
   buffer = views * together * 4 * d if together > 1 else 0
   held = {
     'vectors of the model': float(_VECTORS * 4 * d),

@@ -20,8 +20,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import audit_json, clients, release
-from epe_jax.audit.evaluation import Attack
-from epe_jax.audit.headline import find_headline
+from epe_jax.audit.attack_results import Attack
 from epe_jax.audit.record import Record
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.run_result import RunResult
@@ -255,7 +254,7 @@ def _list_inverted(attack: Attack) -> Iterator[str]:
 def _list_cells(card: Card) -> dict[str, str]:
   """The lines of a card, by their names."""
   audit = audit_json.from_json(card['audit'])
-  headline, canaries = find_headline(audit), card['canaries']
+  headline, canaries = audit.headline, card['canaries']
   lines = {}
   if headline is not None:
     bound, point = headline.bound, headline.point

@@ -14,7 +14,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.audit.headline import Headline, find_headline
+from epe_jax.audit.attack_results import Headline
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.over_runs import ShiftEstimate
@@ -124,7 +124,7 @@ def label_result(label: str, result: RunResult) -> LabelledRun:
       for attacker, attack in attacks.items()
       if attack.bounds
     },
-    headline=find_headline(result.audit),
+    headline=result.audit.headline,
     remarks=audit_notes.format_remarks(result.audit),
     source=io.hide_paths(result.data),
   )

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit import attack_statistics, clients, curves
-from epe_jax.audit.evaluation import Attack, Audit
+from epe_jax.audit.attack_results import Attack, Audit
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Assumption

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.evaluation import RoundEstimate
+from epe_jax.audit.attack_results import RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import page
 from epe_jax.report.page import Cells, Page, Section, Text

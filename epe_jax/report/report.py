@@ -13,8 +13,7 @@ import os
 import pathlib
 
 from epe_jax import extras, io
-from epe_jax.audit.evaluation import SIGNIFICANCE, Attack, Audit
-from epe_jax.audit.headline import find_headline
+from epe_jax.audit.attack_results import SIGNIFICANCE, Attack, Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
@@ -101,7 +100,7 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
   Returns:
     Text without a final newline.
   """
-  headline = find_headline(audit)
+  headline = audit.headline
   if headline is None:
     return format_estimates(audit, markdown=markdown)
   attack = headline.attack
@@ -277,7 +276,7 @@ def _render(content: Page, markdown: bool) -> str:
 
 def _state_headline(audit: Audit, *, has_attacker: bool = False) -> list[Text]:
   """The bound of an audit with its estimate, and whose it is."""
-  headline = find_headline(audit)
+  headline = audit.headline
   if headline is None:
     return []
   who = f'{headline.attack.threat_model.who}.'
@@ -382,7 +381,7 @@ def _select_estimates(
 def _explain_headline(audit: Audit) -> str:
   """Which bound was fixed before any score was computed."""
   assert audit.headline is not None
-  attack, bound = audit.headline
+  attack, bound, _ = audit.headline
   assert bound.confidence is not None, 'bounds have one'
   text = (
     f'The bound to report, fixed before looking: '

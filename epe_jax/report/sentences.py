@@ -16,14 +16,14 @@ from epe_jax.audit import (
   threat_models,
   upper_bounds,
 )
-from epe_jax.audit.clients import Participations
-from epe_jax.audit.evaluation import (
+from epe_jax.audit.attack_results import (
   Agreement,
   Attack,
   Audit,
   Rates,
   RoundEstimate,
 )
+from epe_jax.audit.clients import Participations
 from epe_jax.audit.record import respond_at_end
 from epe_jax.epsilon import diagnostics, risks, tradeoff_curves
 from epe_jax.epsilon.types import Estimate
@@ -190,7 +190,7 @@ def _state_findings(result: RunResult) -> list[str]:
   """The headline, and the ε of the final model."""
   sentences = []
   if result.audit.headline is not None:
-    sentences.append(_state_headline(result, *result.audit.headline))
+    sentences.append(_state_headline(result, *result.audit.headline[:2]))
   final = result.audit.find(threat_models.FINAL)
   if final is not None:
     sentences.append(_describe_final_model(result, final))
@@ -376,7 +376,7 @@ def describe_client(attack: Attack, participations: Participations) -> str:
 def _describe_headline(audit: Audit) -> str:
   """The bound that the design fixed, and the worth of the other bounds."""
   assert audit.headline is not None
-  attack, bound = audit.headline
+  attack, bound, _ = audit.headline
   assert bound.confidence is not None, 'bounds have one'
   level = f'{100 * bound.confidence:g} %'
   text = (
@@ -610,7 +610,7 @@ def list_assumptions(result: RunResult) -> list[str]:
     'and not in the other. The divisor of a round is the same in both.'
   ]
   if result.audit.headline is not None:
-    attack, bound = result.audit.headline
+    attack, bound, _ = result.audit.headline
     listed = '; '.join(bound.assumes) or 'nothing'
     assumptions.append(
       f'The lower bound ({methods.describe_method(bound)}, '
@@ -761,7 +761,7 @@ def title_attackers(result: RunResult) -> str:
   """Title: the lower bound that the design fixed, and the analytic ε."""
   if result.audit.headline is None:
     return 'No lower bound could be made'
-  attack, bound = result.audit.headline
+  attack, bound, _ = result.audit.headline
   return (
     f'ε ≥ {cells.format_epsilon(bound)} with {100 * (bound.confidence or 0):.4g} % '
     f'confidence ({attack.threat_model.name}); {_describe_limit(result)}'

@@ -10,8 +10,8 @@ import warnings
 import numpy as np
 
 from epe_jax import extras, io
-from epe_jax.audit import evaluation, headline
-from epe_jax.audit.evaluation import Audit
+from epe_jax.audit import evaluation
+from epe_jax.audit.attack_results import Audit
 from epe_jax.epsilon.types import Scores, check_delta
 from epe_jax.report import report, run_tables
 from epe_jax.scores.formats import groups
@@ -56,7 +56,7 @@ class ScoreAudit:
     return f'{head}{notes}{_format_html(table)}'
 
   def _format_headline(self) -> str:
-    found = headline.find_headline(self.audit)
+    found = self.audit.headline
     assert found is not None, 'scores have a bound'
     return format_headline(found)
 
@@ -113,7 +113,7 @@ def estimate(
 
   >>> rng = np.random.default_rng(0)
   >>> found = estimate(rng.normal(2, 1, 200), rng.normal(0, 1, 200), delta=1e-5)
-  >>> attack, bound = found.audit.headline
+  >>> attack, bound, _ = found.audit.headline
   >>> bound.confidence, bound.epsilon > 0.5
   (0.95, True)
   """

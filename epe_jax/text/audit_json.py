@@ -3,8 +3,7 @@
 from typing import Any
 
 from epe_jax.audit import audit_json
-from epe_jax.audit.evaluation import Audit
-from epe_jax.audit.headline import find_headline
+from epe_jax.audit.attack_results import Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.text import audit_notes, headline, methods
 
@@ -15,7 +14,7 @@ def describe_in_json(audit: Audit) -> dict[str, Any]:
   Args:
     audit: of a run or of scores.
   """
-  values, found = audit_json.to_json(audit), find_headline(audit)
+  values, found = audit_json.to_json(audit), audit.headline
   for attack, row in zip(audit.attacks, values['attacks']):
     for estimate, one in zip(attack.estimates, row['estimates']):
       one['label'] = methods.describe_method(estimate)

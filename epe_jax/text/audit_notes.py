@@ -9,7 +9,7 @@ import dataclasses
 from scipy import special
 
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.evaluation import SIGNIFICANCE, Attack, Audit
+from epe_jax.audit.attack_results import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.threat_models import EXTERNAL
 from epe_jax.epsilon.types import Estimate

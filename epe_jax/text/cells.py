@@ -176,7 +176,7 @@ def format_with_interval(estimate: Estimate | None) -> str:
   if estimate.interval is not None and math.isfinite(estimate.epsilon):
     low, high = map(format_number, estimate.interval)
     text += f' [{low}, {high}]'
-  return f'{text} †' if estimate.method.endswith('_rejected') else text
+  return f'{text} †' if estimate.is_rejected else text
 
 
 def explain_rejected(cells: Iterable[str]) -> list[str]:

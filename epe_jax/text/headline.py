@@ -1,6 +1,6 @@
 """The headline of an audit as one line."""
 
-from epe_jax.audit.headline import Headline
+from epe_jax.audit.attack_results import Headline
 from epe_jax.text import cells
 
 
@@ -8,7 +8,7 @@ def format_headline(headline: Headline) -> str:
   """The headline in one line.
 
   Args:
-    headline: as `find_headline` gives it.
+    headline: of an `Audit`.
 
   Returns:
     Such as 'ε ≥ 2.00 (95 %, no shape assumed); point estimate 7.06; floor 0-0.31;

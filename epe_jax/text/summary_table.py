@@ -3,7 +3,7 @@
 import math
 
 from epe_jax.audit import clients
-from epe_jax.audit.evaluation import Attack, Audit
+from epe_jax.audit.attack_results import Attack, Audit
 from epe_jax.text import cells, tables
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from epe_jax.audit import audit_json, evaluation, threat_models
+from epe_jax.audit import attack_results, audit_json, evaluation, threat_models
 from epe_jax.report import facts, sentences
 from epe_jax.text import audit_notes
 from tests import recorded_runs
@@ -55,7 +55,7 @@ def test_the_maximum_of_a_correct_run_is_not_accused_by_its_estimate(correct):
     attack.first, epsilon=1.02 * attack.analytic.epsilon
   )
   above = dataclasses.replace(attack, estimates=(first, *attack.estimates[1:]))
-  text = ' '.join(audit_notes.list_notes(evaluation.Audit((above,))))
+  text = ' '.join(audit_notes.list_notes(attack_results.Audit((above,))))
   assert 'is above' in text
   assert 'random scatter suffices' in text
   assert ACCUSES not in text
@@ -94,6 +94,6 @@ def test_a_bound_that_is_above_at_its_own_level_alone_accuses_nobody(correct):
 
 
 def test_the_level_counts_all_by_which_an_audit_may_accuse(correct):
-  num = round(evaluation.SIGNIFICANCE / correct.significance_of_one)
+  num = round(attack_results.SIGNIFICANCE / correct.significance_of_one)
   # A bound and an interval of each attacker, and two agreements with norms.
   assert num == 8

@@ -13,8 +13,8 @@ from scipy import stats
 from epe_jax import accounting, canaries
 from epe_jax.audit import (
   attack_statistics,
+  audit_step,
   audited_algorithm,
-  buffers,
   observers,
 )
 from epe_jax.audit.record import load_record
@@ -156,7 +156,7 @@ def test_what_is_scored_at_once_is_kept_nowhere():
 
 @pytest.mark.parametrize('memory', [1.0, 1e3, 1e4, 1e9])
 def test_as_many_rounds_are_scored_together_as_memory_holds(memory):
-  found = buffers.choose_buffer(memory, rounds=ROUNDS, views=2, dim=DIM)
+  found = audit_step.choose_buffer(memory, rounds=ROUNDS, views=2, dim=DIM)
   assert 1 <= found <= ROUNDS
   size = 2 * 4 * DIM
   assert found == 1 or found * size <= memory

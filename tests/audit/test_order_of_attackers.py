@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from epe_jax import audit
-from epe_jax.audit import audit_json, evaluation, headline, threat_models
+from epe_jax.audit import audit_json, evaluation, threat_models
 from epe_jax.report import sentences
 from epe_jax.text.headline import format_headline
 from tests import recorded_runs
@@ -36,7 +36,7 @@ def evaluate(record, models):
 
 def say(found):
   """All that the report says first."""
-  line = format_headline(headline.find_headline(found))
+  line = format_headline(found.headline)
   result = recorded_runs.result(audit=found)
   return line, sentences.give_verdict(result)
 
@@ -49,7 +49,7 @@ def test_an_attacker_of_a_user_leaves_headline_and_verdict_wherever_it_stands(
   alone = evaluate(record, ours)
   for models in ((mine, *ours), (*ours, mine), (*ours[:2], mine, *ours[2:])):
     found = evaluate(record, models)
-    attack, bound = found.headline
+    attack, bound, _ = found.headline
     assert attack.threat_model == threat_models.RESIDUAL
     assert bound == alone.headline[1]
     assert attack.agreement == alone.headline[0].agreement

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from epe_jax import canaries
-from epe_jax.audit import gaussian_mechanism
+from epe_jax.papers.one_shot import gaussian_mechanism
 
 _DENSE = ('sphere', 'sign', 'hadamard', 'hadamard2')
 

@@ -132,6 +132,7 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
     ):
       assert (estimate.confidence is None) == rejected
       assert estimate.method.endswith('_null_rejected') == rejected
+      assert estimate.is_rejected == rejected
   # Were they believed, nothing that leaked would be certified as a large ε.
   wide = Scores(observed, unobserved, null=Sphere(100 * d))
   assert bound(wide).epsilon > 10

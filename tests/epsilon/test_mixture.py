@@ -199,6 +199,7 @@ def test_scores_that_contradict_the_mixture_give_no_confidence():
   )
   assert (bad.confidence, bad.kind) == (None, 'point estimate')
   assert bad.method == 'location_mixture_bound_rejected'
+  assert bad.is_rejected
 
 
 @pytest.mark.parametrize('dim', [DIM, None], ids=['exact', 'empirical'])

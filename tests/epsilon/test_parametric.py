@@ -129,6 +129,7 @@ def test_scores_that_are_not_gaussian_get_no_confidence():
     estimate = bound(Scores(observed, unobserved))
     assert estimate.confidence is None
     assert estimate.method == 'gaussian_lower_bound_rejected'
+    assert estimate.is_rejected
   # With a known null, unobserved scores only tell whether it is right.
   cosines = Scores(0.01 * sample, 0.01 * sample, null=Sphere(10**4))
   assert bound(cosines).confidence == 0.95

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import evaluation
+from epe_jax.audit import attack_results, evaluation
 from epe_jax.report import audit_card
 from tests import recorded_runs
 
@@ -35,7 +35,7 @@ def test_a_card_is_read_as_it_was_written(card, tmp_path):
 
 
 def test_a_card_has_the_headline_of_the_audit(card, record):
-  attack, bound = evaluation.evaluate(record, floors=False).headline
+  attack, bound, _ = evaluation.evaluate(record, floors=False).headline
   headline = card['audit']['headline']
   assert headline['epsilon'] == bound.epsilon
   assert headline['confidence'] == 0.95
@@ -117,7 +117,7 @@ def test_cards_stand_side_by_side(card):
 
 
 def test_a_run_without_an_audit_has_no_card():
-  result = recorded_runs.result(num_observed=0, audit=evaluation.Audit(()))
+  result = recorded_runs.result(num_observed=0, audit=attack_results.Audit(()))
   with pytest.raises(ValueError, match='was not audited'):
     audit_card.make_card(result)
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from epe_jax.audit import evaluation, threat_models
+from epe_jax.audit import attack_results, evaluation, threat_models
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.types import Estimate, Floor
 from epe_jax.experiment.seed_sweep import SeedEstimates
@@ -181,7 +181,7 @@ def _attack(threat_model, is_calibrated, *epsilons):
   found = tuple(
     Estimate(epsilon, 1e-5, 'method', None, floor=floor) for epsilon in epsilons
   )
-  return evaluation.Attack(
+  return attack_results.Attack(
     threat_model, 'it all', 60, 60, is_calibrated, (), None, None, found
   )
 
@@ -190,7 +190,7 @@ def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones()
   result = recorded_runs.result(
     config={'clients_per_round': 40},
     rounds=2048,
-    audit=evaluation.Audit(
+    audit=attack_results.Audit(
       (
         _attack(threat_models.FINAL, True, 1.2, 1.31),
         _attack(threat_models.OWN, False, 8.25),

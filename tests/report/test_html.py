@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from epe_jax.audit import evaluation
+from epe_jax.audit import attack_results, evaluation
 from epe_jax.report import facts, glossary, html, report, sentences
 from epe_jax.report.figures import style
 from tests import recorded_runs
@@ -159,7 +159,7 @@ def test_a_result_is_printed_in_a_line(result):
 
 
 def test_a_run_that_was_not_audited_has_a_page():
-  result = recorded_runs.result(num_observed=0, audit=evaluation.Audit(()))
+  result = recorded_runs.result(num_observed=0, audit=attack_results.Audit(()))
   text = html.render_html(report.make_page(result, {}), {})
   assert 'Training run, not audited' in text
   assert 'id="attackers"' not in text

@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 
 from epe_jax import audit
-from epe_jax.audit import attack_scores, by_round, evaluation, release
+from epe_jax.audit import by_round, evaluation, release
 from epe_jax.audit.record import write_record
-from epe_jax.experiment import finished_runs, run_result, workdirs
+from epe_jax.experiment import (
+  finished_runs,
+  own_attacker_scores,
+  run_result,
+  workdirs,
+)
 from epe_jax.report import comparison, report
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import of_audit, style
@@ -41,7 +46,9 @@ def folder(tmp_path_factory):
   )
   found = by_round.add_rounds(found, record)
   write_record(folder / 'private/scores.npz', record)
-  attack_scores.write_attack_scores(folder / 'private/attack_scores.npz', found)
+  own_attacker_scores.write_attack_scores(
+    folder / 'private/attack_scores.npz', found
+  )
   result = recorded_runs.result(
     audit=found,
     num_observed=240,

@@ -14,6 +14,7 @@ from scipy import stats
 from epe_jax import accounting, io
 from epe_jax.accounting import Analytic
 from epe_jax.audit import (
+  attack_results,
   clients,
   evaluation,
   release,
@@ -98,7 +99,7 @@ def _reading(
   return attack_scores, (calibrated, tuple(failed), rates, agreement)
 
 
-_RATES = evaluation.Rates(0.672, (0.123, 0.0321))
+_RATES = attack_results.Rates(0.672, (0.123, 0.0321))
 _ROWS = [
   _row(_FINAL, 'location_mixture', 1.2, interval=(1.05, 1.35)),
   _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
@@ -118,9 +119,9 @@ _READINGS = [
 def _audit(rows, all_scores):
   """An audit with these estimates, and what is known of their attackers."""
   about = dict(all_scores)
-  return evaluation.Audit(
+  return attack_results.Audit(
     tuple(
-      evaluation.Attack(
+      attack_results.Attack(
         threat_model,
         'what is seen',
         1000,
@@ -289,7 +290,7 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   audit = evaluation.evaluate(recorded_runs.by_law())
   certain, likely, agrees = sentences.give_verdict(_result(audit=audit))
   assert 'of a canary of one round for an attacker who' in certain
-  _, bound = audit.headline
+  _, bound, _ = audit.headline
   assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
   assert 'the analysis allows 35.5 at most' in certain
   assert 'of a canary of one round. A client of 2 rounds: ε ≈' in likely
@@ -366,7 +367,7 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
 def _above_its_limit(*, bounds, interval):
   """A run whose strongest attacker is allowed an ε of 5."""
   own = threat_models.RESIDUAL
-  attack = evaluation.Attack(
+  attack = attack_results.Attack(
     own,
     'what is seen',
     1000,
@@ -381,7 +382,7 @@ def _above_its_limit(*, bounds, interval):
     ),
     Analytic(5.0, 'all'),
   )
-  return _result(audit=evaluation.Audit((attack,)))
+  return _result(audit=attack_results.Audit((attack,)))
 
 
 def _show_everywhere(result):
@@ -505,7 +506,7 @@ def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
   )
   found = evaluation._compute_rates(scores)
   assert found.accuracy == pytest.approx(stats.norm.cdf(mu / 2), abs=1e-3)
-  for fpr, tpr in zip(evaluation.FPR, found.tpr, strict=True):
+  for fpr, tpr in zip(attack_results.FPRS, found.tpr, strict=True):
     exact = stats.norm.sf(stats.norm.isf(fpr) - mu)
     assert tpr == pytest.approx(exact, rel=1e-3)
 
@@ -515,11 +516,11 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
     result = _result(all_scores=[_reading(_FINAL, rates=rates)])
     return _attacker(result, 'sees only the final model')
 
-  one = said(evaluation.Rates(1.0, (1.0, 0.0)))
+  one = said(attack_results.Rates(1.0, (1.0, 0.0)))
   assert 'guesses more than 99.9 % right; allowed' in one
   assert 'and one in 1,000, less than 0.1 %.' in one
   assert '100 %' not in one
-  assert said(evaluation.Rates(1.0, (1.0, 1.0))).endswith(
+  assert said(attack_results.Rates(1.0, (1.0, 1.0))).endswith(
     'guesses more than 99.9 % right, and with one false alarm in 1,000 it finds as '
     'many of those that did.'
   )
@@ -529,7 +530,7 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
 def test_the_headline_is_one_bound_chosen_by_the_design():
   record = recorded_runs.by_law()
   found = evaluation.evaluate(record, floors=False)
-  attack, bound = found.headline
+  attack, bound, _ = found.headline
   assert bound.method == 'clopper_pearson_bonferroni'
   assert attack.threat_model == threat_models.RESIDUAL
   assert bound.is_shape_free
@@ -537,7 +538,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   other = recorded_runs.replace_cosines(
     record, residual=-record.cosines['residual']
   )
-  same, again = evaluation.evaluate(other, floors=False).headline
+  same, again, _ = evaluation.evaluate(other, floors=False).headline
   assert (again.method, same.threat_model) == (
     bound.method,
     attack.threat_model,
@@ -651,7 +652,7 @@ def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
   errors, p_value, doubtful
 ):
   removed = threat_models.RESIDUAL
-  agreement = evaluation.Agreement(35.4, errors, p_value)
+  agreement = attack_results.Agreement(35.4, errors, p_value)
   result = _result(
     estimates=[_row(removed, 'location_mixture', 35.0)],
     all_scores=[_reading(removed, agreement=agreement)],
@@ -668,7 +669,7 @@ def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
   *weaker, strongest = audit.attacks
   strongest = dataclasses.replace(
     strongest,
-    agreement=evaluation.Agreement(31.0, -1.4, 0.16),
+    agreement=attack_results.Agreement(31.0, -1.4, 0.16),
     analytic=Analytic(35.5, 'noise'),
   )
   audit = audit._replace(attacks=(*weaker, strongest))

@@ -9,7 +9,7 @@ from ml_collections import config_flags
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import evaluation
+from epe_jax.audit import attack_results
 from epe_jax.configs import digits  # pyright: ignore[reportMissingImports]
 from epe_jax.report import page, report, reproduction
 from tests import recorded_runs
@@ -54,7 +54,7 @@ def test_the_command_gives_the_config_of_the_run(mode, changes, num_flags):
 def test_a_config_that_does_not_ship_is_read_from_its_workdir():
   config = digits.get_config().to_dict() | {'task': 'package.module:mine'}
   assert reproduction.find_command(config) is None
-  result = recorded_runs.result(config=config, audit=evaluation.Audit(()))
+  result = recorded_runs.result(config=config, audit=attack_results.Audit(()))
   (text, code), _ = reproduction.list_commands(result)
   assert 'the config in its workdir' in text
   compile(code, 'code', 'exec')

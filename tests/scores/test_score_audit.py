@@ -11,7 +11,7 @@ import pytest
 from scipy import special
 
 import epe_jax
-from epe_jax.audit import evaluation, headline
+from epe_jax.audit import evaluation
 from epe_jax.audit.failed_checks import Check
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import report
@@ -162,7 +162,7 @@ def test_it_prints_where_there_are_no_greek_letters(found, monkeypatch):
 
 def test_scores_that_separate_perfectly_have_a_bound():
   found = epe_jax.estimate([1] * 100, [0] * 100, delta=1e-5)
-  _, bound = found.audit.headline
+  _, bound, _ = found.audit.headline
   # Randomized response tells p of all canaries right, and all 200 in 1 of 20 audits.
   p = 0.05 ** (1 / 200)
   assert bound.epsilon == pytest.approx(np.log(p / (1 - p)), abs=0.02)
@@ -224,7 +224,7 @@ def test_a_bound_of_scores_above_their_point_estimate_is_a_doubt():
   ],
 )
 def test_a_few_scores_bound_nothing(ins, outs):
-  _, bound = epe_jax.estimate(ins, outs, delta=1e-5).audit.headline
+  _, bound, _ = epe_jax.estimate(ins, outs, delta=1e-5).audit.headline
   assert bound.epsilon < 0.2
 
 
@@ -272,7 +272,7 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
   for name in figures:
     assert f']({name})' in page
   assert (path.parent / 'estimates.json').is_file()
-  line = format_headline(headline.find_headline(found.audit))
+  line = format_headline(found.audit.headline)
   assert page.split('\n\n')[1] == f'**{line}**'
   shown = (path.parent / 'report.html').read_text()
   bound = cells.format_epsilon(found.audit.headline[1])
@@ -284,7 +284,7 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
 def test_the_figure_shows_an_estimate_where_the_headline_does(found):
   wide = epe_jax.estimate(np.exp(IN), OUT, delta=1e-5)
   for audit, is_shown in ((found, True), (wide, False)):
-    line = format_headline(headline.find_headline(audit.audit))
+    line = format_headline(audit.audit.headline)
     assert ('no calibrated point estimate' not in line) == is_shown
     drawn = of_audit.draw_scores(audit.audit)['attackers.png']
     (axes,) = drawn.axes

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib import figure
 
-from epe_jax.audit import gaussian_mechanism
+from epe_jax.papers.one_shot import gaussian_mechanism
 from epe_jax.report.figures import style
 from epe_jax.text import tables
 

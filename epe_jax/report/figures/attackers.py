@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
-from epe_jax.audit.evaluation import Attack
+from epe_jax.audit.attack_results import Attack
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.report.figures import style
 from epe_jax.text import cells

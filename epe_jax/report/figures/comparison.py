@@ -221,13 +221,12 @@ def _draw_point(
   if estimate.interval is not None:
     axes.plot(estimate.interval, [y, y], color=color, lw=4, alpha=0.45)
   # What the scores contradict is hollow.
-  is_rejected = estimate.method.endswith('_rejected')
   axes.plot(
     float(estimate.epsilon),
     y,
     'o',
     color=color,
-    mfc='white' if is_rejected else color,
+    mfc='white' if estimate.is_rejected else color,
     ms=7,
     ls='none',
     label=attacker.name,

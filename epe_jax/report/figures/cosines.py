@@ -12,7 +12,7 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
-from epe_jax.audit.evaluation import Attack
+from epe_jax.audit.attack_results import Attack
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import cosine_null

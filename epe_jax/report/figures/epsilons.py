@@ -9,8 +9,8 @@ from matplotlib import figure
 import numpy as np
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.attack_results import Attack, RoundEstimate
 from epe_jax.audit.curves import DeltaCurve
-from epe_jax.audit.evaluation import Attack, RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import over_rounds_report
 from epe_jax.report.facts import DeltaCurves

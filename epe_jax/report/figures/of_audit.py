@@ -7,8 +7,7 @@ from typing import Any
 
 from matplotlib import figure
 
-from epe_jax.audit.evaluation import Audit
-from epe_jax.audit.headline import find_headline
+from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.record import Record
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, sentences
@@ -128,7 +127,7 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
     File name -> figure.
   """
   (attack,) = audit.attacks
-  found = find_headline(audit)
+  found = audit.headline
   assert found is not None, 'scores have a bound'
   finding = f'ε ≥ {cells.format_epsilon(attack.bounds[0])} (95 %)'
   figures = {

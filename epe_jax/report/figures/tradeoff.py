@@ -8,8 +8,8 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import special
 
+from epe_jax.audit.attack_results import Attack, Audit
 from epe_jax.audit.curves import Tradeoff
-from epe_jax.audit.evaluation import Attack, Audit
 from epe_jax.report.facts import TradeoffCurves
 from epe_jax.report.figures import style
 from epe_jax.text import cells

@@ -13,7 +13,7 @@ import numpy as np
 
 import epe_jax
 from epe_jax import audit
-from epe_jax.audit import evaluation, threat_models
+from epe_jax.audit import attack_results, threat_models
 
 DELTA = 1e-3
 NOISE_MULTIPLIERS = (0.3, 0.5, 1.0)
@@ -44,7 +44,7 @@ def make_auditor(
 
 def evaluate_own_round(
   auditor: epe_jax.Auditor, attacker: audit.ThreatModel = threat_models.OWN
-) -> evaluation.Attack:
+) -> attack_results.Attack:
   """What an attacker finds who knows the round of each canary, without floors."""
   attacks = audit.evaluate(
     auditor.record(), threat_models=[attacker], floors=False

@@ -1,7 +1,7 @@
-"""The scores behind an audit, in a file.
+"""The scores of attackers of a user's own, in a file of their run.
 
-Those of the package's own attackers follow from the record of a run. Those of other
-attackers follow from functions that only their run had, so the run keeps their scores.
+Those of the attackers of this package follow from the record of a run. Those of others
+follow from functions that only their run had, so the run keeps their scores.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.audit.evaluation import Attack, Audit
+from epe_jax.audit.attack_results import Attack, Audit
 from epe_jax.audit.record import Record
 from epe_jax.epsilon.types import Gaussian, Scores, Sphere, Unknown, make_null
 

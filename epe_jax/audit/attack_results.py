@@ -1,0 +1,254 @@
+"""What an audit found: a result for each attacker, and which bound to report.
+
+`evaluation` makes these from the record of a run, `audit_json` keeps them in a file,
+and reports are made of nothing else.
+"""
+
+from collections.abc import Iterable
+import dataclasses
+from typing import NamedTuple
+
+from epe_jax.accounting import Analytic
+from epe_jax.audit import upper_bounds
+from epe_jax.audit.failed_checks import Checks
+from epe_jax.audit.sequential import SequentialBounds
+from epe_jax.audit.threat_models import (
+  EXTERNAL,
+  ThreatModel,
+  sort_by_strength,
+)
+from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
+
+SIGNIFICANCE = 0.05
+"""Chance that a lower bound exceeds the true ε."""
+
+FPRS = (0.01, 0.001)
+"""False positive rates at which true positive rates are reported."""
+
+
+class Rates(NamedTuple):
+  """How good an attack itself is, by the fitted mixture of Gaussians.
+
+  Attributes:
+    accuracy: share of right guesses about those who took part with probability
+      1/2, at the best threshold.
+    tpr: true positive rates at the false positive rates `FPRS`.
+  """
+
+  accuracy: float
+  tpr: tuple[float, ...]
+
+
+class Agreement(NamedTuple):
+  """Whether scores are shifted by what the norms of rounds tell to expect.
+
+  Attributes:
+    epsilon: that is to be expected.
+    standard_errors: by which the shift differs, signed.
+    p_value: of so large a difference.
+  """
+
+  epsilon: float
+  standard_errors: float
+  p_value: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Attack:
+  """What was found about one attacker.
+
+  Attributes:
+    threat_model: the attacker.
+    sees: what is seen and known of the run at hand, in words.
+    num_observed: canaries that took part.
+    num_unobserved: canaries that did not.
+    is_calibrated: the first estimate estimates the ε of this attacker, and no
+      test says otherwise.
+    failed_checks: what speaks against the estimates.
+    rates: of the attack; None where by how much canaries are shifted is unknown.
+    agreement: with the norms of rounds; None where they tell nothing.
+    estimates: point estimates, the one to believe first, then lower bounds, the
+      pre-declared one first.
+    analytic: the ε that the mechanism allows this attacker; None where that is
+      not known.
+    notes: what to know of the estimates and bounds.
+    contradictions: what was measured that contradicts the claim of the run, and not
+      the estimates.
+    joint_bound: the pre-declared bound at a level at which all tests of the audit
+      hold together; computed where the bound itself is above `analytic`.
+    bootstrap_interval: 90 %, of the first estimate over resampled canaries; computed
+      where runs are compared by it and the estimator has no interval of its own.
+    unit: of scores times scale.
+    scale: makes scores easy to read.
+    scores: of the canaries, for curves and figures; None where they were not kept.
+  """
+
+  threat_model: ThreatModel
+  sees: str
+  num_observed: int
+  num_unobserved: int
+  is_calibrated: bool
+  failed_checks: Checks
+  rates: Rates | None
+  agreement: Agreement | None
+  estimates: tuple[Estimate, ...]
+  analytic: Analytic | None = None
+  notes: Checks = ()
+  contradictions: Checks = ()
+  joint_bound: Estimate | None = None
+  bootstrap_interval: tuple[float, float] | None = None
+  unit: str = 'score'
+  scale: float = 1.0
+  scores: Scores | None = dataclasses.field(
+    default=None, repr=False, compare=False
+  )
+
+  @property
+  def is_violated(self) -> bool:
+    """Whether more is found than is allowed, whatever else has been tested."""
+    bound = self.joint_bound
+    return bound is not None and self.describe_excess(bound) == 'violation'
+
+  @property
+  def first(self) -> Estimate:
+    """The estimate to believe first."""
+    return self.estimates[0]
+
+  @property
+  def first_with_interval(self) -> Estimate:
+    """The first estimate with a 90 % interval, if there is one.
+
+    Marked as rejected where it is not calibrated.
+    """
+    first = dataclasses.replace(
+      self.first, interval=self.first.interval or self.bootstrap_interval
+    )
+    return first if self.is_calibrated else mark_rejected(first)
+
+  def describe_excess(self, estimate: Estimate) -> upper_bounds.Excess | None:
+    """As `upper_bounds.describe_excess`, of one of the estimates."""
+    interval, error = self.first.interval, 0.0
+    if interval is not None:
+      error = (interval[1] - interval[0]) / 2
+    return upper_bounds.describe_excess(estimate, self.analytic, error=error)
+
+  @property
+  def bounds(self) -> tuple[Estimate, ...]:
+    """Confidence bounds, the pre-declared one first."""
+    return list_bounds(self.estimates)
+
+  def find(self, method: str) -> Estimate | None:
+    """The estimate by a method; None if there is none."""
+    return next((e for e in self.estimates if e.method == method), None)
+
+
+class Headline(NamedTuple):
+  """The one number of an audit: a bound that the design chose, and its estimate.
+
+  An audit has several bounds for each attacker, and the largest of them is not a
+  bound. Which one is reported follows from who the attackers are and from how
+  canaries were included, before any score is computed; docs/headline.md says which
+  and why.
+
+  Attributes:
+    attack: of the strongest attacker that has scores.
+    bound: its pre-declared lower bound.
+    point: its point estimate, with its floor; None where tests contradict it.
+  """
+
+  attack: Attack
+  bound: Estimate
+  point: Estimate | None
+
+
+class RoundEstimate(NamedTuple):
+  """What an attacker could tell after some rounds.
+
+  Attributes:
+    round: t, in [1, T].
+    threat_model: the attacker.
+    estimate: a point estimate with an interval, or a lower bound.
+    num_observed: canaries that had taken part by then.
+    num_unobserved: canaries that never did.
+  """
+
+  round: int
+  threat_model: ThreatModel
+  estimate: Estimate
+  num_observed: int
+  num_unobserved: int
+
+
+class Audit(NamedTuple):
+  """What an audit found.
+
+  Attributes:
+    attacks: of each attacker, in the order in which they were given.
+    is_simultaneous: lower bounds hold all together, not each by itself.
+    by_round: ε after some rounds; None unless `by_round.add_rounds` added it.
+    sequential: bounds that hold after all rounds at once; None likewise, or if no
+      attacker's scores have a known law.
+  """
+
+  attacks: tuple[Attack, ...]
+  is_simultaneous: bool = False
+  by_round: tuple[RoundEstimate, ...] | None = None
+  sequential: SequentialBounds | None = None
+
+  @property
+  def by_strength(self) -> tuple[Attack, ...]:
+    """From the weakest attacker to the strongest, as `sort_by_strength` ranks them."""
+    order = sort_by_strength(attack.threat_model for attack in self.attacks)
+    return tuple(
+      sorted(self.attacks, key=lambda a: order.index(a.threat_model))
+    )
+
+  @property
+  def headline(self) -> Headline | None:
+    """The bound to report; None if the strongest attacker has none.
+
+    Nothing is known of external scores that could calibrate an estimate; theirs is
+    part of the headline unless a test speaks against it.
+    """
+    if not self.attacks or not self.by_strength[-1].bounds:
+      return None
+    strongest = self.by_strength[-1]
+    is_external = strongest.threat_model == EXTERNAL
+    is_shown = strongest.is_calibrated or (
+      is_external and not strongest.failed_checks
+    )
+    return Headline(
+      strongest, strongest.bounds[0], strongest.first if is_shown else None
+    )
+
+  @property
+  def significance_of_one(self) -> float:
+    """The level of each test by which an audit may speak against its run.
+
+    Of each attacker these are its pre-declared bound, the interval of its first
+    estimate and its agreement with norms. Together they speak against a right run
+    with a chance of `SIGNIFICANCE` at most.
+    """
+    num = sum(
+      bool(attack.bounds)
+      + (attack.first.interval is not None)
+      + (attack.agreement is not None)
+      for attack in self.attacks
+    )
+    return SIGNIFICANCE / max(num, 1)
+
+  def find(self, threat_model: ThreatModel) -> Attack | None:
+    """What was found about an attacker; None if there are no scores for it."""
+    return next(
+      (a for a in self.attacks if a.threat_model == threat_model), None
+    )
+
+  def find_first(self, threat_model: ThreatModel) -> Estimate | None:
+    """The `first_with_interval` of an attacker; None as in `find`."""
+    attack = self.find(threat_model)
+    return attack and attack.first_with_interval
+
+
+def list_bounds(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
+  """The confidence bounds among estimates, in their order."""
+  return tuple(e for e in estimates if e.kind == 'confidence bound')
