@@ -13,11 +13,10 @@ import numpy as np
 from epe_jax import accounting
 from epe_jax.audit import (
   attack_results,
-  attack_statistics,
   evaluation,
   threat_models,
 )
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.threat_models import ThreatModel, residual
 from epe_jax.epsilon import mixture
 from epe_jax.text import tables
 from studies import simulated_runs, study
@@ -218,7 +217,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
     for name, cosine in cosines.items()
     if cosine.max() < _SMALL
   }
-  alone = attack_statistics.expect_residual(assigned, record.rounds)
+  alone = residual.expect_residual(assigned, record.rounds)
   return {
     name: float(mixture.epsilon_mixture(shift, record.delta))
     for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()

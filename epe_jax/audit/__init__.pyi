@@ -1,8 +1,3 @@
-from .attack_statistics import assign_held_out as assign_held_out
-from .attack_statistics import max_over_rounds as max_over_rounds
-from .attack_statistics import score_mixture as score_mixture
-from .attack_statistics import score_own_round as score_own_round
-from .attack_statistics import score_residual as score_residual
 from .audited_algorithm import audited as audited
 from .audited_algorithm import score_observers as score_observers
 from .by_round import bound_simultaneously as bound_simultaneously
@@ -27,7 +22,12 @@ from .sequential import bound_sequentially as bound_sequentially
 from .threat_models import THREAT_MODELS as THREAT_MODELS
 from .threat_models import ThreatModel as ThreatModel
 from .threat_models.correlated_noise import combining_rounds as combining_rounds
-from .threat_models.scoring import score_cosines as score_cosines
+from .threat_models.likelihood import score_mixture as score_mixture
+from .threat_models.maximum import max_over_rounds as max_over_rounds
+from .threat_models.own_round import score_own_round as score_own_round
+from .threat_models.residual import score_residual as score_residual
+from .threat_models.shifted_scores import assign_held_out as assign_held_out
+from .threat_models.shifted_scores import score_cosines as score_cosines
 from .upper_bounds import bound_known_rounds as bound_known_rounds
 from .upper_bounds import bound_unknown_rounds as bound_unknown_rounds
 from .upper_bounds import expect_final_model as expect_final_model

@@ -21,7 +21,10 @@ from epe_jax.audit.threat_models import (
   AttackScores,
   ThreatModel,
 )
-from epe_jax.audit.threat_models.scoring import describe_shifted, split_scores
+from epe_jax.audit.threat_models.shifted_scores import (
+  describe_shifted,
+  split_scores,
+)
 from epe_jax.epsilon import (
   registry,
   threshold_bound,

@@ -16,10 +16,13 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import attack_statistics, failed_checks, threat_models
+from epe_jax.audit import failed_checks, threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.audit.threat_models.scoring import split_scores
+from epe_jax.audit.threat_models.shifted_scores import (
+  assign_held_out,
+  split_scores,
+)
 from epe_jax.epsilon import anytime, cosine_null, tradeoff_curves
 from epe_jax.epsilon.types import Gaussian
 
@@ -206,6 +209,6 @@ def _sum_normal_scores(
   # Cosines are float32: one of 1 may be a little less.
   cosines = np.clip(cosines, -_LARGEST, _LARGEST)
   normal = -special.ndtri_exp(law.logsf(cosines))
-  own = attack_statistics.assign_held_out(record.assigned)
+  own = assign_held_out(record.assigned)
   total = np.where(own, normal, 0.0).sum(axis=0)
   return total / np.sqrt(np.count_nonzero(own, axis=0))

@@ -30,7 +30,7 @@ from epe_jax.audit.threat_models import (
   OWN,
   RESIDUAL,
   ThreatModel,
-  scoring,
+  shifted_scores,
 )
 from epe_jax.epsilon import (
   maximum,
@@ -146,7 +146,7 @@ class Geometry:
   def choose_null(self, share: float) -> NullLaw:
     """The null law of a vector of which canaries make up a share."""
     can_fit = self.run.num_outside >= 2
-    return scoring.choose_null(self.run.dim, share, can_fit=can_fit)
+    return shifted_scores.choose_null(self.run.dim, share, can_fit=can_fit)
 
   def make_record(self) -> Record:
     """The record of such a run, without a score: the limits of attackers read it."""

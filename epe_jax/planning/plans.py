@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from epe_jax import accounting
 from epe_jax.audit import clients, threat_models
-from epe_jax.audit.threat_models import CHANGE, FINAL, RESIDUAL, scoring
+from epe_jax.audit.threat_models import CHANGE, FINAL, RESIDUAL, shifted_scores
 from epe_jax.epsilon.types import Floor
 from epe_jax.planning.planned_costs import Costs
 from epe_jax.planning.planned_run import PlannedRun
@@ -232,7 +232,7 @@ def _list_warnings(plan: Plan) -> Iterator[str]:
   for p in plan.predictions:
     if p.is_crowded:
       yield (
-        f'{p.name}: {checks.describe_check(scoring.note_crowding(run.design))}. Use fewer '
+        f'{p.name}: {checks.describe_check(shifted_scores.note_crowding(run.design))}. Use fewer '
         'canaries, or more rounds.'
       )
   if run.num_unobserved == 0 and run.design == 'fixed':

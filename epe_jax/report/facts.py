@@ -8,10 +8,11 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import attack_statistics, clients, curves
+from epe_jax.audit import clients, curves
 from epe_jax.audit.attack_results import Attack, Audit
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.threat_models.own_round import score_own_round
 from epe_jax.epsilon.types import Assumption
 from epe_jax.experiment.run_result import RunResult
 
@@ -199,8 +200,6 @@ def find_typical_canary(record: Record, trace: Float[np.ndarray, 'T k']) -> int:
     trace: its cosines of every round.
   """
   observed = np.flatnonzero(record.observed)
-  own_round = attack_statistics.score_own_round(
-    trace[:, observed], record.included[:, observed]
-  )
+  own_round = score_own_round(trace[:, observed], record.included[:, observed])
   middle = (len(own_round) - 1) // 2
   return int(observed[np.argsort(own_round, kind='stable')[middle]])

@@ -8,7 +8,7 @@ from scipy import stats
 from studies import simulated_runs
 
 from epe_jax.audit import evaluation, threat_models
-from epe_jax.audit.noise_scale import measure_noise
+from epe_jax.audit.threat_models.noise_scale import measure_noise
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.text import audit_notes, checks
 from tests import recorded_runs

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.audit import attack_statistics, release, threat_models
+from epe_jax.audit import release, threat_models
+from epe_jax.audit.threat_models import maximum, own_round, shifted_scores
 from epe_jax.epsilon import diagnostics
 from tests import recorded_runs
 
@@ -93,8 +94,8 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
     momentum=0.0, noise=noise, clients=0.0, observed=24, unobserved=600
   )
   seen = models_of(simulated, release.every_nth_round(12, every))
-  own = attack_statistics.score_own_round(
-    seen.trace, attack_statistics.assign_held_out(seen.included)
+  own = own_round.score_own_round(
+    seen.trace, shifted_scores.assign_held_out(seen.included)
   )
   scaled = own * np.sqrt(seen.dim)
   # Other canaries of the release are noise too, each of variance 1/d.
@@ -158,7 +159,7 @@ def test_published_aggregates_leave_their_canaries_and_nothing_else():
   )
   # A canary of an unpublished round is not told from one that took no part.
   other = record.observed & ~took_part
-  seen = attack_statistics.max_over_rounds(record.trace[shown])
+  seen = maximum.max_over_rounds(record.trace[shown])
   assert stats.ks_2samp(seen[other], seen[~record.observed]).pvalue > 1e-4
   assert stats.ks_2samp(seen[took_part], seen[~record.observed]).pvalue < 1e-4
 

@@ -10,9 +10,13 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic
-from epe_jax.audit import attack_statistics, noise_scale
 from epe_jax.audit.record import Record, RoundScalars
-from epe_jax.audit.threat_models import AttackScores, ThreatModel, scoring
+from epe_jax.audit.threat_models import (
+  AttackScores,
+  ThreatModel,
+  noise_scale,
+  shifted_scores,
+)
 
 
 def combining_rounds(
@@ -65,14 +69,16 @@ def combining_rounds(
     noise = noise_scale.measure_noise(record, row_norms)
     if noise is None or not noise.ratio:
       return None
-    assigned = attack_statistics.assign_held_out(record.assigned)
+    assigned = shifted_scores.assign_held_out(record.assigned)
     values, shift = score_decorrelated(
       residual, record.included, assigned, rounds, c
     )
-    return scoring.describe_shifted(
+    return shifted_scores.describe_shifted(
       model,
       'all iterates, combined; other updates known',
-      scoring.scale_noise(record, values, shift, noise, independent=False),
+      shifted_scores.scale_noise(
+        record, values, shift, noise, independent=False
+      ),
       scale=1.0,
       is_expected=True,
     )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from epe_jax.audit import failed_checks
-from epe_jax.audit.threat_models.scoring import draw_null, name_law
+from epe_jax.audit.threat_models.shifted_scores import draw_null, name_law
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
 from epe_jax.epsilon import (
   noise_floor,
@@ -53,13 +53,10 @@ def score_external(scores: Scores) -> AttackScores:
     sees='scores',
     scores=scores,
     unit='score',
-    scale=1.0,
     points=registry.choose_points(traits),
     bounds=registry.choose_bounds(traits),
     draw=draw,
     law=law,
-    is_calibrated=False,
-    is_expected=False,
     failed_checks=(*failed, *failed_checks.check_normality(scores)),
   )
 

@@ -2,7 +2,7 @@
 
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models.scoring import score_cosines
+from epe_jax.audit.threat_models.shifted_scores import score_cosines
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
 
 

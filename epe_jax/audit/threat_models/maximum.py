@@ -10,16 +10,16 @@ References:
 import dataclasses
 import functools
 
+from jaxtyping import Float
 import numpy as np
 
 from epe_jax.audit import (
-  attack_statistics,
   failed_checks,
   upper_bounds,
 )
 from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models.scoring import (
+from epe_jax.audit.threat_models.shifted_scores import (
   can_fit_null,
   name_release,
   split_scores,
@@ -43,7 +43,7 @@ from epe_jax.epsilon.types import Unknown
 def _score(record: Record) -> AttackScores | None:
   largest = record.cosines.get(f'max_{record.sees}')
   if largest is None and record.trace is not None:
-    largest = attack_statistics.max_over_rounds(record.trace)
+    largest = max_over_rounds(record.trace)
   if largest is None or not can_fit_null(record):
     return None
   # In units of the std of one cosine, whose maximum has a law of its own.
@@ -78,7 +78,6 @@ def _score(record: Record) -> AttackScores | None:
     sees=name_release(record),
     scores=scores,
     unit=COSINE,
-    scale=1.0,
     points=points,
     bounds=registry.choose_bounds(registry.describe(scores)),
     draw=noise_floor.draw_from_null(
@@ -86,9 +85,17 @@ def _score(record: Record) -> AttackScores | None:
     ),
     law=('maximum', scores.observed.size, scores.unobserved.size, tau),
     is_calibrated=record.expected is not None and not failed,
-    is_expected=False,
     failed_checks=failed,
   )
+
+
+def max_over_rounds(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
+  """Returns g_j = max_t cos(c_j, ρ̄_t), if the attacker does not know the rounds.
+
+  References:
+    One-shot Empirical Privacy Estimation, Algorithm 3.
+  """
+  return np.max(np.asarray(trace, np.float64), axis=0)
 
 
 def _measure_overlap(record: Record) -> float:

@@ -1,11 +1,14 @@
 """The attacker of the analytic ε, who removes all updates but the canary's."""
 
+from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax.audit import attack_statistics, upper_bounds
-from epe_jax.audit.noise_scale import NoiseScale, measure_noise
-from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models.scoring import (
+from epe_jax.audit import upper_bounds
+from epe_jax.audit.record import Record, RoundScalars
+from epe_jax.audit.threat_models.noise_scale import NoiseScale, measure_noise
+from epe_jax.audit.threat_models.own_round import score_own_round
+from epe_jax.audit.threat_models.shifted_scores import (
+  assign_held_out,
   can_fit_null,
   contradict,
   describe_shifted,
@@ -31,12 +34,12 @@ def _score(record: Record) -> AttackScores | None:
   if residual is None:
     return None
   sees = f'{name_release(record)}, other updates known'
-  assigned = attack_statistics.assign_held_out(record.assigned)
+  assigned = assign_held_out(record.assigned)
   if record.rounds is None:
     if not can_fit_null(record):
       return None
     root = float(np.sqrt(record.dim))
-    values = attack_statistics.score_own_round(residual, assigned)
+    values = score_own_round(residual, assigned)
     scores = split_scores(record, values, Unknown())
     return describe_shifted(
       RESIDUAL, sees, scores, scale=root, is_expected=False
@@ -46,10 +49,8 @@ def _score(record: Record) -> AttackScores | None:
     return _score_without_noise(record, sees, noise)
   if not noise.is_steady and not can_fit_null(record):
     return None
-  values = attack_statistics.score_residual(
-    residual, record.included, assigned, record.rounds
-  )
-  shift = attack_statistics.expect_residual(assigned, record.rounds)
+  values = score_residual(residual, record.included, assigned, record.rounds)
+  shift = expect_residual(assigned, record.rounds)
   return describe_shifted(
     RESIDUAL,
     sees,
@@ -74,13 +75,45 @@ def _score_without_noise(
     scale=float(np.sqrt(record.dim)),
     points=(cosine_alternative.shifted_cosine,),
     bounds=registry.choose_bounds(registry.describe(scores)),
-    draw=None,
-    law=None,
     is_calibrated=True,
-    is_expected=False,
-    failed_checks=(),
     contradictions=contradict(noise),
   )
+
+
+def score_residual(
+  residual: Float[np.ndarray, 'T k'],
+  participation: Bool[np.ndarray, 'T k'],
+  assigned: Bool[np.ndarray, 'T k'],
+  rounds: RoundScalars,
+) -> Float[np.ndarray, ' k']:
+  """Returns Σ_t <c, Z_t + S c>/(z S √n) over own rounds, the Gaussian mechanism.
+
+  An attacker who knows all other updates and subtracts them is left with noise of a
+  known standard deviation, and with the canary if it took part: N(√n/z, 1), or
+  N(0, 1) if it did not. The analytic ε is of this attacker.
+
+  Args:
+    residual: cosines [T, k] with the residuals, without any canary.
+    participation: row t holds the canaries of round t.
+    assigned: row t holds the canaries that are scored in round t; `assign_held_out`
+      assigns rounds to unobserved ones.
+    rounds: the scalars of rounds with noise.
+
+  References:
+    One-shot Empirical Privacy Estimation, section 3.1.
+  """
+  noise = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
+  total = noise * assigned + rounds.canary_norm[:, None] * participation
+  in_noise = np.sum(total / rounds.noise_std[:, None], axis=0)
+  return in_noise / np.sqrt(assigned.sum(axis=0))
+
+
+def expect_residual(
+  assigned: Bool[np.ndarray, 'T k'], rounds: RoundScalars
+) -> Float[np.ndarray, ' k']:
+  """Returns the mean of `score_residual` for observed canaries, √n/z."""
+  share = np.asarray(rounds.canary_norm / rounds.noise_std, np.float64)
+  return (share @ assigned) / np.sqrt(assigned.sum(axis=0))
 
 
 RESIDUAL = ThreatModel(

@@ -82,9 +82,9 @@ class AttackScores(NamedTuple):
     sees: what is seen and known of the run at hand, in words.
     scores: observed and unobserved.
     unit: what scores times scale are measured in.
-    scale: makes scores easy to read.
     points: point estimators that make sense here, the one to believe first.
     bounds: lower bounds, the headline one first.
+    scale: makes scores easy to read.
     draw: makes audits with such scores in which nothing leaks; None if there is
       no way to.
     law: of these audits; attackers with equal laws share their floors.
@@ -102,13 +102,13 @@ class AttackScores(NamedTuple):
   sees: str
   scores: Scores
   unit: str
-  scale: float
   points: Sequence[Estimator]
   bounds: Sequence[Estimator]
-  draw: noise_floor.Draw | None
-  law: Hashable
-  is_calibrated: bool
-  is_expected: bool
-  failed_checks: Checks
+  scale: float = 1.0
+  draw: noise_floor.Draw | None = None
+  law: Hashable = None
+  is_calibrated: bool = False
+  is_expected: bool = False
+  failed_checks: Checks = ()
   notes: Checks = ()
   contradictions: Checks = ()

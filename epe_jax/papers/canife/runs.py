@@ -11,8 +11,9 @@ import numpy as np
 import tqdm
 
 from epe_jax import io, streams
-from epe_jax.audit import attack_statistics, evaluation
+from epe_jax.audit import evaluation
 from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models import maximum
 from epe_jax.epsilon import gaussian, threshold
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers.canife import attack, crafting, training, two_layer
@@ -291,7 +292,7 @@ def _read_record(record: Record) -> dict[str, dict[str, float | None]]:
       'limit': found.analytic and float(found.analytic.epsilon),
     }
   assert record.trace is not None, 'every round is scored'
-  largest = attack_statistics.max_over_rounds(record.trace)
+  largest = maximum.max_over_rounds(record.trace)
   scores = Scores(largest[record.observed], largest[~record.observed])
   paper = {
     'estimate': gaussian.two_gaussian(scores, delta=record.delta),

@@ -7,13 +7,13 @@ taking part shifts each of them, and whether tests contradict that.
 from collections.abc import Hashable
 import dataclasses
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax.audit import failed_checks
 from epe_jax.audit.failed_checks import Check, Checks
-from epe_jax.audit.noise_scale import NoiseScale
 from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models.noise_scale import NoiseScale
 from epe_jax.audit.threat_models.threat_model import (
   COSINE,
   IN_NOISE,
@@ -64,6 +64,29 @@ def split_scores(
   return Scores(
     values[observed], values[~observed], null, record.design, shift, overlap
   )
+
+
+def assign_held_out(
+  participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
+) -> Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']:
+  """Assigns the rounds of observed canaries to the unobserved ones, in turn.
+
+  The two groups then differ in nothing but having taken part.
+
+  Raises:
+    ValueError: no canary takes part in any round.
+  """
+  own = np.asarray(participation)
+  observed = own.any(axis=0)
+  if not observed.any():
+    raise ValueError(
+      'participation is all zeros; no canary has rounds to assign to others.'
+    )
+  whose = np.arange(own.shape[1])
+  whose[~observed] = np.resize(
+    np.flatnonzero(observed), np.count_nonzero(~observed)
+  )
+  return own[:, whose]
 
 
 def can_fit_null(record: Record) -> bool:
