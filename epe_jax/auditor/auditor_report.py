@@ -4,7 +4,7 @@ import numpy as np
 
 from epe_jax.audit import (
   attack_results,
-  effective_dimension,
+  effective_dimensions,
   evaluation,
   threat_models,
 )
@@ -13,7 +13,7 @@ from epe_jax.auditor import claim_check
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.canaries import registry
 from epe_jax.text import audit_notes, cells, tables
-from epe_jax.text.effective_dimension import warn_if_low
+from epe_jax.text.audit_notes import warn_of_low_dimension
 from epe_jax.text.headline import format_headline
 from epe_jax.text.summary_table import format_summary_table
 
@@ -85,8 +85,8 @@ def _warn_if_concentrated(config: AuditConfig, record: Record) -> str | None:
   assert record.rounds is not None, 'the record of a whole run'
   threshold = registry.min_effective_dimension(config.family, config.dim)
   dimensions = record.rounds.effective_dimension.tolist()
-  return warn_if_low(
-    effective_dimension.summarize(
+  return warn_of_low_dimension(
+    effective_dimensions.summarize(
       config.family,
       threshold=threshold,
       rounds=dimensions,

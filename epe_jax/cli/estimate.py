@@ -175,7 +175,7 @@ def _needs_all(given: flags.FlagValues) -> bool:
 
 def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
   from epe_jax.report import report
-  from epe_jax.text.audit_json import describe_in_json
+  from epe_jax.text.worded_json import describe_in_json
 
   form = report.format_estimates
   if not given.all:

@@ -45,7 +45,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.parallel import in_flight, sharding
-from epe_jax.text.effective_dimension import warn_if_low
+from epe_jax.text.audit_notes import warn_of_low_dimension
 
 
 def train(
@@ -231,7 +231,7 @@ def train(
     dimension = summary.summarize_dimension(
       config, setup, params, scalars.effective_dimension
     )
-    if warning := warn_if_low(dimension):
+    if warning := warn_of_low_dimension(dimension):
       logging.warning('%s', warning)
 
   # 7. Write the model and the result, which ends the run.

@@ -10,7 +10,7 @@ from typing import Any
 from epe_jax import io
 from epe_jax.audit import audit_json
 from epe_jax.audit.attack_results import Audit
-from epe_jax.audit.effective_dimension import EffectiveDimensions
+from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
 from epe_jax.text.headline import format_headline
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from epe_jax import canaries, io
 from epe_jax._version import __version__
-from epe_jax.audit import attack_results, effective_dimension
-from epe_jax.audit.effective_dimension import EffectiveDimensions
+from epe_jax.audit import attack_results, effective_dimensions
+from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
 from epe_jax.experiment import build
 from epe_jax.experiment.analytic import PrivacyAnalysis
@@ -97,7 +97,7 @@ def summarize_dimension(
   # As one program: its operations one by one would each be compiled.
   final, change = jax.jit(_measure_model)(setup.params, params)
   family = config.canaries.family
-  return effective_dimension.summarize(
+  return effective_dimensions.summarize(
     family,
     threshold=canaries.min_effective_dimension(family, setup.dim),
     rounds=rounds.tolist(),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from epe_jax.audit import clients, upper_bounds
 from epe_jax.audit.attack_results import Attack
 from epe_jax.audit.clients import AttackRisks, Participations
-from epe_jax.audit.effective_dimension import EffectiveDimensions
+from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, sentences

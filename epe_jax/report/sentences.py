@@ -30,7 +30,7 @@ from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
 from epe_jax.text import audit_notes, cells, checks, methods
-from epe_jax.text.effective_dimension import warn_if_low
+from epe_jax.text.audit_notes import warn_of_low_dimension
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '
@@ -307,7 +307,7 @@ def narrate(result: RunResult) -> list[str]:
   maximum = audit.find(threat_models.MAXIMUM)
   if maximum is not None and result.rounds > 1:
     paragraphs.append(_describe_maximum(result, maximum))
-  doubt = warn_if_low(result.effective_dimension)
+  doubt = warn_of_low_dimension(result.effective_dimension)
   if doubt:
     paragraphs.append(doubt)
   return paragraphs + list_caveats(result)

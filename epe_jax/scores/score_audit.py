@@ -15,7 +15,7 @@ from epe_jax.audit.attack_results import Audit
 from epe_jax.epsilon.types import Scores, check_delta
 from epe_jax.report import report, run_tables
 from epe_jax.scores.formats import groups
-from epe_jax.text import audit_json, audit_notes, tables, terminal
+from epe_jax.text import audit_notes, tables, terminal, worded_json
 from epe_jax.text.headline import format_headline
 
 
@@ -164,7 +164,7 @@ def write_score_report(
   with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
     path = pages.write_page(folder, 'report', page, figures)
   io.write_json(
-    path.parent / 'estimates.json', audit_json.describe_in_json(audit)
+    path.parent / 'estimates.json', worded_json.describe_in_json(audit)
   )
   return path
 

@@ -10,11 +10,17 @@ from scipy import special
 
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import SIGNIFICANCE, Attack, Audit
+from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.threat_models import EXTERNAL
 from epe_jax.epsilon.types import Estimate
 from epe_jax.text import cells, checks, methods
 
+_VECTORS = {
+  'min_round': 'the round where it is smallest',
+  'final_model': 'the final model',
+  'change': 'the change from the initial to the final model',
+}
 _CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
 
 
@@ -248,3 +254,27 @@ def _name_attackers(said: Iterable[tuple[Attack, str]]) -> list[str]:
   return [
     f'{"; ".join(who)}: {text}' if who else text for text, who in names.items()
   ]
+
+
+def warn_of_low_dimension(dimension: EffectiveDimensions | None) -> str | None:
+  """Says where the effective dimension is too low, and what to do; else None.
+
+  Args:
+    dimension: what `summarize` gives; None for a run without canaries.
+  """
+  if dimension is None or dimension.threshold is None:
+    return None
+  low = [
+    f'{x:,.0f} in {where}'
+    for name, where in _VECTORS.items()
+    if 0 < (x := getattr(dimension, name)) < dimension.threshold
+  ]
+  if not low:
+    return None
+  return (
+    f"Cosines with canaries of the family '{dimension.family}' are normal "
+    'where the mass of a vector lies on enough coordinates: an effective '
+    f'dimension of {dimension.threshold:,.0f} or more. It is {", ".join(low)}. Take '
+    "estimates from these for doubtful, and train with the family 'sphere' "
+    "(or 'hadamard2', where it is offered), which needs no such thing."
+  )

@@ -34,7 +34,7 @@ from epe_jax.report import (
   sentences,
 )
 from epe_jax.report.figures import of_audit
-from epe_jax.text import audit_json, cells, summary_table, tables
+from epe_jax.text import cells, summary_table, tables, worded_json
 from tests import recorded_runs
 from tests.in_process import run_script
 
@@ -426,7 +426,7 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
     assert why in text, name
     assert f'{kind}: own round, others removed: the point' in text, name
     assert kind == 'Warning' or 'Warning' not in text, name
-  values = audit_json.describe_in_json(result.audit)
+  values = worded_json.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
   assert why in said
   assert len(values['warnings']) == (kind == 'Warning')
@@ -451,7 +451,7 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
     )
   for name, text in _show_everywhere(result).items():
     assert expected in text, name
-  (warning,) = audit_json.describe_in_json(result.audit)['warnings']
+  (warning,) = worded_json.describe_in_json(result.audit)['warnings']
   assert expected in warning
 
 

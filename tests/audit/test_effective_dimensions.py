@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from epe_jax import canaries
-from epe_jax.audit import audited_algorithm, effective_dimension
+from epe_jax.audit import audited_algorithm, effective_dimensions
 from epe_jax.audit.record import RoundScalars
 from epe_jax.report import page, report, sentences
-from epe_jax.text.effective_dimension import warn_if_low
+from epe_jax.text.audit_notes import warn_of_low_dimension
 from epe_jax.training import fedavg
 from tests import helpers
 from tests.report import test_report
@@ -22,7 +22,7 @@ _DIM = 60
 def _found(family='hadamard', **figures):
   some = {'rounds': [9e3, 8e3], 'final_model': 7e3, 'change': 7e3} | figures
   threshold = canaries.min_effective_dimension(family, 10**6)
-  return effective_dimension.summarize(family, threshold=threshold, **some)
+  return effective_dimensions.summarize(family, threshold=threshold, **some)
 
 
 def test_a_round_tells_the_effective_dimension_of_its_aggregate():
@@ -58,20 +58,20 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
 @pytest.mark.parametrize('family', ['sign', 'hadamard', 'dirac'])
 def test_too_few_coordinates_are_warned_of_where_they_matter(family):
   wide = {'rounds': [4e5, 3e5], 'final_model': 3e5, 'change': 3e5}
-  assert warn_if_low(_found(family, **wide)) is None
+  assert warn_of_low_dimension(_found(family, **wide)) is None
   rounds = {'rounds': [3e5, 41.0, 0.0]}
-  low = warn_if_low(_found(family, **wide | rounds)) or ''
+  low = warn_of_low_dimension(_found(family, **wide | rounds)) or ''
   assert f"'{family}'" in low
   assert '41 in the round' in low
   assert 'final model' not in low
   assert "the family 'sphere'" in low
-  low = warn_if_low(_found(family, **wide | {'change': 12.0})) or ''
+  low = warn_of_low_dimension(_found(family, **wide | {'change': 12.0})) or ''
   assert 'It is 12 in the change' in low
 
 
 @pytest.mark.parametrize('family', ['sphere', 'hadamard2'])
 def test_families_that_are_right_for_any_vector_do_not_warn(family):
-  assert warn_if_low(_found(family, rounds=[1.0], change=1.0)) is None
+  assert warn_of_low_dimension(_found(family, rounds=[1.0], change=1.0)) is None
 
 
 def test_noise_is_dense_enough_and_a_few_coordinates_are_not():
