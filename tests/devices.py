@@ -105,7 +105,7 @@ def run(family: str, num_devices: int):
     functools.partial(audited_algorithm.score_observers, observers=attackers)
   )
   scores = sharding.copy_to_host(score(state))
-  host = sharding.copy_to_host((params, shown[-1].metrics.by_name()))
+  host = sharding.copy_to_host((params, shown[-1].by_name()))
   buffer = state.observers['trace'].buffer
   return {
     'params': ravel_pytree(host[0])[0],

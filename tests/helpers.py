@@ -10,6 +10,7 @@ import optax
 
 from epe_jax.audit import attack_results
 from epe_jax.training import fedavg
+from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Task
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -71,10 +72,16 @@ def injection(direction: jax.Array, count: int) -> fedavg.Injection:
   return fedavg.Injection(given, jnp.asarray(count, jnp.int32))
 
 
-def round_metrics(**changes: jax.Array) -> fedavg.RoundMetrics:
-  """The metrics of a round: 1, except for those given."""
-  one = jnp.float32(1)
-  return fedavg.RoundMetrics(*[one] * 7)._replace(**changes)
+def make_round(
+  aggregate: jax.Array | None,
+  client_part: jax.Array | None,
+  **metrics: jax.Array,
+) -> fedavg.Round:
+  """A round whose scalars are 1."""
+  scalars = RoundScalars(*[jnp.float32(1)] * 7)
+  return fedavg.Round(
+    aggregate, client_part, scalars, fedavg.RoundMetrics(**metrics)
+  )
 
 
 def keys(seed: int = 0):

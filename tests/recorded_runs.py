@@ -6,8 +6,9 @@ import numpy as np
 from studies import simulated_runs
 
 from epe_jax.audit import attack_results
-from epe_jax.audit.record import RoundScalars, make_record
+from epe_jax.audit.record import make_record
 from epe_jax.experiment import run_result
+from epe_jax.training.round_scalars import RoundScalars
 
 
 def scalars(rounds, **known):

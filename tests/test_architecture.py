@@ -395,4 +395,4 @@ def test_algorithms_keep_the_contract():
     state = algorithm.init(params)
     new, info = jax.jit(algorithm.step)(state, cohort, *extra, *helpers.keys())
     assert same(new) == same(state)
-    assert all(m.shape == () for m in info.metrics.by_name().values())
+    assert all(m.shape == () for m in info.by_name().values())

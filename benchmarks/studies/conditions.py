@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax.audit import sequential, threat_models
-from epe_jax.audit.record import Record, RoundScalars, make_record
+from epe_jax.audit.record import Record, make_record
 from epe_jax.epsilon import mixture, tradeoff_curves
 from epe_jax.sampling import canary_schedules
 from epe_jax.text import tables
+from epe_jax.training.round_scalars import RoundScalars
 from studies import simulated_runs, study, unequal_runs
 
 DELTA = 1e-5

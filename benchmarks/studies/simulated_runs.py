@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax.audit.record import Record, RoundScalars, make_record
+from epe_jax.audit.record import Record, make_record
 from epe_jax.sampling import canary_schedules
+from epe_jax.training.round_scalars import RoundScalars
 
 Canaries: TypeAlias = Literal['sphere', 'orthogonal'] | Float[np.ndarray, 'k d']
 

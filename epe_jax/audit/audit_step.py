@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from jaxtyping import Bool, Float, Int
 import numpy as np
 
-from epe_jax.audit.record import RoundScalars
+from epe_jax.training.round_scalars import RoundScalars
 
 ArrayT = TypeVar('ArrayT')
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from epe_jax.audit.audit_step import CanaryRows, canary_rows
 from epe_jax.audit.observers import VIEWS, Observer, RoundView, Trace
-from epe_jax.audit.record import RoundScalars
 from epe_jax.canaries import Canaries, effective_dimension
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import fedavg
+from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Array, Params
 
 
@@ -111,25 +111,22 @@ def audited(
       before=ravel_pytree(before)[0],
       after=ravel_pytree(new.params)[0],
       aggregate=round.aggregate,
-      noiseless=round.client_part + round.metrics.canary_norm * injected,
+      noiseless=round.client_part + round.scalars.canary_norm * injected,
     )
     observer_states = {
       name: observer.update(state.observers[name], view)
       for name, observer in observers.items()
     }
-    metrics = round.metrics._replace(
+    scalars = round.scalars._replace(
       residual_norm=jnp.linalg.norm(VIEWS['residual'](view)),
       effective_dimension=effective_dimension(round.aggregate),
     )
     assert state.rounds is not None
-    rounds = RoundScalars(
-      **{
-        name: x.at[t].set(getattr(metrics, name))
-        for name, x in state.rounds._asdict().items()
-      }
+    rounds = jax.tree.map(
+      lambda x, scalar: x.at[t].set(scalar), state.rounds, scalars
     )
     return AuditState(new, observer_states, rounds), _drop_vectors(
-      round, metrics
+      round._replace(scalars=scalars)
     )
 
   return fedavg.Algorithm(init, step)
@@ -171,16 +168,14 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
     new, round = algorithm.step(
       state.algorithm, cohort, fedavg.no_canaries(), training_key, noise_key
     )
-    return AuditState(new, {}, None), _drop_vectors(round, round.metrics)
+    return AuditState(new, {}, None), _drop_vectors(round)
 
   return fedavg.Algorithm(init, step)
 
 
-def _drop_vectors(
-  round: fedavg.Round, metrics: fedavg.RoundMetrics
-) -> fedavg.Round:
+def _drop_vectors(round: fedavg.Round) -> fedavg.Round:
   """A round to return from a step: vectors are for the observers alone."""
-  return round._replace(aggregate=None, client_part=None, metrics=metrics)
+  return round._replace(aggregate=None, client_part=None)
 
 
 def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import os
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import io
+from epe_jax.training.round_scalars import RoundScalars
 
 NOISE = '0, or from 1e-30 on'
 """The valid noise multipliers, in words: float32 holds no smaller ones."""
@@ -32,36 +33,6 @@ _MAY_BE_UNKNOWN = tuple(
 _MAX_COSINE = 1.01  # 1, and a margin for rounding.
 
 Cosines = Mapping[str, Float[np.ndarray, '... k']]
-
-
-class RoundScalars(NamedTuple):
-  """One number for each round, [T] each.
-
-  Unknown values are NaN: in a training loop that is not ours, those of noise_std,
-  num_clients, sum_norm and residual_norm.
-
-  Attributes:
-    clip_norm: S.
-    canary_norm: S / m, the norm of a canary in the aggregate of its round.
-    noise_std: standard deviation of the noise on a coordinate of the aggregate.
-    num_clients: number of real clients.
-    num_canaries: number of canaries.
-    sum_norm: norm of the sum of the clipped client updates.
-    aggregate_norm: norm of the aggregate.
-    residual_norm: norm of the aggregate less everything that clients and canaries
-      sent, which is the norm of the noise.
-    effective_dimension: of the aggregate.
-  """
-
-  clip_norm: Float[Any, ' T']
-  canary_norm: Float[Any, ' T']
-  noise_std: Float[Any, ' T']
-  num_clients: Float[Any, ' T']
-  num_canaries: Float[Any, ' T']
-  sum_norm: Float[Any, ' T']
-  aggregate_norm: Float[Any, ' T']
-  residual_norm: Float[Any, ' T']
-  effective_dimension: Float[Any, ' T']
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,10 @@ from epe_jax.audit.record import (
   FINAL_MODEL,
   RELEASES,
   Record,
-  RoundScalars,
   respond_at_end,
   respond_to_rounds,
 )
+from epe_jax.training.round_scalars import RoundScalars
 
 # Correlation of the change of the model with what it should be; the rest of it is
 # rounding in float32.

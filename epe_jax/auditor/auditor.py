@@ -16,13 +16,14 @@ import numpy as np
 
 from epe_jax import streams
 from epe_jax.audit import attack_results, audit_step, evaluation
-from epe_jax.audit.record import Record, RoundScalars, make_record
+from epe_jax.audit.record import Record, make_record
 from epe_jax.auditor import audit_config, auditor_file
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.auditor.auditor_report import format_auditor
 from epe_jax.auditor.host_canaries import pieces, registry, structures
 from epe_jax.auditor.host_canaries.measure import Measure, measure
 from epe_jax.auditor.host_canaries.threefry import Root
+from epe_jax.training.round_scalars import RoundScalars
 
 
 class CanarySum(NamedTuple):

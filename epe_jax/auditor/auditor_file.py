@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float, UInt32
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit.record import FINAL_MODEL, RoundScalars, find_fault_of_array
+from epe_jax.audit.record import FINAL_MODEL, find_fault_of_array
 from epe_jax.auditor.audit_config import AuditConfig
+from epe_jax.training.round_scalars import RoundScalars
 
 _SCHEMA = 1
 _COSINES, _ROUNDS = 'cosines_', 'rounds_'

@@ -17,7 +17,7 @@ from epe_jax.audit.observers import (
   final_model,
   running_maximum,
 )
-from epe_jax.audit.record import Record, RoundScalars, make_record
+from epe_jax.audit.record import Record, make_record
 from epe_jax.data import cohort, federated
 from epe_jax.experiment import (
   config_conflicts,
@@ -28,6 +28,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.parallel import sharding
 from epe_jax.training import clipping, fedavg, noise, servers
+from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Key, Params, Task
 
 Config = workloads.Config

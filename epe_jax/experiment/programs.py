@@ -210,7 +210,7 @@ def make_advance(algorithm: fedavg.Algorithm) -> Advance:
         jax.random.fold_in(training_key, t),
         jax.random.fold_in(noise_key, t),
       )
-      return state, made.metrics.by_name()
+      return state, made.by_name()
 
     if cohorts.clients.shape[0] > 1:
       return jax.lax.scan(step, state, cohorts)

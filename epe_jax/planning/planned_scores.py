@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.audit import record
-from epe_jax.audit.record import Record, RoundScalars, respond_at_end
+from epe_jax.audit.record import Record, respond_at_end
 from epe_jax.audit.threat_models import (
   CHANGE,
   FINAL,
@@ -46,6 +46,7 @@ from epe_jax.epsilon.types import (
   Unknown,
 )
 from epe_jax.planning.planned_run import PlannedRun
+from epe_jax.training.round_scalars import RoundScalars
 
 DrawAudits = Callable[[np.random.Generator, int], Scores]
 """(rng, audits) -> scores of so many audits, along the first axis."""

@@ -7,3 +7,4 @@ from .fedavg import Round as Round
 from .fedavg import RoundMetrics as RoundMetrics
 from .fedavg import TrainState as TrainState
 from .fedavg import dp_fedavg as dp_fedavg
+from .round_scalars import RoundScalars as RoundScalars

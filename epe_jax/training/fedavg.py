@@ -20,6 +20,7 @@ from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import clipping as clipping_lib
 from epe_jax.training import local_training, padding
 from epe_jax.training import noise as noise_lib
+from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Array, Batch, Key, Params, Task
 
 
@@ -76,44 +77,21 @@ class TrainState(NamedTuple):
 
 
 class RoundMetrics(NamedTuple):
-  """The numbers that a person plots of a round; nothing reads them back.
+  """What a person plots of a round; nothing reads it back.
 
   Each is a float32 scalar. Means are over the real clients of the round (in
   DP-SGD, the examples of the step), and 0 if it has none.
 
   Attributes:
-    clip_norm: S.
-    canary_norm: S / m, the norm of a canary in the aggregate.
-    noise_std: standard deviation of the noise on a coordinate of the aggregate.
-    num_clients: the number of real clients.
-    num_canaries: the number of canaries.
-    sum_norm: norm of the sum of the clipped client updates.
-    aggregate_norm: norm of the aggregate.
     loss: mean training loss; None if the algorithm does not compute it.
     fraction_unclipped: fraction of the clients whose update has a norm of at
       most S.
     update_norm: mean norm of the client updates before clipping.
-    residual_norm: norm of the aggregate less everything that clients and
-      canaries sent, which is the norm of the noise. Only an audit measures it.
-    effective_dimension: of the aggregate. Only an audit measures it.
   """
 
-  clip_norm: Float[Array, '']
-  canary_norm: Float[Array, '']
-  noise_std: Float[Array, '']
-  num_clients: Float[Array, '']
-  num_canaries: Float[Array, '']
-  sum_norm: Float[Array, '']
-  aggregate_norm: Float[Array, '']
   loss: Float[Array, ''] | None = None
   fraction_unclipped: Float[Array, ''] | None = None
   update_norm: Float[Array, ''] | None = None
-  residual_norm: Float[Array, ''] | None = None
-  effective_dimension: Float[Array, ''] | None = None
-
-  def by_name(self) -> dict[str, Float[Array, '']]:
-    """Returns the metrics that were measured, by name."""
-    return {name: x for name, x in self._asdict().items() if x is not None}
 
 
 class Round(NamedTuple):
@@ -124,12 +102,19 @@ class Round(NamedTuple):
     client_part: the part of the real clients, Σ_i CLIP(x_i; S) / m, [d]. It
       has no canaries: an audit adds those that it injected, so that an
       algorithm that loses them is noticed.
-    metrics: what a person plots.
+    scalars: what an audit records.
+    metrics: what only a person looks at.
   """
 
   aggregate: Float[Array, ' d'] | None
   client_part: Float[Array, ' d'] | None
+  scalars: RoundScalars
   metrics: RoundMetrics
+
+  def by_name(self) -> dict[str, Float[Array, '']]:
+    """Returns the scalars and metrics that were measured, by name."""
+    numbers = self.scalars._asdict() | self.metrics._asdict()
+    return {name: x for name, x in numbers.items() if x is not None}
 
 
 class ClippedSums(NamedTuple):
@@ -312,7 +297,7 @@ def make_round(
   noise_multiplier: float,
   divisor: Float[Array, ''] | float,
 ) -> Round:
-  """Makes the round of an algorithm, with its metrics.
+  """Makes the round of an algorithm, with its numbers.
 
   Args:
     sums: sums over the real clients.
@@ -323,7 +308,7 @@ def make_round(
     divisor: m, by which the noisy sum was divided.
   """
   num = jnp.maximum(sums.num, 1)
-  metrics = RoundMetrics(
+  scalars = RoundScalars(
     clip_norm=jnp.float32(clip_norm),
     canary_norm=jnp.float32(clip_norm / divisor),
     noise_std=jnp.float32(noise_multiplier * clip_norm / divisor),
@@ -331,11 +316,13 @@ def make_round(
     num_canaries=injection.count.astype(jnp.float32),
     sum_norm=jnp.linalg.norm(sums.vector),
     aggregate_norm=jnp.linalg.norm(aggregate),
+  )
+  metrics = RoundMetrics(
     loss=None if sums.loss is None else sums.loss / num,
     fraction_unclipped=sums.num_unclipped / num,
     update_norm=sums.norm / num,
   )
-  return Round(aggregate, sums.vector / divisor, metrics)
+  return Round(aggregate, sums.vector / divisor, scalars, metrics)
 
 
 def _sum_clipped_updates(

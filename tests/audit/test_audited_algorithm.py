@@ -481,7 +481,7 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
     state, info = step(
       state, cohort, jax.random.key(t), jax.random.key(1000 + t)
     )
-    norms.append(float(info.metrics.sum_norm))
+    norms.append(float(info.scalars.sum_norm))
   np.testing.assert_allclose(norms, 0.3 * clients, rtol=1e-3)
   known = jax.device_get(state.rounds)
   scores = jax.device_get(observer.scores(state.observers['trace'], params))

@@ -8,8 +8,8 @@ from scipy import stats
 
 from epe_jax import accounting, audit
 from epe_jax.audit import threat_models
-from epe_jax.audit.record import RoundScalars
 from epe_jax.audit.threat_models import correlated_noise
+from epe_jax.training.round_scalars import RoundScalars
 
 ROUNDS, NOISE, DIM, DELTA = 40, 0.8, 10_000, 1e-5
 

@@ -9,10 +9,10 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, effective_dimensions
-from epe_jax.audit.record import RoundScalars
 from epe_jax.report import page, report, sentences
 from epe_jax.text.audit_notes import warn_of_low_dimension
 from epe_jax.training import fedavg
+from epe_jax.training.round_scalars import RoundScalars
 from tests import helpers
 from tests.report import test_report
 
@@ -34,9 +34,10 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
   def step(state, cohort, injection, training_key, noise_key):
     del cohort, training_key, noise_key
     shown = aggregates[state.round]
-    metrics = helpers.round_metrics(loss=jnp.float32(1))
     new = state._replace(round=state.round + 1)
-    return new, fedavg.Round(shown, 0 * injection.direction(), metrics)
+    return new, helpers.make_round(
+      shown, 0 * injection.direction(), loss=jnp.float32(1)
+    )
 
   c = canaries.sphere(jax.random.key(0), 4, _DIM)
   plain = fedavg.Algorithm(lambda params: state, step)
@@ -45,13 +46,13 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
   for x in np.asarray(aggregates, np.float64):
     now, info = jax.jit(wrapped.step)(now, None, None, None)
     expected = np.sum(x**2) ** 2 / np.sum(x**4)
-    assert info.metrics.by_name().keys() == {
+    assert info.by_name().keys() == {
       'loss',
       'effective_dimension',
       *known,
     }
     np.testing.assert_allclose(
-      info.metrics.effective_dimension, expected, rtol=1e-5
+      info.scalars.effective_dimension, expected, rtol=1e-5
     )
 
 

@@ -107,7 +107,7 @@ def test_gradients_are_clipped_one_by_one_before_the_sum():
   # Clipping the mean instead is something else.
   mean = gradients.sum(axis=0)
   assert np.linalg.norm(expected * M + mean) > 0.1 * clip_norm
-  metrics = {k: float(v) for k, v in info.metrics.by_name().items()}
+  metrics = {k: float(v) for k, v in info.by_name().items()}
   assert metrics['fraction_unclipped'] == 0.5
   assert metrics['num_clients'] == 6
   assert metrics['update_norm'] == pytest.approx(norms.mean(), rel=1e-5)
@@ -163,8 +163,8 @@ def test_a_canary_adds_exactly_the_clip_norm_in_its_direction():
     0.1 * 0.25 * direction / M,
     atol=1e-7,
   )
-  assert float(with_it.metrics.num_canaries) == 1
-  assert float(with_it.metrics.canary_norm) == pytest.approx(0.25 / M)
+  assert float(with_it.scalars.num_canaries) == 1
+  assert float(with_it.scalars.canary_norm) == pytest.approx(0.25 / M)
 
 
 def test_one_example_more_moves_the_sum_by_at_most_the_clip_norm():
@@ -202,7 +202,7 @@ def test_the_noise_has_its_standard_deviation_and_is_new_in_each_step():
     assert abs(x.mean()) < 5 * x.std() / np.sqrt(dim)
   assert abs(np.corrcoef(*noise)[0, 1]) < 5 / np.sqrt(dim)
   _, info = one_step(alg, state=state)
-  assert float(info.metrics.noise_std) == pytest.approx(z * clip_norm / M)
+  assert float(info.scalars.noise_std) == pytest.approx(z * clip_norm / M)
 
 
 def test_gradients_of_augmentations_are_averaged_before_clipping():
@@ -297,10 +297,8 @@ def test_it_keeps_the_contract_of_an_algorithm():
   new, info = one_step(alg)
   same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
   assert same(new) == same(state)
-  assert all(m.shape == () for m in info.metrics.by_name().values())
-  assert {m.dtype for m in info.metrics.by_name().values()} == {
-    jnp.dtype('float32')
-  }
+  assert all(m.shape == () for m in info.by_name().values())
+  assert {m.dtype for m in info.by_name().values()} == {jnp.dtype('float32')}
 
 
 @pytest.mark.parametrize(

@@ -185,10 +185,9 @@ def test_each_round_has_two_keys_of_its_own(spans):
     after = state._replace(
       algorithm=state.algorithm._replace(round=state.algorithm.round + 1)
     )
-    metrics = helpers.round_metrics(
-      loss=words(training_key), update_norm=words(noise_key)
+    return after, helpers.make_round(
+      None, None, loss=words(training_key), update_norm=words(noise_key)
     )
-    return after, fedavg.Round(None, None, metrics)
 
   algorithm = fedavg.Algorithm(small_algorithm().init, step)
   _, seen = sent(algorithm, spans)

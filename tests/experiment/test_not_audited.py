@@ -63,7 +63,7 @@ def path(step, state):
     params.append(ravel_pytree(inner.params)[0])
     audit_alone = ('effective_dimension', 'residual_norm')
     shown.append(
-      {k: v for k, v in info.metrics.by_name().items() if k not in audit_alone}
+      {k: v for k, v in info.by_name().items() if k not in audit_alone}
     )
   return params, shown
 

@@ -132,7 +132,7 @@ def test_how_the_cohort_is_laid_out_changes_nothing():
     np.testing.assert_allclose(
       theta, expected, rtol=1e-5, atol=1e-6, err_msg=name
     )
-    for metric, value in info.metrics.by_name().items():
+    for metric, value in info.by_name().items():
       np.testing.assert_allclose(
         getattr(other.metrics, metric),
         value,
@@ -155,7 +155,7 @@ def test_noise_std_is_clip_norm_times_multiplier_over_clients(z):
   # The sample std has relative error 1/sqrt(2 d) = 0.5 %; 5 of them.
   assert noise.std() == pytest.approx(z * bound / m, rel=0.025)
   assert abs(noise.mean()) < 5 * z * bound / m / np.sqrt(d)
-  assert float(info.metrics.noise_std) == pytest.approx(z * bound / m)
+  assert float(info.scalars.noise_std) == pytest.approx(z * bound / m)
   _, other, _ = one_round(alg, params, cohort, seed=10)
   correlation = np.corrcoef(noise, np.asarray(other.aggregate))[0, 1]
   assert abs(correlation) < 5 / np.sqrt(d)
@@ -237,8 +237,8 @@ def test_a_canary_is_as_long_as_a_clipped_client_in_every_round(divisor):
     np.testing.assert_allclose(client[1:], 0, atol=1e-6)
     length = float(client[0])
     np.testing.assert_allclose(added, length * e_1, rtol=1e-4, atol=1e-6)
-    assert float(with_one.metrics.clip_norm) == pytest.approx(length)
-    assert float(with_one.metrics.canary_norm) == pytest.approx(length / over)
+    assert float(with_one.scalars.clip_norm) == pytest.approx(length)
+    assert float(with_one.scalars.canary_norm) == pytest.approx(length / over)
     steps.append(length)
   # The clip norm has moved far from the first one, or this would show nothing.
   assert steps[0] == pytest.approx(0.25)

@@ -148,7 +148,7 @@ def test_a_round_is_that_of_float32_but_for_its_noise():
     _, infos[name] = one_round(task, algorithm, five_clients(dim), put_in)
   one, two = infos['exact'], infos['float32']
   np.testing.assert_allclose(one.client_part, two.client_part, atol=2e-6)
-  for name, value in two.metrics.by_name().items():
+  for name, value in two.by_name().items():
     if name != 'aggregate_norm':
       assert float(getattr(one.metrics, name)) == pytest.approx(
         float(value), rel=1e-4

@@ -10,13 +10,14 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic
-from epe_jax.audit.record import Record, RoundScalars
+from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import (
   AttackScores,
   ThreatModel,
   noise_scale,
   shifted_scores,
 )
+from epe_jax.training.round_scalars import RoundScalars
 
 
 def combining_rounds(

@@ -4,7 +4,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.record import Record, RoundScalars
+from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.noise_scale import NoiseScale, measure_noise
 from epe_jax.audit.threat_models.own_round import score_own_round
 from epe_jax.audit.threat_models.shifted_scores import (
@@ -26,6 +26,7 @@ from epe_jax.epsilon import (
   registry,
 )
 from epe_jax.epsilon.types import Sphere, Unknown
+from epe_jax.training.round_scalars import RoundScalars
 
 
 def _score(record: Record) -> AttackScores | None:
