@@ -35,8 +35,9 @@ Estimator = Callable[..., Estimate]
 Draw = Callable[[np.random.Generator, int], Scores]
 """(rng, audits) -> scores in which nothing leaks, with audits on the first axis."""
 
-# Numbers of scores, in a block of audits and in all of them.
-_BLOCK, _ALL = 2_000_000, 20_000_000
+SCORES_AT_ONCE, MAX_SCORES = 2_000_000, 20_000_000
+"""Numbers of scores that simulations hold at once, and draw in all."""
+
 _MIN_SIMULATIONS, _MAX_SIMULATIONS = 200, 4000
 # Nodes from -9 to 9 standard deviations.
 _NODES = np.linspace(-9.0, 9.0, 2049)
@@ -124,8 +125,10 @@ def simulate(
   first = draw(rng, 1)
   size = first.observed.shape[-1] + first.unobserved.shape[-1]
   if simulations is None:
-    simulations = int(np.clip(_ALL // size, _MIN_SIMULATIONS, _MAX_SIMULATIONS))
-  block = max(1, min(simulations, _BLOCK // size))
+    simulations = int(
+      np.clip(MAX_SCORES // size, _MIN_SIMULATIONS, _MAX_SIMULATIONS)
+    )
+  block = max(1, min(simulations, SCORES_AT_ONCE // size))
   values, last = [], None
   # A block is drawn while the one before it is estimated from.
   with futures.ThreadPoolExecutor(1, 'estimates') as pool:

@@ -356,9 +356,7 @@ def _make_clipping(
   config: Config, expected_clients: float, make_noise: noise.MakeNoise
 ) -> clipping.Clipping:
   c = config.clipping
-  if c.kind == 'fixed':
-    return clipping.fixed(c.initial)
-  return clipping.adaptive(
+  return clipping.CLIPPINGS[c.kind](
     c.initial,
     quantile=c.quantile,
     learning_rate=c.learning_rate,

@@ -18,7 +18,7 @@ from epe_jax import canaries, fields, functions, io
 from epe_jax.audit import record
 from epe_jax.data import registry
 from epe_jax.experiment import config_files, participation, workdirs
-from epe_jax.training import local_training, servers
+from epe_jax.training import clipping, local_training, servers
 
 Config = workdirs.Config
 
@@ -71,7 +71,7 @@ _COMMON_FIELDS = {
   'server.momentum': fields.real(
     'a number in [0, 1)', 0, _BELOW_1, is_open=False
   ),
-  'clipping.kind': fields.one_of('fixed', 'adaptive'),
+  'clipping.kind': fields.one_of(*clipping.CLIPPINGS),
   'clipping.initial': _POSITIVE,
   'clipping.quantile': _SHARE,
   'clipping.learning_rate': _POSITIVE,

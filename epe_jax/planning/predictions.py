@@ -22,8 +22,6 @@ from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Geometry, PlannedAttacker
 from epe_jax.planning.plans import MAX_CANARIES, Plan, Prediction, Quantiles
 
-# Scores that are held at once, and in all of the simulated audits of an attacker.
-_BLOCK, _ALL = 2_000_000, 20_000_000
 _MIN_AUDITS, _MAX_AUDITS, _QUICK_AUDITS = 40, 400, 40
 # An estimate that is not twice what is reported when nothing leaks says little.
 _WEAK = 0.5
@@ -50,7 +48,11 @@ def plan(run: PlannedRun, *, seed: int = 0) -> Plan:
   True
   """
   geometry = Geometry(run)
-  audits = int(np.clip(_ALL // run.num_canaries, _MIN_AUDITS, _MAX_AUDITS))
+  audits = int(
+    np.clip(
+      noise_floor.MAX_SCORES // run.num_canaries, _MIN_AUDITS, _MAX_AUDITS
+    )
+  )
   record = geometry.make_record()
   predictions = []
   for attacker in planned_scores.list_attackers(geometry):
@@ -71,7 +73,9 @@ def _predict(
   """Simulates the audits of one attacker, with a leak and without."""
   rng = np.random.default_rng([seed, 0])
   found = []
-  block = max(1, _BLOCK // (run.num_canaries * run.repetitions))
+  block = max(
+    1, noise_floor.SCORES_AT_ONCE // (run.num_canaries * run.repetitions)
+  )
   for start in range(0, audits, block):
     scores = attacker.draw(rng, min(block, audits - start))
     bound = registry.choose_bounds(registry.describe(scores))[0]

@@ -146,6 +146,13 @@ def adaptive(
   )
 
 
+CLIPPINGS: dict[str, Callable[..., Clipping]] = {
+  'fixed': lambda initial, **settings: fixed(initial),
+  'adaptive': adaptive,
+}
+"""Clipping rules by name, of the arguments of `adaptive`. A new one is an entry here."""
+
+
 def _check_positive(name: str, value: float) -> None:
   if not (value > 0 and math.isfinite(value)):
     raise ValueError(f'{name}={value}; give a finite number > 0.')
