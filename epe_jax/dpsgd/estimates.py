@@ -59,7 +59,7 @@ class StepMechanism(NamedTuple):
       equal.
   """
 
-  step: tradeoff_curves.Family
+  step: tradeoff_curves.MechanismFamily
   compose: Callable[[float, float], float] | None
 
 
@@ -219,16 +219,16 @@ class _Step(NamedTuple):
 
 
 def _approximate(
-  exact: tradeoff_curves.Family,
+  exact: tradeoff_curves.MechanismFamily,
   make_lines: Callable[[Any], tradeoff_curves.Lines],
-) -> tradeoff_curves.Family:
+) -> tradeoff_curves.MechanismFamily:
   """The family with curves from some of its guarantees, from below."""
 
   def fnr(noise_multiplier, log_fpr):
     step = _Step(functools.partial(exact.epsilon, noise_multiplier))
     return make_lines(step).fnr(log_fpr)
 
-  return exact._replace(name=f'{exact.name}_lines', fnr=fnr)
+  return exact._replace(name=f'{exact.name}_lines', fnr=fnr, is_gdp=False)
 
 
 def _make_f_dp(
@@ -237,7 +237,7 @@ def _make_f_dp(
   """Uses the curve of a step: `gdp` for μ-GDP, `family` for any other."""
 
   def estimate(scores, mechanism, **settings):
-    if mechanism.step.name == 'gdp':
+    if mechanism.step.is_gdp:
       return gdp(scores, **settings)
     return family(scores, family=mechanism.step, **settings)
 

@@ -64,7 +64,7 @@ from .threshold import max_threshold as max_threshold
 from .threshold_bound import family_bound as family_bound
 from .threshold_bound import gdp_bound as gdp_bound
 from .threshold_bound import lower_bound as lower_bound
-from .tradeoff_curves import Family as Family
+from .tradeoff_curves import MechanismFamily as MechanismFamily
 from .tradeoff_curves import epsilon_gdp as epsilon_gdp
 from .tradeoff_curves import gaussian_family as gaussian_family
 from .tradeoff_curves import mu_of_epsilon as mu_of_epsilon

@@ -144,7 +144,7 @@ def gdp_credible(
 def family_credible(
   scores: Scores,
   *,
-  family: tradeoff_curves.Family,
+  family: tradeoff_curves.MechanismFamily,
   delta: float,
   multiplicity: SingleThreshold,
   significance: float = 0.05,

@@ -373,7 +373,7 @@ def bound_family(
   delta: float,
   significance: float,
   guesses: GuessesToTry | None,
-  family: tradeoff_curves.Family | None,
+  family: tradeoff_curves.MechanismFamily | None,
   assumes: tuple[Assumption, ...],
 ) -> Estimate:
   """A lower bound from one run for a family of trade-off curves.

@@ -73,7 +73,7 @@ def one_run_independent(
   delta: float,
   significance: float = 0.05,
   guesses: coin_flip.GuessesToTry | None = None,
-  family: tradeoff_curves.Family | None = None,
+  family: tradeoff_curves.MechanismFamily | None = None,
 ) -> Estimate:
   """Lower bound on ε from one run, for canaries that leak independently.
 

@@ -17,8 +17,8 @@ from scipy import special
 
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.tradeoff_curves import (
-  Family,
   Lines,
+  MechanismFamily,
   check_steps,
   epsilon_gdp,
   fnr_gdp,
@@ -37,7 +37,7 @@ _OVERFLOW = 700.0
 
 def subsampled_gaussian_family(
   sampling_probability: float, *, steps: int = 1
-) -> Family:
+) -> MechanismFamily:
   """Gaussian mechanisms on a Poisson sample, with scores of a single step.
 
   With g the Gaussian curve and p the sampling probability, one direction has
@@ -75,7 +75,7 @@ def subsampled_gaussian_family(
       delta
     )
 
-  return Family('subsampled_gaussian', fnr, epsilon)
+  return MechanismFamily('subsampled_gaussian', fnr, epsilon)
 
 
 def subsampled_run_family(
@@ -83,7 +83,7 @@ def subsampled_run_family(
   *,
   steps: int,
   make_lines: Callable[[Any], Lines] | None = None,
-) -> Family:
+) -> MechanismFamily:
   """Runs of T Gaussian steps on Poisson samples, with scores of a whole run.
 
   An attacker who sees all steps of a run, and one who sees its final model, are
@@ -112,12 +112,12 @@ def subsampled_run_family(
     def fnr(noise_multiplier, log_fpr):
       return fnr_gdp(math.sqrt(steps) / noise_multiplier, log_fpr)
 
-    return Family('gaussian_run', fnr, epsilon)
+    return MechanismFamily('gaussian_run', fnr, epsilon)
   curve = pld_family(
     lambda z: _subsampled_pld(z, p, steps, size=_CURVE_PMF_SIZE),
     fnr_from=make_lines,
   )
-  return Family('subsampled_run', curve.fnr, epsilon)
+  return MechanismFamily('subsampled_run', curve.fnr, epsilon)
 
 
 def noise_of_epsilon(
@@ -162,7 +162,7 @@ def pld_family(
   *,
   reported: Callable[[float], Any] | None = None,
   fnr_from: Callable[[Any], Lines] | None = None,
-) -> Family:
+) -> MechanismFamily:
   """Mechanisms of any kind that dp_accounting can account for.
 
   The curve is the envelope of the (ε, δ) guarantees on a grid of ε, each of which
@@ -194,7 +194,7 @@ def pld_family(
     of = reported or audited
     return float(_as_pld(of(noise_multiplier)).get_epsilon_for_delta(delta))
 
-  return Family('pld', fnr, epsilon)
+  return MechanismFamily('pld', fnr, epsilon)
 
 
 def envelope(privacy: Any) -> Lines:

@@ -12,9 +12,11 @@ canaries and a million.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable
+import functools
+from typing import Literal, NamedTuple
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 import numpy as np
 from scipy import special
 
@@ -82,24 +84,17 @@ def compute_power(
   (0.76, 0.0)
   """
   _check(bound, certified, truth, delta, significance)
-  check_delta(delta)
   arguments.check_integer('num_observed', num_observed)
   if num_unobserved is not None:
     arguments.check_integer('num_unobserved', num_unobserved)
-  mu = tradeoff_curves.mu_of_epsilon(truth, delta)
-  settings = (bound, certified, mu, delta, significance)
-  if bound in ('one_run', 'one_run_gdp'):
-    if num_unobserved is None:
-      raise ValueError(
-        f'bound={bound!r} compares canaries that were in with those that were '
-        'out: give num_unobserved.'
-      )
-    return _summarize(_in_one_run(*settings, num_observed + num_unobserved))
-  if bound == 'gaussian':
-    return _of_means(*settings, num_observed, num_unobserved)
-  if num_unobserved is None:
-    return _of_known_law(*settings, num_observed)
-  return _summarize(_of_ranks(*settings, num_observed, num_unobserved))
+  test = _Test(
+    certified,
+    tradeoff_curves.mu_of_epsilon(certified, delta),
+    tradeoff_curves.mu_of_epsilon(truth, delta),
+    delta,
+    significance,
+  )
+  return _POWERS[bound](test, num_observed, num_unobserved)
 
 
 def min_canaries(
@@ -167,98 +162,157 @@ def min_canaries(
   return many
 
 
+class _Test(NamedTuple):
+  """Whether a bound rejects ε₀, which is the question of every power.
+
+  Attributes:
+    certified: ε₀.
+    min_mu: μ of the Gaussian mechanism with ε₀ at δ.
+    mu: μ of the mechanism.
+    delta: δ.
+    significance: level of the test.
+  """
+
+  certified: float
+  min_mu: float
+  mu: float
+  delta: float
+  significance: float
+
+
+class _Curves(NamedTuple):
+  """How a test of thresholds depends on the curves that it tests.
+
+  Attributes:
+    statistic: (test, n1, n0) -> the statistic of the counts above ranks.
+    curve: test -> the curves.
+    strength: test -> the strength of the curve with ε₀.
+    log_fpr: (test, FNR) -> log of the FPR up to which ε₀ is rejected.
+  """
+
+  statistic: Callable[[_Test, int, int], rank_bound.Statistic]
+  curve: Callable[[_Test], rank_bound.Curve]
+  strength: Callable[[_Test], float]
+  log_fpr: Callable[[_Test, Float[np.ndarray, ' n']], Float[np.ndarray, ' n']]
+
+
+_ANY_MECHANISM = _Curves(
+  lambda test, n1, n0: rank_bound.log_ratio_statistic(n1, n0, test.delta, 'in'),
+  lambda test: rank_bound.approximate_dp_curve(test.delta),
+  lambda test: test.certified,
+  lambda test, fnr: np.log(1 - test.delta - fnr) - test.certified,
+)
+_GAUSSIAN_MECHANISM = _Curves(
+  lambda test, n1, n0: rank_bound.shift_statistic(n1, n0),
+  lambda test: rank_bound.family_curve(_GAUSSIAN),
+  lambda test: test.min_mu,
+  lambda test, fnr: special.log_ndtr(-test.min_mu - special.ndtri(fnr)),
+)
+
+
 def _summarize(rejected: Bool[np.ndarray, 'draws']) -> Power:
   share = float(np.mean(rejected))
   return Power(share, float(np.sqrt(share * (1 - share) / len(rejected))))
 
 
-def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
-  """Whether `rank_test` rejects ε₀, in each of many audits."""
-  if bound == 'lower_bound':
-    statistic = rank_bound.log_ratio_statistic(num, num_null, delta, 'in')
-    curve, strength = rank_bound.approximate_dp_curve(delta), certified
-  else:
-    statistic = rank_bound.shift_statistic(num, num_null)
-    curve = rank_bound.family_curve(_GAUSSIAN)
-    strength = tradeoff_curves.mu_of_epsilon(certified, delta)
+def _of_thresholds(
+  curves: _Curves, test: _Test, num: int, num_null: int | None
+) -> Power:
+  """The power of `rank_test`; with a known law, that of the band."""
+  if num_null is None:
+    return _of_known_law(curves, test, num)
+  statistic = curves.statistic(test, num, num_null)
   counts = rank_bound.draw_counts(
     # Other draws than those by which the test is calibrated.
     np.random.default_rng(1),
-    lambda log_fpr: tradeoff_curves.fnr_gdp(mu, log_fpr),
+    lambda log_fpr: tradeoff_curves.fnr_gdp(test.mu, log_fpr),
     statistic,
     _DRAWS,
   )
-  values = statistic.value(counts)
   p_values = rank_bound.p_value(
-    values, curve, strength, statistic, significance
+    statistic.value(counts),
+    curves.curve(test),
+    curves.strength(test),
+    statistic,
+    test.significance,
   )
-  return np.asarray(p_values) <= significance
+  return _summarize(np.asarray(p_values) <= test.significance)
 
 
-def _of_known_law(bound, certified, mu, delta, significance, num):
+def _of_known_law(curves: _Curves, test: _Test, num: int) -> Power:
   """The exact power; a score of some rank with too small an FPR rejects ε₀."""
   false_negatives = np.arange(num)
-  fnr = np.asarray(band.upper_limit(false_negatives, num, significance))
+  fnr = np.asarray(band.upper_limit(false_negatives, num, test.significance))
   # Of counts with the same limit the largest is rejected first.
-  last = np.append(np.diff(fnr) > 0, True) & (fnr < 1 - delta)
+  last = np.append(np.diff(fnr) > 0, True) & (fnr < 1 - test.delta)
   false_negatives, fnr = false_negatives[last], fnr[last]
-  if bound == 'lower_bound':
-    log_fpr = np.log(1 - delta - fnr) - certified
-  else:
-    min_mu = tradeoff_curves.mu_of_epsilon(certified, delta)
-    log_fpr = special.log_ndtr(-min_mu - special.ndtri(fnr))
   coverage = band.coverage(
-    num, false_negatives + 1, tradeoff_curves.fnr_gdp(mu, log_fpr)
+    num,
+    false_negatives + 1,
+    tradeoff_curves.fnr_gdp(test.mu, curves.log_fpr(test, fnr)),
   )
   return Power(float(np.clip(1 - coverage, 0.0, 1.0)), 0.0)
 
 
-def _of_means(bound, certified, mu, delta, significance, num, num_null):
+def _of_means(test: _Test, num: int, num_null: int | None) -> Power:
   """The exact power; the gap of the means is normal, or a t variable."""
-  min_mu = tradeoff_curves.mu_of_epsilon(certified, delta)
   if num_null is None:
-    z = -special.ndtri(significance)
-    return Power(float(special.ndtr((mu - min_mu) * np.sqrt(num) - z)), 0.0)
+    z = -special.ndtri(test.significance)
+    shift = (test.mu - test.min_mu) * np.sqrt(num)
+    return Power(float(special.ndtr(shift - z)), 0.0)
   unit, df = np.sqrt(1 / num + 1 / num_null), num + num_null - 2
   if df < 1:
     return Power(0.0, 0.0)
   # Here and not above: it takes most of a second to import.
   from scipy import stats
 
-  critical = stats.nct.isf(significance, df, min_mu / unit)
-  return Power(float(stats.nct.sf(critical, df, mu / unit)), 0.0)
+  critical = stats.nct.isf(test.significance, df, test.min_mu / unit)
+  return Power(float(stats.nct.sf(critical, df, test.mu / unit)), 0.0)
 
 
-def _in_one_run(bound, certified, mu, delta, significance, num):
+def _of_guesses(
+  rejects: Callable[..., bool], test: _Test, num: int, num_null: int | None
+) -> Power:
   """Whether ε₀ is rejected by one of the default guesses, in many runs."""
-  pairs = coin_flip.choose_guesses(num)
-  level = significance / len(pairs)
-  rejected = np.zeros(_DRAWS, dtype=bool)
-  for pair, correct in zip(pairs, _correct_guesses(mu, pairs, num)):
-    needed = _min_correct(bound, certified, delta, level, pair, num)
-    rejected |= correct >= needed
-  return rejected
-
-
-def _min_correct(bound, certified, delta, level, pair, num):
-  """The smallest number of correct guesses that rejects ε₀."""
-  settings = dict(num_canaries=num, num_guesses=sum(pair))
-  min_mu = tradeoff_curves.mu_of_epsilon(certified, delta)
-
-  def rejects(correct):
-    if bound == 'one_run':
-      p_value = coin_flip.p_value(certified, delta, **settings, correct=correct)
-      return p_value <= level
-    mu = coin_flip.max_rejected_mu(
-      **settings, correct=correct, significance=level
+  if num_null is None:
+    raise ValueError(
+      'num_unobserved=None, but a bound from one run compares canaries that were '
+      'in with those that were out; give num_unobserved.'
     )
-    return mu > min_mu
+  total = num + num_null
+  pairs = coin_flip.choose_guesses(total)
+  level = test.significance / len(pairs)
+  rejected = np.zeros(_DRAWS, dtype=bool)
+  for pair, correct in zip(pairs, _correct_guesses(test.mu, pairs, total)):
+    sizes = dict(num_canaries=total, num_guesses=sum(pair))
+    low, high = -1, sum(pair) + 1
+    while high - low > 1:
+      middle = (low + high) // 2
+      if rejects(test, level, correct=middle, **sizes):
+        high = middle
+      else:
+        low = middle
+    rejected |= correct >= high
+  return _summarize(rejected)
 
-  low, high = -1, sum(pair) + 1
-  while high - low > 1:
-    middle = (low + high) // 2
-    low, high = (low, middle) if rejects(middle) else (middle, high)
-  return high
+
+def _rejects_epsilon(test: _Test, level: float, **counts: int) -> bool:
+  p_value = coin_flip.p_value(test.certified, test.delta, **counts)
+  return p_value <= level
+
+
+def _rejects_mu(test: _Test, level: float, **counts: int) -> bool:
+  mu = coin_flip.max_rejected_mu(**counts, significance=level)
+  return mu > test.min_mu
+
+
+_POWERS: dict[str, Callable[[_Test, int, int | None], Power]] = {
+  'lower_bound': functools.partial(_of_thresholds, _ANY_MECHANISM),
+  'gdp': functools.partial(_of_thresholds, _GAUSSIAN_MECHANISM),
+  'gaussian': _of_means,
+  'one_run': functools.partial(_of_guesses, _rejects_epsilon),
+  'one_run_gdp': functools.partial(_of_guesses, _rejects_mu),
+}
 
 
 def _correct_guesses(
@@ -308,7 +362,7 @@ def _mixture(mu, shares):
 
 
 def _check(bound, certified, truth, delta, significance):
-  arguments.check_choice('bound', bound, get_args(BoundName))
+  arguments.check_choice('bound', bound, tuple(_POWERS))
   check_delta(delta)
   check_significance(significance)
   arguments.check_number('certified', certified, '[0, inf)')

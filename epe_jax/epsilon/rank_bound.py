@@ -120,7 +120,10 @@ def epsilon_bound(
 
 
 def strength_bound(
-  scores: Scores, family: tradeoff_curves.Family, *, significance: float
+  scores: Scores,
+  family: tradeoff_curves.MechanismFamily,
+  *,
+  significance: float,
 ) -> Float[np.ndarray, '*batch']:
   """Lower bound of 1/noise of a member of a family, which is μ if it is Gaussian.
 
@@ -330,7 +333,7 @@ def approximate_dp_curve(delta: float) -> Curve:
 
 
 @functools.lru_cache(maxsize=64)
-def family_curve(family: tradeoff_curves.Family) -> Curve:
+def family_curve(family: tradeoff_curves.MechanismFamily) -> Curve:
   """The curves of a family, of strength 1/noise; at 0 there is no leak.
 
   Args:

@@ -195,7 +195,7 @@ def gdp_bound(
 def family_bound(
   scores: Scores,
   *,
-  family: tradeoff_curves.Family,
+  family: tradeoff_curves.MechanismFamily,
   delta: float,
   significance: float = 0.05,
   multiplicity: Multiplicity = _BAND,

@@ -23,7 +23,7 @@ _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
 _PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
 
 
-class Family(NamedTuple):
+class MechanismFamily(NamedTuple):
   """Mechanisms that differ in how much Gaussian noise they add.
 
   Attributes:
@@ -32,14 +32,16 @@ class Family(NamedTuple):
       that is too low makes a bound weaker, and still valid.
     epsilon: (noise multiplier, δ) -> the ε to report, such as that of all steps of
       a run if the scores are those of single steps.
+    is_gdp: the curve is exactly that of μ-Gaussian DP, where μ is 1/noise.
   """
 
   name: str
   fnr: Callable[[float, Float[np.ndarray, '*m']], Float[np.ndarray, '*m']]
   epsilon: Callable[[float, float], float]
+  is_gdp: bool = False
 
 
-def gaussian_family(*, steps: int = 1) -> Family:
+def gaussian_family(*, steps: int = 1) -> MechanismFamily:
   """Gaussian mechanisms of sensitivity 1: FNR >= Φ(Φ⁻¹(1 - FPR) - 1/z).
 
   Args:
@@ -65,7 +67,7 @@ def gaussian_family(*, steps: int = 1) -> Family:
   def epsilon(noise_multiplier, delta):
     return float(epsilon_gdp(np.sqrt(steps) / noise_multiplier, delta))
 
-  return Family('gdp', fnr, epsilon)
+  return MechanismFamily('gdp', fnr, epsilon, is_gdp=True)
 
 
 class Lines(NamedTuple):
@@ -199,7 +201,7 @@ def gdp_mu(
 
 
 def max_noise(
-  family: Family,
+  family: MechanismFamily,
   log_fpr: Float[np.ndarray, 'm'],
   fnr: Float[np.ndarray, 'm'],
 ) -> float:
@@ -249,7 +251,9 @@ def max_noise(
   return float(np.exp(root + _PRECISION))
 
 
-def epsilon_of_strength(family: Family, strength: float, delta: float) -> float:
+def epsilon_of_strength(
+  family: MechanismFamily, strength: float, delta: float
+) -> float:
   """The ε that a member of a family reports.
 
   Args:
