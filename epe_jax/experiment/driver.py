@@ -35,6 +35,7 @@ from epe_jax.experiment import (
   metrics,
   model_evaluation,
   model_file,
+  own_attacker_scores,
   programs,
   randomness,
   run_result,

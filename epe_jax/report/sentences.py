@@ -786,7 +786,7 @@ def title_tradeoff(result: RunResult) -> str:
   headline = result.audit.headline
   if headline is None:
     return 'Errors of each attack'
-  attack, bound = headline
+  attack, bound, _ = headline
   if attack.is_violated:
     return (
       f'{attack.threat_model.name}: errors are below what the mechanism allows, '

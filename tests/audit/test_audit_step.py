@@ -45,7 +45,7 @@ def test_the_scalars_of_a_release_are_those_of_our_own_rounds():
     clip_norm=0.3,
     noise_multiplier=1.5,
     divisor=10.0,
-  ).metrics
+  ).scalars
   found = audit_step.describe_release(
     clip_norm=0.3,
     divisor=10.0,
