@@ -122,6 +122,8 @@ def format_item(name: str, record: Mapping[str, Any]) -> str:
   item = registry.ITEMS[name]
   found = [tables.Table(**table) for table in record['tables']]
   said, seen = _format_paper(name, found), set()
+  if not said and 'Figure' in item.source:
+    said = ['A figure, whose numbers it does not print.']
   parts = [
     f'# {item.title}',
     f'{item.source[0].upper()}{item.source[1:]}. Scale: **{record["scale"]}**.',
