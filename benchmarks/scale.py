@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import layout
 from studies import costs
 
-from epe_jax.epsilon import gaussian
+from epe_jax.epsilon.points import gaussian
 from epe_jax.text import tables
 
 _NOT_YET = 'Not measured yet: `python benchmarks/growth.py`.'

@@ -14,7 +14,8 @@ import numpy as np
 
 from epe_jax.audit import sequential, threat_models
 from epe_jax.audit.record import Record, make_record
-from epe_jax.epsilon import mixture, tradeoff_curves
+from epe_jax.epsilon.points import mixture
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.sampling import canary_schedules
 from epe_jax.text import tables
 from epe_jax.training.round_scalars import RoundScalars

@@ -14,17 +14,15 @@ from typing import Literal, NamedTuple
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax.epsilon import (
+from epe_jax.epsilon.bounds import (
   bayes,
-  coin_flip,
-  coin_flip_independent,
   corrections,
-  mixture,
   parametric,
-  threshold,
   threshold_bound,
-  tradeoff_curves,
 )
+from epe_jax.epsilon.points import mixture, threshold
+from epe_jax.epsilon.single_run import approximate_dp, f_dp, independent
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -90,11 +88,11 @@ NO_BOUNDS: tuple[Estimator, ...] = (
 """Numbers that are mistaken for bounds but guarantee nothing."""
 
 FAIR_COINS: tuple[Estimator, ...] = (
-  coin_flip.one_run,
-  coin_flip.one_run_gdp,
-  coin_flip_independent.one_run_independent,
+  approximate_dp.one_run,
+  f_dp.one_run_gdp,
+  independent.one_run_independent,
   functools.partial(
-    coin_flip_independent.one_run_independent,
+    independent.one_run_independent,
     family=tradeoff_curves.gaussian_family(),
   ),
 )

@@ -14,12 +14,10 @@ from jax_privacy import auditing
 import numpy as np
 import privacy_estimates
 
-from epe_jax.epsilon import (
-  coin_flip_fdp,
-  corrections,
-  registry,
-  threshold,
-)
+from epe_jax.epsilon import registry
+from epe_jax.epsilon.bounds import corrections
+from epe_jax.epsilon.points import threshold
+from epe_jax.epsilon.single_run import f_dp
 from epe_jax.epsilon.types import Assumption, Scores
 from studies import coverage
 from studies.score_sets import DELTA
@@ -63,7 +61,7 @@ _OURS: tuple[coverage.Estimator, ...] = (
   *coverage.NO_BOUNDS,
   *coverage.FIXED,
   *coverage.FAIR_COINS,
-  coin_flip_fdp.one_run_fdp,
+  f_dp.one_run_fdp,
   registry.FITTED,
   registry.NULL_STD,
   registry.COUNTED,

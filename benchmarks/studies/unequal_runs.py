@@ -9,7 +9,9 @@ import functools
 
 import numpy as np
 
-from epe_jax.epsilon import Gaussian, Scores, over_runs, tradeoff_curves
+from epe_jax.epsilon import Gaussian, Scores
+from epe_jax.epsilon.scatter import over_runs
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 
 _DELTA, _MU = 1e-5, 1.0
 _BOUND = 'lower bound of the mean of runs'

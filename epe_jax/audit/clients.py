@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import Attack
-from epe_jax.epsilon import risks, tradeoff_curves
-from epe_jax.epsilon.risks import Curve, Risks
+from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
+from epe_jax.epsilon.trade_offs.risks import Curve, Risks
 
 FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001
 """What risks of a report are stated for, as in `risks.compute_risks`."""

@@ -15,14 +15,10 @@ from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import Attack, Audit
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.epsilon import (
-  cosine_null,
-  gaussian,
-  intervals,
-  mixture,
-  threshold,
-  tradeoff_curves,
-)
+from epe_jax.epsilon.bounds import intervals
+from epe_jax.epsilon.null_laws import cosine_null
+from epe_jax.epsilon.points import gaussian, mixture, threshold
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores
 
 

@@ -11,7 +11,9 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
-from epe_jax.epsilon import bootstrap, over_runs, registry, tradeoff_curves
+from epe_jax.epsilon import registry
+from epe_jax.epsilon.scatter import bootstrap, over_runs
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores, Unknown
 
 # Statistics that taking part shifts: a maximum or a likelihood has no μ.

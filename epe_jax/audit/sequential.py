@@ -4,7 +4,7 @@ The strongest attacker whose scores a record holds: who knows the round of a can
 and, where that was recorded, removes all others from what the round released. Its
 cosine with what is left has an exact law for a canary without a part in the run,
 whatever the noise is, so that noise which is weaker than stated is seen as such.
-Theory: `epsilon.anytime`.
+Theory: `epsilon.bounds.anytime`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from epe_jax.audit.threat_models.shifted_scores import (
   assign_held_out,
   split_scores,
 )
-from epe_jax.epsilon import anytime, cosine_null, tradeoff_curves
+from epe_jax.epsilon.bounds import anytime
+from epe_jax.epsilon.null_laws import cosine_null
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Gaussian
 
 _LARGEST = 1 - 2.0**-24

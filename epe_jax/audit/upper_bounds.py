@@ -16,8 +16,10 @@ import numpy as np
 from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit.record import Record, respond_at_end
-from epe_jax.epsilon import mixture, registry, risks, tradeoff_curves
-from epe_jax.epsilon.risks import Curve
+from epe_jax.epsilon import registry
+from epe_jax.epsilon.points import mixture
+from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
+from epe_jax.epsilon.trade_offs.risks import Curve
 from epe_jax.epsilon.types import Estimate
 
 Excess = Literal['violation', 'extrapolates', 'more than expected']

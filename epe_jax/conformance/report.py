@@ -9,7 +9,7 @@ from typing import Any
 
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.rule import Finding, Result
-from epe_jax.epsilon import diagnostics
+from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.text import cells, tables
 
 

@@ -21,13 +21,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from epe_jax.epsilon import (
-  bayes,
-  corrections,
-  families,
-  threshold_bound,
-  tradeoff_curves,
-)
+from epe_jax.epsilon.bounds import bayes, corrections, threshold_bound
+from epe_jax.epsilon.trade_offs import families, tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,

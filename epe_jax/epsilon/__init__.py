@@ -30,6 +30,9 @@ Around an estimate: `estimate_noise_floor` is what it reports when nothing leaks
 together, `min_canaries` how many canaries a bound needs, `compute_risks` what ε means
 for a person. `registry` is the table from which an audit chooses by what is known of
 the scores. Names are imported when they are first used.
+
+The modules: `types`, `arguments` and `registry`; `null_laws`, `points`, `bounds`,
+`single_run` and `scatter` from scores; `trade_offs` from mechanisms.
 """
 
 import lazy_loader

@@ -15,28 +15,24 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from epe_jax.epsilon import (
-  bayes,
-  coin_flip,
-  coin_flip_fdp,
-  coin_flip_independent,
-  cosine_alternative,
-  gaussian,
-  maximum,
-  mixture,
-  noise_floor,
-  parametric,
-  threshold,
-  threshold_bound,
-  tradeoff_curves,
-)
-from epe_jax.epsilon.corrections import (
+from epe_jax.epsilon.bounds import bayes, parametric, threshold_bound
+from epe_jax.epsilon.bounds.corrections import (
   Band,
   Bonferroni,
   MultiSplit,
   Split,
   Uncorrected,
 )
+from epe_jax.epsilon.null_laws import noise_floor
+from epe_jax.epsilon.points import (
+  cosine_alternative,
+  gaussian,
+  maximum,
+  mixture,
+  threshold,
+)
+from epe_jax.epsilon.single_run import approximate_dp, f_dp, independent
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Kind, Scores
 
 Estimator = noise_floor.Estimator
@@ -174,27 +170,27 @@ ENTRIES: tuple[Entry, ...] = (
   # Bounds. The first that suits is the headline: in most cases of docs/coverage.md
   # it is the tightest for its design.
   Entry(
-    coin_flip.one_run,
+    approximate_dp.one_run,
     {'one_run': 'from one run, Bernoulli(1/2)'},
     lambda x: x.is_coin_flip,
   ),
   Entry(
-    coin_flip.one_run_gdp,
+    f_dp.one_run_gdp,
     {'one_run_gdp': 'one run, if f is Gaussian'},
     lambda x: x.is_coin_flip and x.is_fair,
   ),
   Entry(
-    coin_flip_independent.one_run_independent,
+    independent.one_run_independent,
     {'one_run_independent': 'one run, leaks independent'},
     lambda x: x.is_coin_flip,
   ),
   Entry(
-    partial(coin_flip_independent.one_run_independent, family=_GDP),
+    partial(independent.one_run_independent, family=_GDP),
     {'one_run_independent_gdp': 'one run, independent, Gaussian'},
     lambda x: x.is_coin_flip,
   ),
   Entry(
-    coin_flip_fdp.one_run_fdp,
+    f_dp.one_run_fdp,
     {'one_run_fdp': 'one run, by recursion'},
   ),
   Entry(
@@ -304,7 +300,7 @@ def choose_bounds(traits: Traits) -> tuple[Estimator, ...]:
 
 def choose_exact_bound(scores: Scores) -> Estimator:
   """A bound for any significance: it simulates nothing, however small that is."""
-  return coin_flip.one_run if scores.design == 'coin_flip' else _FEW
+  return approximate_dp.one_run if scores.design == 'coin_flip' else _FEW
 
 
 def list_extra(*, is_point: bool) -> tuple[Estimator, ...]:

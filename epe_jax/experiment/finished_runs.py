@@ -9,7 +9,7 @@ from typing import NamedTuple
 from epe_jax.audit import release, threat_models
 from epe_jax.audit.by_round import add_rounds
 from epe_jax.audit.record import Record, load_record
-from epe_jax.epsilon import mixture
+from epe_jax.epsilon.points import mixture
 from epe_jax.experiment import (
   metrics,
   own_attacker_scores,

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from epe_jax import io
 from epe_jax import progress as progress_bars
 from epe_jax.audit import threat_models, upper_bounds
-from epe_jax.epsilon import over_runs
-from epe_jax.epsilon.over_runs import ShiftEstimate
+from epe_jax.epsilon.scatter import over_runs
+from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.experiment import build, seeds, sweep, workdirs
 
 

@@ -32,12 +32,9 @@ from epe_jax.audit.threat_models import (
   ThreatModel,
   shifted_scores,
 )
-from epe_jax.epsilon import (
-  maximum,
-  noise_floor,
-  registry,
-  shift_fit,
-)
+from epe_jax.epsilon import registry
+from epe_jax.epsilon.null_laws import noise_floor
+from epe_jax.epsilon.points import maximum, shift_fit
 from epe_jax.epsilon.types import (
   Gaussian,
   NullLaw,

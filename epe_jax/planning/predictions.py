@@ -13,10 +13,8 @@ import dataclasses
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.epsilon import (
-  noise_floor,
-  registry,
-)
+from epe_jax.epsilon import registry
+from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.planning import planned_costs, planned_scores
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Geometry, PlannedAttacker

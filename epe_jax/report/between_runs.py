@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from epe_jax.audit.run_effects import Effect, OverRuns
-from epe_jax.epsilon import diagnostics, over_runs
-from epe_jax.epsilon.over_runs import ShiftEstimate
+from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.epsilon.scatter import over_runs
+from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.report.comparison import LabelledRun
 from epe_jax.text import cells, checks, tables
 

@@ -16,8 +16,8 @@ from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import Headline
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.epsilon import over_runs
-from epe_jax.epsilon.over_runs import ShiftEstimate
+from epe_jax.epsilon.scatter import over_runs
+from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.finished_runs import FinishedRun

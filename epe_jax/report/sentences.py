@@ -25,7 +25,8 @@ from epe_jax.audit.attack_results import (
 )
 from epe_jax.audit.clients import Participations
 from epe_jax.audit.record import respond_at_end
-from epe_jax.epsilon import diagnostics, risks, tradeoff_curves
+from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts

@@ -8,7 +8,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.accounting import Analytic
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate
 
 _SHAPES = {

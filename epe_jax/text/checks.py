@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from epe_jax.audit.failed_checks import Check
-from epe_jax.epsilon.diagnostics import MIN_SCORES, format_p_value
+from epe_jax.epsilon.null_laws.diagnostics import MIN_SCORES, format_p_value
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.text import cells, methods
 

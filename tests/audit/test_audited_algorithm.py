@@ -19,7 +19,7 @@ from epe_jax.audit import (
 from epe_jax.audit.record import load_record
 from epe_jax.audit.threat_models import own_round
 from epe_jax.audit.threat_models.residual import score_residual
-from epe_jax.epsilon import gaussian
+from epe_jax.epsilon.points import gaussian
 from epe_jax.epsilon.types import Gaussian, Scores, Sphere
 from epe_jax.experiment import audited_run, build
 from epe_jax.sampling import canary_schedules

@@ -18,11 +18,8 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.record import respond_to_rounds, write_record
 from epe_jax.audit.threat_models import external
-from epe_jax.epsilon import (
-  gaussian,
-  mixture,
-  registry,
-)
+from epe_jax.epsilon import registry
+from epe_jax.epsilon.points import gaussian, mixture
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
 from tests import recorded_runs

@@ -9,7 +9,7 @@ from studies import simulated_runs
 
 from epe_jax import accounting
 from epe_jax.audit import clients, evaluation, threat_models
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.text import summary_table
 from tests import recorded_runs
 

@@ -8,7 +8,7 @@ from studies import simulated_runs
 
 from epe_jax.audit import release, threat_models
 from epe_jax.audit.sequential import bound_sequentially
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from tests import recorded_runs
 
 DELTA = 1e-5

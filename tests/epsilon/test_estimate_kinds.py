@@ -5,14 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from epe_jax.epsilon import (
-  bayes,
-  diagnostics,
-  parametric,
-  threshold_bound,
-  tradeoff_curves,
-)
-from epe_jax.epsilon.corrections import (
+from epe_jax.epsilon.bounds import bayes, parametric, threshold_bound
+from epe_jax.epsilon.bounds.corrections import (
   Band,
   Bonferroni,
   Explicit,
@@ -20,6 +14,8 @@ from epe_jax.epsilon.corrections import (
   Split,
   Uncorrected,
 )
+from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate, Scores, Sphere
 
 VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0), MultiSplit(0, 5)]

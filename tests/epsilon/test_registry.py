@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import evaluation
-from epe_jax.epsilon import gaussian, registry
+from epe_jax.epsilon import registry
+from epe_jax.epsilon.points import gaussian
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,

@@ -14,7 +14,7 @@ from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import threat_models
 from epe_jax.audit.record import respond_to_rounds
 from epe_jax.canaries import registry
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.planning import planned_costs, planned_scores
 from epe_jax.text import cells
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from epe_jax.epsilon.over_runs import ShiftEstimate
+from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.report import between_runs, comparison
 
 DELTA = 1e-5

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attack_results, evaluation, threat_models
-from epe_jax.epsilon import over_runs
+from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.types import Estimate, Floor
 from epe_jax.experiment.seed_sweep import SeedEstimates
 from epe_jax.report import comparison, comparison_files

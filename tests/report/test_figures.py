@@ -11,7 +11,8 @@ import pytest
 from scipy import special, stats
 
 from epe_jax.audit import by_round, evaluation, sequential, threat_models
-from epe_jax.epsilon import gaussian, tradeoff_curves
+from epe_jax.epsilon.points import gaussian
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import facts
 from epe_jax.report.figures import (

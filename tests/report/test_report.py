@@ -22,7 +22,8 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.epsilon import tradeoff_curves, types
+from epe_jax.epsilon import types
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.report import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import clients, evaluation, threat_models
-from epe_jax.epsilon import risks, tradeoff_curves
+from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
 from epe_jax.report import run_tables, sentences
 from epe_jax.text import cells
 from tests import recorded_runs

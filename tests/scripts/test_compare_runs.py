@@ -7,7 +7,8 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit.record import make_record
-from epe_jax.epsilon import gaussian, over_runs
+from epe_jax.epsilon.points import gaussian
+from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import seeds
 from epe_jax.papers.one_shot import run_comparison

@@ -11,7 +11,8 @@ from epe_jax._version import __version__
 from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.record import Record, write_record
 from epe_jax.audit.threat_models import external
-from epe_jax.epsilon import gaussian, noise_floor
+from epe_jax.epsilon.null_laws import noise_floor
+from epe_jax.epsilon.points import gaussian
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.report import report
 from epe_jax.scores import score_files

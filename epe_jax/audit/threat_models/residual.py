@@ -21,10 +21,8 @@ from epe_jax.audit.threat_models.threat_model import (
   AttackScores,
   ThreatModel,
 )
-from epe_jax.epsilon import (
-  cosine_alternative,
-  registry,
-)
+from epe_jax.epsilon import registry
+from epe_jax.epsilon.points import cosine_alternative
 from epe_jax.epsilon.types import Sphere, Unknown
 from epe_jax.training.round_scalars import RoundScalars
 

@@ -14,7 +14,7 @@ from epe_jax import io, streams
 from epe_jax.audit import evaluation
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import maximum
-from epe_jax.epsilon import gaussian, threshold
+from epe_jax.epsilon.points import gaussian, threshold
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers.canife import attack, crafting, training, two_layer
 from epe_jax.papers.canife import images as images_lib

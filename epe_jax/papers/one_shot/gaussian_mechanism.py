@@ -19,8 +19,9 @@ import numpy as np
 from epe_jax import canaries
 from epe_jax.audit import observers
 from epe_jax.canaries import _normals, _threefry
-from epe_jax.epsilon import gaussian, tradeoff_curves
 from epe_jax.epsilon import types as epsilon_types
+from epe_jax.epsilon.points import gaussian
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.types import Array, Key
 
 ESTIMATORS = ('null', 'fitted')  # The calibrated one first.

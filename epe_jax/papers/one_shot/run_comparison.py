@@ -24,7 +24,9 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax import progress as progress_bars
-from epe_jax.epsilon import gaussian, noise_floor, over_runs
+from epe_jax.epsilon.null_laws import noise_floor
+from epe_jax.epsilon.points import gaussian
+from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.types import (
   Scores,
   Sphere,

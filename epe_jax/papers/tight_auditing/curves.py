@@ -6,7 +6,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.dpsgd import estimates
-from epe_jax.epsilon import families, tradeoff_curves
+from epe_jax.epsilon.trade_offs import families, tradeoff_curves
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style

@@ -8,7 +8,9 @@ from matplotlib import figure
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import intervals, threshold, tradeoff_curves
+from epe_jax.epsilon.bounds import intervals
+from epe_jax.epsilon.points import threshold
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style

@@ -1,0 +1,446 @@
+"""Valid lower bounds of ε from thresholds on the score.
+
+A bound consists of three choices:
+
+- trade-off curves, which say what a pair of error rates proves: those of any
+  (ε, δ)-DP mechanism (`lower_bound`), of a Gaussian one (`gdp_bound`), or of another
+  family (`family_bound`);
+- an interval, which turns counts of false positives and false negatives into
+  upper limits of their rates (`intervals`);
+- a correction for the choice among many thresholds, one of the classes of
+  `corrections`.
+
+Limits α of the FPR and β of the FNR allow a mechanism with trade-off curve f only if
+f(α) <= β, because f falls. (ε, δ)-DP bounds the rates by two lines, which touch the
+curve of a Gaussian mechanism at two points; everywhere else even the best attack
+proves less than ε. A bound that assumes the shape of the curve, and bounds only the
+noise, is tight at any threshold.
+
+The canaries of an audit must score independently in any case.
+
+References: Jagielski et al. (2020); equation (1) of Andrew et al. (ICLR 2024); Nasr
+et al., "Tight auditing of differentially private machine learning" (2023), section
+4.1 and appendix A, for f-DP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+from typing import Literal, NamedTuple, get_args
+
+from jaxtyping import Float
+import numpy as np
+
+from epe_jax.epsilon import arguments
+from epe_jax.epsilon.bounds import band, corrections, intervals, rank_bound
+from epe_jax.epsilon.bounds.corrections import (
+  Band,
+  Counted,
+  Multiplicity,
+  MultiSplit,
+  Uncorrected,
+)
+from epe_jax.epsilon.null_laws import cosine_null, diagnostics
+from epe_jax.epsilon.points import threshold
+from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon.types import (
+  Assumption,
+  Estimate,
+  Scores,
+  Sides,
+  check_delta,
+  check_sides,
+  check_significance,
+  make_bound,
+)
+
+Interval = Literal['clopper_pearson', 'jeffreys', 'katz']
+
+_BAND = Band()
+_GAUSSIAN = tradeoff_curves.gaussian_family()
+# The best of so many thresholds is practically as good as that of a million.
+_CANDIDATES = 2000
+_UPPER = {
+  'clopper_pearson': intervals.clopper_pearson_upper,
+  'jeffreys': intervals.jeffreys_upper,
+  'band': band.upper_limit,
+}
+
+
+def lower_bound(
+  scores: Scores,
+  *,
+  delta: float,
+  significance: float = 0.05,
+  interval: Interval = 'clopper_pearson',
+  multiplicity: Multiplicity = _BAND,
+  sides: Sides = 'in',
+) -> Estimate:
+  """Lower bound of ε that exceeds the truth with probability <= significance.
+
+  At a threshold with upper limits a of the FPR and b of the FNR, ε is at least
+
+    log (1 - δ - b)/a,  and if sides='both' also  log (1 - δ - a)/b.
+
+  Each of the two limits fails with probability significance/2, for either choice
+  of sides. If `scores.null` is given, a is exactly the survival function of the
+  cosine and b has the whole significance; unobserved scores are not needed. The
+  Katz interval has one limit for the ratio, on each side. Band() without
+  `scores.null` uses no such limits, but tests both rates at once (`rank_bound`).
+
+  Only thresholds equal to a score are tried, and tied scores are guessed alike.
+
+  If canaries leak unequally, as those of different rounds do, the bound is one of
+  the ε of the most exposed canary, without which the rates could not be as good.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    interval: how limits are computed from counts. Only 'clopper_pearson' is valid
+      at every rate; 'jeffreys' and 'katz' are approximations.
+    multiplicity: the correction for the choice of the threshold.
+    sides: which guesses count. Those of 'both' help if the unobserved scores have
+      a lower tail that no observed score reaches.
+
+  Returns:
+    The bound, >= 0. Its confidence is 1 - significance; it is a point estimate if
+    `interval` or `multiplicity` gives no guarantee, or if the unobserved scores
+    reject `scores.null` (`diagnostics.is_null_rejected`).
+
+  Raises:
+    ValueError: a setting is out of range, multiplicity is not an instance of a class
+      of `corrections`, another interval than 'clopper_pearson' is combined with
+      Band(), 'katz' with `scores.null`, or a group is too small to split.
+
+  >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
+  >>> bound = lower_bound(scores, delta=1e-5)
+  >>> round(bound.epsilon, 1), bound.confidence
+  (6.5, 0.95)
+  """
+  check_delta(delta)
+  check_sides(sides)
+  _check_interval(interval, multiplicity, scores)
+  curves = _Curves(
+    at=functools.partial(_epsilon_at, delta=delta, sides=sides),
+    test_ranks=functools.partial(
+      rank_bound.epsilon_bound, delta=delta, sides=sides
+    ),
+    sides=sides,
+    max_candidates=_CANDIDATES,
+  )
+  return _bound(scores, curves, delta, significance, multiplicity, interval)
+
+
+def gdp_bound(
+  scores: Scores,
+  *,
+  delta: float,
+  significance: float = 0.05,
+  multiplicity: Multiplicity = _BAND,
+) -> Estimate:
+  """Lower bound of the ε of a Gaussian mechanism, from a lower bound of its μ.
+
+  μ >= Φ⁻¹(1 - FPR) - Φ⁻¹(FNR), or 0, with Clopper-Pearson limits of the rates; ε at
+  δ is then exact and has no cap. Each limit fails with probability
+  significance/2; if `scores.null` is given, the FPR is exact and the FNR has the
+  whole significance. Band() without `scores.null` tests both rates at once, and
+  with them the area under the ROC curve (`rank_bound`).
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    multiplicity: the correction for the choice of the threshold, an instance of a
+      class of `corrections`. Uncorrected(), as in the paper, is the best of all
+      thresholds without a correction, and the result is not a bound.
+
+  Returns:
+    The bound, >= 0, and inf if a cosine of 1 has no false positives. Its
+    confidence is 1 - significance; it is a point estimate for Uncorrected() and if
+    the unobserved scores reject `scores.null`. It is valid for mechanisms whose
+    curve is that of a Gaussian or above, an assumption that counts at thresholds
+    cannot test.
+
+  Raises:
+    ValueError: a setting is out of range, multiplicity is unknown, or there are
+      too few scores to split.
+
+  References: equation (12) of Nasr et al. (2023).
+
+  >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
+  >>> explicit = corrections.Explicit((1.5,))
+  >>> bound = gdp_bound(scores, delta=1e-5, multiplicity=explicit)
+  >>> round(bound.epsilon, 2), bound.confidence
+  (36.49, 0.95)
+  """
+  check_delta(delta)
+  curves = _Curves(
+    at=_mu_at,
+    test_ranks=functools.partial(rank_bound.strength_bound, family=_GAUSSIAN),
+    epsilon=lambda mu: tradeoff_curves.epsilon_gdp(mu, delta),
+    name='gdp_',
+    shape=(Assumption.GAUSSIAN_CURVE,),
+  )
+  return _bound(scores, curves, delta, significance, multiplicity)
+
+
+def family_bound(
+  scores: Scores,
+  *,
+  family: tradeoff_curves.MechanismFamily,
+  delta: float,
+  significance: float = 0.05,
+  multiplicity: Multiplicity = _BAND,
+) -> Estimate:
+  """Lower bound of the ε of a mechanism of a family, from an upper one of its noise.
+
+  It is `gdp_bound` for other curves, such as those of `families`: of a
+  subsampled Gaussian, or of any mechanism with a PLD. To audit a whole run by
+  single steps, use a family whose curve is that of one step and whose ε is that of
+  all steps.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    family: from `tradeoff_curves` or `families`.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    multiplicity: as in `gdp_bound`. A split chooses the threshold that is best for
+      `gdp_bound`, for any family.
+
+  Returns:
+    The bound, >= 0, with a confidence as in `gdp_bound`. It is valid if the
+    mechanism is a member of the family, and inf if the scores reject every member
+    of the family.
+
+  Raises:
+    ValueError: a setting is out of range, multiplicity is unknown, or there are
+      too few scores to split.
+  """
+  check_delta(delta)
+
+  def solve(counted, interval):
+    log_fpr, fnr = limit_rates(counted, interval)
+    strength = np.empty(fnr.shape[:-1])
+    for at in np.ndindex(strength.shape):
+      noise = tradeoff_curves.max_noise(family, log_fpr[at], fnr[at])
+      strength[at] = 1 / noise if noise > 0 else np.inf
+    return strength
+
+  def convert(strength):
+    epsilon = [
+      tradeoff_curves.epsilon_of_strength(family, float(x), delta)
+      for x in np.ravel(strength)
+    ]
+    return np.reshape(epsilon, strength.shape)
+
+  curves = _Curves(
+    at=_mu_at,
+    test_ranks=functools.partial(rank_bound.strength_bound, family=family),
+    solve=solve,
+    epsilon=convert,
+    name=f'{family.name}_',
+    shape=(Assumption.FAMILY,),
+  )
+  return _bound(scores, curves, delta, significance, multiplicity)
+
+
+class Limits(NamedTuple):
+  """Upper limits of both rates at some thresholds, [*batch, m] each.
+
+  Attributes:
+    log_fpr: log of the limit of the false positive rate.
+    fnr: limit of the false negative rate.
+  """
+
+  log_fpr: Float[np.ndarray, '*batch m']
+  fnr: Float[np.ndarray, '*batch m']
+
+
+def limit_rates(counted: Counted, interval: str = 'clopper_pearson') -> Limits:
+  """Upper limits of both rates, from counts of errors.
+
+  Args:
+    counted: errors at some thresholds. Each of the two limits has half of their
+      significance; if the null law is known, the FPR is exact and the FNR has all.
+    interval: how limits are computed: 'clopper_pearson', 'jeffreys', or 'band' for
+      limits that hold at all thresholds at once.
+  """
+  scores, errors, significance = counted
+  upper = _UPPER[interval]
+  if scores.has_known_null:
+    log_fpr = cosine_null.null_distribution(scores.null).logsf(errors.threshold)
+  else:
+    assert errors.false_positives is not None, 'they are counted'
+    significance = significance / 2
+    size = scores.unobserved.shape[-1]
+    log_fpr = np.log(upper(errors.false_positives, size, significance))
+  num = scores.observed.shape[-1]
+  fnr = upper(errors.false_negatives, num, significance)
+  return Limits(np.asarray(log_fpr), np.asarray(fnr))
+
+
+def find_best_epsilon(
+  scores: Scores, significance: float, *, delta: float, sides: Sides = 'in'
+) -> Float[np.ndarray, '*batch 1']:
+  """The observed score at which Clopper-Pearson limits give the largest ε.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    significance: chance that one of the two limits at a threshold fails, in
+      (0, 1).
+    delta: δ, in (0, 1).
+    sides: which guesses count.
+  """
+  at = functools.partial(_epsilon_at, delta=delta, sides=sides)
+  return _find_best(at, 'clopper_pearson', None, scores, significance)
+
+
+def find_best_mu(
+  scores: Scores, significance: float
+) -> Float[np.ndarray, '*batch 1']:
+  """The observed score at which Clopper-Pearson limits give the largest μ.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    significance: as in `find_best_epsilon`.
+  """
+  return _find_best(_mu_at, 'clopper_pearson', None, scores, significance)
+
+
+def list_assumptions(scores: Scores) -> tuple[Assumption, ...]:
+  """What limits from counts of canaries assume.
+
+  Args:
+    scores: whose null law is known or not.
+  """
+  if not scores.has_known_null:
+    return (Assumption.INDEPENDENT,)
+  return Assumption.INDEPENDENT, Assumption.COSINE_NULL
+
+
+class _Curves(NamedTuple):
+  """What pairs of error rates prove, by the trade-off curves of some mechanisms.
+
+  Attributes:
+    at: (counted, interval) -> the strength of the leak at each threshold.
+    test_ranks: (scores, significance=...) -> a lower bound of the strength from one
+      test of both rates at all thresholds.
+    solve: (counted, interval) -> the strength that all thresholds prove together;
+      None for the largest of `at`.
+    epsilon: strength -> ε.
+    name: prefix of the method.
+    shape: what is assumed of the curves.
+    sides: which guesses count.
+    max_candidates: number of thresholds that a split chooses from; None for all.
+  """
+
+  at: Callable[[Counted, str], Float[np.ndarray, '*batch m']]
+  test_ranks: Callable[..., Float[np.ndarray, '*batch']]
+  solve: Callable[[Counted, str], Float[np.ndarray, '*batch']] | None = None
+  epsilon: Callable = lambda strength: strength
+  name: str = ''
+  shape: tuple[Assumption, ...] = ()
+  sides: Sides = 'in'
+  max_candidates: int | None = None
+
+
+def _bound(
+  scores: Scores,
+  curves: _Curves,
+  delta: float,
+  significance: float,
+  multiplicity: Multiplicity,
+  interval: str = 'clopper_pearson',
+) -> Estimate:
+  """The bound of ε that curves give, under a correction for many thresholds."""
+  check_significance(significance)
+  corrections.check_multiplicity(multiplicity, get_args(Multiplicity))
+  of_counts = 'band' if multiplicity == Band() else interval
+  find_best = functools.partial(
+    _find_best, curves.at, interval, curves.max_candidates
+  )
+
+  def solve(multiplicity, significance):
+    counted = corrections.count_errors(
+      scores,
+      multiplicity,
+      significance,
+      find_best=find_best,
+      sides=curves.sides,
+    )
+    if curves.solve is not None:
+      return curves.solve(counted, of_counts)
+    return np.max(curves.at(counted, of_counts), axis=-1)
+
+  method = f'{interval}_{type(multiplicity).__name__.lower()}'
+  if multiplicity == Band() and not scores.has_known_null:
+    method = 'rank_test'
+    strength = curves.test_ranks(scores, significance=significance)
+  elif isinstance(multiplicity, MultiSplit):
+    # ε is monotone in the strength, so its median is that of the medians.
+    splits = corrections.draw_splits(multiplicity)
+    strength = np.median([solve(x, significance / 2) for x in splits], axis=0)
+  else:
+    strength = solve(multiplicity, significance)
+  is_valid = interval == 'clopper_pearson' and multiplicity != Uncorrected()
+  return make_bound(
+    curves.epsilon(np.asarray(strength)),
+    delta,
+    f'{curves.name}{method}',
+    significance=significance,
+    assumes=(*list_assumptions(scores), *curves.shape),
+    kind='confidence bound' if is_valid else 'point estimate',
+    rejected=diagnostics.name_rejected_null(scores),
+  )
+
+
+def _find_best(at, interval, max_candidates, scores, significance):
+  """The realisable threshold at which a leak seems strongest, [*batch, 1]."""
+  counted = corrections.count_realisable(scores, significance, max_candidates)
+  best = np.argmax(at(counted, interval), axis=-1, keepdims=True)
+  return np.take_along_axis(counted.errors.threshold, best, axis=-1)
+
+
+def _epsilon_at(counted, interval, *, delta, sides):
+  """ε of (ε, δ)-DP at each threshold."""
+  if interval == 'katz':
+    return _katz(counted, delta, sides)
+  log_fpr, fnr = limit_rates(counted, interval)
+  return threshold.epsilon_at(log_fpr, np.log(fnr), delta, sides=sides)
+
+
+def _mu_at(counted, interval):
+  """μ of a Gaussian mechanism at each threshold."""
+  return tradeoff_curves.gdp_mu(*limit_rates(counted, interval))
+
+
+def _katz(counted, delta, sides):
+  scores, errors, significance = counted
+  num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
+  _, missed, wrong = errors
+  share = significance if sides == 'in' else significance / 2
+  limit = functools.partial(
+    intervals.katz_log_lower, significance=share, delta=delta
+  )
+  epsilon = limit(num - missed, num, wrong, num_null)
+  if sides == 'both':
+    epsilon = np.maximum(
+      epsilon, limit(num_null - wrong, num_null, missed, num)
+    )
+  return np.maximum(epsilon, 0.0)
+
+
+def _check_interval(interval, multiplicity, scores):
+  arguments.check_choice('interval', interval, get_args(Interval))
+  if interval != 'clopper_pearson' and multiplicity == Band():
+    raise ValueError(
+      f'interval={interval!r} has no band over all thresholds. Use '
+      "interval='clopper_pearson' or another multiplicity."
+    )
+  if interval == 'katz' and scores.has_known_null:
+    raise ValueError(
+      "interval='katz' is for a ratio of two counted rates, but dim="
+      f"{scores.null} makes the FPR exact. Use interval='clopper_pearson'."
+    )

@@ -1,0 +1,1 @@
+"""How unobserved canaries score, and what estimators then report."""

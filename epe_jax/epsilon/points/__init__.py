@@ -1,0 +1,1 @@
+"""Point estimates of ε, which guarantee nothing, and the fits behind them."""

@@ -1,0 +1,1 @@
+"""How estimates scatter over canaries and over runs."""

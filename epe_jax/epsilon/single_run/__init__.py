@@ -1,0 +1,1 @@
+"""Lower bounds on ε from one run whose canaries independent coins included."""

@@ -1,0 +1,1 @@
+"""What a mechanism allows an attacker: trade-off curves, their ε and their risks."""
