@@ -112,7 +112,9 @@ def format_best(path: pathlib.Path) -> str:
   records = data_files.read_records(path)
   bounds = [r for r in records if r['kind'] == 'bound']
   best = [r for r in bounds if '**' not in r['exceeds']][:_NUM_SHOWN]
-  table = tables.format_markdown(data_files.make_table(best, _COLUMNS))
+  # Some sets alone may lack a group.
+  columns = [column for column in _COLUMNS if column in records[0]]
+  table = tables.format_markdown(data_files.make_table(best, columns))
   more = data_files.link(
     'data/leaderboard.csv',
     f'{len(records)} estimators with the medians of each group and their times',

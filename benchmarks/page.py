@@ -230,7 +230,7 @@ def _show(name: str, record: Mapping[str, Any] | None) -> str:
     parts.append(f'![{title}](benchmarks/{file})')
   rows = targets.ROWS.get(name)
   # The first table that has rows, and the beginning of that.
-  first = layout.rows(record, rows[0]) if rows else layout.everything(record)[0]
+  first = layout.rows(record, rows) if rows else layout.everything(record)[0]
   shown = first._replace(body=first.body[:_ROWS_SHOWN])
   parts.append(tables.format_markdown(shown))
   parts.append(

@@ -3,7 +3,7 @@
 If the layout of a result file changes, change the paths here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import layout
@@ -427,12 +427,6 @@ REMOTE_PARTS = (
 """The parts of benchmarks/gpu.py in their order."""
 
 
-def _columns(
-  heads: Mapping[str, str], before: str, names: Sequence[str], after: str = ''
-) -> dict[str, str]:
-  return {**heads, **{name: f'{before}/{name}{after}' for name in names}}
-
-
 _SIZES = {'d': 'dim', 'k': 'canaries', 'vectors': 'vectors'}
 _FAMILIES = ('hadamard', 'hadamard2', 'sign', 'sphere', 'dirac')
 _SYSTEMS = {
@@ -445,195 +439,139 @@ _SYSTEMS = {
 }
 _FORMS = ('unaudited', 'hadamard', 'sphere')
 
-ROWS: Mapping[str, Sequence[Rows]] = {
-  'canary_kernels': (
-    Rows(
-      'Seconds per projection, fastest',
-      'sizes',
-      {
-        **_SIZES,
-        'floor, |x|²': 'project/|x|^2/best as seconds',
-        **{name: f'project/{name}/best as seconds' for name in _FAMILIES},
-        'jax.random': 'project/jax.random/best as seconds',
-        'stored': 'project/stored/best as seconds',
-        'bytes to store': 'stored_bytes',
-      },
-    ),
-    Rows(
-      'The same in passes over the vectors (the floor is 1)',
-      'sizes',
-      _columns(_SIZES, 'passes', (*_FAMILIES, 'jax.random', 'stored')),
-    ),
-    Rows(
-      'Seconds to insert two canaries',
-      'sizes',
-      _columns(_SIZES, 'superpose_2', _FAMILIES, '/best as seconds'),
-    ),
+ROWS: Mapping[str, Rows] = {
+  'canary_kernels': Rows(
+    'Seconds per projection, fastest',
+    'sizes',
+    {
+      **_SIZES,
+      'floor, |x|²': 'project/|x|^2/best as seconds',
+      **{name: f'project/{name}/best as seconds' for name in _FAMILIES},
+      'jax.random': 'project/jax.random/best as seconds',
+      'stored': 'project/stored/best as seconds',
+      'bytes to store': 'stored_bytes',
+    },
   ),
-  'canary_law': (
-    Rows(
-      'Share of vectors rejected',
-      'kinds',
-      {
-        'vector': 'key',
-        'd': 'dim',
-        'd_eff': 'effective_dimension',
-        **{name: f'families/{name}/rejected_share' for name in _FAMILIES},
-      },
-    ),
+  'canary_law': Rows(
+    'Share of vectors rejected',
+    'kinds',
+    {
+      'vector': 'key',
+      'd': 'dim',
+      'd_eff': 'effective_dimension',
+      **{name: f'families/{name}/rejected_share' for name in _FAMILIES},
+    },
   ),
-  'audited_round': (
-    Rows(
-      'Mean seconds per round, ratio, and peak memory',
-      'works',
-      {
-        'work': 'key',
-        'rounds': 'rounds',
-        **{name: f'seconds/{name}' for name in _FORMS},
-        **{f'{x} / unaudited': f'over_unaudited/{x}' for x in _FORMS[1:]},
-        **{f'{x}, memory': f'peak_bytes/{x}' for x in _FORMS},
-        **{f'{x}, more': f'peak_bytes_more/{x}' for x in _FORMS[1:]},
-      },
-    ),
+  'audited_round': Rows(
+    'Mean seconds per round, ratio, and peak memory',
+    'works',
+    {
+      'work': 'key',
+      'rounds': 'rounds',
+      **{name: f'seconds/{name}' for name in _FORMS},
+      **{f'{x} / unaudited': f'over_unaudited/{x}' for x in _FORMS[1:]},
+      **{f'{x}, memory': f'peak_bytes/{x}' for x in _FORMS},
+      **{f'{x}, more': f'peak_bytes_more/{x}' for x in _FORMS[1:]},
+    },
   ),
-  'exact_noise': (
-    Rows(
-      'Seconds of a round, the median, and the ratio',
-      'works',
-      {
-        'work': 'key',
-        'rounds': 'rounds',
-        'float32': 'seconds_median/unaudited',
-        'exact': 'seconds_median/exact_noise',
-        'exact / float32': 'over_unaudited_median/exact_noise',
-      },
-    ),
+  'exact_noise': Rows(
+    'Seconds of a round, the median, and the ratio',
+    'works',
+    {
+      'work': 'key',
+      'rounds': 'rounds',
+      'float32': 'seconds_median/unaudited',
+      'exact': 'seconds_median/exact_noise',
+      'exact / float32': 'over_unaudited_median/exact_noise',
+    },
   ),
-  'white_box_step': (
-    Rows(
-      'Seconds of a step, the median, and the ratio',
-      'works',
-      {
-        'work': 'key',
-        'd': 'dim',
-        'expected batch': 'expected_batch',
-        'padded batch': 'padded_batch',
-        'DP-SGD': 'seconds_median/plain as seconds',
-        'game': 'seconds_median/game as seconds',
-        'temporary arrays of DP-SGD': 'temporary_bytes/plain as bytes',
-        'of the game': 'temporary_bytes/game as bytes',
-        'game / DP-SGD': 'over_plain',
-        'the same, memory kept': 'over_plain_memory_kept',
-      },
-    ),
+  'white_box_step': Rows(
+    'Seconds of a step, the median, and the ratio',
+    'works',
+    {
+      'work': 'key',
+      'd': 'dim',
+      'expected batch': 'expected_batch',
+      'padded batch': 'padded_batch',
+      'DP-SGD': 'seconds_median/plain as seconds',
+      'game': 'seconds_median/game as seconds',
+      'temporary arrays of DP-SGD': 'temporary_bytes/plain as bytes',
+      'of the game': 'temporary_bytes/game as bytes',
+      'game / DP-SGD': 'over_plain',
+      'the same, memory kept': 'over_plain_memory_kept',
+    },
   ),
-  'example_gradients': (
-    Rows(
-      'Seconds of a step, medians',
-      'forms',
-      {
-        'model': 'work',
-        'examples': 'batch',
-        'microbatch': 'microbatch',
-        'step': 'seconds as seconds',
-        'milliseconds an example': 'milliseconds_per_example',
-        'to compile': 'seconds_to_compile as seconds',
-      },
-    ),
+  'example_gradients': Rows(
+    'Seconds of a step, medians',
+    'forms',
+    {
+      'model': 'work',
+      'examples': 'batch',
+      'microbatch': 'microbatch',
+      'step': 'seconds as seconds',
+      'milliseconds an example': 'milliseconds_per_example',
+      'to compile': 'seconds_to_compile as seconds',
+    },
   ),
-  'rounds': (
-    Rows(
-      'Median seconds per round',
-      'works',
-      {
-        'work': 'key',
-        'clients': 'clients',
-        'examples': 'examples',
-        'Gflop': 'gflop',
-        'floor': 'floor_seconds',
-        **{name: f'seconds/{key}/median' for key, name in _SYSTEMS.items()},
-        'share of the floor': 'share_of_floor/median',
-      },
-    ),
-    *(
-      Rows(
-        f'Their seconds / ours, {words}',
-        'works',
-        {
-          'work': 'key',
-          **{
-            name: f'ratio/{kind}/{key}'
-            for key, name in _SYSTEMS.items()
-            if key != 'epe_jax'
-          },
-        },
-      )
-      for kind, words in (('median', 'medians'), ('best', 'fastest rounds'))
-    ),
+  'rounds': Rows(
+    'Median seconds per round',
+    'works',
+    {
+      'work': 'key',
+      'clients': 'clients',
+      'examples': 'examples',
+      'Gflop': 'gflop',
+      'floor': 'floor_seconds',
+      **{name: f'seconds/{key}/median' for key, name in _SYSTEMS.items()},
+      'share of the floor': 'share_of_floor/median',
+    },
   ),
-  'algorithm1': (
-    Rows(
-      'Seconds, and the mean estimate of ε with the std of the null',
-      'families',
-      {
-        'family': 'family',
-        'seconds': 'seconds',
-        **{
-          f'ε at σ = {sigma}': f'estimates[estimator=null,sigma={sigma}]/mean'
-          for sigma in ('4.22', '1.54', '0.541')
-        },
+  'algorithm1': Rows(
+    'Seconds, and the mean estimate of ε with the std of the null',
+    'families',
+    {
+      'family': 'family',
+      'seconds': 'seconds',
+      **{
+        f'ε at σ = {sigma}': f'estimates[estimator=null,sigma={sigma}]/mean'
+        for sigma in ('4.22', '1.54', '0.541')
       },
-    ),
+    },
   ),
-  'growth': (
-    Rows(
-      'Seconds of all rounds, the fastest run, and the floor: products at the '
-      'speed of a large one, vectors at the speed of a pass',
-      'points',
-      {
-        'varied': 'direction',
-        'm': 'clients',
-        'd': 'dim',
-        'k': 'canaries',
-        'T': 'rounds',
-        **{name: f'seconds/{name}' for name in _FORMS},
-        'floor, unaudited': 'floor_seconds/unaudited',
-        **{f'{name}, memory': f'bytes/{name}' for name in _FORMS},
-      },
-    ),
-    Rows(
-      'Exponents, by least squares: 1 is proportional, 0 does not matter',
-      'exponents',
-      {
-        'varied': 'key',
-        **{f'time, {name}': f'of_time/{name}' for name in _FORMS},
-        **{f'memory, {name}': f'of_memory/{name}' for name in _FORMS},
-      },
-    ),
+  'growth': Rows(
+    'Seconds of all rounds, the fastest run, and the floor: products at the '
+    'speed of a large one, vectors at the speed of a pass',
+    'points',
+    {
+      'varied': 'direction',
+      'm': 'clients',
+      'd': 'dim',
+      'k': 'canaries',
+      'T': 'rounds',
+      **{name: f'seconds/{name}' for name in _FORMS},
+      'floor, unaudited': 'floor_seconds/unaudited',
+      **{f'{name}, memory': f'bytes/{name}' for name in _FORMS},
+    },
   ),
-  'canife': (
-    Rows(
-      'A step of a canary',
-      'forms',
-      {
-        'program': 'form',
-        'canaries side by side': 'canaries',
-        'seconds': 'seconds',
-        'times as fast': 'times_as_fast',
-      },
-    ),
+  'canife': Rows(
+    'A step of a canary',
+    'forms',
+    {
+      'program': 'form',
+      'canaries side by side': 'canaries',
+      'seconds': 'seconds',
+      'times as fast': 'times_as_fast',
+    },
   ),
-  'waiting': (
-    Rows(
-      'Seconds, medians',
-      'programs',
-      {
-        'program': 'key',
-        'in all': 'seconds',
-        'of the processor': 'cpu_seconds',
-        'to the first round': 'seconds_to_first_round?',
-      },
-    ),
+  'waiting': Rows(
+    'Seconds, medians',
+    'programs',
+    {
+      'program': 'key',
+      'in all': 'seconds',
+      'of the processor': 'cpu_seconds',
+      'to the first round': 'seconds_to_first_round?',
+    },
   ),
 }
-"""The tables of a result file; a file without an entry is shown in full."""
+"""The table of a result file that its page shows; of a file without an entry, its first."""
