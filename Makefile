@@ -19,7 +19,7 @@ run: $(VENV)/installed
 BASE ?= HEAD
 CHANGED = $(shell git diff --name-only --diff-filter=d $(BASE) -- 'epe_jax/*.py' \
   'scripts/*.py' 'configs/*.py' 'examples/*.py' ':!epe_jax/auditor/adapters' \
-  ':!examples/frameworks' ':!examples/findings')
+  ':!epe_jax/conformance/adapters' ':!examples/frameworks' ':!examples/findings')
 LAWS := tests/test_architecture.py tests/accounting/test_gaussian.py \
   tests/audit/test_attack_statistics.py tests/audit/test_audit_step.py \
   tests/audit/test_record.py tests/canaries/test_bits.py \

@@ -17,5 +17,7 @@ collect_ignore = [
   for name, package in _FRAMEWORKS.items()
   if importlib.util.find_spec(package) is None
 ]
+if importlib.util.find_spec('flwr') is None:
+  collect_ignore.append('epe_jax/conformance/adapters/flower.py')
 if importlib.util.find_spec('nvflare') is None:
   collect_ignore.append('tests/auditor/adapters/nvflare_job.py')

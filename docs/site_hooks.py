@@ -30,6 +30,7 @@ PACKAGES = (
   'auditor',
   'auditor.adapters',
   'conformance',
+  'conformance.adapters',
   'dpsgd',
   'planning',
   'scores.formats',

@@ -5,7 +5,8 @@
 
 Each example of examples/frameworks saves its auditor; here it is read again. A page
 has the lines that an audit adds to the framework's own quickstart, what the audit
-printed, and the scores as a figure.
+printed, and the scores as a figure. Where the conformance suite has the mechanism of
+a framework, the page begins with what NAME.check.txt says of it.
 """
 
 import ast
@@ -24,7 +25,7 @@ _AUDITS = flags.DEFINE_string(
 _OUT = flags.DEFINE_string('out', 'docs/frameworks', 'Folder of the pages.')
 
 _EXAMPLES = pathlib.Path(__file__).parent.parent / 'examples' / 'frameworks'
-_MARK = '# epe_jax'
+_MARK = '# +'
 
 TITLES = {
   'numpy': 'A loop in NumPy',
@@ -37,6 +38,11 @@ TITLES = {
   'nvflare': 'NVFlare',
 }
 
+NOTES = {
+  'fedjax': 'FedJAX does not run beside JAX >= 0.10, whose removed functions it '
+  'calls: give it an environment of its own, with an older JAX.'
+}
+
 
 def find_example(name: str) -> pathlib.Path:
   """The example of a framework."""
@@ -47,23 +53,43 @@ def find_example(name: str) -> pathlib.Path:
 def list_added_statements(path: pathlib.Path) -> list[str]:
   """The statements of an example that are the audit, without their mark.
 
-  The mark is on the first line of a statement.
+  The mark is on the first line of a statement, or of a decorator, which is listed
+  with the head of its function.
   """
   source = path.read_text(encoding='utf-8')
   lines = source.splitlines()
-  ranges = sorted(
-    (node.lineno - 1, node.end_lineno)
-    for node in ast.walk(ast.parse(source))
-    if isinstance(node, ast.stmt) and _MARK in lines[node.lineno - 1]
-  )
-  return [
-    textwrap.dedent('\n'.join(line.split(_MARK)[0].rstrip() for line in block))
-    for block in (lines[start:end] for start, end in ranges)
-  ]
+
+  def is_marked(node: ast.stmt | ast.expr) -> bool:
+    return lines[node.lineno - 1].endswith(f'  {_MARK}')
+
+  def read(node: ast.stmt | ast.expr) -> str:
+    block = lines[node.lineno - 1 : node.end_lineno]
+    text = '\n'.join(line.removesuffix(f'  {_MARK}') for line in block)
+    return textwrap.dedent(text)
+
+  added = []
+  for node in ast.walk(ast.parse(source)):
+    if isinstance(node, ast.FunctionDef):
+      head = f'def {node.name}({ast.unparse(node.args)}): ...'
+      added += [
+        (x.lineno, f'{read(x)}\n{head}')
+        for x in node.decorator_list
+        if is_marked(x)
+      ]
+    elif isinstance(node, ast.stmt) and is_marked(node):
+      added.append((node.lineno, read(node)))
+  return [text for _, text in sorted(added)]
 
 
-def format_page(name: str, auditor: Auditor) -> str:
-  """The page of a framework, in Markdown."""
+def format_page(name: str, auditor: Auditor, check: str | None) -> str:
+  """The page of a framework, in Markdown.
+
+  Args:
+    name: of the framework.
+    auditor: of its example.
+    check: a command of the conformance suite and what it prints, if it has the
+      mechanism of the framework.
+  """
   path = find_example(name)
   doc = path.read_text(encoding='utf-8').split('"""')[1].strip()
   summary = doc.split('\n\n')[0]
@@ -75,6 +101,8 @@ def format_page(name: str, auditor: Auditor) -> str:
       f'{summary} Written by `scripts/framework_docs.py` from a run of '
       f'[examples/frameworks/{path.name}](../../examples/frameworks/{path.name}).',
       '',
+      *([NOTES[name], ''] if name in NOTES else []),
+      *([] if check is None else _format_check(check)),
       'The lines that the audit adds to the loop:',
       '',
       f'```py\n{added}\n```',
@@ -89,6 +117,29 @@ def format_page(name: str, auditor: Auditor) -> str:
       '',
     ]
   )
+
+
+def _format_check(check: str) -> list[str]:
+  """What the conformance suite says, which comes before an audit."""
+  command, _, report = check.strip().partition('\n')
+  return [
+    '## Check the mechanism',
+    '',
+    'An audit measures what training leaks of canaries. Whether the mechanism clips, '
+    'averages and adds noise as it claims, for all clients, is what '
+    '[the conformance suite](../conformance.md) checks, in seconds and without '
+    'training:',
+    '',
+    f'```sh\n{command}\n```',
+    '',
+    f'```text\n{report.strip()}\n```',
+    '',
+    'For another strategy give a factory of your own, `make(claim)` in a file, that '
+    'returns `epe_jax.conformance.adapters.flower.Mechanism(strategy, claim)`.',
+    '',
+    '## Audit the training',
+    '',
+  ]
 
 
 def main(argv: list[str]) -> None:
@@ -108,7 +159,10 @@ def main(argv: list[str]) -> None:
       out / f'{file.stem}.png',
       lambda f, figure=figure: figure.savefig(f, format='png', dpi=150),
     )
-    io.write_text(out / f'{file.stem}.md', format_page(file.stem, auditor))
+    check = file.with_suffix('.check.txt')
+    text = check.read_text(encoding='utf-8') if check.exists() else None
+    page = format_page(file.stem, auditor, text)
+    io.write_text(out / f'{file.stem}.md', page)
     print(f'{out / file.stem}.md')
 
 

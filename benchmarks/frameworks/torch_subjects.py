@@ -4,22 +4,11 @@ import functools
 import secrets
 import types
 
-from flwr.app import (
-  Array,
-  ArrayRecord,
-  ConfigRecord,
-  Message,
-  MetricRecord,
-  RecordDict,
-)
 from flwr.serverapp.strategy import (
-  DifferentialPrivacyServerSideAdaptiveClipping,
   DifferentialPrivacyServerSideFixedClipping,
   FedAdam,
-  FedAvg,
   FedAvgM,
 )
-from flwr.supercore.task_identity import TaskIdentity
 import numpy as np
 from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 from pfl.common_types import Population
@@ -30,11 +19,9 @@ from pfl.privacy.adaptive_clipping import AdaptiveClippingGaussianMechanism
 from pfl.stats import MappedVectorStatistics
 import torch
 
-from epe_jax.conformance import Claim, Refused
+from epe_jax.conformance import Claim
+from epe_jax.conformance.adapters import flower
 from frameworks import subject
-
-# Who sends messages, which a run of Flower would say.
-TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
 
 class Opacus:
@@ -86,97 +73,13 @@ def make_opacus_adaptive(claim: Claim):
   )
 
 
-class _Grid:
-  """As much of a grid as a strategy asks of it."""
-
-  def __init__(self, num_nodes):
-    self._nodes = range(1, num_nodes + 1)
-
-  def get_node_ids(self):
-    return self._nodes
-
-
-class Flower:
-  """A strategy that is given replies; its release is the change of the model."""
-
-  def __init__(self, claim: Claim, wrap, strategy=FedAvg, **options):
-    zeros = [np.zeros(shape, np.float32) for shape in claim.shapes]
-    self._arrays = _make_arrays(zeros)
-    self._wrapped = wrap(strategy(**options), claim)
-    self._grid, self._round = _Grid(claim.num_clients), 0
-
-  def aggregate(self, updates, weights):
-    self._round += 1
-    for _ in self._wrapped.configure_train(
-      self._round, self._arrays, ConfigRecord(), self._grid
-    ):
-      pass  # What would be sent to clients.
-    before = self._arrays.to_numpy_ndarrays()
-    replies = [
-      _make_reply(before, update, weight)
-      for update, weight in zip(updates, weights)
-    ]
-    arrays, _ = self._wrapped.aggregate_train(self._round, replies)
-    if arrays is None:
-      raise Refused('aggregate_train returns None')
-    self._arrays = arrays
-    return [new - old for new, old in zip(arrays.to_numpy_ndarrays(), before)]
-
-
-class FlowerAdaptive(Flower):
-  """The same with a clip norm that adapts and is public."""
-
-  @property
-  def clip_norm(self):
-    return float(self._wrapped.clipping_norm)
-
-
-def _make_arrays(tensors):
-  return ArrayRecord(
-    {f'{i}': Array(np.array(x)) for i, x in enumerate(tensors)}
-  )
-
-
-def _make_reply(before, update, weight):
-  trained = [old + tensor for old, tensor in zip(before, update)]
-  # Flower divides by the norm of an update, and stops if it is 0.
-  if all(np.array_equal(*pair) for pair in zip(before, trained)):
-    trained = [x + np.maximum(np.spacing(np.abs(x)), 1e-12) for x in before]
-  content = RecordDict(
-    {
-      'arrays': _make_arrays(trained),
-      'metrics': MetricRecord({'num-examples': float(weight)}),
-    }
-  )
-  asked = Message(
-    content=RecordDict({'config': ConfigRecord()}),
-    dst_node_id=1,
-    message_type='train',
-  )
-  return Message(content=content, reply_to=asked)
-
-
-def make_flower_fixed(claim: Claim, strategy=FedAvg, **options):
-  return Flower(
-    claim,
-    lambda strategy, claim: DifferentialPrivacyServerSideFixedClipping(
+def make_flower(claim: Claim, strategy):
+  """A server optimizer within the wrapper for a fixed clip norm."""
+  return flower.Mechanism(
+    DifferentialPrivacyServerSideFixedClipping(
       strategy, claim.noise_multiplier, claim.clip_norm, claim.num_clients
     ),
-    strategy,
-    **options,
-  )
-
-
-def make_flower_adaptive(claim: Claim):
-  return FlowerAdaptive(
     claim,
-    lambda strategy, claim: DifferentialPrivacyServerSideAdaptiveClipping(
-      strategy,
-      claim.noise_multiplier,
-      claim.num_clients,
-      initial_clipping_norm=claim.clip_norm,
-      clipped_count_stddev=claim.num_clients / 20 + claim.noise_multiplier,
-    ),
   )
 
 
@@ -242,28 +145,28 @@ SUBJECTS = (
   subject.Subject(
     'DifferentialPrivacyServerSideFixedClipping(FedAvg)',
     'flwr',
-    make_flower_fixed,
+    flower.fixed_clipping,
     _CLAIM,
     'Without an accountant, which is the default.',
   ),
   subject.Subject(
     'DifferentialPrivacyServerSideFixedClipping(FedAvgM)',
     'flwr',
-    functools.partial(make_flower_fixed, strategy=FedAvgM, server_momentum=0.9),
+    lambda claim: make_flower(claim, FedAvgM(server_momentum=0.9)),
     _CLAIM,
     'Server momentum 0.9, without an accountant; with one it is refused.',
   ),
   subject.Subject(
     'DifferentialPrivacyServerSideFixedClipping(FedAdam)',
     'flwr',
-    functools.partial(make_flower_fixed, strategy=FedAdam),
+    lambda claim: make_flower(claim, FedAdam()),
     _CLAIM,
     'Default server settings, without an accountant; with one it is refused.',
   ),
   subject.Subject(
     'DifferentialPrivacyServerSideAdaptiveClipping(FedAvg)',
     'flwr',
-    make_flower_adaptive,
+    flower.adaptive_clipping,
     _CLAIM,
   ),
   subject.Subject(

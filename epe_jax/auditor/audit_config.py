@@ -24,7 +24,9 @@ class AuditConfig:
   and a fair coin of each decides whether it takes part.
 
   Attributes:
-    dim: d, the number of trained parameters, >= 2.
+    dim: d >= 2, every floating-point number that a round releases: running
+      statistics of batch normalization where they are released, integer counters
+      never.
     rounds: T, the number of rounds (or steps) that will be made, >= 1.
     clip_norm: S > 0, the norm to which an update is clipped.
     delta: δ of the claim, in (0, 1).

@@ -16,6 +16,7 @@ import numpy as np
 
 from epe_jax import streams
 from epe_jax.audit import attack_results, audit_step, evaluation
+from epe_jax.audit.failed_checks import Check, Checks
 from epe_jax.audit.record import Record, make_record
 from epe_jax.auditor import audit_config, auditor_file
 from epe_jax.auditor.audit_config import AuditConfig
@@ -90,6 +91,7 @@ class Auditor:
         included=np.zeros_like(planned),
         cosines={},
         rounds=RoundScalars(*unknown),
+        notes=(),
       )
     )
 
@@ -122,6 +124,25 @@ class Auditor:
   def num_rounds_observed(self) -> int:
     """The number of rounds observed so far."""
     return int(np.count_nonzero(self._state.observed_rounds))
+
+  @property
+  def notes(self) -> Checks:
+    """What to know of this audit besides its scores: part of its report."""
+    return self._state.notes
+
+  def add_note(self, note: Check) -> None:
+    """Adds a fact to the report, in place of an earlier one of its key and source.
+
+    Args:
+      note: a fact, for which `text.checks` has a sentence.
+    """
+    source = note.values.get('source')
+    kept = (
+      x
+      for x in self.notes
+      if (x.key, x.values.get('source')) != (note.key, source)
+    )
+    self._state = self._state._replace(notes=(*kept, note))
 
   def canary_ids(self, t: int) -> Int[np.ndarray, ' m']:
     """Returns the ids of the canaries of round t, in increasing order."""
@@ -187,7 +208,7 @@ class Auditor:
         written.
     """
     vector = structures.view_writable(out)
-    self._check_dim(vector, 'out')
+    self._check_dim(vector, 'out', out)
     ids, scale = self.canary_ids(t), self._set_clip_norm(t, clip_norm)
     if len(ids):
       self._canaries.add(ids, np.full(len(ids), scale), vector)
@@ -384,14 +405,14 @@ class Auditor:
     return evaluation.evaluate(self.record(), delta=delta)
 
   def report(self, *, delta: float | None = None) -> str:
-    """What was found so far, as text: one line for each attacker, and doubts.
+    """Formats what was estimated so far: one line for each attacker, and notes.
 
     Args:
       delta: in (0, 1); None for that of the config.
     """
     record = self.record()
     audit = evaluation.evaluate(record, delta=delta)
-    return format_auditor(self.config, record, audit)
+    return format_auditor(self.config, record, audit, notes=self.notes)
 
   def save(self, path: str | os.PathLike) -> None:
     """Writes the auditor atomically; `load` resumes from it.
@@ -473,9 +494,9 @@ class Auditor:
     else:
       arrays = structures.flatten(like, 'like')
       sizes = [array.size for array in arrays.values()]
+      self._check_dim(list(arrays.values()), 'like', like)
       self._shapes = [array.shape for array in arrays.values()]
     out = [np.zeros(size, np.float32) for size in sizes]
-    self._check_dim(out, 'like')
     if len(ids):
       self._canaries.add(ids, np.full(len(ids), scale), out)
     return out[0] if like is None else structures.unflatten(out, like)
@@ -483,7 +504,7 @@ class Auditor:
   def _view(self, model: Any, name: str) -> Sequence[np.ndarray]:
     arrays = structures.flatten(model, name)
     vector = [x.reshape(-1) for x in arrays.values()]
-    self._check_dim(vector, name)
+    self._check_dim(vector, name, model)
     shapes = [x.shape for x in arrays.values()]
     is_flat = len(shapes) == 1 and len(shapes[0]) == 1
     if self._shapes is not None and not is_flat and shapes != self._shapes:
@@ -493,12 +514,14 @@ class Auditor:
       )
     return vector
 
-  def _check_dim(self, vector: Sequence[np.ndarray], name: str) -> None:
-    if (dim := pieces.count_coordinates(vector)) != self.config.dim:
-      raise ValueError(
-        f'{name} has {dim:,} numbers, but dim={self.config.dim:,}; give the '
-        'parameters that are trained, all of them and no others.'
-      )
+  def _check_dim(
+    self, vector: Sequence[np.ndarray], name: str, model: Any
+  ) -> None:
+    dim = self.config.dim
+    if pieces.count_coordinates(vector) != dim:
+      arrays = structures.flatten(model, name)
+      sizes = {key: array.size for key, array in arrays.items()}
+      raise ValueError(structures.describe_difference(name, sizes, dim))
 
   def _check_round(self, t: int) -> None:
     if not isinstance(t, int | np.integer) or not 0 <= t < self.config.rounds:

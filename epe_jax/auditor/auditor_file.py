@@ -9,11 +9,12 @@ from jaxtyping import Bool, Float, UInt32
 import numpy as np
 
 from epe_jax import io
+from epe_jax.audit.failed_checks import Check, Checks
 from epe_jax.audit.record import FINAL_MODEL, find_fault_of_array
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.training.round_scalars import RoundScalars
 
-_SCHEMA = 1
+_SCHEMA = 2
 _COSINES, _ROUNDS = 'cosines_', 'rounds_'
 
 
@@ -28,6 +29,7 @@ class AuditorState(NamedTuple):
     included: row t holds the canaries that took part in round t.
     cosines: cosines by the names of `Record.cosines`; 0 in rounds not observed.
     rounds: scalars of each round; NaN in rounds not observed.
+    notes: what to know of the audit besides its scores.
   """
 
   config: AuditConfig
@@ -37,6 +39,7 @@ class AuditorState(NamedTuple):
   included: Bool[np.ndarray, 'T k']
   cosines: dict[str, Float[np.ndarray, '... k']]
   rounds: RoundScalars
+  notes: Checks
 
   @property
   def observed_rounds(self) -> Bool[np.ndarray, ' T']:
@@ -53,6 +56,7 @@ def write_state(path: str | os.PathLike, state: AuditorState) -> None:
     'assigned': state.assigned,
     'planned': state.planned,
     'included': state.included,
+    'notes': json.dumps([note.to_json() for note in state.notes]),
   }
   arrays |= {_COSINES + name: x for name, x in state.cosines.items()}
   arrays |= {_ROUNDS + name: x for name, x in state.rounds._asdict().items()}
@@ -83,6 +87,7 @@ def read_state(path: str | os.PathLike) -> AuditorState:
       rounds=RoundScalars(
         *(arrays[_ROUNDS + name] for name in RoundScalars._fields)
       ),
+      notes=tuple(map(Check.from_json, io.parse_json(str(arrays['notes'])))),
     )
     fault = _find_fault(state)
   except (KeyError, TypeError, ValueError) as error:

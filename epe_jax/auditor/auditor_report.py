@@ -1,4 +1,4 @@
-"""What an auditor found, as text: what was audited, the attackers, and doubts."""
+"""The report of an auditor as text: what was audited, the attackers, and notes."""
 
 import numpy as np
 
@@ -8,25 +8,31 @@ from epe_jax.audit import (
   evaluation,
   threat_models,
 )
+from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.record import Record
 from epe_jax.auditor import claim_check
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.canaries import registry
-from epe_jax.text import audit_notes, cells, tables
+from epe_jax.text import audit_notes, cells, checks, tables
 from epe_jax.text.audit_notes import warn_of_low_dimension
 from epe_jax.text.headline import format_headline
 from epe_jax.text.summary_table import format_summary_table
 
 
 def format_auditor(
-  config: AuditConfig, record: Record, audit: attack_results.Audit
+  config: AuditConfig,
+  record: Record,
+  audit: attack_results.Audit,
+  *,
+  notes: Checks,
 ) -> str:
-  """What was audited, one line for each attacker, and what speaks against them.
+  """Formats what was audited, one line for each attacker, and what contradicts them.
 
   Args:
     config: of the audit.
     record: what attackers saw.
     audit: what was estimated from it.
+    notes: of the auditor.
   """
   noise = config.noise_multiplier
   head = (
@@ -35,22 +41,35 @@ def format_auditor(
     f'in, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
     f'δ = {audit.attacks[0].first.delta:.3g}'
   )
-  notes = audit_notes.format_remarks(audit)
+  remarks = [
+    *claim_check.check_claim(record, audit),
+    *(f'Warning: {x}.' for x in _describe(notes, are_settings=False)),
+    *audit_notes.format_remarks(audit),
+  ]
   if warning := _warn_if_concentrated(config, record):
-    notes.append(warning)
-  notes = claim_check.check_claim(record, audit) + notes
-  notes += _explain_uncalibrated(config, audit)
+    remarks.append(warning)
+  remarks += _explain_uncalibrated(config, audit)
+  remarks += [f'Note: {x}.' for x in _describe(notes, are_settings=True)]
   if audit.headline is not None:
     attack, bound, _ = audit.headline
-    notes.insert(0, _describe_headline(record, attack, bound))
+    remarks.insert(0, _describe_headline(record, attack, bound))
   headline = audit.headline
   parts = [
     tables.fill_paragraph(head),
     '' if headline is None else format_headline(headline),
     format_summary_table(audit),
-    '\n'.join(tables.fill_paragraph(note, bullet='- ') for note in notes),
+    '\n'.join(tables.fill_paragraph(note, bullet='- ') for note in remarks),
   ]
   return '\n\n'.join(part for part in parts if part)
+
+
+def _describe(notes: Checks, *, are_settings: bool) -> list[str]:
+  """Sentences on the settings that were read, or on everything else."""
+  return [
+    checks.describe_check(note)
+    for note in notes
+    if (note.key == 'settings_read') == are_settings
+  ]
 
 
 def _describe_headline(

@@ -92,7 +92,9 @@ def _audit(
   if auditor is None or values.simultaneous:
     return audited, _format_audit(path, record, audited)
   # As loops print it.
-  text = auditor_report.format_auditor(auditor.config, record, audited)
+  text = auditor_report.format_auditor(
+    auditor.config, record, audited, notes=auditor.notes
+  )
   return audited, text
 
 

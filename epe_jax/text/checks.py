@@ -187,6 +187,38 @@ def _noise_not_as_claimed(ratio: float) -> str:
   )
 
 
+def _settings_read(source: str, **values: float) -> str:
+  parts = [_SETTINGS[name].format(value) for name, value in values.items()]
+  return f'read from the {source}: {", ".join(parts)}'
+
+
+_SETTINGS = {
+  'dim': 'd = {:,}',
+  'rounds': '{:,} rounds',
+  'clip_norm': 'clip norm {:.6g}',
+  'noise_multiplier': 'noise multiplier {:.6g}',
+}
+
+
+def _larger_clients(
+  weighted_by: str,
+  largest: float,
+  canary: float,
+  epsilon: float | str,
+  claimed: float | str,
+  delta: float,
+  option: str,
+) -> str:
+  cure = f'Set {option}={largest:g}' if option else 'Let canaries weigh as much'
+  return (
+    f'a client with {weighted_by}={largest:g} moves the mean '
+    f'{largest / canary:.3g} times as far as a canary with {canary:g}, and its ε in '
+    f'a round is {cells.format_number(epsilon)}, where '
+    f'{cells.format_number(claimed)} is claimed (δ = {delta:g}). {cure} to '
+    'audit it, or give all clients the same weight'
+  )
+
+
 def _given(text: str) -> str:
   return text
 
@@ -208,6 +240,8 @@ SENTENCES: dict[str, Callable[..., str]] = {
   'separated': _separated,
   'extrapolates': _extrapolates,
   'noise_not_as_claimed': _noise_not_as_claimed,
+  'settings_read': _settings_read,
+  'larger_clients': _larger_clients,
   'given': _given,
 }
 """Key of a check -> its sentence, from the values of the check by their names."""

@@ -2,9 +2,10 @@
 
   python examples/frameworks/fedjax_quickstart.py
 
-The statements marked `# epe_jax` are the audit; the others are FedJAX's own
+The statements marked `# +` are the audit; the others are FedJAX's own
 example of its FedAvg, with an aggregator that clips updates, averages them
-alike and adds noise, as FedJAX has none.
+alike and adds noise, as FedJAX has none. FedJAX does not run beside JAX >= 0.10: it
+needs an environment with an older JAX.
 """
 
 import argparse
@@ -15,11 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax import AuditConfig, Auditor  # epe_jax
-from epe_jax.auditor.adapters.fedjax import audited  # epe_jax
+from epe_jax.auditor.adapters import fedjax as auditing  # +
 
 FEATURES, CLASSES, CLIENTS, ROUNDS = 400, 25, 20, 50
-DIM = FEATURES * CLASSES
 CLIP_NORM, NOISE_MULTIPLIER = 0.2, 0.5
 
 
@@ -76,17 +75,14 @@ def main() -> None:
     return jax.tree_util.tree_map(lambda a, b: b - a, start, params)
 
   aggregator = make_gaussian_aggregator()
-  auditor = Auditor(  # epe_jax
-    AuditConfig(
-      dim=DIM,
-      rounds=ROUNDS,
-      clip_norm=0.2,
-      noise_multiplier=0.5,
-      delta=1e-3,
-      num_observed=300,
-    )
+  aggregator = auditing.audit(  # +
+    aggregator,
+    rounds=ROUNDS,
+    clip_norm=0.2,
+    noise_multiplier=0.5,
+    delta=1e-3,
+    num_observed=300,
   )
-  aggregator = audited(aggregator, auditor)  # epe_jax
   params, state = {'w': jnp.zeros((FEATURES, CLASSES))}, aggregator.init()
   for t in range(ROUNDS):
     key = jax.random.PRNGKey(t)
@@ -103,9 +99,9 @@ def main() -> None:
   )
   accuracy = np.mean((x @ params['w']).argmax(axis=1) == y)
   print(f'accuracy on the training data {100 * accuracy:.1f} %\n')
-  print(auditor.report())  # epe_jax
+  print(aggregator.auditor.report())  # +
   if out is not None:
-    auditor.save(out / 'fedjax.npz')
+    aggregator.auditor.save(out / 'fedjax.npz')
 
 
 if __name__ == '__main__':

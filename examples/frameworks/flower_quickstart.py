@@ -2,7 +2,7 @@
 
   python examples/frameworks/flower_quickstart.py
 
-The statements marked `# epe_jax` are the audit; the others are a ClientApp and
+The statements marked `# +` are the audit; the others are a ClientApp and
 a ServerApp in the shape of Flower's PyTorch quickstart, on images that are made
 up. Canaries are in it from the start: 60 of 1,060, each in the place of a
 client in one round.
@@ -27,8 +27,7 @@ from flwr.simulation import run_simulation
 import torch
 from torch import nn
 
-from epe_jax import AuditConfig, Auditor  # epe_jax
-from epe_jax.auditor.adapters.flower import AuditedStrategy  # epe_jax
+from epe_jax.auditor.adapters import flower  # +
 
 CLIENTS, EXAMPLES, ROUNDS, CLASSES = 12, 64, 15, 4
 CLIP_NORM, NOISE_MULTIPLIER = 2.0, 0.5
@@ -46,9 +45,6 @@ class Net(nn.Module):
   def forward(self, x):
     x = nn.functional.max_pool2d(torch.relu(self.convolution(x)), 2)
     return self.output(torch.relu(self.hidden(x.flatten(1))))
-
-
-DIM = sum(p.numel() for p in Net().parameters())
 
 
 def load_data(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -96,15 +92,6 @@ def main() -> None:
     '--out', type=pathlib.Path, help='where the audit is kept'
   )
   out = parser.parse_args().out
-  config = AuditConfig(  # epe_jax
-    dim=DIM,
-    rounds=ROUNDS,
-    clip_norm=2.0,
-    noise_multiplier=0.5,
-    delta=1e-5,
-    num_observed=60,
-  )
-  auditor = Auditor(config)  # epe_jax
   app = ServerApp()
 
   @app.main()
@@ -122,7 +109,7 @@ def main() -> None:
       clipping_norm=CLIP_NORM,
       num_sampled_clients=CLIENTS,
     )
-    strategy = AuditedStrategy(strategy, auditor)  # epe_jax
+    strategy = flower.audit(strategy, delta=1e-5, num_observed=60)  # +
     result = strategy.start(
       grid=grid,
       initial_arrays=ArrayRecord(model.state_dict()),
@@ -132,11 +119,11 @@ def main() -> None:
     images, labels = load_data(CLIENTS)
     accuracy = (model(images).argmax(1) == labels).double().mean()
     print(f'\naccuracy on data of nobody {100 * accuracy:.1f} %\n')
+    print(strategy.auditor.report())  # +
+    if out is not None:
+      strategy.auditor.save(out / 'flower.npz')
 
   run_simulation(app, make_client_app(), num_supernodes=CLIENTS)
-  print(auditor.report())  # epe_jax
-  if out is not None:
-    auditor.save(out / 'flower.npz')
 
 
 if __name__ == '__main__':

@@ -2,7 +2,7 @@
 
   python examples/frameworks/jax_privacy_quickstart.py
 
-The statements marked `# epe_jax` are the audit; the others are the loop of
+The statements marked `# +` are the audit; the others are the loop of
 jax_privacy's documentation. Canaries are in it from the start: 200 of 1,200,
 each in one step.
 """
@@ -16,11 +16,9 @@ from jax_privacy.experimental import execution_plan
 import numpy as np
 import optax
 
-from epe_jax import AuditConfig, Auditor  # epe_jax
-from epe_jax.auditor.adapters import jax_privacy as auditing  # epe_jax
+from epe_jax.auditor.adapters import jax_privacy  # +
 
 FEATURES, CLASSES, EXAMPLES, STEPS = 400, 25, 2000, 100
-DIM = FEATURES * CLASSES
 
 
 def main() -> None:
@@ -48,17 +46,7 @@ def main() -> None:
     noise_multiplier=0.6,
     sampling_prob=0.05,
   ).plan
-  auditor = Auditor(  # epe_jax
-    AuditConfig(
-      dim=DIM,
-      rounds=STEPS,
-      clip_norm=1.0,
-      noise_multiplier=0.6,
-      delta=1e-5,
-      num_observed=200,
-    )
-  )
-  plan = auditing.audited_plan(plan, auditor)  # epe_jax
+  plan = jax_privacy.audit(plan, delta=1e-5, num_observed=200)  # +
   gradient = plan.clipped_grad(loss, batch_argnums=(1, 2))
   optimizer = optax.sgd(0.01)
   weights = jnp.zeros((FEATURES, CLASSES))
@@ -84,10 +72,9 @@ def main() -> None:
     )
   accuracy = np.mean((data @ np.asarray(weights)).argmax(axis=1) == labels)
   print(f'accuracy on the training data {100 * accuracy:.1f} %\n')
-  auditing.collect_scores(auditor, states)  # epe_jax
-  print(auditor.report())  # epe_jax
+  print(plan.collect(states).report())  # +
   if out is not None:
-    auditor.save(out / 'jax_privacy.npz')
+    plan.auditor.save(out / 'jax_privacy.npz')
 
 
 if __name__ == '__main__':

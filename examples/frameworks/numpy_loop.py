@@ -2,8 +2,8 @@
 
   python examples/frameworks/numpy_loop.py
 
-The statements marked `# epe_jax` are the audit. As the loop is a simulation it
-knows what real clients put in, and shows that to the strongest attacker, too.
+The lines marked `# +` are the audit. The loop has the sum of the updates of real
+clients, so the attacker who knows all other updates is audited, too.
 """
 
 import argparse
@@ -11,10 +11,11 @@ import pathlib
 
 import numpy as np
 
-from epe_jax import AuditConfig, Auditor  # epe_jax
+from epe_jax.auditor.adapters import loop  # +
 
 FEATURES, CLASSES, CLIENTS, EXAMPLES, ROUNDS = 500, 20, 30, 40, 60
 CLIP_NORM, NOISE_MULTIPLIER = 0.1, 0.5
+RNG = np.random.default_rng(0)
 
 
 def compute_update(weights, x, y):
@@ -27,6 +28,13 @@ def compute_update(weights, x, y):
   return update * min(1.0, CLIP_NORM / np.linalg.norm(update))
 
 
+@loop.audit(rounds=60, clip_norm=0.1, noise_multiplier=0.5, delta=1e-3)  # +
+def privatize(total, count):
+  """The mean of clipped updates, with noise."""
+  noise = NOISE_MULTIPLIER * CLIP_NORM * RNG.normal(size=total.shape)
+  return (total + noise) / count
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument(
@@ -34,35 +42,18 @@ def main() -> None:
   )
   out = parser.parse_args().out
 
-  rng = np.random.default_rng(0)
-  truth = rng.normal(size=(FEATURES, CLASSES))
-  data = rng.normal(size=(CLIENTS, EXAMPLES, FEATURES))
+  truth = RNG.normal(size=(FEATURES, CLASSES))
+  data = RNG.normal(size=(CLIENTS, EXAMPLES, FEATURES))
   labels = (data @ truth).argmax(axis=-1)
   weights = np.zeros((FEATURES, CLASSES))
-  auditor = Auditor(  # epe_jax
-    AuditConfig(
-      dim=weights.size,
-      rounds=ROUNDS,
-      clip_norm=0.1,
-      noise_multiplier=0.5,
-      delta=1e-3,
-      server_momentum=0.0,
-    )
-  )
-  for t in range(ROUNDS):
-    others = sum(compute_update(weights, x, y) for x, y in zip(data, labels))
-    canaries = auditor.injection(t, like=weights)  # epe_jax
-    count = CLIENTS + canaries.count
-    noise = NOISE_MULTIPLIER * CLIP_NORM * rng.normal(size=weights.shape)
-    release = (others + canaries.update + noise) / count
-    auditor.observe(t, release, divisor=count, others=others / count)  # epe_jax
-    weights += release
+  for _ in range(ROUNDS):
+    total = sum(compute_update(weights, x, y) for x, y in zip(data, labels))
+    weights += privatize(total, CLIENTS)
   accuracy = np.mean((data @ weights).argmax(axis=-1) == labels)
   print(f'accuracy on the training data {100 * accuracy:.1f} %\n')
-  auditor.observe_final(weights, initial=np.zeros_like(weights))  # epe_jax
-  print(auditor.report())  # epe_jax
+  print(privatize.auditor.report())  # +
   if out is not None:
-    auditor.save(out / 'numpy.npz')
+    privatize.auditor.save(out / 'numpy.npz')
 
 
 if __name__ == '__main__':

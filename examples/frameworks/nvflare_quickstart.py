@@ -2,7 +2,7 @@
 
   python examples/frameworks/nvflare_quickstart.py
 
-The statements marked `# epe_jax` are the audit. Filters and aggregator are
+The statements marked `# +` are the audit. Filters and aggregator are
 called here as a job calls them, in one process; in a job they are named in its
 configuration. NVFlare has no filter that adds Gaussian noise to clipped
 updates, so one is written out.
@@ -22,8 +22,7 @@ from nvflare.app_common.aggregators.intime_accumulate_model_aggregator import (
 )
 from nvflare.app_common.app_constant import AppConstants
 
-from epe_jax import AuditConfig, Auditor  # epe_jax
-from epe_jax.auditor.adapters import nvflare  # epe_jax
+from epe_jax.auditor.adapters import nvflare  # +
 
 FEATURES, CLASSES, SITES, ROUNDS = 400, 25, 24, 60
 DIM = FEATURES * CLASSES
@@ -70,20 +69,16 @@ def main() -> None:
   context = FLContext()
   aggregator.handle_event(EventType.START_RUN, context)
   filters = [[GaussianPrivacy(rng)] for _ in range(SITES)]
-  auditor = Auditor(  # epe_jax
-    AuditConfig(
-      dim=DIM,
-      rounds=ROUNDS,
-      clip_norm=0.2,
-      noise_multiplier=0.5,
-      delta=1e-3,
-      num_observed=300,
-    )
+  aggregator = nvflare.audit(  # +
+    aggregator,
+    dim=DIM,
+    rounds=ROUNDS,
+    clip_norm=0.2,
+    noise_multiplier=0.5,
+    delta=1e-3,
+    num_observed=300,
   )
-  filters = [  # epe_jax
-    [nvflare.CanaryFilter(auditor, i), *f] for i, f in enumerate(filters)
-  ]
-  aggregator = nvflare.AuditedAggregator(aggregator, auditor)  # epe_jax
+  filters = [[aggregator.filter(i), *f] for i, f in enumerate(filters)]  # +
 
   weights = np.zeros((FEATURES, CLASSES))
   for t in range(ROUNDS):
@@ -101,9 +96,9 @@ def main() -> None:
     weights = weights + from_shareable(aggregator.aggregate(context)).data['w']
   accuracy = np.mean((data @ weights).argmax(axis=-1) == labels)
   print(f'accuracy on the training data {100 * accuracy:.1f} %\n')
-  print(auditor.report())  # epe_jax
+  print(aggregator.auditor.report())  # +
   if out is not None:
-    auditor.save(out / 'nvflare.npz')
+    aggregator.auditor.save(out / 'nvflare.npz')
 
 
 if __name__ == '__main__':

@@ -2,9 +2,9 @@
 
   python examples/frameworks/opacus_quickstart.py
 
-The statements marked `# epe_jax` are the audit; the others are the loop of
+The statements marked `# +` are the audit; the others are the loop of
 Opacus's tutorials. An image is noise with a bright bar, whose place is the
-label. Canaries are in it from the start: 500 of 1,500, each in one of 100
+label. Canaries are in it from the start: 1,000 of 2,000, each in one of 100
 steps.
 """
 
@@ -16,10 +16,10 @@ from opacus import PrivacyEngine
 import torch
 from torch import nn
 
-from epe_jax import AuditConfig, Auditor  # epe_jax
-from epe_jax.auditor.adapters.opacus import audit_optimizer  # epe_jax
+from epe_jax.auditor.adapters import opacus  # +
 
 EXAMPLES, BATCH, EPOCHS, CLASSES = 2000, 80, 4, 10
+STEPS = EPOCHS * EXAMPLES // BATCH
 
 
 def make_images(num: int) -> torch.utils.data.TensorDataset:
@@ -55,21 +55,7 @@ def main() -> None:
     noise_multiplier=0.6,
     max_grad_norm=1.0,
   )
-  dim, steps = (  # epe_jax
-    sum(p.numel() for p in optimizer.params),
-    EPOCHS * len(data_loader),
-  )
-  auditor = Auditor(  # epe_jax
-    AuditConfig(
-      dim=dim,
-      rounds=steps,
-      clip_norm=1.0,
-      noise_multiplier=0.6,
-      delta=1e-5,
-      num_observed=500,
-    )
-  )
-  audit_optimizer(optimizer, auditor)  # epe_jax
+  auditor = opacus.audit(optimizer, steps=STEPS, delta=1e-5)  # +
 
   loss = nn.CrossEntropyLoss()
   for _ in range(EPOCHS):
@@ -82,7 +68,7 @@ def main() -> None:
   with torch.no_grad():
     accuracy = (model(images).argmax(dim=1) == labels).float().mean()
   print(f'accuracy on new data {100 * accuracy:.1f} %\n')
-  print(auditor.report())  # epe_jax
+  print(auditor.report())  # +
   if out is not None:
     auditor.save(out / 'opacus.npz')
 

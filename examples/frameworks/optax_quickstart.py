@@ -2,9 +2,9 @@
 
   python examples/frameworks/optax_quickstart.py
 
-The statements marked `# epe_jax` are the audit; the others are an optax loop as
-usual, compiled as one scan. Canaries are in it from the start: 500 of 1,500,
-each in one step.
+The statements marked `# +` are the audit; the others are an optax loop as
+usual, compiled as one scan. Canaries are in it from the start: 1,000 of
+2,000, each in one step.
 """
 
 import argparse
@@ -15,11 +15,9 @@ import jax.numpy as jnp
 import optax
 from sklearn import datasets
 
-from epe_jax import AuditConfig, Auditor  # epe_jax
-from epe_jax.auditor.adapters.optax import audited, collect_scores  # epe_jax
+from epe_jax.auditor.adapters import optax as auditing  # +
 
 HIDDEN, STEPS, BATCH = 256, 200, 64
-DIM = 64 * HIDDEN + HIDDEN * 10
 
 
 def main() -> None:
@@ -47,17 +45,7 @@ def main() -> None:
   noise = optax.contrib.differentially_private_aggregate(
     l2_norm_clip=1.0, noise_multiplier=0.5, key=keys[2]
   )
-  auditor = Auditor(  # epe_jax
-    AuditConfig(
-      dim=DIM,
-      rounds=STEPS,
-      clip_norm=1.0,
-      noise_multiplier=0.5,
-      delta=1e-5,
-      num_observed=500,
-    )
-  )
-  noise = audited(noise, auditor, per_example=True)  # epe_jax
+  noise = auditing.audit(noise, steps=STEPS, delta=1e-5)  # +
   optimizer = optax.chain(noise, optax.sgd(0.5))
 
   def step(carry, key):
@@ -74,10 +62,9 @@ def main() -> None:
   params, state = train((params, optimizer.init(params)), step_keys)
   accuracy = jnp.mean(apply(params, images).argmax(axis=1) == labels)
   print(f'accuracy on the training data {100 * accuracy:.1f} %\n')
-  collect_scores(auditor, state)  # epe_jax
-  print(auditor.report())  # epe_jax
+  print(noise.collect(state).report())  # +
   if out is not None:
-    auditor.save(out / 'optax.npz')
+    noise.auditor.save(out / 'optax.npz')
 
 
 if __name__ == '__main__':

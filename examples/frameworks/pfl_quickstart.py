@@ -2,10 +2,10 @@
 
   python examples/frameworks/pfl_quickstart.py
 
-The statements marked `# epe_jax` are the audit; the others are a simulation as
+The statements marked `# +` are the audit; the others are a simulation as
 in pfl's tutorials. What is learned is a fixed linear rule, of which each user
-has examples. Canaries are in it from the start, in the place of users: 600 of
-1,600, each in one of 60 rounds.
+has examples. Canaries are in it from the start, in the place of users: 1,000 of
+2,000, each in one of 60 rounds.
 """
 
 import argparse
@@ -27,8 +27,7 @@ from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 import torch
 from torch import nn
 
-from epe_jax import AuditConfig, Auditor  # epe_jax
-from epe_jax.auditor.adapters.pfl import CanaryPostprocessor  # epe_jax
+from epe_jax.auditor.adapters import pfl  # +
 
 FEATURES, CLASSES, USERS, COHORT, ROUNDS = 50, 10, 1000, 100, 60
 EXAMPLES = 20  # Of each user.
@@ -80,18 +79,7 @@ def main() -> None:
     GaussianMechanism(clipping_bound=0.5, relative_noise_stddev=0.6)
   )
   postprocessors = [mechanism]
-  dim = sum(p.numel() for p in network.parameters())  # epe_jax
-  auditor = Auditor(  # epe_jax
-    AuditConfig(
-      dim=dim,
-      rounds=ROUNDS,
-      clip_norm=0.5,
-      noise_multiplier=0.6,
-      delta=1e-5,
-      num_observed=600,
-    )
-  )
-  postprocessors.insert(0, CanaryPostprocessor(auditor))  # epe_jax
+  canaries = pfl.audit(postprocessors, rounds=ROUNDS, delta=1e-5)  # +
   backend = SimulatedBackend(users, new_users, postprocessors=postprocessors)
   FederatedAveraging().run(
     NNAlgorithmParams(
@@ -112,9 +100,9 @@ def main() -> None:
   x, label = (torch.cat(tensors) for tensors in zip(*pairs))
   accuracy = network.metrics(x, label)['accuracy'].overall_value
   print(f'accuracy on new users {100 * accuracy:.1f} %\n')
-  print(auditor.report())  # epe_jax
+  print(canaries.auditor.report())  # +
   if out is not None:
-    auditor.save(out / 'pfl.npz')
+    canaries.auditor.save(out / 'pfl.npz')
 
 
 if __name__ == '__main__':

@@ -17,6 +17,13 @@ for name in flower pfl opacus; do
   "$environments/torch/bin/python" "examples/frameworks/${name}_quickstart.py" \
     --out="$out"
 done
+# The mechanism of the Flower example. The exit status is 1, as a rule is broken.
+check=(check epe_jax.conformance.adapters.flower:fixed_clipping --num_clients=12
+  --clip_norm=2 --noise_multiplier=0.5 --shapes=8x9,8,128x64,64,64x4,4)
+{
+  echo "epe-jax ${check[*]}"
+  "$environments/torch/bin/python" -m epe_jax "${check[@]}" 2>/dev/null || [ $? = 1 ]
+} >"$out/flower.check.txt"
 for name in fedjax nvflare; do
   "$environments/$name/bin/python" "examples/frameworks/${name}_quickstart.py" \
     --out="$out"

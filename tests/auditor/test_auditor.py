@@ -9,7 +9,7 @@ import pytest
 
 import epe_jax
 from epe_jax import audit, canaries
-from epe_jax.audit import observers, threat_models
+from epe_jax.audit import failed_checks, observers, threat_models
 
 DIM, ROUNDS, CLIENTS = 5000, 12, 10
 
@@ -119,6 +119,47 @@ def test_the_file_is_for_its_owner_alone_and_needs_no_pickle(tmp_path):
   assert stat.S_IMODE(path.stat().st_mode) == 0o600
   with np.load(path, allow_pickle=False) as arrays:
     assert {'key', 'planned'} <= set(arrays)
+
+
+@pytest.mark.usefixtures('no_floors')
+def test_notes_are_kept_and_printed(tmp_path):
+  auditor = make_auditor()
+  observe_rounds(auditor, range(ROUNDS))
+  first = failed_checks.Check(
+    'settings_read', {'source': 'a', 'clip_norm': 1.0}
+  )
+  for clip_norm in (3.0, 2.0):
+    values = {'source': 'b', 'clip_norm': clip_norm}
+    auditor.add_note(failed_checks.Check('settings_read', values))
+  auditor.add_note(first)
+  assert [x.values['clip_norm'] for x in auditor.notes] == [2.0, 1.0]
+  path = tmp_path / 'audit.npz'
+  auditor.save(path)
+  loaded = epe_jax.Auditor.load(path)
+  assert loaded.notes == auditor.notes
+  for text in (auditor.report(), loaded.report()):
+    assert '- Note: read from the b: clip norm 2.\n' in text
+    assert text.endswith('- Note: read from the a: clip norm 1.')
+
+
+@pytest.mark.parametrize(
+  ('model', 'message'),
+  [
+    (
+      {'w': 4900, 'bn.running_mean': 50, 'bn.running_var': 50, 'b': 100},
+      r"mean'\] \(50\), .*var'\] \(50\) make up the difference\..*dim counts every",
+    ),
+    (
+      {'w': 4900, 'b': 100, 'frozen': 70},
+      r"\['frozen'\] \(70\) makes up the diff",
+    ),
+    ({'w': 7, 'b': 5}, r"Its arrays: like\['b'\] \(5\), like\['w'\] \(7\)"),
+  ],
+)
+def test_arrays_that_are_the_difference_are_named(model, message):
+  like = {name: np.zeros(size) for name, size in model.items()}
+  with pytest.raises(ValueError, match=message):
+    make_auditor().injection(0, like=like)
 
 
 @pytest.mark.parametrize('damage', ['cut', 'other', 'without'])

@@ -16,8 +16,8 @@ _CORE = pathlib.Path(epe_jax.__file__).parent
 
 
 def made_keys():
-  """The first arguments of all calls of `Check`, in the audit and in the text."""
-  for room in ('audit', 'text'):
+  """The first arguments of all calls of `Check`."""
+  for room in ('audit', 'auditor', 'text'):
     for path in (_CORE / room).rglob('*.py'):
       for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in (

@@ -1,75 +1,111 @@
 """Audits Flower: wraps a strategy so that canaries replace designated clients.
 
-strategy = AuditedStrategy(strategy, auditor)         # A line more,
+strategy = flower.audit(strategy, delta=1e-5)         # A line more,
 result = strategy.start(grid=grid, ...)
-print(auditor.report())                               # and another at the end.
+print(strategy.auditor.report())                      # and another at the end.
+
+`epe_jax.conformance.adapters.flower` checks that a strategy clips, averages and adds
+noise as it claims, which comes first.
 """
 
+import math
 import random
+from typing import Any
 
 import numpy as np
 
 from epe_jax.auditor.adapters import flower_messages as messages
 from epe_jax.auditor.adapters import flower_strategies
 from epe_jax.auditor.adapters.flower_messages import canary_mod as canary_mod
+from epe_jax.auditor.adapters.settings import Settings
+from epe_jax.auditor.adapters.weights import note_larger
 from epe_jax.auditor.auditor import Auditor
 
 # Imported after the modules that check its version.
 from flwr.serverapp.strategy import Strategy  # isort: skip
 
 
-class AuditedStrategy(Strategy):
+def audit(
+  strategy: Strategy,
+  *,
+  client_side: bool = False,
+  num_examples: float | None = None,
+  auditor: Auditor | None = None,
+  seed: int | None = None,
+  **settings: Any,
+) -> 'AuditedStrategy':
   """Wraps a strategy so that canaries are among its clients and are scored.
 
-  It must be the outermost wrapper, which sees what is released. In each round one
-  random node is designated for each canary, and its reply is replaced by the model
+  The result must be the outermost wrapper, which sees what is released. In each round
+  one random node is designated for each canary, and its reply is replaced by the model
   that it was sent plus S c_j, where S is the clip norm of the wrapper in that round.
   The canary of a node that does not reply is left out. A round that failed is not
   observed, and its canaries are used in the next.
 
-  FedAvg weights clients by their numbers of examples. Canaries have that of a median
-  client, or the given one, and ε is that of such a client; one with r times as many
-  moves the mean about r times as far. If a claim is audited, a warning says so once.
+  Clip norm and noise multiplier are read from a wrapper for differential privacy, the
+  size of the model and the number of rounds from the call of `start`. Canaries span
+  all floating-point arrays that are released, including the running statistics of
+  batch normalization. Integer arrays are left unchanged.
 
-  Canaries span all floating-point arrays, including those of batch normalization,
-  which are released too; dim counts them. Integer arrays are left unchanged.
+  FedAvg weights clients by their numbers of examples. Canaries have that of a median
+  client, or the given one, and ε is that of such a client. If another has a larger
+  weight, the report has its ε.
 
   Args:
     strategy: FedAvg, a wrapper of it for differential privacy, or another; server
       optimizers need sees='delta'. If the clip norm adapts, the claim is the noise
       multiplier that the wrapper derives for updates, not the given one.
-    auditor: an auditor of as many rounds as will be started.
     client_side: whether designated nodes send canaries themselves, by `canary_mod`,
       with their own numbers of examples.
     num_examples: number of examples of a canary; None for the median of the replies.
+    auditor: to continue with, in place of settings: one that was loaded.
+    seed: of the canaries, for simulations; None for secret ones.
+    **settings: of `AuditConfig`: delta, and others. Without a wrapper also clip_norm
+      and noise_multiplier; rounds, if training will be started more than once.
 
   Raises:
-    TypeError: the strategy has a loop of its own.
-    ValueError: the auditor was made for another strategy.
+    TypeError: the strategy has a loop of its own, or a setting is unknown.
+    ValueError: a setting is missing, or another than the strategy has.
   """
+  known = Settings(settings, auditor=auditor, seed=seed)
+  flower_strategies.check_strategy(
+    strategy, sees=known.find('sees', 'aggregate')
+  )
+  flower_strategies.read_claim(strategy, known)
+  known.require(later=('dim', 'rounds'))
+  return AuditedStrategy(strategy, known, client_side, num_examples)
+
+
+class AuditedStrategy(Strategy):
+  """A strategy with canaries among its clients; made by `audit`."""
 
   def __init__(
     self,
     strategy: Strategy,
-    auditor: Auditor,
-    *,
-    client_side: bool = False,
-    num_examples: float | None = None,
+    settings: Settings,
+    client_side: bool,
+    num_examples: float | None,
   ):
-    flower_strategies.check_strategy(strategy, auditor.config)
-    self.strategy, self.auditor = strategy, auditor
+    self.strategy, self._settings = strategy, settings
     self._client_side, self._num_examples = client_side, num_examples
     inner = flower_strategies.find_inner(strategy)
     self._weighted_by = getattr(inner, 'weighted_by_key', None)
-    self._is_claimed = auditor.config.noise_multiplier is not None
-    is_mean = auditor.config.sees == 'aggregate' and (
-      flower_strategies.is_mean(strategy)
-    )
-    self._knows_others = is_mean and self._is_claimed and not client_side
-    self._names, self._designated, self._has_warned = [], {}, False
+    self._names, self._designated = [], {}
+
+  @property
+  def auditor(self) -> Auditor:
+    """The auditor.
+
+    Raises:
+      ValueError: training was not started yet.
+    """
+    return self._settings.auditor
 
   def start(self, grid, initial_arrays, num_rounds=3, *args, **kwargs):
     """As of the strategy; the final model is observed as well."""
+    if self._settings.find('rounds') is None:
+      self._settings.read('call of start', rounds=num_rounds)
+    self._make_auditor(initial_arrays)
     observed = self.auditor.num_rounds_observed
     if num_rounds > (left := self.auditor.config.rounds - observed):
       raise ValueError(
@@ -85,9 +121,10 @@ class AuditedStrategy(Strategy):
   def configure_train(self, server_round, arrays, config, grid):
     """As of the strategy; designates a node for each canary of the round."""
     asked = [*self.strategy.configure_train(server_round, arrays, config, grid)]
-    auditor, self._designated = self.auditor, {}
+    self._designated = {}
     if not asked:
       return asked
+    auditor = self._make_auditor(arrays)
     t = auditor.num_rounds_observed
     ids, largest = auditor.canary_ids(t), auditor.planned[t:].sum(axis=1).max()
     # Of all rounds to come, so that training does not end in the middle.
@@ -98,13 +135,9 @@ class AuditedStrategy(Strategy):
         'that the first round waits for them; or make more rounds, or lower '
         f'num_observed={auditor.config.num_observed}.'
       )
-    # FedAvg returns integers as floating-point numbers, from its first round on.
-    self._names = self._names or [
-      name for name, x in arrays.items() if x.dtype.startswith('float')
-    ]
     self._arrays, self._sent = arrays, self._take(arrays)
     self._clip_norm = flower_strategies.find_clip_norm(
-      self.strategy, auditor.config
+      self.strategy, self._settings
     )
     # Not the global stream, which Flower samples nodes with and may have a seed.
     chosen = random.SystemRandom().sample(asked, len(ids))
@@ -136,14 +169,24 @@ class AuditedStrategy(Strategy):
       return released, metrics
     count = len(canaries)
     weight = np.mean(weights[:count] if count else weights)
-    if self._is_claimed and not self._has_warned:
-      self._has_warned = messages.warn_of_weights(weights, weight, key)
+    auditor = self.auditor
+    if count:
+      # The wrapper adds noise for as many clients, whoever replies.
+      expected = getattr(self.strategy, 'num_sampled_clients', len(weights))
+      note_larger(
+        auditor,
+        largest=weights.max(),
+        canary=weight,
+        weighted_by=str(key),
+        option='' if self._client_side else 'num_examples',
+        share=expected * weights.max() / weights.sum(),
+      )
     # The wrapper has put what it clipped into the replies.
-    of_others = self._knows_others and messages.add_updates(
+    of_others = self._knows_others() and messages.add_updates(
       others, weights[count:] / weights.sum(), self._sent
     )
-    self.auditor.observe(
-      self.auditor.num_rounds_observed,
+    auditor.observe(
+      auditor.num_rounds_observed,
       messages.subtract(released, self._sent),
       divisor=weights.sum() / weight,
       included=list(canaries),
@@ -166,6 +209,24 @@ class AuditedStrategy(Strategy):
 
   def __getattr__(self, name):
     return getattr(self.__dict__.get('strategy'), name)
+
+  def _make_auditor(self, arrays):
+    # FedAvg returns integers as floating-point numbers, from its first round on.
+    if not self._names:
+      self._names = [
+        name for name, x in arrays.items() if x.dtype.startswith('float')
+      ]
+      sizes = {name: math.prod(arrays[name].shape) for name in self._names}
+      self._settings.read_dim('initial model', sizes)
+    return self._settings.make()
+
+  def _knows_others(self):
+    config = self.auditor.config
+    is_claimed = config.noise_multiplier is not None
+    is_mean = config.sees == 'aggregate' and (
+      flower_strategies.is_mean(self.strategy)
+    )
+    return is_mean and is_claimed and not self._client_side
 
   def _take(self, arrays):
     return {name: arrays[name].numpy() for name in self._names}

@@ -8,7 +8,6 @@ all canaries, and could remove those of others from what is released.
 
 from collections.abc import Iterable, Mapping, Sequence
 import io
-import warnings
 
 from jaxtyping import Float
 import numpy as np
@@ -129,22 +128,6 @@ def find_weights(
     # Flower says what is wrong with them, where it needs weights.
     return np.ones(len(replies))
   return np.array([float(x[key]) for x in metrics])
-
-
-def warn_of_weights(
-  weights: Float[np.ndarray, ' n'], weight: float, key: str | None
-) -> bool:
-  """Warns if a client has a larger weight than canaries; returns whether it did."""
-  if (largest := weights.max()) <= 1.01 * weight:
-    return False
-  warnings.warn(
-    f'a client with {key}={largest:g} moves the mean {largest / weight:.3g} times '
-    f'as far as a canary with {weight:g}, and has a larger ε than is estimated; set '
-    f'num_examples={largest:g} to audit it, or have all clients reply with the same '
-    'number.',
-    stacklevel=3,
-  )
-  return True
 
 
 def subtract(

@@ -1,9 +1,7 @@
 """What Flower's strategies claim: clip norms and noise of their wrappers."""
 
-import math
-
 from epe_jax.auditor.adapters import versions
-from epe_jax.auditor.audit_config import AuditConfig
+from epe_jax.auditor.adapters.settings import Settings
 
 # Ahead of the imports, as modules of flwr move between versions.
 versions.check_version('flwr', first='1.41', last='1.42')
@@ -40,47 +38,55 @@ def is_mean(strategy: strategies.Strategy) -> bool:
   return own is strategies.FedAvg.aggregate_train
 
 
-def check_strategy(strategy: strategies.Strategy, config: AuditConfig) -> None:
-  """Checks that an audit is one of this strategy.
+def check_strategy(strategy: strategies.Strategy, *, sees: str) -> None:
+  """Checks that a strategy can be audited.
+
+  Args:
+    strategy: with its wrappers.
+    sees: what attackers see, as in `AuditConfig`.
 
   Raises:
     TypeError: the strategy has a loop of its own.
-    ValueError: the audit is of another claim.
+    ValueError: it releases no mean of updates, and one is to be seen.
   """
   if type(strategy).start is not strategies.Strategy.start:
     raise TypeError(
       f'{type(strategy).__name__} has a `start` of its own, which the audit would '
-      'not be part of; override that of AuditedStrategy instead.'
+      'not be part of; override that of what `audit` returns instead.'
     )
   inner = find_inner(strategy)
-  if config.sees == 'aggregate' and isinstance(inner, _OPTIMIZERS):
+  if sees == 'aggregate' and isinstance(inner, _OPTIMIZERS):
     raise ValueError(
       f"sees='aggregate', but {type(inner).__name__} is a server optimizer, which "
       "releases no mean; set sees='delta'."
     )
-  find_clip_norm(strategy, config)
 
 
-def find_clip_norm(strategy: strategies.Strategy, config: AuditConfig) -> float:
-  """The norm that a strategy clips to next; that of the audit if it does not clip.
+def read_claim(strategy: strategies.Strategy, settings: Settings) -> None:
+  """Reads clip norm and noise multiplier of a wrapper for differential privacy.
 
   Raises:
-    ValueError: the strategy has another noise multiplier than the audit, or is one
-      of another clip norm that is fixed.
+    ValueError: one is another than was given.
+  """
+  if isinstance(strategy, _WRAPPERS):
+    clip_norm = float(strategy.clipping_norm)
+    if not isinstance(strategy, _FIXED):
+      # It adapts, so a resumed auditor has that of the first round.
+      clip_norm = settings.find('clip_norm', clip_norm)
+    settings.read(
+      'strategy',
+      clip_norm=clip_norm,
+      noise_multiplier=float(strategy.noise_multiplier),
+    )
+
+
+def find_clip_norm(strategy: strategies.Strategy, settings: Settings) -> float:
+  """Returns the norm that a strategy clips to next, or that of the audit.
+
+  Raises:
+    ValueError: the noise multiplier, or a clip norm that is fixed, has changed.
   """
   if not isinstance(strategy, _WRAPPERS):
-    return config.clip_norm
-  claimed, actual = config.noise_multiplier, strategy.noise_multiplier
-  if claimed is not None and not math.isclose(claimed, actual):
-    raise ValueError(
-      f'noise_multiplier={claimed}, but that of the strategy is {actual:g}; set '
-      f'noise_multiplier={actual!r}, or None if nothing is claimed.'
-    )
-  clip_norm = strategy.clipping_norm
-  is_fixed = isinstance(strategy, _FIXED)
-  if is_fixed and not math.isclose(config.clip_norm, clip_norm):
-    raise ValueError(
-      f'clip_norm={config.clip_norm}, but that of the strategy is {clip_norm}; set '
-      f'clip_norm={clip_norm}.'
-    )
-  return clip_norm
+    return settings.find('clip_norm')
+  read_claim(strategy, settings)
+  return float(strategy.clipping_norm)

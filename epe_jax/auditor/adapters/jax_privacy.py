@@ -1,57 +1,107 @@
 """Audits training with jax_privacy: injects canaries before the noise of a plan.
 
-plan = audited_plan(plan, auditor)                    # A line more,
+plan = jax_privacy.audit(plan, delta=...)             # A line more,
 ...
-collect_scores(auditor, noise_state)                  # and another at the end.
-print(auditor.report())
+print(plan.collect(noise_state).report())             # and another at the end.
 """
 
 import dataclasses
+from typing import Any
 
 import dp_accounting
 from jax_privacy.experimental import execution_plan
 
 from epe_jax.auditor.adapters import optax, versions
+from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
+from epe_jax.types import PyTree
 
 versions.check_version('jax-privacy', first='2.0', last='2.0')
 
-collect_scores = optax.collect_scores
+
+@dataclasses.dataclass(frozen=True)
+class AuditedPlan(execution_plan.DPExecutionPlan):
+  """A plan with canaries; made by `audit`."""
+
+  @property
+  def auditor(self) -> Auditor:
+    """The auditor.
+
+    Raises:
+      ValueError: the state of the noise was not made yet.
+    """
+    return self._noise.auditor
+
+  def collect(self, noise_state: PyTree) -> Auditor:
+    """Gives the auditor the scores of all steps since the last call.
+
+    Args:
+      noise_state: of `noise_addition_transform`, or a structure that has it.
+
+    Returns:
+      The auditor.
+
+    Raises:
+      ValueError: as of `optax.AuditedTransformation.collect`.
+    """
+    return self._noise.collect(noise_state)
+
+  @property
+  def _noise(self) -> optax.AuditedTransformation:
+    assert isinstance(
+      self.noise_addition_transform, optax.AuditedTransformation
+    )
+    return self.noise_addition_transform
 
 
-def audited_plan(
+def audit(
   plan: execution_plan.DPExecutionPlan,
-  auditor: Auditor,
   *,
+  steps: int | None = None,
   mesh: sharding.Mesh | None = None,
-) -> execution_plan.DPExecutionPlan:
+  auditor: Auditor | None = None,
+  seed: int | None = None,
+  **settings: Any,
+) -> AuditedPlan:
   """Wraps a plan so that its noise addition is audited.
+
+  The clip norm is read from the plan: it is `compute_sensitivity`. So are the noise
+  multiplier, which is the standard deviation of independent noise over that, and the
+  number of steps.
 
   Steps are scored one by one. If noise is correlated over steps, in a plan with more
   than one band, the attacker of `audit.combining_rounds` is stronger.
 
   Args:
     plan: of `execution_plan.BandMFExecutionPlanConfig` or of your own.
-    auditor: its clip norm is `compute_sensitivity(plan)`, and its noise multiplier is
-      the standard deviation of the noise divided by that.
+    steps: that will be made; None for those of the plan.
     mesh: devices that share the work of the canaries; None for one.
+    auditor: to continue with, in place of settings: one that was loaded.
+    seed: of the canaries, for simulations; None for secret ones.
+    **settings: of `AuditConfig`: delta, and others.
 
   Raises:
-    ValueError: the clip norm is not the sensitivity of the plan.
+    TypeError: a setting is unknown.
+    ValueError: a setting is missing, or another than the plan has.
   """
-  sensitivity = compute_sensitivity(plan)
-  if abs(auditor.config.clip_norm / sensitivity - 1) > 1e-6:
-    raise ValueError(
-      f'clip_norm={auditor.config.clip_norm}, but one example moves a sum of the '
-      f'plan by {sensitivity:g}; set clip_norm={sensitivity:g}.'
-    )
-  return dataclasses.replace(
-    plan,
-    noise_addition_transform=optax.audited(
-      plan.noise_addition_transform, auditor, mesh=mesh
-    ),
+  known = Settings(
+    {**settings, 'steps': steps}, auditor=auditor, seed=seed, steps=True
   )
+  sensitivity = compute_sensitivity(plan)
+  known.read('plan', clip_norm=sensitivity)
+  constants = optax.read_constants(plan.noise_addition_transform)
+  if 'stddev' in constants:
+    noise_multiplier = float(constants['stddev']) / sensitivity
+    known.read('plan', noise_multiplier=noise_multiplier)
+  iterations = getattr(plan.batch_selection_strategy, 'iterations', None)
+  if iterations is not None and known.find('rounds') is None:
+    known.read('plan', rounds=int(iterations))
+  audited = optax.wrap_transformation(
+    plan.noise_addition_transform, known, mesh=mesh
+  )
+  fields = {x.name: getattr(plan, x.name) for x in dataclasses.fields(plan)}
+  return AuditedPlan(**{**fields, 'noise_addition_transform': audited})
 
 
 def compute_sensitivity(plan: execution_plan.DPExecutionPlan) -> float:

@@ -1,7 +1,9 @@
-"""Audits of NVFlare: a filter at designated sites, an aggregator at the server.
+"""Audits NVFlare: a filter at designated sites, an aggregator at the server.
 
-  CanaryFilter(auditor, site=0)          # First among the task result filters of a site.
-  AuditedAggregator(aggregator, auditor) # In place of the server's aggregator.
+aggregator = nvflare.audit(aggregator, dim=..., rounds=..., ...)  # At the server.
+filters = [aggregator.filter(site=0), ...]   # First of the result filters of a site.
+...
+print(aggregator.auditor.report())
 
 Jobs name components by their class and arguments, so both take the path of a file that
 `Auditor.save` wrote in place of an auditor, too. Sites and server then have copies of
@@ -12,6 +14,7 @@ site's resources.
 
 import os
 import pathlib
+from typing import Any
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.dxo_filter import DXOFilter
@@ -23,12 +26,40 @@ from nvflare.app_common.abstract.aggregator import Aggregator
 from nvflare.app_common.app_constant import AppConstants
 
 from epe_jax.auditor.adapters import versions
+from epe_jax.auditor.adapters.settings import Settings
+from epe_jax.auditor.adapters.weights import note_larger
 from epe_jax.auditor.auditor import Auditor
 
 versions.check_version('nvflare', first='2.9', last='2.9')
 
 _CANARY = 'epe_jax_canary'
 """Key of the id of a canary, next to the update that it sends."""
+
+
+def audit(
+  aggregator: Aggregator,
+  *,
+  auditor: Auditor | None = None,
+  seed: int | None = None,
+  **settings: Any,
+) -> 'AuditedAggregator':
+  """Wraps an aggregator so that what it releases is scored.
+
+  Canaries are sent by the filters of designated sites, which `filter` makes.
+
+  Args:
+    aggregator: of one DXO of weight differences a site.
+    auditor: to continue with, in place of settings.
+    seed: of the canaries, for simulations; None for secret ones.
+    **settings: of `AuditConfig`: dim, rounds, clip_norm, noise_multiplier, delta, and
+      others. NVFlare knows none of them.
+
+  Raises:
+    TypeError: a setting is unknown.
+    ValueError: a setting is missing.
+  """
+  known = Settings(settings, auditor=auditor, seed=seed)
+  return AuditedAggregator(aggregator, known.make())
 
 
 class CanaryFilter(DXOFilter):
@@ -99,10 +130,18 @@ class AuditedAggregator(Aggregator):
       auditor: or its file, which is then written after each round.
     """
     super().__init__()
-    self._aggregator, self._auditor = aggregator, _load(auditor)
+    self._aggregator, self.auditor = aggregator, _load(auditor)
     self._path = None if isinstance(auditor, Auditor) else auditor
     self._weights: list[float] = []
     self._canaries: dict[int, float] = {}
+
+  def filter(self, site: int) -> CanaryFilter:
+    """Returns the filter of a designated site, in simulations of one process.
+
+    Args:
+      site: the number of the site among those designated, from 0.
+    """
+    return CanaryFilter(self.auditor, site)
 
   def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
     """Passes an update on, and notes whose it is if it was accepted."""
@@ -134,14 +173,21 @@ class AuditedAggregator(Aggregator):
         f'canaries of round {t} have the weights {sorted(shares)}; set '
         'weigh_by_local_iter=False, or let designated sites make as many steps.'
       )
-    self._auditor.observe(
+    share = shares.pop()
+    note_larger(
+      self.auditor,
+      largest=max(weights),
+      canary=share,
+      weighted_by=MetaKey.NUM_STEPS_CURRENT_ROUND,
+    )
+    self.auditor.observe(
       t,
       from_shareable(result).data,
-      divisor=sum(weights) / shares.pop(),
+      divisor=sum(weights) / share,
       included=sorted(canaries),
     )
     if self._path is not None:
-      self._auditor.save(self._path)
+      self.auditor.save(self._path)
     return result
 
 

@@ -1,12 +1,12 @@
 """Audits of DP-SGD with Opacus: canaries before the noise of its optimizers.
 
 model, optimizer, data = privacy_engine.make_private(...)
-audit_optimizer(optimizer, auditor)                   # A line more,
+auditor = opacus.audit(optimizer, steps=..., delta=...)   # A line more,
 ...
-print(auditor.report())                               # and another at the end.
+print(auditor.report())                                   # and another at the end.
 """
 
-import math
+from typing import Any
 
 from opacus.optimizers import (
   AdaClipDPOptimizer,
@@ -18,6 +18,7 @@ from opacus.optimizers import (
 )
 
 from epe_jax.auditor.adapters import versions
+from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 
 versions.check_version('opacus', first='1.6', last='1.6')
@@ -40,7 +41,14 @@ _REFUSED = {
 }
 
 
-def audit_optimizer(optimizer: DPOptimizer, auditor: Auditor) -> None:
+def audit(
+  optimizer: DPOptimizer,
+  *,
+  steps: int | None = None,
+  auditor: Auditor | None = None,
+  seed: int | None = None,
+  **settings: Any,
+) -> Auditor:
   """Injects canaries into each step of an optimizer, and scores what it releases.
 
   A round is a step that adds noise, including the batches of gradient accumulation or
@@ -50,19 +58,27 @@ def audit_optimizer(optimizer: DPOptimizer, auditor: Auditor) -> None:
   step hook remains the accountant's.
 
   Canaries are certain to be in their steps, so the claimed ε is against an attacker
-  who knows when an example was drawn: sampling does not amplify it. With a noise
-  multiplier in the config the residual is scored too, which takes a copy of a
-  gradient.
+  who knows when an example was drawn: sampling does not amplify it. If noise is
+  claimed the residual is scored too, which takes a copy of a gradient.
 
   Args:
     optimizer: what `PrivacyEngine.make_private` returns with flat clipping, also for
-      grad_sample_mode='ghost'. Its clip norm may follow a schedule.
-    auditor: dim is the number of trained parameters, clip_norm is max_grad_norm, and
-      the rounds are the steps that will be made.
+      grad_sample_mode='ghost'. It is changed in place. The number of parameters, the
+      clip norm and the noise multiplier are read from it; the clip norm may follow a
+      schedule, and where the noise does give noise_multiplier=None.
+    steps: that will be made; such as epochs * len(data_loader).
+    auditor: to continue with, in place of settings: one that was loaded.
+    seed: of the canaries, for simulations; None for secret ones.
+    **settings: of `AuditConfig`: delta, and others.
+
+  Returns:
+    The auditor.
 
   Raises:
-    TypeError: it is not an Opacus optimizer, or its steps cannot be audited.
-    ValueError: the auditor was made for another optimizer, or audits one already.
+    TypeError: it is not an Opacus optimizer, its steps cannot be audited, or a
+      setting is unknown.
+    ValueError: a setting is missing or another than the optimizer has, or it is
+      audited already.
 
   References:
     Opacus: User-Friendly Differential Privacy Library in PyTorch, 2021.
@@ -77,14 +93,17 @@ def audit_optimizer(optimizer: DPOptimizer, auditor: Auditor) -> None:
       raise TypeError(f'optimizer is a {name}, which {reason}.')
   if 'add_noise' in vars(optimizer):
     raise ValueError('optimizer is audited already; audit it once.')
-  _check_config(optimizer, auditor)
+  known = Settings(
+    {**settings, 'steps': steps}, auditor=auditor, seed=seed, steps=True
+  )
+  auditor = _make_auditor(optimizer, known)
   add_noise, scale_grad = optimizer.add_noise, optimizer.scale_grad
   t, others = auditor.num_rounds_observed, None
 
   # Called once in a step, on the sum over its batches.
   def add_canaries_and_noise() -> None:
     nonlocal others
-    _check_noise(optimizer, auditor)
+    _check_noise(optimizer, known)
     sums = []
     for p in optimizer.params:
       p.summed_grad = p.summed_grad.contiguous()
@@ -115,35 +134,26 @@ def audit_optimizer(optimizer: DPOptimizer, auditor: Auditor) -> None:
 
   optimizer.add_noise = add_canaries_and_noise
   optimizer.scale_grad = scale_and_observe
+  return auditor
 
 
-def _check_config(optimizer: DPOptimizer, auditor: Auditor) -> None:
-  config = auditor.config
-  dim = sum(p.numel() for p in optimizer.params)
-  if config.dim != dim:
+def _make_auditor(optimizer: DPOptimizer, settings: Settings) -> Auditor:
+  """Makes the auditor of an optimizer, or checks the one that is there."""
+  if (sees := settings.find('sees', 'aggregate')) != 'aggregate':
     raise ValueError(
-      f'dim={config.dim:,}, but the optimizer trains {dim:,} numbers; give that.'
+      f'sees={sees!r}, but gradients are observed before the optimizer uses them; '
+      "set sees='aggregate'."
     )
-  if config.sees != 'aggregate':
-    raise ValueError(
-      f'sees={config.sees!r}, but gradients are observed before the optimizer '
-      "uses them; set sees='aggregate'."
-    )
-  if not math.isclose(config.clip_norm, optimizer.max_grad_norm):
-    raise ValueError(
-      f'clip_norm={config.clip_norm}, but max_grad_norm is '
-      f'{optimizer.max_grad_norm}; set clip_norm={optimizer.max_grad_norm}.'
-    )
-  _check_noise(optimizer, auditor)
+  sizes = {f'parameter {i}': p.numel() for i, p in enumerate(optimizer.params)}
+  settings.read_dim('optimizer', sizes)
+  settings.read('optimizer', clip_norm=float(optimizer.max_grad_norm))
+  _check_noise(optimizer, settings)
+  return settings.make()
 
 
-def _check_noise(optimizer: DPOptimizer, auditor: Auditor) -> None:
-  claimed, now = auditor.config.noise_multiplier, optimizer.noise_multiplier
-  if claimed is not None and not math.isclose(claimed, now):
-    raise ValueError(
-      f'noise_multiplier={claimed}, but that of the optimizer is {now:g}; set '
-      f'noise_multiplier={now:g}, or None where it follows a schedule.'
-    )
+def _check_noise(optimizer: DPOptimizer, settings: Settings) -> None:
+  noise = float(optimizer.noise_multiplier)
+  settings.read('optimizer', noise_multiplier=noise)
   # Set by the criterion of `PrivacyEngineAdaptiveClipping`, once it is called.
   if hasattr(optimizer, '_adjusted_noise_multiplier'):
     raise TypeError(f'the criterion of the optimizer {_ADAPTIVE}.')

@@ -1,16 +1,16 @@
 """Audits optax transformations that add privacy noise, within jit and scan.
 
-`audited` injects canaries before the noise and scores all canaries after it. Scores
-are part of the optimizer state, and so of its checkpoints; `collect_scores` gives
-them to the auditor when training ends, or earlier.
+`audit` injects canaries before the noise and scores all canaries after it. Scores
+are part of the optimizer state, and so of its checkpoints; `collect` gives them to the
+auditor when training ends, or earlier.
 
-  noise = audited(noise, auditor)                       # A line more,
+  noise = audit(noise, steps=..., delta=...)            # A line more,
   ...
-  collect_scores(auditor, opt_state)                    # and another at the end.
-  print(auditor.report())
+  print(noise.collect(opt_state).report())              # and another at the end.
 """
 
 from collections.abc import Callable
+import inspect
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +23,7 @@ import optax
 from epe_jax import canaries
 from epe_jax.audit import audit_step, audited_algorithm, observers
 from epe_jax.auditor.adapters import versions
+from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, PyTree
@@ -54,47 +55,157 @@ class AuditedState(NamedTuple):
   inner: Any
 
 
-def audited(
+class AuditedTransformation(optax.GradientTransformation):
+  """A transformation with canaries, whose state is an `AuditedState`; made by `audit`."""
+
+  _settings: Settings
+
+  @property
+  def auditor(self) -> Auditor:
+    """The auditor.
+
+    Raises:
+      ValueError: the state was not made yet.
+    """
+    return self._settings.auditor
+
+  def collect(self, opt_state: PyTree) -> Auditor:
+    """Gives the auditor the scores of all steps since the last call.
+
+    Args:
+      opt_state: the state of the optimizer, with an `AuditedState` somewhere in it.
+
+    Returns:
+      The auditor.
+
+    Raises:
+      ValueError: there is none, several, or that of another audit; more steps were
+        made than the auditor has rounds; or a score is not finite.
+    """
+    _collect_scores(self.auditor, opt_state)
+    return self.auditor
+
+
+def audit(
   transformation: optax.GradientTransformation,
-  auditor: Auditor,
   *,
+  steps: int | None = None,
   divisor: float = 1.0,
-  per_example: bool = False,
+  per_example: bool | None = None,
   mesh: sharding.Mesh | None = None,
-) -> optax.GradientTransformation:
+  auditor: Auditor | None = None,
+  seed: int | None = None,
+  **settings: Any,
+) -> AuditedTransformation:
   """Wraps a transformation so that canaries are injected and scored.
+
+  Clip norm and noise multiplier are read from
+  `optax.contrib.differentially_private_aggregate`; another transformation does not
+  say them. The number of parameters is read by `init`.
 
   Args:
     transformation: takes the sum of clipped gradients and adds noise to it, as
       jax_privacy's `noise_addition_transform` does. With sees='delta' it may be a
       whole optimizer.
-    auditor: the rounds of its config are the steps; its clip norm is how far one
-      example moves the sum.
+    steps: that will be made.
     divisor: what the transformation divides the sum by.
     per_example: gradients have an axis of examples in front, as for
       `optax.contrib.differentially_private_aggregate`, which clips and averages:
       canaries are examples more, the same number of rows in each step, and the
-      divisor is the number of rows.
+      divisor is the number of rows. None for whether it is that one.
     mesh: devices that share the work of the canaries; None for one.
+    auditor: to continue with, in place of settings: one that was loaded.
+    seed: of the canaries, for simulations; None for secret ones.
+    **settings: of `AuditConfig`: delta, and others. The clip norm is how far one
+      example moves the sum.
 
   Returns:
     A transformation whose state is an `AuditedState`. If it is given the sum, with
     sees='aggregate', it scores the residual too.
+
+  Raises:
+    TypeError: a setting is unknown.
+    ValueError: a setting is missing, or another than the transformation has.
   """
-  config, planned = auditor.config, auditor.planned
-  # At least one, so that rows have an axis of canaries.
-  width = max(1, int(planned.sum(axis=1).max()))
-  rows = audit_step.canary_rows(planned, width=width)
-  is_sum = not per_example and config.sees == 'aggregate'
-  make_canaries = canaries.family(config.family, mesh=mesh)
+  known = Settings(
+    {**settings, 'steps': steps}, auditor=auditor, seed=seed, steps=True
+  )
+  is_aggregate = getattr(transformation.update, '__qualname__', '').startswith(
+    f'{optax.contrib.differentially_private_aggregate.__name__}.'
+  )
+  if is_aggregate:
+    constants = read_constants(transformation)
+    clip_norm = float(constants['l2_norm_clip'])
+    known.read(
+      'transformation',
+      clip_norm=clip_norm,
+      noise_multiplier=float(constants['noise_std']) / clip_norm,
+    )
+  return wrap_transformation(
+    transformation,
+    known,
+    divisor=divisor,
+    per_example=is_aggregate if per_example is None else per_example,
+    mesh=mesh,
+  )
+
+
+def wrap_transformation(
+  transformation: optax.GradientTransformation,
+  settings: Settings,
+  *,
+  divisor: float = 1.0,
+  per_example: bool = False,
+  mesh: sharding.Mesh | None = None,
+) -> AuditedTransformation:
+  """Does what `audit` does, with settings that another adapter has read.
+
+  Raises:
+    ValueError: a setting is missing.
+  """
+  settings.require(later=('dim',))
+  audited = AuditedTransformation(
+    *_wrap(
+      transformation,
+      settings,
+      divisor=divisor,
+      per_example=per_example,
+      mesh=mesh,
+    )
+  )
+  audited._settings = settings
+  return audited
+
+
+def read_constants(
+  transformation: optax.GradientTransformation,
+) -> dict[str, Any]:
+  """Returns what a transformation closes over, which is where optax has settings."""
+  if not inspect.isfunction(transformation.update):
+    return {}
+  return dict(inspect.getclosurevars(transformation.update).nonlocals)
+
+
+def _wrap(
+  transformation: optax.GradientTransformation,
+  settings: Settings,
+  *,
+  divisor: float,
+  per_example: bool,
+  mesh: sharding.Mesh | None,
+) -> optax.GradientTransformation:
+  sees = settings.find('sees', 'aggregate')
+  is_sum = not per_example and sees == 'aggregate'
 
   def init(params: PyTree) -> AuditedState:
-    dim = sum(leaf.size for leaf in jax.tree.leaves(params))
-    if dim != config.dim:
-      raise ValueError(
-        f'the parameters have {dim:,} numbers, but dim={config.dim:,}; give the '
-        'auditor the dim of what is trained.'
-      )
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    sizes = {f'params{jax.tree_util.keystr(k)}': x.size for k, x in leaves}
+    settings.read_dim('model', sizes)
+    auditor = settings.make()
+    config, planned = auditor.config, auditor.planned
+    # At least one, so that rows have an axis of canaries.
+    width = max(1, int(planned.sum(axis=1).max()))
+    rows = audit_step.canary_rows(planned, width=width)
     views, steps = 1 + is_sum, config.rounds
     return AuditedState(
       step=jnp.zeros((), jnp.int32),
@@ -108,6 +219,8 @@ def audited(
     )
 
   def update(updates: PyTree, state: Any, params: PyTree = None):
+    config = settings.auditor.config
+    make_canaries = canaries.family(config.family, mesh=mesh)
     key = jax.random.wrap_key_data(state.key, impl='threefry2x32')
     all_canaries = make_canaries(key, config.num_canaries, config.dim)
     t = state.step
@@ -144,17 +257,7 @@ def audited(
   return optax.GradientTransformation(init, update)
 
 
-def collect_scores(auditor: Auditor, opt_state: PyTree) -> None:
-  """Gives the auditor the scores of all steps since the last call.
-
-  Args:
-    auditor: the one that was given to `audited`.
-    opt_state: the state of the optimizer, with an `AuditedState` somewhere in it.
-
-  Raises:
-    ValueError: there is none, or several; more steps were made than the auditor has
-      rounds; or a score is not finite.
-  """
+def _collect_scores(auditor: Auditor, opt_state: PyTree) -> None:
   is_audited = lambda x: isinstance(x, AuditedState)
   found = [
     leaf
@@ -167,6 +270,11 @@ def collect_scores(auditor: Auditor, opt_state: PyTree) -> None:
       'optimizer with one.'
     )
   state = jax.device_get(found[0])
+  if not np.array_equal(state.key, np.array(auditor.canary_key, np.uint32)):
+    raise ValueError(
+      'the state has the canaries of another auditor; load the one that was saved '
+      'with it, and give it as auditor.'
+    )
   config, steps = auditor.config, int(state.step)
   if steps > config.rounds:
     raise ValueError(

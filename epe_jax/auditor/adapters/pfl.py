@@ -1,73 +1,128 @@
 """Audits federated learning with pfl-research: canaries replace some users.
 
-canaries = CanaryPostprocessor(auditor)               # A line more,
-backend = SimulatedBackend(..., postprocessors=[canaries, mechanism])
+canaries = pfl.audit(postprocessors, rounds=..., delta=...)   # A line more,
+backend = SimulatedBackend(..., postprocessors=postprocessors)
 ...
-print(auditor.report())                               # and another at the end.
+print(canaries.auditor.report())                              # and another at the end.
 """
 
+from collections.abc import MutableSequence
 import os
+from typing import Any
 
 from pfl.common_types import Saveable
 from pfl.context import CentralContext, UserContext
 from pfl.exception import CheckpointNotFoundError
-from pfl.hyperparam import HyperParamClsOrFloat, get_param_value
+from pfl.hyperparam import HyperParam, get_param_value
 from pfl.internal.ops.selector import get_default_framework_module as get_ops
 from pfl.metrics import Metrics
 from pfl.postprocessor.base import Postprocessor
-from pfl.privacy.privacy_mechanism import PrivacyMetricName
+from pfl.privacy.gaussian_mechanism import GaussianMechanism
+from pfl.privacy.privacy_mechanism import (
+  CentrallyAppliedPrivacyMechanism,
+  PrivacyMetricName,
+)
 from pfl.stats import TrainingStatistics
 
 from epe_jax.auditor.adapters import versions
+from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
+from epe_jax.auditor.host_canaries import structures
 
 versions.check_version('pfl', first='0.6', last='0.6')
 
 _FILE = 'canary_audit.npz'
 
 
-class CanaryPostprocessor(Postprocessor, Saveable):
-  """Replaces the statistics of some users by canaries, and scores what is released.
+def audit(
+  postprocessors: MutableSequence[Postprocessor],
+  *,
+  auditor: Auditor | None = None,
+  seed: int | None = None,
+  **settings: Any,
+) -> 'CanaryPostprocessor':
+  """Puts canaries in front of the postprocessors of a backend, in place.
 
-  Give it as the first postprocessor. Users' statistics pass from the first to the
-  last, so a canary is weighted, clipped and noised as anybody's; sums from the last
-  to the first, so what is scored is the noisy sum. The canaries of round t are the
-  first m users of its cohort: their training is lost, so let cohorts be as much
-  larger.
+  Users' statistics pass from the first postprocessor to the last, so a canary is
+  weighted, clipped and noised as anybody's; sums from the last to the first, so what
+  is scored is the noisy sum. The canaries of round t are the first m users of its
+  cohort: their training is lost, so let cohorts be as much larger.
 
-  Mechanisms may be central or local. With a local one each of n users adds noise of
-  its own, and the noise multiplier in the config, which is of the sum, is sqrt(n)
-  times the mechanism's.
+  Clip norm and noise multiplier are read from a Gaussian mechanism that is applied
+  centrally, also where its clipping bound adapts; the number of parameters from the
+  first statistics. With a local mechanism each of n users adds noise of its own, and
+  the noise multiplier, which is of the sum, is sqrt(n) times the mechanism's.
 
   With `RestoreTrainingCallback([model, algorithm, canaries], ...)` an audit resumes
-  together with training; then `auditor` is the restored one.
+  together with training; then its auditor is the restored one.
+
+  Args:
+    postprocessors: the list for the backend, with its mechanism.
+    auditor: to continue with, in place of settings: one that was loaded.
+    seed: of the canaries, for simulations; None for secret ones.
+    **settings: of `AuditConfig`: rounds, the central iterations that will be made,
+      delta, and others. Without a central mechanism also clip_norm and
+      noise_multiplier.
+
+  Returns:
+    The first postprocessor, with the auditor.
+
+  Raises:
+    TypeError: a setting is unknown.
+    ValueError: a setting is missing or another than the mechanism has, or changes of
+      the model are to be seen.
 
   References:
     pfl-research: simulation framework for private federated learning, 2024.
   """
+  known = Settings(settings, auditor=auditor, seed=seed)
+  if (sees := known.find('sees', 'aggregate')) != 'aggregate':
+    raise ValueError(f"sees={sees!r}, but sums are observed; set 'aggregate'.")
+  bound = _read_mechanism(postprocessors, known)
+  known.require(later=('dim',))
+  canaries = CanaryPostprocessor(known, bound)
+  postprocessors.insert(0, canaries)
+  return canaries
 
-  def __init__(
-    self, auditor: Auditor, *, clip_norm: HyperParamClsOrFloat | None = None
-  ):
-    """Makes the postprocessor of one run.
 
-    Args:
-      auditor: dim is the number of trained parameters, clip_norm is the clipping
-        bound of the mechanism, noise_multiplier its relative noise, and the rounds
-        are the central iterations that will be made.
-      clip_norm: the bound where it adapts, as the `mutable_clipping_bound` of
-        AdaptiveClippingGaussianMechanism; None for that of the auditor.
+def _read_mechanism(
+  postprocessors: MutableSequence[Postprocessor], settings: Settings
+) -> HyperParam | None:
+  """Reads a central Gaussian mechanism; returns its bound if that adapts."""
+  for x in postprocessors:
+    if isinstance(x, CentrallyAppliedPrivacyMechanism) and isinstance(
+      inner := x.underlying_mechanism, GaussianMechanism
+    ):
+      bound = inner.clipping_bound
+      is_fixed = not isinstance(bound, HyperParam)
+      clip_norm = float(get_param_value(bound))
+      settings.read(
+        'mechanism',
+        # That of the first round, for an auditor that is resumed.
+        clip_norm=clip_norm
+        if is_fixed
+        else settings.find('clip_norm', clip_norm),
+        noise_multiplier=float(inner.relative_noise_stddev),
+      )
+      return None if is_fixed else bound
+  return None
+
+
+class CanaryPostprocessor(Postprocessor, Saveable):
+  """Replaces the statistics of some users by canaries; made by `audit`."""
+
+  def __init__(self, settings: Settings, bound: HyperParam | None):
+    self._settings, self._bound = settings, bound
+    self._start_next_round()
+
+  @property
+  def auditor(self) -> Auditor:
+    """The auditor.
 
     Raises:
-      ValueError: the auditor is for changes of the model.
+      ValueError: training was not started yet.
     """
-    if auditor.config.sees != 'aggregate':
-      raise ValueError(
-        f"sees={auditor.config.sees!r}, but sums are observed; set 'aggregate'."
-      )
-    self.auditor = auditor
-    self._clip_norm = clip_norm
-    self._start_next_round()
+    return self._settings.auditor
 
   def postprocess_one_user(
     self, *, stats: TrainingStatistics, user_context: UserContext
@@ -88,11 +143,15 @@ class CanaryPostprocessor(Postprocessor, Saveable):
         raise NotImplementedError(
           'several processes would each put all canaries in; simulate in one.'
         )
-      t = self.auditor.num_rounds_observed
-      self._ids = list(self.auditor.canary_ids(t))
+      _, weights = stats.get_weights()
+      arrays = structures.flatten(list(weights), 'statistics')
+      sizes = {name: x.size for name, x in arrays.items()}
+      self._settings.read_dim('first statistics', sizes)
+      auditor = self._settings.make()
+      self._ids = list(auditor.canary_ids(auditor.num_rounds_observed))
       # A bound that adapts does so before the release can be scored.
-      if self._clip_norm is not None:
-        self._scale = float(get_param_value(self._clip_norm))
+      if self._bound is not None:
+        self._scale = float(get_param_value(self._bound))
     if self._ids:
       metadata, weights = stats.get_weights()
       update = self.auditor.canary_update(
@@ -138,9 +197,9 @@ class CanaryPostprocessor(Postprocessor, Saveable):
     path = os.path.join(dir_path, _FILE)
     if not os.path.exists(path):
       raise CheckpointNotFoundError(path)
-    self.auditor = Auditor.load(path)
+    self._settings.resume(Auditor.load(path))
 
   def _start_next_round(self) -> None:
     # Canaries that are still to come; None before the first user of the round.
     self._ids: list[int] | None = None
-    self._scale = self.auditor.config.clip_norm
+    self._scale: float | None = None

@@ -3,13 +3,16 @@
 from importlib import metadata
 
 
-def check_version(package: str, *, first: str, last: str) -> None:
+def check_version(
+  package: str, *, first: str, last: str, beside: str = ''
+) -> None:
   """Checks that a framework is of a version whose signatures are known.
 
   Args:
     package: its name, as pip has it.
     first: the first version that was tested.
     last: the last one; later patches of its minor version pass as well.
+    beside: a framework that does not run beside other versions of the package.
 
   Raises:
     ImportError: the framework is missing, or of another version.
@@ -27,6 +30,11 @@ def check_version(package: str, *, first: str, last: str) -> None:
   if (
     not _parse(first) <= _parse(installed)[: len(_parse(last))] <= _parse(last)
   ):
+    if beside:
+      raise ImportError(
+        f'{beside} does not run beside {package} {installed}; install {package} '
+        f'{first} to {last} in an environment of its own.'
+      )
     raise ImportError(
       f'{package} {installed} is installed, but this integration was tested with '
       f'{first} to {last}; install one of these.'

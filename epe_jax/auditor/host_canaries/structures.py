@@ -7,12 +7,23 @@ order in which a framework lists them.
 """
 
 from collections.abc import Mapping, Sequence
+import itertools
+import re
 import sys
 from typing import Any
 
 import numpy as np
 
 from epe_jax.auditor.host_canaries.base import Pieces
+
+RULE = (
+  'dim counts every floating-point number that a round releases: running statistics '
+  'of batch normalization where they are released, integer counters never'
+)
+
+_STATISTICS = re.compile(
+  'running_(mean|var)|moving_(mean|variance)|batch_stats'
+)
 
 
 def flatten(model: Any, name: str = 'model') -> dict[str, np.ndarray]:
@@ -96,6 +107,49 @@ def unflatten(pieces: Pieces, like: Any) -> Any:
   return build(like)
 
 
+def add(model: Any, update: Any) -> Any:
+  """Returns the sum of two models of one structure, which are not changed."""
+  pairs = zip(flatten(model).values(), flatten(update).values())
+  return unflatten([(x + y).reshape(-1) for x, y in pairs], model)
+
+
+def describe_difference(name: str, sizes: Mapping[str, int], dim: int) -> str:
+  """Says that arrays have not `dim` numbers, and which of them are the difference.
+
+  Args:
+    name: of the model.
+    sizes: the size of each array, by name.
+    dim: d of the audit, another number than that of the arrays.
+
+  >>> sizes = {'weight': 100, 'running_mean': 10, 'running_var': 10}
+  >>> describe_difference('like', sizes, 100)[:80]
+  'like has 120 numbers, but dim=100. running_mean (10), running_var (10) make up t'
+  """
+  excess = sum(sizes.values()) - dim
+  statistics = {n: x for n, x in sizes.items() if _STATISTICS.search(n)}
+  if sum(statistics.values()) == excess:
+    found = tuple(statistics)
+  else:
+    groups = (
+      group
+      # More would be found by chance.
+      for num in (1, 2)
+      for group in itertools.combinations(sizes, num)
+      if sum(map(sizes.get, group)) == excess
+    )
+    found = next(groups, ())
+  if found:
+    arrays = ', '.join(f'{n} ({sizes[n]:,})' for n in found)
+    parts = f'{arrays} {"make" if found[1:] else "makes"} up the difference'
+  else:
+    shown = [f'{n} ({x:,})' for n, x in itertools.islice(sizes.items(), 8)]
+    parts = f'Its arrays: {", ".join(shown)}{", ..." * (len(sizes) > 8)}'
+  return (
+    f'{name} has {sum(sizes.values()):,} numbers, but dim={dim:,}. {parts}. Leave '
+    f'dim out where it is read, or set it: {RULE}.'
+  )
+
+
 def _make_tensor(piece: np.ndarray, like: Any) -> Any:
   torch = sys.modules['torch']
   tensor = torch.from_numpy(piece).to(like.device, like.dtype)
@@ -130,9 +184,8 @@ def _view(leaf: Any, name: str) -> np.ndarray:
       array = array.astype(np.float32)
   if array.size == 0 or not np.issubdtype(array.dtype, np.floating):
     raise ValueError(
-      f'{name} has {array.size} numbers of type {array.dtype}; give parameters '
-      'alone, arrays of floating-point numbers that are trained: counters and '
-      'the like have no canaries.'
+      f'{name} has {array.size} numbers of type {array.dtype}; leave it out: '
+      f'{RULE}.'
     )
   return array
 

@@ -4,7 +4,7 @@
 # FRAMEWORKS="torch" installs these alone. What is there already is kept. It needs
 # Python 3.11 (PYTHON=python3.11) and 3 GB; nothing of it is needed by other tests.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 folder=${1:-.venv-frameworks}
 python=${PYTHON:-python3}
 mkdir -p "$folder"

@@ -14,10 +14,11 @@ import numpy as np
 import epe_jax
 from epe_jax import audit
 from epe_jax.audit import attack_results, threat_models
+from epe_jax.text import checks
 
 DELTA = 1e-3
 NOISE_MULTIPLIERS = (0.3, 0.5, 1.0)
-EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples' / 'frameworks'
+EXAMPLES = pathlib.Path(__file__).parents[3] / 'examples' / 'frameworks'
 
 
 def make_auditor(
@@ -52,6 +53,11 @@ def evaluate_own_round(
   attack = attacks.find(attacker)
   assert attack is not None
   return attack
+
+
+def describe_notes(auditor: epe_jax.Auditor) -> str:
+  """What a report says of settings and clients."""
+  return ' '.join(f'{checks.describe_check(x)}.' for x in auditor.notes)
 
 
 def assert_claim_is_met(

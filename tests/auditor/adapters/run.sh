@@ -2,7 +2,7 @@
 # The tests of each framework's integration, in its environment:
 #   bash tests/auditor/adapters/run.sh [ENVIRONMENTS]
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 environments=${1:-.venv-frameworks}
 export PYTHONPATH=$PWD
 

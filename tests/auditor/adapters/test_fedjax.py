@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from epe_jax.auditor.adapters import fedjax as integration
-from epe_jax.auditor.adapters.fedjax import audited
 from tests.auditor.adapters import laws
 
 DIM, ROUNDS, CLIENTS = 10_000, 25, 8
@@ -55,16 +54,20 @@ def run(aggregator, rounds=ROUNDS, num_clients=CLIENTS, weight=1.0):
   return releases
 
 
+def audit_with(aggregator, auditor, **options):
+  return integration.audit(aggregator, auditor=auditor, **options)
+
+
 @pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
 def test_the_noise_of_an_aggregator_is_measured(noise_multiplier):
   auditor = make_auditor(noise_multiplier)
-  run(audited(make_gaussian_aggregator(noise_multiplier), auditor))
+  run(audit_with(make_gaussian_aggregator(noise_multiplier), auditor))
   laws.assert_claim_is_met(auditor)
 
 
 def test_an_aggregator_and_our_own_loop_give_the_same_epsilon():
   auditor = make_auditor()
-  releases = run(audited(make_gaussian_aggregator(1e-9), auditor))
+  releases = run(audit_with(make_gaussian_aggregator(1e-9), auditor))
   # All rounds have as many canaries: 500 in 25.
   divisor = CLIENTS + len(auditor.canary_ids(0))
   laws.assert_same_as_own_loop(make_auditor, releases, divisor=divisor)
@@ -73,7 +76,9 @@ def test_an_aggregator_and_our_own_loop_give_the_same_epsilon():
 def test_the_share_of_a_canary_is_that_of_its_weight():
   auditor = make_auditor()
   mean = fedjax.aggregators.mean_aggregator()
-  run(audited(mean, auditor, weight=3.0), rounds=1, weight=5.0)
+  with pytest.warns(UserWarning, match='weight=5 moves the mean 1.67 times'):
+    run(audit_with(mean, auditor, weight=3.0), rounds=1, weight=5.0)
+  assert [x.key for x in auditor.notes] == ['larger_clients']
   canaries = len(auditor.canary_ids(0))
   share = 3.0 / (5.0 * CLIENTS + 3.0 * canaries)
   rounds = auditor.record().rounds
@@ -85,7 +90,7 @@ def test_the_share_of_a_canary_is_that_of_its_weight():
 
 def test_a_round_that_failed_is_made_again():
   auditor = make_auditor()
-  aggregator = audited(make_gaussian_aggregator(0.5), auditor)
+  aggregator = audit_with(make_gaussian_aggregator(0.5), auditor)
   state = aggregator.init()
   with pytest.raises(ValueError, match='round 0 has no clients'):
     aggregator.apply([], state)
@@ -93,10 +98,30 @@ def test_a_round_that_failed_is_made_again():
   assert auditor.num_rounds_observed == 1
 
 
+def test_the_size_is_read_from_the_first_update():
+  aggregator = integration.audit(
+    make_gaussian_aggregator(0.5),
+    rounds=ROUNDS,
+    clip_norm=CLIP_NORM,
+    noise_multiplier=0.5,
+    delta=1e-3,
+  )
+  with pytest.raises(ValueError, match='made when training starts'):
+    aggregator.auditor  # noqa: B018
+  run(aggregator)
+  assert aggregator.auditor.config.dim == DIM
+  said = 'read from the first update: d = 10,000.'
+  assert said in laws.describe_notes(aggregator.auditor)
+  with pytest.raises(
+    ValueError, match=r'^noise_multiplier of the audit is not'
+  ):
+    integration.audit(aggregator, rounds=5, clip_norm=1.0, delta=1e-3)
+
+
 def test_a_weight_of_nothing_is_an_error():
   mean = fedjax.aggregators.mean_aggregator()
   with pytest.raises(ValueError, match=r'weight=0\.0'):
-    audited(mean, make_auditor(), weight=0.0)
+    audit_with(mean, make_auditor(), weight=0.0)
 
 
 def test_the_quickstart_is_audited(tmp_path):
@@ -107,4 +132,16 @@ def test_the_quickstart_is_audited(tmp_path):
 def test_another_version_is_an_error(version, monkeypatch):
   monkeypatch.setattr(metadata, 'version', lambda package: version)
   with pytest.raises(ImportError, match=f'fedjax {version} is installed'):
+    importlib.reload(integration)
+
+
+@pytest.mark.parametrize('version', ['0.10.2', '0.12.0.1', '1.0'])
+def test_a_jax_that_lacks_what_fedjax_calls_is_an_error(version, monkeypatch):
+  installed = metadata.version
+  monkeypatch.setattr(
+    metadata, 'version', lambda x: version if x == 'jax' else installed(x)
+  )
+  with pytest.raises(
+    ImportError, match=f'FedJAX does not run beside jax {version}; install jax'
+  ):
     importlib.reload(integration)

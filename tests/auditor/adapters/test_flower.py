@@ -4,6 +4,7 @@ pytest.importorskip('flwr', reason='flwr is not installed')
 
 import contextlib
 import itertools
+import json
 import logging
 import os
 import pathlib
@@ -37,9 +38,12 @@ from flwr.supercore.task_identity import TaskIdentity
 import numpy as np
 
 import epe_jax
+from epe_jax import accounting, conformance
 from epe_jax.audit import threat_models
-from epe_jax.auditor.adapters import versions
-from epe_jax.auditor.adapters.flower import AuditedStrategy, canary_mod
+from epe_jax.auditor.adapters import flower, versions
+from epe_jax.auditor.adapters.flower import canary_mod
+from epe_jax.cli import program
+from epe_jax.conformance.adapters import flower as mechanisms
 from tests.auditor.adapters import laws
 from tests.auditor.adapters.flower_app import audited_app
 
@@ -133,6 +137,10 @@ def make_auditor(noise_multiplier=0.5, rounds=ROUNDS, **config):
   )
 
 
+def audit_with(strategy, auditor, **options):
+  return flower.audit(strategy, auditor=auditor, **options)
+
+
 def run(strategy, nodes=None, rounds=ROUNDS, model=None):
   """Runs Flower's own loop, and returns what the rounds released, [d] each."""
   models = [model or make_model()]
@@ -157,7 +165,7 @@ def flatten(model):
 def test_what_a_strategy_claims_is_measured(noise_multiplier):
   auditor = make_auditor(noise_multiplier, clip_norm=2.0)
   strategy = make_strategy(noise_multiplier, clip_norm=2.0)
-  run(AuditedStrategy(strategy, auditor))
+  run(audit_with(strategy, auditor))
   laws.assert_claim_is_met(auditor)
   scalars = auditor.record().rounds
   np.testing.assert_allclose(scalars.canary_norm, 2 / NODES)
@@ -169,7 +177,7 @@ def test_what_a_strategy_claims_is_measured(noise_multiplier):
 
 
 def test_a_strategy_and_our_own_loop_give_the_same_epsilon():
-  releases = run(AuditedStrategy(make_strategy(1e-9), make_auditor(1e-9)))
+  releases = run(audit_with(make_strategy(1e-9), make_auditor(1e-9)))
   laws.assert_same_as_own_loop(make_auditor, releases, divisor=NODES)
 
 
@@ -178,7 +186,7 @@ def test_clients_with_large_updates_do_not_hide_the_noise():
   directions = rng.normal(size=(NODES + 1, 10, 10)).astype(np.float32)
   nodes = Nodes(update=lambda node: (1.0, directions[node]))
   auditor = make_auditor()
-  run(AuditedStrategy(make_strategy(), auditor), nodes)
+  run(audit_with(make_strategy(), auditor), nodes)
   residual = auditor.evaluate().find(threat_models.RESIDUAL)
   low, high = residual.first.interval
   assert low / 1.1 < residual.analytic.epsilon < 1.1 * high
@@ -188,7 +196,7 @@ def test_half_the_noise_is_found_out(monkeypatch):
   compute = 'flwr.serverapp.strategy.dp_fixed_clipping.compute_stdv'
   monkeypatch.setattr(compute, lambda z, clip_norm, n: z * clip_norm / n / 2)
   auditor = make_auditor(1.0)
-  run(AuditedStrategy(make_strategy(1.0), auditor))
+  run(audit_with(make_strategy(1.0), auditor))
   assert 'noise that is claimed' in auditor.report()
 
 
@@ -206,7 +214,7 @@ def test_canaries_follow_a_clip_norm_that_adapts(side):
   # What is left for updates, after the count of those that were clipped.
   auditor = make_auditor(strategy.noise_multiplier, clip_norm=0.1)
   clip_norms = []
-  audited = AuditedStrategy(strategy, auditor)
+  audited = audit_with(strategy, auditor)
   configure = audited.configure_train
 
   def configure_and_keep(*args):
@@ -226,7 +234,7 @@ def test_a_canary_of_an_adaptive_clip_norm_is_of_that_norm():
     make_fedavg(), 1e-9, NODES, initial_clipping_norm=0.1
   )
   auditor = make_auditor(strategy.noise_multiplier, clip_norm=0.1)
-  releases = run(AuditedStrategy(strategy, auditor))
+  releases = run(audit_with(strategy, auditor))
   for t, clip_norm in enumerate(auditor.record().rounds.clip_norm):
     expected = auditor.injection(t, clip_norm=clip_norm).update / NODES
     np.testing.assert_allclose(releases[t], expected, rtol=1e-4, atol=2e-6)
@@ -239,7 +247,7 @@ def test_what_a_strategy_with_clipping_clients_claims_is_measured():
   )
   seed_noise(4)
   auditor = make_auditor(clip_norm=2.0)
-  run(AuditedStrategy(strategy, auditor, client_side=True), nodes)
+  run(audit_with(strategy, auditor, client_side=True), nodes)
   laws.assert_claim_is_met(auditor)
   assert auditor.record().included.sum() == auditor.planned.sum() == 500
   # Neither is a key sent, nor does training see an order.
@@ -251,7 +259,7 @@ def test_canaries_of_clients_and_of_the_server_release_the_same():
   releases = []
   for is_client_side in (False, True):
     nodes = Nodes(mods=[canary_mod] if is_client_side else [])
-    audited = AuditedStrategy(
+    audited = audit_with(
       make_strategy(1e-9), make_auditor(1e-9), client_side=is_client_side
     )
     releases.append(run(audited, nodes, rounds=3))
@@ -259,7 +267,7 @@ def test_canaries_of_clients_and_of_the_server_release_the_same():
 
 
 def test_a_designated_client_without_the_mod_is_an_error():
-  audited = AuditedStrategy(make_strategy(), make_auditor(), client_side=True)
+  audited = audit_with(make_strategy(), make_auditor(), client_side=True)
   with pytest.raises(ValueError, match=r'node \d+ was to send a canary.*mods='):
     run(audited)
 
@@ -268,7 +276,7 @@ def test_the_canary_of_a_node_that_is_silent_is_left_out():
   nodes, auditor = Nodes(), make_auditor(None)
   nodes.silent, nodes.failing = set(range(1, 11)), set(range(11, 16))
   inner = make_fedavg()
-  run(AuditedStrategy(inner, auditor), nodes)
+  run(audit_with(inner, auditor), nodes)
   included = auditor.record().included.sum()
   # 25 of 40 nodes, give or take.
   assert 230 < included < 390
@@ -277,7 +285,7 @@ def test_the_canary_of_a_node_that_is_silent_is_left_out():
 
 def test_a_round_that_failed_leaves_its_canaries_to_the_next():
   nodes, auditor = Nodes(), make_auditor()
-  audited = AuditedStrategy(make_strategy(), auditor)
+  audited = audit_with(make_strategy(), auditor)
   nodes.failing = {7}
   assert run(audited, nodes, rounds=2) == []
   assert auditor.num_rounds_observed == 0
@@ -289,10 +297,10 @@ def test_a_round_that_failed_leaves_its_canaries_to_the_next():
 
 def test_an_auditor_goes_on_where_it_was_saved(tmp_path):
   auditor = make_auditor()
-  run(AuditedStrategy(make_strategy(), auditor), rounds=10)
+  run(audit_with(make_strategy(), auditor), rounds=10)
   auditor.save(tmp_path / 'audit.npz')
   auditor = epe_jax.Auditor.load(tmp_path / 'audit.npz')
-  audited = AuditedStrategy(make_strategy(), auditor)
+  audited = audit_with(make_strategy(), auditor)
   with pytest.raises(ValueError, match='num_rounds=16, but the audit has 15'):
     run(audited, rounds=16)
   run(audited, rounds=15)
@@ -302,7 +310,7 @@ def test_an_auditor_goes_on_where_it_was_saved(tmp_path):
 
 def test_fewer_nodes_than_canaries_are_an_error_before_training():
   nodes = Nodes(num=19)
-  audited = AuditedStrategy(make_strategy(nodes=19), make_auditor())
+  audited = audit_with(make_strategy(nodes=19), make_auditor())
   with pytest.raises(ValueError, match=r'asks 19 nodes, .* lower num_observed'):
     run(audited, nodes)
   assert not nodes.asked
@@ -311,8 +319,11 @@ def test_fewer_nodes_than_canaries_are_an_error_before_training():
 def test_a_canary_has_the_weight_of_a_median_client_and_a_warning_says_so():
   nodes = Nodes(examples={1: 80})
   auditor = make_auditor(1e-9)
-  with pytest.warns(UserWarning, match='=80 moves the mean 10 times as far'):
-    releases = run(AuditedStrategy(make_strategy(1e-9), auditor), nodes)
+  text = '=80 moves the mean 10 times as far'
+  with pytest.warns(UserWarning, match=text) as warned:
+    releases = run(audit_with(make_strategy(1e-9), auditor), nodes)
+  assert len(warned) == 1
+  assert text in laws.describe_notes(auditor)
   record = auditor.record()
   for t, norm in enumerate(record.rounds.canary_norm):
     # A canary may have replaced the client that is larger than others.
@@ -321,9 +332,47 @@ def test_a_canary_has_the_weight_of_a_median_client_and_a_warning_says_so():
     np.testing.assert_allclose(releases[t], expected, rtol=1e-4, atol=2e-6)
 
 
+def test_the_report_has_the_epsilon_of_the_largest_client(tmp_path):
+  nodes, auditor = Nodes(examples={1: 80}), make_auditor()
+  with pytest.warns(UserWarning, match='=80 moves'):
+    run(audit_with(make_strategy(), auditor), nodes)
+  (note,) = auditor.notes
+  # Of a share of 80 / (39 * 8 + 80), and noise for one of 1/40.
+  influence = 40 * 80 / (39 * 8 + 80)
+  expected = accounting.epsilon_of_releases(0.5 / influence, delta=laws.DELTA)
+  assert note.values['epsilon'] == pytest.approx(expected.epsilon)
+  auditor.save(tmp_path / 'audit.npz')
+  loaded = epe_jax.Auditor.load(tmp_path / 'audit.npz')
+  assert loaded.notes == auditor.notes
+  assert f'{expected.epsilon:.1f}, where' in laws.describe_notes(auditor)
+
+
+def test_the_conformance_suite_names_the_client_of_a_large_weight(capsys):
+  page = laws.EXAMPLES.parents[1] / 'docs' / 'frameworks' / 'flower.md'
+  text = page.read_text(encoding='utf-8')
+  command = text.split('```sh\n')[1].split('\n```')[0]
+  name, *arguments = command.split()
+  assert name == 'epe-jax'
+  code = program.main([*arguments, '--json'])
+  results = json.loads(capsys.readouterr().out)['results']
+  status = {x['rule']: x['status'] for x in results}
+  assert code == 1
+  assert status['noise_scale'] == status['clipping'] == 'passed'
+  assert {x for x in status if status[x] == 'broken'} == {'weights', 'dropout'}
+
+
+def test_a_strategy_of_equal_weights_and_no_dropouts_breaks_no_other_rule():
+  claim = conformance.Claim(
+    clip_norm=1.0, noise_multiplier=1.0, num_clients=8, shapes=((30, 40),)
+  )
+  report = conformance.check(mechanisms.fixed_clipping, claim, budget=20)
+  assert {x.rule for x in report.findings} == {'weights', 'dropout'}
+  assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.1)
+
+
 def test_canaries_may_have_the_weight_of_the_largest_client():
   nodes, auditor = Nodes(examples={1: 80}), make_auditor(1.0)
-  run(AuditedStrategy(make_strategy(1.0), auditor, num_examples=80), nodes)
+  run(audit_with(make_strategy(1.0), auditor, num_examples=80), nodes)
   # Flower adds noise for a share of 1/40, and theirs is 1/22.
   attack = laws.evaluate_own_round(auditor)
   assert attack.first.interval[0] > 1.3 * attack.analytic.epsilon
@@ -342,7 +391,7 @@ def test_counters_are_left_alone_and_training_goes_on_as_without_an_audit():
       # All canaries are held out: what is left is the scoring.
       auditor = make_auditor(None, num_observed=1, rounds=500)
       assert not auditor.planned[:3].any()
-      strategy = AuditedStrategy(strategy, auditor)
+      strategy = audit_with(strategy, auditor)
     result = strategy.start(Nodes(update=update), model, num_rounds=3)
     models.append(result.arrays)
   for key in models[0]:
@@ -354,7 +403,7 @@ def test_counters_are_left_alone_and_training_goes_on_as_without_an_audit():
 
 def test_a_round_may_have_no_canaries():
   auditor = make_auditor(num_observed=1, rounds=500)
-  run(AuditedStrategy(make_strategy(), auditor), rounds=2)
+  run(audit_with(make_strategy(), auditor), rounds=2)
   assert auditor.num_rounds_observed == 2
   assert not auditor.record().included.any()
 
@@ -363,11 +412,11 @@ def test_an_optimizer_of_the_server_is_seen_by_the_change_of_the_model():
   with pytest.raises(
     ValueError, match=r"FedAdam is a server optim.*sees='delta'"
   ):
-    AuditedStrategy(
+    audit_with(
       make_strategy(inner=FedAdam(fraction_evaluate=0.0)), make_auditor()
     )
   auditor = make_auditor(sees='delta')
-  audited = AuditedStrategy(
+  audited = audit_with(
     make_strategy(inner=FedAdam(fraction_evaluate=0.0)), auditor
   )
   run(audited, rounds=3)
@@ -376,13 +425,13 @@ def test_an_optimizer_of_the_server_is_seen_by_the_change_of_the_model():
 
 def test_a_mean_may_be_seen_by_the_change_of_the_model_too():
   auditor = make_auditor(sees='delta')
-  run(AuditedStrategy(make_strategy(), auditor), rounds=3)
+  run(audit_with(make_strategy(), auditor), rounds=3)
   assert set(auditor.record().cosines) == {'delta', 'final', 'change'}
 
 
 def test_what_the_strategy_has_is_passed_on():
   strategy = make_strategy()
-  audited = AuditedStrategy(strategy, make_auditor())
+  audited = audit_with(strategy, make_auditor())
   assert audited.num_sampled_clients == NODES
   assert audited.privacy_spent() is None
   audited.summary()
@@ -399,13 +448,11 @@ def test_what_the_strategy_has_is_passed_on():
 )
 def test_an_auditor_of_another_claim_is_an_error(config, message):
   with pytest.raises(ValueError, match=message):
-    AuditedStrategy(make_strategy(), make_auditor(**config))
+    audit_with(make_strategy(), make_auditor(**config))
 
 
 def test_a_model_of_another_size_is_an_error():
-  audited = AuditedStrategy(
-    make_strategy(), make_auditor(dim=7, num_observed=9)
-  )
+  audited = audit_with(make_strategy(), make_auditor(dim=7, num_observed=9))
   with pytest.raises(ValueError, match=r'dim=7'):
     run(audited)
 
@@ -416,7 +463,61 @@ def test_a_strategy_with_a_loop_of_its_own_is_an_error():
       raise NotImplementedError
 
   with pytest.raises(TypeError, match='Own has a `start` of its own'):
-    AuditedStrategy(Own(), make_auditor())
+    audit_with(Own(), make_auditor())
+
+
+def test_what_a_strategy_and_start_know_is_read_and_said():
+  strategy = flower.audit(
+    make_strategy(0.7, clip_norm=2.0), delta=1e-3, num_observed=300
+  )
+  with pytest.raises(ValueError, match='made when training starts'):
+    strategy.auditor  # noqa: B018
+  run(strategy)
+  auditor = strategy.auditor
+  config = auditor.config
+  assert (config.clip_norm, config.noise_multiplier) == (2.0, 0.7)
+  assert (config.dim, config.rounds, config.delta) == (DIM, ROUNDS, 1e-3)
+  text = laws.describe_notes(auditor)
+  assert 'read from the strategy: clip norm 2, noise multiplier 0.7.' in text
+  assert 'read from the call of start: 25 rounds.' in text
+  assert 'read from the initial model: d = 5,000.' in text
+
+
+def test_what_a_strategy_does_not_know_is_asked_for():
+  with pytest.raises(ValueError, match=r'clip_norm of the audit is not known'):
+    flower.audit(make_fedavg(), delta=1e-5)
+  with pytest.raises(
+    ValueError, match=r'noise_multiplier=\.\.\., or None if no'
+  ):
+    flower.audit(make_fedavg(), delta=1e-5, clip_norm=1.0)
+  with pytest.raises(ValueError, match='delta of the audit is not known'):
+    flower.audit(make_strategy())
+  with pytest.raises(TypeError, match="'clip' is not a setting of an audit"):
+    flower.audit(make_strategy(), delta=1e-5, clip=1.0)
+  with pytest.raises(
+    ValueError, match=r'noise_multiplier=0\.4, .* is 0\.5; set'
+  ):
+    flower.audit(make_strategy(), delta=1e-5, noise_multiplier=0.4)
+
+
+def test_nothing_may_be_claimed_of_a_strategy_with_noise():
+  strategy = flower.audit(make_strategy(), delta=1e-5, noise_multiplier=None)
+  run(strategy)
+  assert strategy.auditor.config.noise_multiplier is None
+
+
+def test_running_statistics_are_released_and_counted_and_counters_are_not():
+  model = make_model()
+  model['norm.running_mean'] = Array(np.zeros(50, np.float32))
+  model['norm.num_batches_tracked'] = Array(np.array(0))
+  strategy = flower.audit(make_strategy(), delta=1e-5, rounds=ROUNDS)
+  run(strategy, model=model, rounds=1)
+  assert strategy.auditor.config.dim == DIM + 50
+  fewer = flower.audit(make_strategy(), delta=1e-5, dim=DIM, rounds=ROUNDS)
+  with pytest.raises(
+    ValueError, match=r'dim=5,000\. norm\.running_mean \(50\) makes up the diff'
+  ):
+    run(fewer, model=model)
 
 
 def test_another_version_is_an_error():
@@ -476,7 +577,7 @@ def test_an_app_is_audited_with_processes_of_its_own(tmp_path):
     'FLWR_HOME': str(tmp_path),
     'FLWR_TELEMETRY_ENABLED': '0',
     'PATH': f'{binaries}:{os.environ["PATH"]}',
-    'PYTHONPATH': str(folder.parents[2]),
+    'PYTHONPATH': str(folder.parents[3]),
   }
   out, stack = tmp_path / 'audit.npz', contextlib.ExitStack()
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from epe_jax import accounting, audit
 from epe_jax.auditor.adapters import jax_privacy as integration
-from epe_jax.auditor.adapters import optax as optax_integration
 from tests.auditor.adapters import laws
 
 # jax_privacy 2.0 calls what optax 0.2.8 has renamed.
@@ -32,6 +31,10 @@ def make_plan(noise_multiplier, relation=None, strategy=(1.0,), **config):
     noise_seed=3,
     **config,
   ).plan
+
+
+def audit_with(plan, auditor):
+  return integration.audit(plan, auditor=auditor)
 
 
 def train(plan, rounds=ROUNDS, dim=DIM):
@@ -75,8 +78,8 @@ def test_what_a_plan_claims_is_measured(
     noise_multiplier=noise_multiplier,
     clip_norm=sensitivity,
   )
-  state, _ = train(integration.audited_plan(plan, auditor))
-  integration.collect_scores(auditor, state)
+  audited = audit_with(plan, auditor)
+  audited.collect(train(audited)[0])
   laws.assert_claim_is_met(auditor)
 
 
@@ -84,14 +87,14 @@ def test_what_a_plan_claims_is_measured(
 def test_a_plan_for_replaced_examples_has_twice_the_noise():
   plan = make_plan(0.5, relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
   auditor = laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=1.0)
-  state, _ = train(integration.audited_plan(plan, auditor))
-  integration.collect_scores(auditor, state)
+  audited = audit_with(plan, auditor)
+  audited.collect(train(audited)[0])
   laws.assert_claim_is_met(auditor)
 
 
 def test_a_plan_and_our_own_loop_give_the_same_epsilon():
   make = lambda: laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=0.5)
-  _, releases = train(integration.audited_plan(make_plan(1e-9), make()))
+  _, releases = train(audit_with(make_plan(1e-9), make()))
   laws.assert_same_as_own_loop(make, releases, divisor=1.0)
 
 
@@ -100,9 +103,8 @@ def test_correlated_noise_leaks_what_all_rounds_together_show():
   strategy = np.array([1.0, 0.8])
   noise = 0.5 * np.linalg.norm(strategy)
   auditor = laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=noise)
-  plan = integration.audited_plan(make_plan(0.5, strategy=strategy), auditor)
-  state, _ = train(plan)
-  integration.collect_scores(auditor, state)
+  plan = audit_with(make_plan(0.5, strategy=strategy), auditor)
+  plan.collect(train(plan)[0])
   attacker = audit.combining_rounds(np.eye(ROUNDS) + 0.8 * np.eye(ROUNDS, k=-1))
   laws.assert_claim_is_met(auditor, attacker)
   record = auditor.record()
@@ -113,12 +115,26 @@ def test_correlated_noise_leaks_what_all_rounds_together_show():
     laws.assert_claim_is_met(auditor)
 
 
+@pytest.mark.parametrize('strategy', [(1.0,), (1.0, 0.8)])
+def test_what_a_plan_knows_is_read_and_said(strategy):
+  plan = make_plan(0.7, strategy=strategy, l2_clip_norm=2.0, normalize_by=4.0)
+  audited = integration.audit(plan, delta=1e-3)
+  auditor = audited.collect(train(audited)[0])
+  config = auditor.config
+  assert config.clip_norm == integration.compute_sensitivity(plan)
+  # Of the noise that is independent from step to step.
+  expected = 0.7 * np.linalg.norm(strategy)
+  assert config.noise_multiplier == pytest.approx(expected)
+  assert (config.dim, config.rounds) == (DIM, ROUNDS)
+  assert 'read from the plan: clip norm 0.25' in laws.describe_notes(auditor)
+
+
 def test_a_clip_norm_that_is_not_the_plans_is_an_error():
   auditor = laws.make_auditor(
     dim=DIM, rounds=ROUNDS, noise_multiplier=0.5, clip_norm=3.0
   )
   with pytest.raises(ValueError, match=r'clip_norm=3\.0.*set clip_norm=1'):
-    integration.audited_plan(make_plan(0.5), auditor)
+    audit_with(make_plan(0.5), auditor)
 
 
 @pytest.mark.integration
@@ -126,10 +142,10 @@ def test_scores_collected_on_the_way_are_those_of_the_end():
   audits = []
   for rounds in ([10, ROUNDS], [ROUNDS]):
     auditor = laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=0.5)
-    plan = integration.audited_plan(make_plan(0.5), auditor)
+    plan = audit_with(make_plan(0.5), auditor)
     for number in rounds:
       state, _ = train(plan, rounds=number)
-      optax_integration.collect_scores(auditor, state)
+      plan.collect(state)
     audits.append(auditor.record())
   np.testing.assert_array_equal(*(x.trace for x in audits))
 

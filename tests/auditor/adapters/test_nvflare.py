@@ -153,6 +153,20 @@ def test_canaries_that_weigh_differently_are_an_error():
     aggregator.aggregate(make_context(0))
 
 
+def test_the_report_has_the_epsilon_of_a_site_of_more_steps():
+  auditor = make_auditor(num_observed=ROUNDS)
+  aggregator = make_aggregator(auditor)
+  for site in range(SITES):
+    filters = [CanaryFilter(auditor, site), GaussianPrivacy(0.5, seed=site)]
+    steps = 3 if site == 1 else 1
+    sent = send(0, site, filters, steps=steps)
+    aggregator.accept(sent, make_context(0))
+  with pytest.warns(UserWarning, match='=3 moves the mean 3 times as far'):
+    aggregator.aggregate(make_context(0))
+  (note,) = auditor.notes
+  assert note.values['epsilon'] > 3 * note.values['claimed']
+
+
 def test_an_update_without_a_round_is_an_error():
   shareable = DXO(DataKind.WEIGHT_DIFF, {'w': np.zeros(DIM)}).to_shareable()
   with pytest.raises(ValueError, match='an update of site 0 has no round'):
@@ -190,6 +204,33 @@ def test_a_job_is_audited_in_the_simulator_of_nvflare(tmp_path):
   # Of noise that small scores lie 10 standard errors apart.
   own = record.trace[record.assigned & record.observed]
   assert own.min() > 5 / np.sqrt(DIM)
+
+
+def test_an_aggregator_is_audited_in_one_process():
+  inner = InTimeAccumulateWeightedAggregator(
+    expected_data_kind=DataKind.WEIGHT_DIFF
+  )
+  inner.handle_event(EventType.START_RUN, make_context(0))
+  aggregator = integration.audit(
+    inner,
+    dim=DIM,
+    rounds=ROUNDS,
+    clip_norm=CLIP_NORM,
+    noise_multiplier=0.5,
+    delta=1e-3,
+    num_observed=ROUNDS,
+  )
+  privacy = GaussianPrivacy(0.5)
+  for site in range(SITES):
+    sent = send(0, site, [aggregator.filter(site), privacy])
+    aggregator.accept(sent, make_context(0))
+  aggregator.aggregate(make_context(0))
+  assert aggregator.auditor.num_rounds_observed == 1
+  assert aggregator.auditor.record().included.sum() == 1
+  with pytest.raises(
+    ValueError, match=r'^dim of the audit is not known; give dim'
+  ):
+    integration.audit(inner, rounds=5, clip_norm=1.0, delta=1e-3)
 
 
 def test_a_site_has_a_number():

@@ -19,7 +19,6 @@ from torch import nn
 import epe_jax
 from epe_jax.audit import threat_models
 from epe_jax.auditor.adapters import opacus as integration
-from epe_jax.auditor.adapters.opacus import audit_optimizer
 from tests.auditor.adapters import laws
 
 # Opacus and PyTorch warn of what is meant here.
@@ -113,6 +112,10 @@ def make_auditor(noise_multiplier=0.5, rounds=ROUNDS, **config):
   )
 
 
+def audit_with(optimizer, auditor):
+  assert integration.audit(optimizer, auditor=auditor) is auditor
+
+
 @pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
 @pytest.mark.parametrize('mode', ['hooks', 'ghost'])
 def test_what_an_optimizer_claims_is_measured(noise_multiplier, mode):
@@ -120,7 +123,7 @@ def test_what_an_optimizer_claims_is_measured(noise_multiplier, mode):
     noise_multiplier, max_grad_norm=2.0, grad_sample_mode=mode
   )
   auditor = make_auditor(noise_multiplier, clip_norm=2.0)
-  audit_optimizer(training.optimizer, auditor)
+  audit_with(training.optimizer, auditor)
   training.run()
   laws.assert_claim_is_met(auditor)
   scalars = auditor.record().rounds
@@ -139,7 +142,7 @@ def test_an_optimizer_and_our_own_loop_give_the_same_epsilon(
   training = Training(
     1e-9, grad_sample_mode=mode, loss_reduction=loss_reduction
   )
-  audit_optimizer(training.optimizer, make_auditor(1e-9))
+  audit_with(training.optimizer, make_auditor(1e-9))
   training.run()
   laws.assert_same_as_own_loop(
     make_auditor,
@@ -153,7 +156,7 @@ def test_canaries_enter_once_however_many_physical_batches_a_step_has(mode):
   releases = []
   for size in (2, 1000):
     training = Training(0.0, grad_sample_mode=mode)
-    audit_optimizer(training.optimizer, make_auditor(0.0))
+    audit_with(training.optimizer, make_auditor(0.0))
     releases.append(training.run_in_physical_batches(size).releases)
     assert training.engine.accountant.history == [(0.0, 1 / ROUNDS, ROUNDS)]
   assert len(releases[0]) == ROUNDS
@@ -163,7 +166,7 @@ def test_canaries_enter_once_however_many_physical_batches_a_step_has(mode):
 def test_a_batch_without_examples_is_a_step_with_canaries():
   training = Training(1e-9)
   auditor = make_auditor(1e-9)
-  audit_optimizer(training.optimizer, auditor)
+  audit_with(training.optimizer, auditor)
   training.run([next(iter(training.data))])
   empty = torch.zeros(0, FEATURES), torch.zeros(0, dtype=torch.long)
   training.run([empty])
@@ -174,7 +177,7 @@ def test_a_batch_without_examples_is_a_step_with_canaries():
 def test_accumulated_batches_are_one_step_of_a_larger_divisor():
   training = Training(1e-9, poisson_sampling=False)
   auditor = make_auditor(1e-9)
-  audit_optimizer(training.optimizer, auditor)
+  audit_with(training.optimizer, auditor)
   for i, (x, label) in enumerate(training.data):
     training.loss(training.model(x), label).backward()
     if i % 5 == 4:
@@ -195,7 +198,7 @@ def test_training_and_its_accountant_go_on_as_without_an_audit(mode):
   # All canaries are held out: what is left is the scoring.
   auditor = make_auditor(num_observed=1, rounds=10 * ROUNDS)
   assert not auditor.planned[:ROUNDS].any()
-  audit_optimizer(audited.optimizer, auditor)
+  audit_with(audited.optimizer, auditor)
   audited.run()
   np.testing.assert_array_equal(audited.releases, plain.releases)
   assert auditor.num_rounds_observed == ROUNDS
@@ -207,7 +210,7 @@ def test_training_and_its_accountant_go_on_as_without_an_audit(mode):
 def test_who_removes_all_gradients_finds_the_noise_however_large_they_are(mode):
   training = Training(0.5, signal=1.0, grad_sample_mode=mode)
   auditor = make_auditor()
-  audit_optimizer(training.optimizer, auditor)
+  audit_with(training.optimizer, auditor)
   training.run()
   residual = auditor.evaluate().find(threat_models.RESIDUAL)
   low, high = residual.first.interval
@@ -225,7 +228,7 @@ def test_half_the_noise_is_found_out(monkeypatch):
   monkeypatch.setattr(DPOptimizer, 'add_noise', add_half)
   training = Training(1.0)
   auditor = make_auditor(1.0)
-  audit_optimizer(training.optimizer, auditor)
+  audit_with(training.optimizer, auditor)
   training.run()
   attack = laws.evaluate_own_round(auditor)
   assert attack.bounds[0].epsilon > attack.analytic.epsilon
@@ -234,7 +237,7 @@ def test_half_the_noise_is_found_out(monkeypatch):
 def test_a_clip_norm_may_follow_a_schedule():
   training = Training(0.5)
   auditor = make_auditor(0.5)
-  audit_optimizer(training.optimizer, auditor)
+  audit_with(training.optimizer, auditor)
   schedule = StepGradClip(training.optimizer, step_size=1, gamma=0.9)
   for batch in training.data:
     training.run([batch])
@@ -245,7 +248,7 @@ def test_a_clip_norm_may_follow_a_schedule():
 
 def test_a_noise_multiplier_that_follows_a_schedule_is_not_what_was_claimed():
   training = Training(0.5)
-  audit_optimizer(training.optimizer, make_auditor(0.5))
+  audit_with(training.optimizer, make_auditor(0.5))
   StepNoise(training.optimizer, step_size=1, gamma=0.9).step()
   with pytest.raises(ValueError, match=r'is 0\.45; set noise_multiplier=0\.45'):
     training.run()
@@ -253,12 +256,12 @@ def test_a_noise_multiplier_that_follows_a_schedule_is_not_what_was_claimed():
 
 def test_an_auditor_goes_on_where_it_was_saved(tmp_path):
   training, auditor = Training(), make_auditor(rounds=2 * ROUNDS)
-  audit_optimizer(training.optimizer, auditor)
+  audit_with(training.optimizer, auditor)
   training.run()
   auditor.save(tmp_path / 'audit.npz')
   auditor = epe_jax.Auditor.load(tmp_path / 'audit.npz')
   training = Training()
-  audit_optimizer(training.optimizer, auditor)
+  audit_with(training.optimizer, auditor)
   training.run()
   assert auditor.num_rounds_observed == 2 * ROUNDS
   laws.assert_claim_is_met(auditor)
@@ -268,7 +271,7 @@ def test_gradients_of_half_precision_hold_canaries_too():
   training = Training(1e-9)
   training.model.bfloat16()
   auditor = make_auditor(1e-9)
-  audit_optimizer(training.optimizer, auditor)
+  audit_with(training.optimizer, auditor)
   x, label = next(iter(training.data))
   training.loss(training.model(x.bfloat16()), label).backward()
   training.optimizer.original_optimizer.step = lambda: None
@@ -281,7 +284,7 @@ def test_gradients_of_half_precision_hold_canaries_too():
 
 def test_more_steps_than_rounds_are_an_error():
   training = Training()
-  audit_optimizer(training.optimizer, make_auditor(rounds=ROUNDS - 1))
+  audit_with(training.optimizer, make_auditor(rounds=ROUNDS - 1))
   with pytest.raises(ValueError, match='round 24 is none of the 24 rounds'):
     training.run()
 
@@ -308,21 +311,21 @@ def test_more_steps_than_rounds_are_an_error():
 )
 def test_an_optimizer_that_does_not_clip_flat_is_an_error(options, message):
   with pytest.raises(TypeError, match=message):
-    audit_optimizer(Training(**options).optimizer, make_auditor())
+    audit_with(Training(**options).optimizer, make_auditor())
 
 
 def test_ghost_clipping_to_an_adaptive_norm_is_an_error():
   training = Training(
     grad_sample_mode='ghost', engine=PrivacyEngineAdaptiveClipping
   )
-  audit_optimizer(training.optimizer, make_auditor())
+  audit_with(training.optimizer, make_auditor())
   with pytest.raises(TypeError, match='criterion of the optimizer splits its'):
     training.run([(torch.ones(20, FEATURES), torch.arange(20))])
 
 
 def test_an_optimizer_without_privacy_is_an_error():
   with pytest.raises(TypeError, match=r'is a SGD; give what `PrivacyEngine'):
-    audit_optimizer(torch.optim.SGD(Network(0.0).parameters()), make_auditor())
+    audit_with(torch.optim.SGD(Network(0.0).parameters()), make_auditor())
 
 
 @pytest.mark.parametrize(
@@ -335,20 +338,47 @@ def test_an_optimizer_without_privacy_is_an_error():
 )
 def test_an_auditor_of_another_optimizer_is_an_error(config, message):
   with pytest.raises(ValueError, match=message):
-    audit_optimizer(Training().optimizer, make_auditor(**config))
+    audit_with(Training().optimizer, make_auditor(**config))
 
 
 def test_an_auditor_of_another_model_is_an_error():
   auditor = laws.make_auditor(dim=7, rounds=ROUNDS, noise_multiplier=0.5)
-  with pytest.raises(ValueError, match=r'dim=7, .* trains 20,000 numbers'):
-    audit_optimizer(Training().optimizer, auditor)
+  with pytest.raises(
+    ValueError, match=r'the optimizer has 20,000 numbers, but dim=7'
+  ):
+    audit_with(Training().optimizer, auditor)
+
+
+def test_what_an_optimizer_knows_is_read_and_said():
+  training = Training(0.7, max_grad_norm=2.0)
+  auditor = integration.audit(training.optimizer, steps=ROUNDS, delta=1e-3)
+  training.run()
+  config = auditor.config
+  assert (config.dim, config.rounds) == (DIM, ROUNDS)
+  assert (config.clip_norm, config.noise_multiplier) == (2.0, 0.7)
+  said = (
+    'read from the optimizer: d = 20,000, clip norm 2, noise multiplier 0.7.'
+  )
+  assert said in laws.describe_notes(auditor)
+
+
+def test_what_an_optimizer_does_not_know_is_asked_for():
+  optimizer = Training().optimizer
+  with pytest.raises(ValueError, match=r'^steps of the audit is not known'):
+    integration.audit(optimizer, delta=1e-5)
+  with pytest.raises(ValueError, match=r'^delta of the audit is not known'):
+    integration.audit(optimizer, steps=5)
+  with pytest.raises(TypeError, match='give steps'):
+    integration.audit(optimizer, rounds=5, delta=1e-5)
+  # None of these has changed the optimizer.
+  integration.audit(optimizer, steps=5, delta=1e-5)
 
 
 def test_an_optimizer_is_audited_once():
   training = Training()
-  audit_optimizer(training.optimizer, make_auditor())
+  audit_with(training.optimizer, make_auditor())
   with pytest.raises(ValueError, match='audited already'):
-    audit_optimizer(training.optimizer, make_auditor())
+    audit_with(training.optimizer, make_auditor())
 
 
 @pytest.mark.parametrize('version', ['1.5.4', '1.7.0'])

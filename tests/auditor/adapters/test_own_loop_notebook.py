@@ -9,7 +9,7 @@ pytest.importorskip('torch', reason='PyTorch: make test-frameworks')
 nbclient = pytest.importorskip('nbclient')
 import nbformat
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 def test_the_notebook_audits_its_loop_and_finds_the_bug(tmp_path):

@@ -30,7 +30,6 @@ import torch
 from torch import nn
 
 from epe_jax.auditor.adapters import pfl as integration
-from epe_jax.auditor.adapters.pfl import CanaryPostprocessor
 from tests.auditor.adapters import laws
 
 pytestmark = pytest.mark.filterwarnings('ignore:To copy construct')
@@ -123,10 +122,18 @@ def make_auditor(noise_multiplier=0.5, rounds=ROUNDS, **config):
   )
 
 
+def audit_with(auditor, *postprocessors):
+  """The postprocessors of a backend, canaries first."""
+  audited = list(postprocessors)
+  canaries = integration.audit(audited, auditor=auditor)
+  assert audited == [canaries, *postprocessors]
+  return audited
+
+
 @pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
 def test_what_a_central_mechanism_claims_is_measured(noise_multiplier):
   auditor = make_auditor(noise_multiplier, clip_norm=2.0)
-  train([CanaryPostprocessor(auditor), central(noise_multiplier, 2.0)])
+  train(audit_with(auditor, central(noise_multiplier, 2.0)))
   laws.assert_claim_is_met(auditor)
 
 
@@ -134,22 +141,20 @@ def test_what_a_central_mechanism_claims_is_measured(noise_multiplier):
 def test_what_local_mechanisms_claim_is_measured_in_their_sum(noise_multiplier):
   auditor = make_auditor(noise_multiplier)
   local = GaussianMechanism(1.0, noise_multiplier / COHORT**0.5)
-  train([CanaryPostprocessor(auditor), local])
+  train(audit_with(auditor, local))
   laws.assert_claim_is_met(auditor)
 
 
 def test_a_mechanism_and_our_own_loop_give_the_same_epsilon():
-  canaries = CanaryPostprocessor(make_auditor(1e-9))
-  releases = train([canaries, central(1e-9)]).releases
+  audited = audit_with(make_auditor(1e-9), central(1e-9))
+  releases = train(audited).releases
   laws.assert_same_as_own_loop(make_auditor, releases, divisor=1.0)
 
 
 @pytest.mark.parametrize('weighting', [WeightByUser, WeightByDatapoints])
 def test_a_canary_weighs_and_is_clipped_as_its_user(weighting):
   auditor = make_auditor(1e-9)
-  recorder = train(
-    [CanaryPostprocessor(auditor), weighting(), central(1e-9)], rounds=3
-  )
+  recorder = train(audit_with(auditor, weighting(), central(1e-9)), rounds=3)
   # The sum of canaries is that of clipped ones, whatever their users weigh.
   np.testing.assert_allclose(
     recorder.releases[2], auditor.injection(2).update, atol=1e-6
@@ -161,23 +166,23 @@ def test_a_canary_weighs_and_is_clipped_as_its_user(weighting):
 
 def test_a_weight_behind_the_mechanism_is_found_out():
   auditor = make_auditor(1.0)
-  train([CanaryPostprocessor(auditor), central(1.0), WeightByDatapoints()])
+  train(audit_with(auditor, central(1.0), WeightByDatapoints()))
   attack = laws.evaluate_own_round(auditor)
   assert attack.bounds[0].epsilon > attack.analytic.epsilon
 
 
-def test_half_the_noise_is_found_out():
+def test_half_the_noise_is_found_out(monkeypatch):
+  compute = 'pfl.privacy.gaussian_mechanism.get_noise_stddev'
+  monkeypatch.setattr(compute, lambda bound, z: bound * z / 2)
   auditor = make_auditor(1.0)
-  train([CanaryPostprocessor(auditor), central(0.5)])
+  train(audit_with(auditor, central(1.0)))
   attack = laws.evaluate_own_round(auditor)
   assert attack.bounds[0].epsilon > attack.analytic.epsilon
 
 
 def test_other_users_are_clipped_and_summed_as_without_an_audit():
   auditor = make_auditor(1e-9)
-  recorder = train(
-    [CanaryPostprocessor(auditor), central(1e-9)], rounds=1, signal=1.0
-  )
+  recorder = train(audit_with(auditor, central(1e-9)), rounds=1, signal=1.0)
   alone = train([central(1e-9)], rounds=1, signal=1.0)
   injection = auditor.injection(0)
   assert 5 < injection.count < COHORT
@@ -197,20 +202,19 @@ def test_a_clip_norm_may_adapt():
     adaptive_clipping_norm_quantile=0.5,
   )
   auditor = make_auditor(0.5, clip_norm=2.0)
-  bound = mechanism.mutable_clipping_bound
-  train([CanaryPostprocessor(auditor, clip_norm=bound), mechanism])
+  train(audit_with(auditor, mechanism))
   clip_norms = auditor.record().rounds.clip_norm
   assert clip_norms[0] == 2.0
   assert len(set(clip_norms)) == ROUNDS
-  assert clip_norms[-1] != bound.value()
+  assert clip_norms[-1] != mechanism.mutable_clipping_bound.value()
   laws.assert_claim_is_met(auditor)
 
 
 def test_an_audit_goes_on_with_its_checkpoint(tmp_path):
   # An algorithm of pfl makes the last round before a checkpoint again.
   for rounds, made in ((10, 10), (ROUNDS - 1, ROUNDS)):
-    canaries = CanaryPostprocessor(make_auditor())
-    postprocessors = [canaries, central(0.5)]
+    postprocessors = audit_with(make_auditor(), central(0.5))
+    canaries = postprocessors[0]
     train(postprocessors, rounds=rounds, saved=(tmp_path, canaries))
     assert canaries.auditor.num_rounds_observed == made
   laws.assert_claim_is_met(canaries.auditor)
@@ -218,7 +222,7 @@ def test_an_audit_goes_on_with_its_checkpoint(tmp_path):
 
 def test_statistics_of_numpy_hold_canaries_too():
   auditor = make_auditor()
-  canaries = CanaryPostprocessor(auditor)
+  (canaries,) = audit_with(auditor)
   zeros = {'w': np.zeros((199, 100), np.float32), 'b': np.zeros(100)}
   context = UserContext(num_datapoints=1, seed=None)
   first, _ = canaries.postprocess_one_user(
@@ -226,22 +230,22 @@ def test_statistics_of_numpy_hold_canaries_too():
   )
   assert first.weight == 3.0
   assert isinstance(first['w'], np.ndarray)
-  norms = [np.linalg.norm(first[key]) for key in ('w', 'b')]
+  norms = [np.linalg.norm(first[key].astype(float)) for key in ('w', 'b')]
   assert np.hypot(*norms) == pytest.approx(1, abs=1e-6)
 
 
 def test_more_canaries_than_users_are_an_error():
-  canaries = CanaryPostprocessor(make_auditor())
+  audited = audit_with(make_auditor(), central(0.5))
   with pytest.raises(
     ValueError, match=r'canaries, but its cohort only 4 users'
   ):
-    train([canaries, central(0.5)], cohort=4)
+    train(audited, cohort=4)
 
 
 def test_more_iterations_than_rounds_are_an_error():
-  canaries = CanaryPostprocessor(make_auditor(num_observed=20, rounds=2))
+  auditor = make_auditor(num_observed=20, rounds=2)
   with pytest.raises(ValueError, match='round 2 is none of the 2 rounds'):
-    train([canaries, central(0.5)])
+    train(audit_with(auditor, central(0.5)))
 
 
 @pytest.mark.parametrize(
@@ -249,24 +253,47 @@ def test_more_iterations_than_rounds_are_an_error():
 )
 def test_canaries_behind_a_mechanism_are_an_error(mechanism):
   with pytest.raises(ValueError, match=r'give postprocessors=\[canaries, '):
-    train([mechanism, CanaryPostprocessor(make_auditor())])
+    train([mechanism, *audit_with(make_auditor())])
 
 
 def test_a_model_of_another_size_is_an_error():
   auditor = laws.make_auditor(dim=7, rounds=ROUNDS, noise_multiplier=0.5)
   with pytest.raises(ValueError, match='has 20,000 numbers, but dim=7'):
-    train([CanaryPostprocessor(auditor), central(0.5)])
+    train(audit_with(auditor, central(0.5)))
 
 
 def test_an_auditor_of_model_changes_is_an_error():
   with pytest.raises(ValueError, match="set 'aggregate'"):
-    CanaryPostprocessor(make_auditor(sees='delta'))
+    audit_with(make_auditor(sees='delta'))
+
+
+def test_what_a_mechanism_knows_is_read_and_said():
+  postprocessors = [WeightByUser(), central(0.7, 2.0)]
+  canaries = integration.audit(postprocessors, rounds=ROUNDS, delta=1e-3)
+  assert postprocessors[0] is canaries
+  train(postprocessors)
+  config = canaries.auditor.config
+  assert (config.clip_norm, config.noise_multiplier) == (2.0, 0.7)
+  assert (config.dim, config.rounds) == (DIM, ROUNDS)
+  text = laws.describe_notes(canaries.auditor)
+  assert 'read from the mechanism: clip norm 2, noise multiplier 0.7.' in text
+  assert 'read from the first statistics: d = 20,000.' in text
+
+
+def test_what_nothing_knows_is_asked_for():
+  with pytest.raises(ValueError, match=r'^rounds of the audit is not known'):
+    integration.audit([central(0.5)], delta=1e-5)
+  local = [GaussianMechanism(1.0, 0.1)]
+  with pytest.raises(ValueError, match=r'^clip_norm of the audit is not known'):
+    integration.audit(local, rounds=5, delta=1e-5)
+  with pytest.raises(ValueError, match=r'=0\.4, but that of the mechanism is'):
+    integration.audit([central(0.5)], auditor=make_auditor(0.4))
 
 
 def test_several_processes_are_an_error(monkeypatch):
   from pfl.internal.ops import pytorch_ops
 
-  canaries = CanaryPostprocessor(make_auditor())
+  (canaries,) = audit_with(make_auditor())
   monkeypatch.setattr(pytorch_ops.distributed, '_world_size', 2)
   with pytest.raises(NotImplementedError, match='several processes would'):
     canaries.postprocess_one_user(

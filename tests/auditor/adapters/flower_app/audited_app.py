@@ -10,15 +10,11 @@ from flwr.serverapp.strategy import (
 import torch
 from torch import nn
 
-from epe_jax import AuditConfig, Auditor
-from epe_jax.auditor.adapters.flower import AuditedStrategy
-from epe_jax.auditor.adapters.flower_messages import canary_mod
+from epe_jax.auditor.adapters import flower
 
 ROUNDS, CLIP_NORM, NOISE_MULTIPLIER = 3, 1.0, 0.01
-# With the running averages of batch normalization, and without its counter.
-DIM = 20 * 50 + 50 + 4 * 50 + 50 * 2 + 2
 
-client_app = ClientApp(mods=[canary_mod])
+client_app = ClientApp(mods=[flower.canary_mod])
 server_app = ServerApp()
 
 
@@ -54,10 +50,15 @@ def train_audited(grid, *, nodes, client_side):
     CLIP_NORM,
     nodes,
   )
-  auditor = Auditor(AuditConfig(dim=DIM, rounds=ROUNDS, clip_norm=CLIP_NORM, noise_multiplier=NOISE_MULTIPLIER, delta=1e-3, num_observed=2 * ROUNDS, num_unobserved=200))  # epe_jax  # fmt: skip
-  strategy = AuditedStrategy(strategy, auditor, client_side=client_side)  # epe_jax  # fmt: skip
+  strategy = flower.audit(
+    strategy,
+    client_side=client_side,
+    delta=1e-3,
+    num_observed=2 * ROUNDS,
+    num_unobserved=200,
+  )
   strategy.start(grid=grid, initial_arrays=arrays, num_rounds=ROUNDS)
-  return auditor
+  return strategy.auditor
 
 
 @server_app.main()

@@ -1,0 +1,108 @@
+"""Audits a loop of your own: decorates the function that adds its noise.
+
+@loop.audit(rounds=60, clip_norm=1.0, noise_multiplier=0.5, delta=1e-5)
+def privatize(total, count): ...
+
+print(privatize.auditor.report())
+"""
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+import numpy as np
+
+from epe_jax.auditor.adapters.settings import Settings
+from epe_jax.auditor.auditor import Auditor
+from epe_jax.auditor.host_canaries import structures
+
+
+def audit(
+  *,
+  divisor: float | None = None,
+  auditor: Auditor | None = None,
+  seed: int | None = None,
+  **settings: Any,
+) -> Callable[[Callable[[Any, float], Any]], 'AuditedFunction']:
+  """Decorates the function of a loop that makes a release from a sum of updates.
+
+  The function is called once in each round, as function(total, count): with the sum
+  of the clipped updates, in arrays of any structure, and the number of clients. It
+  adds noise, divides, and returns what the round releases in the same structure.
+  The canaries of the round are added to both arguments, and all canaries are scored
+  by what it returns. The sum is that of the real clients, so the strongest attacker,
+  who knows it, is audited too.
+
+  A round whose function fails is not observed, and its canaries are used again.
+
+  Args:
+    divisor: by which the function divides; None for its count, 1 for a sum.
+    auditor: to continue with, in place of settings.
+    seed: of the canaries, for simulations; None for secret ones.
+    **settings: of `AuditConfig`: rounds, clip_norm, noise_multiplier, delta, and
+      others; dim is read from the first sum.
+
+  Raises:
+    TypeError: a setting is unknown.
+    ValueError: a setting is missing; later, one is out of range.
+
+  >>> rng = np.random.default_rng(0)
+  >>> @audit(rounds=20, clip_norm=1.0, noise_multiplier=0.5, delta=1e-5)
+  ... def privatize(total, count):
+  ...   return (total + 0.5 * rng.normal(size=total.shape)) / count
+  >>> for _ in range(20):
+  ...   release = privatize(np.zeros(10_000), 10)
+  >>> privatize.auditor.record().trace.shape
+  (20, 2000)
+  """
+  known = Settings(settings, auditor=auditor, seed=seed)
+  known.require(later=('dim',))
+  return lambda function: AuditedFunction(function, known, divisor)
+
+
+class AuditedFunction:
+  """A function that makes a release, with canaries; made by `audit`."""
+
+  def __init__(
+    self,
+    function: Callable[[Any, float], Any],
+    settings: Settings,
+    divisor: float | None,
+  ):
+    functools.update_wrapper(self, function)
+    self._function, self._settings = function, settings
+    self._divisor = divisor
+
+  @property
+  def auditor(self) -> Auditor:
+    """The auditor.
+
+    Raises:
+      ValueError: the function was not called yet.
+    """
+    return self._settings.auditor
+
+  def __call__(self, total: Any, count: float) -> Any:
+    """Calls the function with the canaries of the next round, and scores them all.
+
+    Args:
+      total: the sum of clipped updates; it is not changed.
+      count: the number of clients in it.
+
+    Raises:
+      ValueError: all rounds were made, or an array has another size or numbers that
+        are not finite.
+    """
+    arrays = structures.flatten(total, 'total')
+    self._settings.read_dim('sum', {n: x.size for n, x in arrays.items()})
+    auditor = self._settings.make()
+    t = auditor.num_rounds_observed
+    injection = auditor.injection(t, like=total)
+    count = count + injection.count
+    release = self._function(structures.add(total, injection.update), count)
+    divisor = count if self._divisor is None else self._divisor
+    others, config = None, auditor.config
+    if config.sees == 'aggregate' and config.noise_multiplier is not None:
+      others = np.concatenate([x.ravel() for x in arrays.values()]) / divisor
+    auditor.observe(t, release, divisor=divisor, others=others)
+    return release

@@ -1,0 +1,1 @@
+"""Mechanisms of frameworks for the conformance suite; each needs its framework alone."""
