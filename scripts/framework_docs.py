@@ -127,7 +127,7 @@ def _format_check(check: str) -> list[str]:
     '',
     'An audit measures what training leaks of canaries. Whether the mechanism clips, '
     'averages and adds noise as it claims, for all clients, is what '
-    '[the conformance suite](../conformance.md) checks, in seconds and without '
+    '[the conformance suite](../conformance.md) checks, in a minute and without '
     'training:',
     '',
     f'```sh\n{command}\n```',

@@ -72,9 +72,9 @@ def main() -> None:
     )
   accuracy = np.mean((data @ np.asarray(weights)).argmax(axis=1) == labels)
   print(f'accuracy on the training data {100 * accuracy:.1f} %\n')
-  print(plan.collect(states).report())  # +
+  print(plan.noise_addition_transform.collect(states).report())  # +
   if out is not None:
-    plan.auditor.save(out / 'jax_privacy.npz')
+    plan.noise_addition_transform.auditor.save(out / 'jax_privacy.npz')
 
 
 if __name__ == '__main__':

@@ -2,7 +2,8 @@
 
 plan = jax_privacy.audit(plan, delta=...)             # A line more,
 ...
-print(plan.collect(noise_state).report())             # and another at the end.
+noise = plan.noise_addition_transform
+print(noise.collect(noise_state).report())            # and another at the end.
 """
 
 import dataclasses
@@ -15,44 +16,8 @@ from epe_jax.auditor.adapters import optax, versions
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
-from epe_jax.types import PyTree
 
 versions.check_version('jax-privacy', first='2.0', last='2.0')
-
-
-@dataclasses.dataclass(frozen=True)
-class AuditedPlan(execution_plan.DPExecutionPlan):
-  """A plan with canaries; made by `audit`."""
-
-  @property
-  def auditor(self) -> Auditor:
-    """The auditor.
-
-    Raises:
-      ValueError: the state of the noise was not made yet.
-    """
-    return self._noise.auditor
-
-  def collect(self, noise_state: PyTree) -> Auditor:
-    """Gives the auditor the scores of all steps since the last call.
-
-    Args:
-      noise_state: of `noise_addition_transform`, or a structure that has it.
-
-    Returns:
-      The auditor.
-
-    Raises:
-      ValueError: as of `optax.AuditedTransformation.collect`.
-    """
-    return self._noise.collect(noise_state)
-
-  @property
-  def _noise(self) -> optax.AuditedTransformation:
-    assert isinstance(
-      self.noise_addition_transform, optax.AuditedTransformation
-    )
-    return self.noise_addition_transform
 
 
 def audit(
@@ -63,7 +28,7 @@ def audit(
   auditor: Auditor | None = None,
   seed: int | None = None,
   **settings: Any,
-) -> AuditedPlan:
+) -> execution_plan.DPExecutionPlan:
   """Wraps a plan so that its noise addition is audited.
 
   The clip norm is read from the plan: it is `compute_sensitivity`. So are the noise
@@ -80,6 +45,10 @@ def audit(
     auditor: to continue with, in place of settings: one that was loaded.
     seed: of the canaries, for simulations; None for secret ones.
     **settings: of `AuditConfig`: delta, and others.
+
+  Returns:
+    The plan with an `optax.AuditedTransformation`, which has the auditor, as its
+    `noise_addition_transform`.
 
   Raises:
     TypeError: a setting is unknown.
@@ -100,8 +69,7 @@ def audit(
   audited = optax.wrap_transformation(
     plan.noise_addition_transform, known, mesh=mesh
   )
-  fields = {x.name: getattr(plan, x.name) for x in dataclasses.fields(plan)}
-  return AuditedPlan(**{**fields, 'noise_addition_transform': audited})
+  return dataclasses.replace(plan, noise_addition_transform=audited)
 
 
 def compute_sensitivity(plan: execution_plan.DPExecutionPlan) -> float:
