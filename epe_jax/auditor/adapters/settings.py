@@ -65,7 +65,7 @@ class Settings:
         f'{", ".join(self._names.get(name, name) for name in _FIELDS)}.'
       )
     if auditor is not None and (given or seed is not None):
-      settings = sorted([*given, *(['seed'] if seed is not None else [])])
+      settings = [*sorted(given), *['seed'] * (seed is not None)]
       raise ValueError(
         f'an auditor is given besides {", ".join(settings)}, which it has; give '
         'one of the two.'

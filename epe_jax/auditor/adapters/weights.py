@@ -40,13 +40,14 @@ def note_larger(
   if not z or largest <= _ROUNDING * canary:
     return
   influence = largest / canary if share is None else share
+  epsilon = float(tradeoff_curves.epsilon_gdp(influence / z, delta))
   note = Check(
     'larger_clients',
     {
       'weighted_by': weighted_by,
       'largest': float(largest),
       'canary': float(canary),
-      'epsilon': float(tradeoff_curves.epsilon_gdp(influence / z, delta)),
+      'epsilon': epsilon,
       'claimed': float(tradeoff_curves.epsilon_gdp(1 / z, delta)),
       'delta': delta,
       'option': option,
@@ -55,5 +56,5 @@ def note_larger(
   earlier = [x for x in auditor.notes if x.key == note.key]
   if not earlier:
     warnings.warn(f'{checks.describe_check(note)}.', stacklevel=3)
-  if all(x.values['epsilon'] < note.values['epsilon'] for x in earlier):
+  if all(float(x.values['epsilon']) < epsilon for x in earlier):
     auditor.add_note(note)

@@ -135,7 +135,7 @@ def describe_difference(name: str, sizes: Mapping[str, int], dim: int) -> str:
       # More would be found by chance.
       for num in (1, 2)
       for group in itertools.combinations(sizes, num)
-      if sum(map(sizes.get, group)) == excess
+      if sum(sizes[n] for n in group) == excess
     )
     found = next(groups, ())
   if found:
