@@ -4,7 +4,7 @@ import warnings
 
 from epe_jax.audit.failed_checks import Check
 from epe_jax.auditor.auditor import Auditor
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.text import checks
 
 _ROUNDING = 1.01
