@@ -26,7 +26,7 @@ from epe_jax.epsilon.types import Assumption, Estimate, Floor
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
-  """Lists, dicts, strings and numbers, of which some may not be finite."""
+  """Lists, dicts, strings and numbers; some numbers may not be finite."""
   headline = audit.headline
   bound = headline and headline.bound
   fields = {
@@ -132,7 +132,7 @@ def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
 
 
 def _headline_to_json(headline: Headline) -> dict[str, Any]:
-  """The bound, with what stands beside it."""
+  """The bound, its attacker and its point estimate."""
   attack, bound, point = headline
   return _estimate_to_json(bound) | {
     'threat_model': attack.threat_model.key,

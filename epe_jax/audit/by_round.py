@@ -1,4 +1,4 @@
-"""How much had leaked by round t: every attack on a run cut off after t."""
+"""ε after each round: every attack on a run that is cut off after round t."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures

@@ -39,7 +39,7 @@ class Tradeoff(NamedTuple):
     fpr: false positive rate of each threshold at a score, by the null law where
       that is known; else counted, and half a canary where none was.
     fnr: false negative rate counted there.
-    low: the lower limit of 95 % of it, for a threshold fixed beforehand.
+    low: the lower limit of 95 % of it, for a threshold fixed in advance.
     high: the upper limit.
     fitted: the rate of the fitted mixture at given false positive rates; None
       where no mixture is calibrated.

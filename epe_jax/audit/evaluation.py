@@ -59,7 +59,7 @@ def evaluate(
     delta: in (0, 1); None for the run's own.
     threat_models: the attackers, in the order of the report; those who see what an
       observer of yours scored go among them.
-    more: also the estimators of which a report has better ones.
+    more: also estimators for which a report has better replacements.
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
     floors: also what estimators report when nothing leaks, which takes most of
       the time.

@@ -39,7 +39,7 @@ class Observer(NamedTuple):
     update: (state, view) -> state, called once in every round.
     scores: (state, final params) -> cosines of all canaries, [k] or [T, k], by
       name. `record.Record` has them under these names.
-    flush: state -> state without buffered vectors, all of which are scored.
+    flush: state -> state whose buffered vectors have been scored.
   """
 
   init: Callable[[Params], Any]

@@ -58,7 +58,7 @@ class Record:
     dim: d.
     delta: δ of the run, in (0, 1).
     noise_multiplier: z of each release, >= 0; None if unknown.
-    periods: number of equal periods of the run, in each of which a canary is
+    periods: number of equal periods of the run; in each period a canary is
       assigned one uniformly random round; None if rounds are assigned otherwise.
     is_whole: whether this is the whole run, not the part shown to an attacker.
   """

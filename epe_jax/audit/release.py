@@ -55,7 +55,7 @@ def restrict_record(
   last: int | None = None,
   models: bool = False,
 ) -> Record:
-  """The run of which some rounds are published.
+  """Restricts a record to the published rounds.
 
   Args:
     record: the record of the run.
@@ -80,7 +80,7 @@ def restrict_record(
 
 
 def restrict_to_rounds(record: Record, shown: Bool[np.ndarray, ' T']) -> Record:
-  """The run of which some aggregates and the final model are published.
+  """Restricts a record to some aggregates and the final model.
 
   The aggregate of a round holds the canaries of that round and no others, so the
   other rounds are left out and nothing else changes.
@@ -141,7 +141,7 @@ def derive_models(
   *,
   initial: bool = True,
 ) -> Record:
-  """The run of which the models after some rounds are published.
+  """Derives the record of an attacker who sees the models after some rounds.
 
   With server SGD the difference of two models is a known sum of aggregates, so it
   is derived from the trace of a run that kept every round.

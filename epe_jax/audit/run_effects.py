@@ -113,7 +113,7 @@ def evaluate_runs(
     One value for each attack statistic.
 
   Raises:
-    ValueError: as `over_runs.estimate_shifts`; recorded runs beside external
+    ValueError: as `over_runs.estimate_shifts`; recorded runs mixed with external
       scores; runs of several δ, or external scores, without delta; two runs with the
       same scores, or recorded runs of other sizes.
   """

@@ -71,7 +71,7 @@ def bound_unknown_rounds(record: Record, delta: float) -> Analytic | None:
 
 
 def expect_final_model(record: Record, delta: float) -> Analytic | None:
-  """The ε to expect for who sees only the final model, if training is linear.
+  """The expected ε of an attacker who sees only the final model of linear training.
 
   SGD adds up aggregates: a canary of round i is left with weight w_i S_i/m in
   noise of variance Σ_t w_t² σ_t². Whatever clients do because of a canary comes in
@@ -82,7 +82,7 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
     delta: δ in (0, 1).
 
   Returns:
-    An expectation; where the server is no SGD, the bound for who sees all rounds
+    An expectation; where the server is no SGD, the bound of an attacker who sees all rounds
     and does not know those of a canary. None as in `bound_known_rounds`, and where
     the record has not all rounds that are in the model.
   """
@@ -172,7 +172,7 @@ def find_limit(
   """The analytic ε to compare an estimate with.
 
   It is that of its attacker; but where no more than an expectation is known the most
-  exposed canary has its own, for who knows its round.
+  exposed canary has its own, if its round is known.
 
   Args:
     estimate: of one attacker.

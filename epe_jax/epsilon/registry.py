@@ -51,7 +51,7 @@ class Traits(NamedTuple):
     shift: whether it is known by how much taking part shifts each canary, and
       whether all are shifted alike.
     has_spread: scores differ, so that a spread can be fitted.
-    is_external: scores of another system, of which nothing else is known.
+    is_external: scores of another system; nothing else is known of it.
     is_rejected: a test rejected what the point estimate assumes.
   """
 

@@ -136,8 +136,9 @@ class Scores:
   Raises:
     ValueError: arrays are empty, not finite, masked, not of real numbers or do
       not match; a score exceeds 1e140 in magnitude; both groups are columns [n, 1];
-      null is not a null law, or a sphere although a score is not a cosine; shift is not one positive number for each observed canary; or
-      inclusion_probability is out of range.
+      null is not a null law, or a sphere although a score is not a cosine; shift is
+      not one positive number for each observed canary; or inclusion_probability is
+      out of range.
   """
 
   observed: Shaped[np.ndarray, '... n1']
@@ -375,8 +376,8 @@ def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:
 def _to_float64(name, values):
   if isinstance(values, np.ma.MaskedArray):
     raise ValueError(
-      f'{name} is a masked array of shape {values.shape}, of which estimators '
-      f'would use the masked scores too. Give {name}.compressed().'
+      f'{name} is a masked array of shape {values.shape}, and estimators '
+      f'would use its masked scores too. Give {name}.compressed().'
     )
   array = np.asarray(values)
   if array.dtype.kind not in 'biuf':

@@ -102,7 +102,7 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
       )
       for check in attack.failed_checks
     ]
-    lines.append(_format_line('', cells.Cells(*cells.HEAD)))
+    lines.append(_format_line('', cells.EstimateCells(*cells.HEAD)))
     for estimate in attack.estimates:
       row = cells.format_cells(estimate)
       lines.append(_format_line(f'  {methods.describe_method(estimate)}', row))
@@ -181,7 +181,7 @@ def _format_risk(risks: AttackRisks, name: str, attack: Attack) -> str:
   return '; '.join(parts) or '-'
 
 
-def _flag_excess(attack: Attack, estimate: Estimate) -> cells.Cells:
+def _flag_excess(attack: Attack, estimate: Estimate) -> cells.EstimateCells:
   """The cells of an estimate, which says if it is above what the mechanism allows."""
   row = cells.format_cells(estimate)
   excess = attack.describe_excess(estimate)
@@ -190,7 +190,7 @@ def _flag_excess(attack: Attack, estimate: Estimate) -> cells.Cells:
   return row._replace(kind=f'{row.kind}; {sentences.name_excess(excess)}')
 
 
-def _format_line(method: str, row: cells.Cells) -> str:
+def _format_line(method: str, row: cells.EstimateCells) -> str:
   # Of fixed widths, so that the columns of all attackers are aligned.
   return (
     f'{method:<33}{row.epsilon:>8}{row.mu:>7}  {row.interval:<15} {row.floor:<15} '

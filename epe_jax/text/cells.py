@@ -18,10 +18,10 @@ _SHAPES = {
 }
 
 HEAD = ('ε', 'μ', '90 % interval', 'floor 5-95 %', 'kind')
-"""Names of the columns of `Cells`."""
+"""Names of the columns of `EstimateCells`."""
 
 
-class Cells(NamedTuple):
+class EstimateCells(NamedTuple):
   """An estimate as text."""
 
   epsilon: str
@@ -201,19 +201,22 @@ def describe_kind(estimate: Estimate) -> str:
   # With coins there are bounds for canaries that leak together, too.
   of_coins = {Assumption.COINS, Assumption.INDEPENDENT} <= {*estimate.assumes}
   conditions = ['independent'] if of_coins else []
-  conditions += [x for shape, x in _SHAPES.items() if shape in estimate.assumes]
+  shapes = [x for shape, x in _SHAPES.items() if shape in estimate.assumes]
+  if not (shapes or estimate.is_shape_free):
+    shapes = ['of its shape']
+  conditions += shapes
   if conditions:
     parts.append(f'if {" and ".join(conditions)}')
   name = ' '.join(parts) or 'lower bound'
   return f'{name}, {100 * estimate.confidence:.4g} %'
 
 
-def format_cells(estimate: Estimate) -> Cells:
+def format_cells(estimate: Estimate) -> EstimateCells:
   """ε, μ, interval, floor and kind of an estimate; '-' where it has none.
 
   μ is that of the Gaussian mechanism with this ε at this δ.
   """
-  return Cells(
+  return EstimateCells(
     format_epsilon(estimate),
     format_mu(estimate.epsilon, estimate.delta),
     format_interval(estimate.interval) or '-',

@@ -55,7 +55,7 @@ def make_summary_table(
 def _summarize(attack: Attack, worst_case_epsilon: float | None) -> list[str]:
   row = cells.format_cells(attack.first)
   if not attack.is_calibrated:
-    row = cells.Cells('-', '-', 'uncalibrated', '-', '')
+    row = cells.EstimateCells('-', '-', 'uncalibrated', '-', '')
   analytic, bound = cells.format_analytic(attack.analytic), '-'
   is_worst_case = attack.threat_model.is_worst_case
   if (

@@ -1,4 +1,4 @@
-"""Scores of any other system, of which nothing is known but the scores."""
+"""Scores of any other system; nothing else is known of it."""
 
 import numpy as np
 

@@ -176,7 +176,7 @@ def describe_shifted(
     is_expected: likewise.
     is_crowded: canaries leave no room for a null law of random directions.
     is_sum: scores are sums over several rounds, which have no known null law.
-    noise: in units of which the scores are.
+    noise: the unit of the scores.
   """
   scores, failed = failed_checks.drop_rejected_null(scores)
   shift, has_spread = scores.shift, failed_checks.scores_differ(scores)

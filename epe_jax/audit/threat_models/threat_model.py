@@ -19,7 +19,7 @@ COSINE, IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'
 class ThreatModel:
   """One kind of attacker: all that tables, figures and files need to know of it.
 
-  Two with the same key are the same attacker, one of which may have been read from a
+  Two with the same key are the same attacker; one of them may have been read from a
   file and cannot score.
 
   Attributes:

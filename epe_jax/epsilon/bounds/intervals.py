@@ -95,7 +95,7 @@ def katz_log_lower(
 
   Args:
     true_positives: number of true positives, integers in [0, positives].
-    positives: n₁ >= 1, of which these are counted.
+    positives: n₁ >= 1; these are counted among them.
     false_positives: number of false positives; if `negatives` is None, the FPR
       itself, which is then exact.
     negatives: n₀ >= 1, or None.

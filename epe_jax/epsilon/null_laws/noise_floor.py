@@ -69,7 +69,7 @@ def estimate_noise_floor(
     num_observed: number of observed canaries of an audit, >= 1.
     num_unobserved: number of unobserved canaries, as in `draw_from_null`.
     null: the law of scores, as in `draw_from_null`.
-    rounds: rounds of which a score is the maximum, as in `draw_from_null`.
+    rounds: a score is the maximum over so many rounds, as in `draw_from_null`.
     simulations: number of audits, as in `simulate`.
 
   Returns:

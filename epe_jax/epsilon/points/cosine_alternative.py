@@ -251,7 +251,7 @@ def _log_integral(peak, width, log_integrand):
 def _log_radial(dim, slope):
   """log ∫ r^(d-1) exp(-r²/2 + slope r) dr over r > 0."""
   root = np.sqrt(slope**2 + 4 * dim)
-  # Positive in either form, of which one does not cancel.
+  # Positive in either form, and in one of them nothing cancels.
   peak = np.where(slope > 0, (slope + root) / 2, 2 * dim / (root - slope))
   width = 1 / np.sqrt(peak * root)
 

@@ -72,7 +72,7 @@ def maximum_over_rounds(
     A point estimate, for an attacker who sees all rounds, does not know which are
     a canary's own, and uses the maximum. For a single audit of two observed canaries
     or more it has an interval, for large numbers of canaries: of the mean of the
-    observed maxima and of τ, of which ε is a function.
+    observed maxima and of τ; ε is a function of both.
 
   Raises:
     ValueError: a setting is out of range, or there are no unobserved scores.

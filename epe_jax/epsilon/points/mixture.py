@@ -72,7 +72,7 @@ def most_exposed(
 ) -> Estimate:
   """ε between N(0, 1) and N(ŝ max μ_j, 1): that of the canary shifted most.
 
-  It is the ε of a canary, or a client, of the round of which most is left, for an
+  It is the ε of a canary, or a client, of the round that leaves most in the model, for an
   attacker who knows that round. See `location_mixture` for the arguments, the
   result and the errors.
   """

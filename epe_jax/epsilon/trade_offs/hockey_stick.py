@@ -217,13 +217,13 @@ def _with_slope(pair, u):
   """Log of δ and its derivative: in ε that of δ is -e^ε Q(L > ε)."""
   m, r, r_minus_1, _ = pair
   value, log_q = _log_parts(pair, u)
-  # dL/du, of which the factor 1/r is in the exponent: it may overflow.
+  # dL/du, with its factor 1/r in the exponent: it may overflow.
   steep = (m - r_minus_1 * (2 + r_minus_1) * u) / r
   return value, -steep * np.exp(log_q - value - _log_ratio(r_minus_1, r))
 
 
 def _log_parts(pair, u):
-  """Log of δ and of e^ε Q(L > ε), of which δ is P(L > ε) less the second."""
+  """Log of δ and of e^ε Q(L > ε); δ is P(L > ε) less the second."""
   m, r, r_minus_1, _ = pair
   log_r = _log_ratio(r_minus_1, r)
   interval = r_minus_1 > 0
