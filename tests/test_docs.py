@@ -141,6 +141,15 @@ def test_pages_name_what_epsilon_has():
         assert name in epsilon.__all__, f'{page.name}: {name}'
 
 
+def test_pages_name_source_files_that_exist():
+  roots = ROOT, ROOT / 'epe_jax'
+  for page in PAGES:
+    for name in re.findall(r'`((?:\w+/)+\w+\.py)`', page.read_text()):
+      # Files of other projects are in folders that this one does not have.
+      if any((root / name.split('/')[0]).is_dir() for root in roots):
+        assert any((root / name).is_file() for root in roots), (page, name)
+
+
 @pytest.mark.parametrize('page', PAGES, ids=lambda p: p.stem)
 def test_links_and_pictures_of_the_docs_exist(page):
   for target in re.findall(r'\]\(([^)#]+)', page.read_text()):
