@@ -18,13 +18,13 @@ from epe_jax import extras
 
 with extras.explain_missing():
   from epe_jax import io
-  from epe_jax.cli import config_flags
+  from epe_jax.cli import command_flags, config_flags
   from epe_jax.experiment import workloads
   from epe_jax.papers.one_shot import run_comparison
   from epe_jax.papers.one_shot import runs as run_tables
   from epe_jax.text import tables, terminal
 
-config_flags.define_config(flags.FLAGS)
+command_flags.define(flags.FLAGS, command_flags.CONFIG)
 _EXPERIMENTS = flags.DEFINE_integer(
   'experiments', 50, 'How often both are repeated.', lower_bound=1
 )

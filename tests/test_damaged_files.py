@@ -77,10 +77,10 @@ FORMATS = {
   'auditor.npz': (lambda p: make_auditor().save(p), epe_jax.Auditor.load),
   'groups.npz': (
     lambda p: np.savez(p, observed=np.ones(50), unobserved=np.zeros(50)),
-    score_files.load_scores,
+    score_files.load,
   ),
   'scores.npy': (lambda p: np.save(p, np.ones(50)), score_tables.read_column),
-  'scores.csv': (write_table, score_files.load_scores),
+  'scores.csv': (write_table, score_files.load),
   'result.json': (
     lambda p: run_result.write_result(p, make_result()),
     run_result.load_result,
@@ -172,7 +172,7 @@ def test_an_array_is_as_large_as_it_announces(tmp_path, header):
   with zipfile.ZipFile(path, 'w') as archive:
     archive.writestr('observed.npy', header + bytes(64))
   with pytest.raises(ValueError, match=r'a\.npz is not a readable \.npz file'):
-    score_files.load_scores(path)
+    score_files.load(path)
 
 
 def test_members_of_other_kinds_are_refused(tmp_path):

@@ -37,7 +37,7 @@ csv, script = sys.argv[1:]
 from epe_jax import audit, epsilon, experiment, sampling
 from epe_jax.experiment import score_files
 
-scores = score_files.load_scores(csv)
+scores = score_files.load(csv).scores
 bound = epsilon.lower_bound(scores, delta=1e-5).epsilon
 rooms = {}
 for room in (audit, epsilon, experiment, sampling):
@@ -123,7 +123,7 @@ def csv(tmp_path):
 
 
 def assert_estimated(found, csv):
-  scores = score_files.load_scores(csv)
+  scores = score_files.load(csv).scores
   audit = evaluation.evaluate_scores(scores, delta=1e-5)
   assert found['table'].strip() == report.format_estimates(audit).strip()
   assert found['bound'] == pytest.approx(

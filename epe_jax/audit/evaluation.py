@@ -239,7 +239,7 @@ def estimate_with_interval(
     where there are too few scores.
   """
   scores, estimator = attack_scores.scores, attack_scores.points[0]
-  if registry.takes_confidence(estimator):
+  if registry.takes(estimator, 'confidence'):
     estimator = functools.partial(estimator, confidence=confidence)
   elif failed_checks.scores_differ(scores) and _can_resample(scores):
     estimator = functools.partial(

@@ -20,24 +20,19 @@ from typing import Any
 
 from absl import app, flags
 
-from epe_jax.cli import claims
+from epe_jax.cli import claims, command_flags
 
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `audit`."""
-  own: Any = {'flag_values': values}
-  claims.define_claim(values)
-  flags.DEFINE_float(
-    'delta', None, 'δ, in (0, 1). Without it, that of the file.', **own
-  )
-  flags.DEFINE_bool(
-    'simultaneous',
-    False,
-    'Make all lower bounds hold together at 95 %, not each by itself.',
-    **own,
-  )
-  flags.DEFINE_enum(
-    'format', 'text', ['text', 'json'], 'How to print the audit.', **own
+  command_flags.define(
+    values,
+    command_flags.CLAIM_OF_SEVERAL,
+    command_flags.DELTA._replace(
+      help='δ, in (0, 1). Without it, that of the file.'
+    ),
+    command_flags.SIMULTANEOUS,
+    command_flags.FORMAT,
   )
 
 

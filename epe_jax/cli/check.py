@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, cast
 from absl import app, flags
 
 from epe_jax import functions, io
+from epe_jax.cli import command_flags
+from epe_jax.cli.command_flags import Flag
 
 if TYPE_CHECKING:
   from epe_jax.conformance.session import Make
@@ -32,44 +34,37 @@ if TYPE_CHECKING:
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `check`, which describe the claim."""
-  own: Any = {'flag_values': values}
-  flags.DEFINE_float('clip_norm', 1.0, 'Claimed clip norm S, > 0.', **own)
-  flags.DEFINE_float(
-    'noise_multiplier', 1.0, 'Claimed noise multiplier z, > 0.', **own
+  command_flags.define(
+    values,
+    Flag('clip_norm', 'Claimed clip norm S, > 0.', float, 1.0),
+    Flag('noise_multiplier', 'Claimed noise multiplier z, > 0.', float, 1.0),
+    Flag(
+      'num_clients', 'n, the expected number of clients in a round.', int, 10
+    ),
+    Flag(
+      'shapes',
+      'Shapes of the tensors of an update, such as 20x30,30.',
+      default='64x32,32',
+    ),
+    Flag(
+      'release',
+      'Whether the release is the mean over n, or the sum.',
+      ('mean', 'sum'),
+      'mean',
+    ),
+    Flag('step_size', 'Learning rate that the release includes.', float, 1.0),
+    Flag(
+      'adjacency',
+      'Neighbouring rounds: one update is zero, or one client is absent.',
+      ('zero_out', 'add_or_remove'),
+      'zero_out',
+    ),
+    Flag('max_rounds', 'Maximum number of rounds of a run.', int),
+    command_flags.DELTA._replace(help='δ of the reported ε.', default=1e-5),
+    Flag('budget', 'Maximum time in seconds.', float, 60.0),
+    Flag('seed', 'Seed of the updates that are passed.', int, 0),
+    command_flags.JSON,
   )
-  flags.DEFINE_integer(
-    'num_clients', 10, 'n, the expected number of clients in a round.', **own
-  )
-  flags.DEFINE_string(
-    'shapes',
-    '64x32,32',
-    'Shapes of the tensors of an update, such as 20x30,30.',
-    **own,
-  )
-  flags.DEFINE_enum(
-    'release',
-    'mean',
-    ['mean', 'sum'],
-    'Whether the release is the mean over n, or the sum.',
-    **own,
-  )
-  flags.DEFINE_float(
-    'step_size', 1.0, 'Learning rate that the release includes.', **own
-  )
-  flags.DEFINE_enum(
-    'adjacency',
-    'zero_out',
-    ['zero_out', 'add_or_remove'],
-    'Neighbouring rounds: one update is zero, or one client is absent.',
-    **own,
-  )
-  flags.DEFINE_integer(
-    'max_rounds', None, 'Maximum number of rounds of a run.', **own
-  )
-  flags.DEFINE_float('delta', 1e-5, 'δ of the reported ε.', **own)
-  flags.DEFINE_float('budget', 60.0, 'Maximum time in seconds.', **own)
-  flags.DEFINE_integer('seed', 0, 'Seed of the updates that are passed.', **own)
-  flags.DEFINE_bool('json', False, 'Write the report as JSON.', **own)
 
 
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""The flag --claim: tests a claimed ε, prints the outcome, gives the exit status."""
+"""Tests a claimed ε, the flag --claim, prints the outcome, gives the exit status."""
 
 from __future__ import annotations
 
@@ -7,30 +7,10 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 if TYPE_CHECKING:
   from epe_jax.audit.attack_results import Audit
   from epe_jax.audit.sequential import ClaimTest
   from epe_jax.epsilon.types import Estimate
-
-
-def define_claim(
-  values: flags.FlagValues, *, simultaneous: bool = True
-) -> None:
-  """Defines --claim."""
-  flags.DEFINE_float(
-    'claim',
-    None,
-    'Claimed ε. The exit status is 1 if the headline bound exceeds it'
-    + (
-      '; with --simultaneous, if any bound does that assumes no shape, as these '
-      'hold together.'
-      if simultaneous
-      else '.'
-    ),
-    flag_values=values,
-  )
 
 
 def check_claim(claim: float | None) -> None:

@@ -10,7 +10,7 @@ import difflib
 import re
 from typing import Any, NamedTuple
 
-from absl import flags
+from absl import app, flags
 
 from epe_jax import extras, io
 
@@ -31,26 +31,12 @@ class Parsed(NamedTuple):
   arguments: list[str]
 
 
-def define_config(values: flags.FlagValues) -> None:
-  """Defines --config; --config.FIELD=VALUE follows from what it names."""
-  flags.DEFINE_string(
-    'config',
-    None,
-    'A name, such as digits, or a file, optionally followed by :MODE. The flag name '
-    'may be omitted. --config.FIELD=VALUE sets a field.',
-    flag_values=values,
-  )
-
-
-def parse(
-  values: flags.FlagValues, argv: Sequence[str], *, positional: bool = True
-) -> Parsed:
+def parse(values: flags.FlagValues, argv: Sequence[str]) -> Parsed:
   """Parses flags, loads the config that is named, and sets fields of it.
 
   Args:
-    values: where flags are defined, by `define_config` among others.
+    values: where flags are defined, by `command_flags.CONFIG` among others.
     argv: the name of the program, and its arguments.
-    positional: whether a first argument that is no flag names the config.
 
   Raises:
     FileNotFoundError: the config is a file that does not exist.
@@ -61,7 +47,7 @@ def parse(
 
   program, *rest = values(list(argv), known_only=True)
   name = values.config
-  if name is None and positional:
+  if name is None:
     at = _find_positional(rest)
     name = None if at is None else rest.pop(at)
   if name is None:
@@ -74,6 +60,27 @@ def parse(
     names = list(io.flatten(config.to_dict()))
     raise _explain_unknown(error.flagname, values, names) from error
   return Parsed(name, fields.config, arguments)
+
+
+def parse_config(
+  values: flags.FlagValues, argv: Sequence[str]
+) -> tuple[str, Any]:
+  """Parses the command line of a command that needs one config.
+
+  Returns:
+    The name of the config, and the config with its fields set.
+
+  Raises:
+    app.UsageError: no config is named, or there are more arguments; else as `parse`.
+  """
+  name, config, rest = parse(values, argv)
+  if rest:
+    raise app.UsageError(
+      f'{rest[0]!r} is not a flag, and one config is enough.'
+    )
+  if name is None:
+    raise app.UsageError('give a config, such as digits or digits:smoke.')
+  return name, config
 
 
 def find_similar(word: str, words: Sequence[str]) -> str | None:

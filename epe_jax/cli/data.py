@@ -18,60 +18,55 @@ from collections.abc import Sequence
 import os
 import pathlib
 import shutil
-from typing import Any
 
 from absl import app, flags
 
+from epe_jax.cli import command_flags
+from epe_jax.cli.command_flags import Flag
 from epe_jax.data import registry
 
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `data`."""
-  own: Any = {'flag_values': values}
-  flags.DEFINE_string('out', None, 'Folder of the Arrow files.', **own)
-  flags.DEFINE_enum(
-    'download',
-    None,
-    list(registry.list_downloads()),
-    'Public data to download to OUT/public, instead of a source.',
-    **own,
-  )
-  flags.DEFINE_enum(
-    'tfds',
-    None,
-    list(registry.list_tfds_builders()),
-    'Write a TFDS data set of array_record files with this builder to OUT, instead '
-    'of Arrow files. It can be the source of another import.',
-    **own,
-  )
-  flags.DEFINE_bool(
-    'clear_cache',
-    False,
-    "Only remove the user's cache folder, from which no run may be starting.",
-    **own,
-  )
-  flags.DEFINE_list('splits', None, 'Splits to import. Default: all.', **own)
-  flags.DEFINE_integer(
-    'vocabulary_size', 10_000, 'Text: words in the vocabulary.', **own
-  )
-  flags.DEFINE_integer(
-    'max_words',
-    20,
-    'Text: words per sentence; the rest is dropped.',
-    **own,
-  )
-  flags.DEFINE_string(
-    'word_count',
-    None,
-    'Text: file of "word count" lines, most frequent first. Without it, the words '
-    'of the train split are counted.',
-    **own,
-  )
-  flags.DEFINE_integer(
-    'workers',
-    len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else 2,
-    'Processes that decode; 0: decode in the process that reads.',
-    **own,
+  command_flags.define(
+    values,
+    command_flags.OUT._replace(help='Folder of the Arrow files.'),
+    Flag(
+      'download',
+      'Public data to download to OUT/public, instead of a source.',
+      tuple(registry.list_downloads()),
+    ),
+    Flag(
+      'tfds',
+      'Write a TFDS data set of array_record files with this builder to OUT, '
+      'instead of Arrow files. It can be the source of another import.',
+      tuple(registry.list_tfds_builders()),
+    ),
+    Flag(
+      'clear_cache',
+      "Only remove the user's cache folder, from which no run may be starting.",
+      bool,
+      False,
+    ),
+    Flag('splits', 'Splits to import. Default: all.', list),
+    Flag('vocabulary_size', 'Text: words in the vocabulary.', int, 10_000),
+    Flag(
+      'max_words',
+      'Text: words per sentence; the rest is dropped.',
+      int,
+      20,
+    ),
+    Flag(
+      'word_count',
+      'Text: file of "word count" lines, most frequent first. Without it, the '
+      'words of the train split are counted.',
+    ),
+    Flag(
+      'workers',
+      'Processes that decode; 0: decode in the process that reads.',
+      int,
+      len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else 2,
+    ),
   )
 
 

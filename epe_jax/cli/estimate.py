@@ -37,7 +37,8 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
-from epe_jax.cli import claims, score_input
+from epe_jax.cli import claims, command_flags, score_input
+from epe_jax.cli.command_flags import Flag
 
 # Scores whose floors take so long that somebody waits.
 _MANY = 100_000
@@ -61,37 +62,25 @@ class Estimated(NamedTuple):
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `estimate`."""
-  own: Any = {'flag_values': values}
   score_input.define_flags(values)
-  claims.define_claim(values)
-  flags.DEFINE_bool(
-    'by_round', False, 'Print ε after several rounds of a run.', **own
-  )
-  flags.DEFINE_bool(
-    'simultaneous',
-    False,
-    'Make all lower bounds hold together at 95 %, not each by itself: for all '
-    'attackers and, with --by_round or --deltas, all rounds and δ.',
-    **own,
-  )
-  flags.DEFINE_list(
-    'deltas',
-    None,
-    'With --simultaneous: make the bounds at all these δ hold together.',
-    **own,
-  )
-  flags.DEFINE_string(
-    'out', None, 'Folder for a report of external scores, with figures.', **own
-  )
-  flags.DEFINE_bool(
-    'all', False, 'Print every estimate, not only the headline.', **own
-  )
-  flags.DEFINE_enum(
-    'format',
-    'text',
-    ['text', 'json', 'markdown'],
-    'How to print the table.',
-    **own,
+  command_flags.define(
+    values,
+    command_flags.CLAIM_OF_SEVERAL,
+    Flag('by_round', 'Print ε after several rounds of a run.', bool, False),
+    command_flags.SIMULTANEOUS._replace(
+      help='Make all lower bounds hold together at 95 %, not each by itself: for '
+      'all attackers and, with --by_round or --deltas, all rounds and δ.'
+    ),
+    Flag(
+      'deltas',
+      'With --simultaneous: make the bounds at all these δ hold together.',
+      list,
+    ),
+    command_flags.OUT._replace(
+      help='Folder for a report of external scores, with figures.'
+    ),
+    Flag('all', 'Print every estimate, not only the headline.', bool, False),
+    command_flags.FORMAT._replace(kind=('text', 'json', 'markdown')),
   )
 
 

@@ -12,85 +12,74 @@ notes below the table say what is assumed.
 
 from collections.abc import Sequence
 import re
-from typing import Any
 
 from absl import app, flags
 
-_NEEDED = 'dim', 'rounds', 'clients_per_round', 'noise_multiplier', 'delta'
+from epe_jax.cli import command_flags
+from epe_jax.cli.command_flags import Flag
+
+_NEEDED = (
+  Flag('dim', 'd, the number of trained parameters.', int),
+  Flag('rounds', 'T, the number of rounds.', int),
+  Flag('clients_per_round', 'Mean number of real clients in a round.', float),
+  Flag(
+    'noise_multiplier',
+    'z, the noise of the sum of updates in units of the clip norm.',
+    float,
+  ),
+  command_flags.DELTA,
+)
 _OTHERS = (
-  'clip_norm',
-  'repetitions',
-  'client_participations',
-  'family',
-  'design',
-  'server_momentum',
-  'server_learning_rate',
-  'client_agreement',
-  'initial_norm',
+  Flag(
+    'clip_norm',
+    'Clip norm S; matters only with --initial_norm.',
+    float,
+    1.0,
+  ),
+  Flag(
+    'repetitions',
+    'Number of rounds in which a canary takes part.',
+    int,
+    1,
+  ),
+  Flag(
+    'client_participations',
+    'Number of rounds in which a client takes part, at most.',
+    int,
+  ),
+  Flag('family', 'Family of canaries.', default='sphere'),
+  command_flags.DESIGN._replace(default='fixed'),
+  Flag('server_momentum', "Momentum of the server's SGD.", float, 0.0),
+  Flag(
+    'server_learning_rate',
+    'Learning rate of the server; matters only with --initial_norm.',
+    float,
+    1.0,
+  ),
+  Flag(
+    'client_agreement',
+    'Cosine of the updates of two clients, in [0, 1].',
+    float,
+    0.0,
+  ),
+  Flag(
+    'initial_norm',
+    'Norm of the initial model, if the attacker does not know the model.',
+    float,
+  ),
 )
 
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `plan`."""
-  own: Any = {'flag_values': values}
-  flags.DEFINE_integer(
-    'dim', None, 'd, the number of trained parameters.', **own
+  command_flags.define(
+    values,
+    *_NEEDED,
+    *_OTHERS,
+    Flag('observed', 'Canaries that take part.', int, 1000),
+    Flag('unobserved', 'Canaries that do not.', int, 1000),
+    command_flags.JSON,
   )
-  flags.DEFINE_integer('rounds', None, 'T, the number of rounds.', **own)
-  flags.DEFINE_float(
-    'clients_per_round', None, 'Mean number of real clients in a round.', **own
-  )
-  flags.DEFINE_float(
-    'noise_multiplier',
-    None,
-    'z, the noise of the sum of updates in units of the clip norm.',
-    **own,
-  )
-  flags.DEFINE_float('delta', None, 'δ, in (0, 1).', **own)
-  flags.DEFINE_float(
-    'clip_norm', 1.0, 'Clip norm S; matters only with --initial_norm.', **own
-  )
-  flags.DEFINE_integer('observed', 1000, 'Canaries that take part.', **own)
-  flags.DEFINE_integer('unobserved', 1000, 'Canaries that do not.', **own)
-  flags.DEFINE_integer(
-    'repetitions', 1, 'Number of rounds in which a canary takes part.', **own
-  )
-  flags.DEFINE_integer(
-    'client_participations',
-    None,
-    'Number of rounds in which a client takes part, at most.',
-    **own,
-  )
-  flags.DEFINE_string('family', 'sphere', 'Family of canaries.', **own)
-  flags.DEFINE_enum(
-    'design',
-    'fixed',
-    ['fixed', 'coin_flip'],
-    'Inclusion of canaries: a fixed number, or fair coin flips.',
-    **own,
-  )
-  flags.DEFINE_float(
-    'server_momentum', 0.0, "Momentum of the server's SGD.", **own
-  )
-  flags.DEFINE_float(
-    'server_learning_rate',
-    1.0,
-    'Learning rate of the server; matters only with --initial_norm.',
-    **own,
-  )
-  flags.DEFINE_float(
-    'client_agreement',
-    0.0,
-    'Cosine of the updates of two clients, in [0, 1].',
-    **own,
-  )
-  flags.DEFINE_float(
-    'initial_norm',
-    None,
-    'Norm of the initial model, if the attacker does not know the model.',
-    **own,
-  )
-  flags.DEFINE_bool('json', False, 'Print JSON instead of a table.', **own)
 
 
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
@@ -101,11 +90,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import io, planning
 
   given = values.flag_values_dict()
-  if missing := [f'--{name}' for name in _NEEDED if given[name] is None]:
+  needed = [flag.name for flag in _NEEDED]
+  if missing := [f'--{name}' for name in needed if given[name] is None]:
     raise app.UsageError(f'{", ".join(missing)} must be given; see --help.')
   try:
     run = planning.PlannedRun(
-      **{name: given[name] for name in (*_NEEDED, *_OTHERS)},
+      **{flag.name: given[flag.name] for flag in (*_NEEDED, *_OTHERS)},
       num_observed=values.observed,
       num_unobserved=values.unobserved,
     )

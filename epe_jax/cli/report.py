@@ -14,29 +14,25 @@ intervals, are written to the folder --out.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from absl import app, flags
 
-from epe_jax.cli import claims
+from epe_jax.cli import claims, command_flags
 
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `report`."""
-  own: Any = {'flag_values': values}
-  flags.DEFINE_string(
-    'workdir',
-    None,
-    'Directory of a finished run; may be given without the flag.',
-    **own,
+  command_flags.define(
+    values,
+    command_flags.WORKDIR._replace(
+      help='Directory of a finished run; may be given without the flag.'
+    ),
+    command_flags.OUT._replace(
+      help='Folder for the comparison of several runs.', default='comparison'
+    ),
+    command_flags.VERBOSE,
+    command_flags.CLAIM,
   )
-  flags.DEFINE_string(
-    'out', 'comparison', 'Folder for the comparison of several runs.', **own
-  )
-  flags.DEFINE_bool(
-    'verbose', False, 'Print every estimate and its meaning.', **own
-  )
-  claims.define_claim(values, simultaneous=False)
 
 
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:

@@ -16,10 +16,12 @@ repeated, and interrupted ones are resumed.
 from collections.abc import Mapping, Sequence
 import pathlib
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import app, flags
 
+from epe_jax.cli import command_flags
+from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import stopping
 
 if TYPE_CHECKING:
@@ -31,46 +33,46 @@ _DATA_FLAGS = ('emnist', 'stackoverflow', 'word_count')
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `reproduce`."""
-  own: Any = {'flag_values': values}
-  flags.DEFINE_enum(
-    'scale',
-    'small',
-    ['smoke', 'small', 'paper'],
-    'Sizes, see configs/paper.py.',
-    **own,
+  command_flags.define(
+    values,
+    Flag(
+      'scale',
+      'Sizes, see configs/paper.py.',
+      ('smoke', 'small', 'paper'),
+      'small',
+    ),
+    Flag('list', 'List all items.', bool, False),
+    command_flags.WORKDIR._replace(
+      help='Folder for all files.', default='runs/paper'
+    ),
+    Flag('emnist', 'Data, as data.path of its config.'),
+    Flag(
+      'emnist_only_digits',
+      'Train on the split of digits alone, for a file of few writers. Always at '
+      'small scale.',
+      bool,
+      False,
+    ),
+    Flag('stackoverflow', 'Data, as data.path of its config.'),
+    Flag(
+      'word_count',
+      'Word counts of StackOverflow, as data.word_count of its config.',
+    ),
+    Flag(
+      'data',
+      'NAME=PATH of any other data set that an item reads.',
+      set,
+      [],
+    ),
+    Flag(
+      'synthetic',
+      'Train on generated data. Default at smoke scale.',
+      bool,
+      False,
+    ),
+    command_flags.JOBS,
+    command_flags.RETRY,
   )
-  flags.DEFINE_bool('list', False, 'List all items.', **own)
-  flags.DEFINE_string('workdir', 'runs/paper', 'Folder for all files.', **own)
-  flags.DEFINE_string(
-    'emnist', None, 'Data, as data.path of its config.', **own
-  )
-  flags.DEFINE_bool(
-    'emnist_only_digits',
-    False,
-    'Train on the split of digits alone, for a file of few writers. '
-    'Always at small scale.',
-    **own,
-  )
-  flags.DEFINE_string(
-    'stackoverflow', None, 'Data, as data.path of its config.', **own
-  )
-  flags.DEFINE_string(
-    'word_count',
-    None,
-    'Word counts of StackOverflow, as data.word_count of its config.',
-    **own,
-  )
-  flags.DEFINE_multi_string(
-    'data', [], 'NAME=PATH of any other data set that an item reads.', **own
-  )
-  flags.DEFINE_bool(
-    'synthetic',
-    False,
-    'Train on generated data. Default at smoke scale.',
-    **own,
-  )
-  flags.DEFINE_integer('jobs', 1, 'Number of runs in parallel.', **own)
-  flags.DEFINE_bool('retry', False, 'Repeat failed runs.', **own)
 
 
 @stopping.end_politely

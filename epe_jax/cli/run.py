@@ -27,58 +27,43 @@ command goes on from there.
 
 from collections.abc import Sequence
 import pathlib
-from typing import Any
 
-from absl import app, flags, logging
+from absl import flags, logging
 
-from epe_jax.cli import claims, config_flags
+from epe_jax.cli import claims, command_flags, config_flags
+from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import stopping
 
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `run`."""
-  own: Any = {'flag_values': values}
-  config_flags.define_config(values)
-  flags.DEFINE_string(
-    'workdir', None, 'Folder of the run. Default: runs/CONFIG.', **own
-  )
-  flags.DEFINE_bool(
-    'distributed',
-    False,
-    'This is one of several processes on a cluster that JAX recognises.',
-    **own,
-  )
-  flags.DEFINE_string(
-    'coordinator', None, 'HOST:PORT of the first of several processes.', **own
-  )
-  flags.DEFINE_integer(
-    'num_processes', None, 'Number of processes.', lower_bound=1, **own
-  )
-  flags.DEFINE_integer(
-    'process_id', None, 'Index of this process, from 0.', lower_bound=0, **own
-  )
-  flags.DEFINE_float(
-    'claim',
-    None,
-    'Claimed ε of the run. Training warns if its rounds reject the claim. Short '
-    'for --config.audit.claim.',
-    **own,
-  )
-  flags.DEFINE_bool(
-    'verbose', False, 'Print every estimate and its meaning.', **own
+  command_flags.define(
+    values,
+    command_flags.CONFIG,
+    command_flags.WORKDIR._replace(
+      help='Folder of the run. Default: runs/CONFIG.'
+    ),
+    Flag(
+      'distributed',
+      'This is one of several processes on a cluster that JAX recognises.',
+      bool,
+      False,
+    ),
+    Flag('coordinator', 'HOST:PORT of the first of several processes.'),
+    Flag('num_processes', 'Number of processes.', int, smallest=1),
+    Flag('process_id', 'Index of this process, from 0.', int, smallest=0),
+    command_flags.CLAIM._replace(
+      help='Claimed ε of the run. Training warns if its rounds reject the claim. '
+      'Short for --config.audit.claim.'
+    ),
+    command_flags.VERBOSE,
   )
 
 
 @stopping.end_politely
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
-  name, config, rest = config_flags.parse(values, argv)
-  if rest:
-    raise app.UsageError(
-      f'{rest[0]!r} is not a flag, and one config is enough.'
-    )
-  if name is None:
-    raise app.UsageError('give a config, such as digits or digits:smoke.')
+  name, config = config_flags.parse_config(values, argv)
   from epe_jax import progress
 
   with progress.phase('importing'):

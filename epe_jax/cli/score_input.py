@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from epe_jax.cli import command_flags
+from epe_jax.cli.command_flags import Flag
+
 # What makes no sense of counts.
 _SCORE_FLAGS = (
   'dim',
@@ -24,73 +27,54 @@ _SCORE_FLAGS = (
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of scores and of what attackers see of a run."""
-  own: Any = {'flag_values': values}
-  flags.DEFINE_float(
-    'delta',
-    None,
-    "δ, in (0, 1). Required for external scores. Default for a run: the run's.",
-    **own,
-  )
-  flags.DEFINE_string(
-    'in_scores',
-    None,
-    'File with the scores of canaries that took part, one per line, or .npy.',
-    **own,
-  )
-  flags.DEFINE_string(
-    'out_scores', None, 'File with those of canaries that did not.', **own
-  )
-  flags.DEFINE_integer(
-    'dim', None, 'd, if external scores are cosines in R^d.', **own
-  )
-  flags.DEFINE_enum(
-    'design',
-    None,
-    ['fixed', 'coin_flip'],
-    'How the canaries of external scores were included. Default: the convention of '
-    'the tool that wrote them, or fixed.',
-    **own,
-  )
-  flags.DEFINE_string(
-    'from',
-    'auto',
-    'Tool that wrote the external scores, such as rmia; auto recognizes it. Any '
-    'other word lists all tools.',
-    **own,
-  )
-  flags.DEFINE_enum(
-    'higher',
-    None,
-    ['in', 'out'],
-    'Which group scores higher in a file of external scores: canaries that took '
-    'part (in) or the others (out). Default: the convention of the tool, or in.',
-    **own,
-  )
-  flags.DEFINE_float(
-    'inclusion_probability',
-    None,
-    'With --design=coin_flip: the probability that a canary took part; the largest, '
-    'if they differ. Default: that of the tool, or 1/2.',
-    **own,
-  )
-  flags.DEFINE_integer(
-    'every',
-    None,
-    'Assume that only every n-th round of a run is published.',
-    **own,
-  )
-  flags.DEFINE_integer(
-    'last',
-    None,
-    'Assume that only the last n rounds of a run are published.',
-    **own,
-  )
-  flags.DEFINE_bool(
-    'models',
-    False,
-    'With --every or --last: the models after the rounds are published, not the '
-    'aggregates.',
-    **own,
+  command_flags.define(
+    values,
+    command_flags.DELTA._replace(
+      help="δ, in (0, 1). Required for external scores. Default for a run: the run's."
+    ),
+    Flag(
+      'in_scores',
+      'File with the scores of canaries that took part, one per line, or .npy.',
+    ),
+    Flag('out_scores', 'File with those of canaries that did not.'),
+    Flag('dim', 'd, if external scores are cosines in R^d.', int),
+    command_flags.DESIGN._replace(
+      help='How the canaries of external scores were included. Default: the '
+      'convention of the tool that wrote them, or fixed.'
+    ),
+    Flag(
+      'from',
+      'Tool that wrote the external scores, such as rmia; auto recognizes it. Any '
+      'other word lists all tools.',
+      default='auto',
+    ),
+    Flag(
+      'higher',
+      'Which group scores higher in a file of external scores: canaries that took '
+      'part (in) or the others (out). Default: the convention of the tool, or in.',
+      ('in', 'out'),
+    ),
+    Flag(
+      'inclusion_probability',
+      'With --design=coin_flip: the probability that a canary took part; the '
+      'largest, if they differ. Default: that of the tool, or 1/2.',
+      float,
+    ),
+    Flag(
+      'every',
+      'Assume that only every n-th round of a run is published.',
+      int,
+    ),
+    Flag(
+      'last', 'Assume that only the last n rounds of a run are published.', int
+    ),
+    Flag(
+      'models',
+      'With --every or --last: the models after the rounds are published, not the '
+      'aggregates.',
+      bool,
+      False,
+    ),
   )
 
 
@@ -197,11 +181,10 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
       f'--inclusion_probability={probability} is for canaries that were included '
       'by coin flips; add --design=coin_flip.'
     )
-  settings = {
-    'dim': values.dim,
-    'design': values.design,
-    'inclusion_probability': probability,
-    'higher': values.higher,
+  settings: Any = {
+    name: values[name].value
+    for name in ('dim', 'design', 'inclusion_probability', 'higher')
+    if values[name].value is not None
   }
   pair = values.in_scores, values.out_scores
   if pair == (None, None):

@@ -27,49 +27,38 @@ from typing import Any
 
 from absl import app, flags
 
-from epe_jax.cli import config_flags
+from epe_jax.cli import command_flags, config_flags
+from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import stopping
 
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `sweep`."""
-  own: Any = {'flag_values': values}
-  config_flags.define_config(values)
-  flags.DEFINE_string(
-    'grid', None, 'Axes: the name of a grid, or FILE.py:NAME.', **own
+  command_flags.define(
+    values,
+    command_flags.CONFIG,
+    Flag('grid', 'Axes: the name of a grid, or FILE.py:NAME.'),
+    Flag(
+      'axis',
+      'FIELD=VALUE,VALUE,...: one more axis, the last of which changes fastest',
+      set,
+      [],
+    ),
+    command_flags.WORKDIR._replace(
+      help='Folder of the sweep. Default: runs/ and the config and grid.'
+    ),
+    command_flags.JOBS,
+    Flag(
+      'seeds', 'Run every point with this many seeds, for small models.', int
+    ),
+    command_flags.RETRY,
   )
-  flags.DEFINE_multi_string(
-    'axis',
-    [],
-    'FIELD=VALUE,VALUE,...: one more axis, the last of which changes fastest',
-    **own,
-  )
-  flags.DEFINE_string(
-    'workdir',
-    None,
-    'Folder of the sweep. Default: runs/ and the config and grid.',
-    **own,
-  )
-  flags.DEFINE_integer('jobs', 1, 'Points that run side by side.', **own)
-  flags.DEFINE_integer(
-    'seeds',
-    None,
-    'Run every point with this many seeds, for small models.',
-    **own,
-  )
-  flags.DEFINE_bool('retry', False, 'Try again what failed.', **own)
 
 
 @stopping.end_politely
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
-  name, config, rest = config_flags.parse(values, argv)
-  if rest:
-    raise app.UsageError(
-      f'{rest[0]!r} is not a flag, and one config is enough.'
-    )
-  if name is None:
-    raise app.UsageError('give a config, such as digits.')
+  name, config = config_flags.parse_config(values, argv)
   grid, own_axes = values.grid, values.axis
   if not grid and not own_axes:
     raise app.UsageError('nothing varies; give --grid or --axis.')

@@ -322,9 +322,9 @@ def uses_shift(estimator: Estimator) -> bool:
   return any(x.uses_shift for x in ENTRIES if x.function == estimator)
 
 
-def takes_confidence(estimator: Estimator) -> bool:
-  """Whether a function gives an interval, and takes the confidence of it."""
-  return 'confidence' in inspect.signature(estimator).parameters
+def takes(estimator: Estimator, setting: str) -> bool:
+  """Whether a function has a setting, such as the confidence of an interval."""
+  return setting in inspect.signature(estimator).parameters
 
 
 def _choose(traits: Traits, *, is_point: bool) -> tuple[Estimator, ...]:

@@ -33,7 +33,7 @@ class PlannedRun:
       in [1, rounds]; None if unknown. The plan is about canaries; a warning says
       what follows for a client.
     family: the family of the canaries, as in `canaries.family`.
-    design: 'fixed', or 'coin_flip' if a fair coin decides for each canary.
+    design: 'fixed', or 'coin_flip' if each is included independently with probability 1/2.
     server_momentum: momentum of an SGD server, in [0, 1).
     server_learning_rate: learning rate of an SGD server, > 0; it matters only
       together with `initial_norm`.

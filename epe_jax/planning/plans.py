@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any, NamedTuple
 
 from epe_jax import accounting
-from epe_jax.audit import clients, threat_models
-from epe_jax.audit.threat_models import CHANGE, FINAL, RESIDUAL, shifted_scores
+from epe_jax.audit import clients
+from epe_jax.audit.threat_models import CHANGE, FINAL, shifted_scores
 from epe_jax.epsilon.types import Floor
 from epe_jax.planning.planned_costs import Costs
 from epe_jax.planning.planned_run import PlannedRun
+from epe_jax.planning.planned_scores import Reason
 from epe_jax.text import cells, checks, tables
 
 MAX_CANARIES = 100_000
@@ -23,12 +24,17 @@ _ASSUMES = (
   'clients do not respond to the canaries in the model',
   'cosines with canaries of the family follow their null law (the effective '
   'dimension of what the attacker sees is large enough)',
+  'the server is SGD, so that a final model is a weighted sum of rounds',
 )
-_LINEAR = 'the server is SGD, so that the model is a weighted sum of rounds'
-_ASSUMES_OF = {
-  FINAL.key: _LINEAR,
-  CHANGE.key: _LINEAR,
-  RESIDUAL.key: 'the attacker removes the updates of all others',
+_REASONS: Mapping[Reason, str] = {
+  'no_noise': 'without noise ε is ∞',
+  'no_unobserved': (
+    'only unobserved canaries tell its null law, and there are fewer than two'
+  ),
+  'no_initial_norm': 'the norm of the initial model is not given, see initial_norm',
+  'nothing_to_score': 'nothing that it scores is simulated',
+  'not_calibrated': 'it has no calibrated estimate',
+  'too_large': 'the run has too many rounds and canaries to simulate them all',
 }
 _UNITS = ((1e12, 'TB'), (1e9, 'GB'), (1e6, 'MB'), (1e3, 'kB'))
 
@@ -46,6 +52,7 @@ class Prediction(NamedTuple):
 
   Attributes:
     key: of the attacker, `audit.ThreatModel.key`.
+    name: of the attacker.
     estimate: ε by the estimator that an audit shows first.
     bound: ε by the bound that an audit shows first, at 95 % confidence.
     floor: what the estimator reports when nothing leaks.
@@ -61,6 +68,7 @@ class Prediction(NamedTuple):
   """
 
   key: str
+  name: str
   estimate: Quantiles
   bound: Quantiles
   floor: Floor
@@ -70,12 +78,19 @@ class Prediction(NamedTuple):
   min_canaries: int | None
   is_crowded: bool = False
 
-  @property
-  def name(self) -> str:
-    """The name of the attacker."""
-    threat_model = threat_models.find(self.key)
-    assert threat_model is not None, self.key
-    return threat_model.name
+
+class NotPlanned(NamedTuple):
+  """An attacker without a prediction.
+
+  Attributes:
+    key: of the attacker, as in `Prediction`.
+    name: of the attacker.
+    reason: why there is none.
+  """
+
+  key: str
+  name: str
+  reason: Reason
 
 
 class Plan(NamedTuple):
@@ -83,29 +98,21 @@ class Plan(NamedTuple):
 
   Attributes:
     run: the planned run.
-    predictions: of each attacker, weakest first.
+    predictions: of each attacker, in the order in which they were given.
+    not_planned: the attackers without a prediction.
     costs: memory and time of the audit.
     simulations: number of audits simulated for each attacker.
   """
 
   run: PlannedRun
   predictions: tuple[Prediction, ...]
+  not_planned: tuple[NotPlanned, ...]
   costs: Costs
   simulations: int
 
   def find(self, key: str) -> Prediction | None:
     """The prediction for the attacker of a key; None if there is none."""
     return next((p for p in self.predictions if p.key == key), None)
-
-  @property
-  def assumes(self) -> tuple[str, ...]:
-    """What the predictions assume, in words."""
-    of_attackers = (
-      f'{p.name}: {_ASSUMES_OF[p.key]}'
-      for p in self.predictions
-      if p.key in _ASSUMES_OF
-    )
-    return (*_ASSUMES, *of_attackers)
 
   @property
   def warnings(self) -> tuple[str, ...]:
@@ -116,15 +123,15 @@ class Plan(NamedTuple):
     """Everything that the plan says, for a file."""
     predictions = [
       p._asdict()
-      | {'name': p.name}
       | {x: getattr(p, x)._asdict() for x in ('estimate', 'bound', 'floor')}
       for p in self.predictions
     ]
     return self._asdict() | {
       'run': dataclasses.asdict(self.run),
       'predictions': predictions,
+      'not_planned': [one._asdict() for one in self.not_planned],
       'costs': self.costs._asdict(),
-      'assumes': self.assumes,
+      'assumes': _ASSUMES,
       'warnings': self.warnings,
     }
 
@@ -181,14 +188,14 @@ def _list_notes(plan: Plan) -> Iterator[str]:
   memory = ', '.join(
     f'{format_bytes(x)} for {name}' for name, x in costs.memory.items() if x
   )
-  if plan.find(RESIDUAL.key) is None:
-    yield f'{RESIDUAL.name}: no line, since without noise ε is ∞.'
+  for one in plan.not_planned:
+    yield f'{one.name}: not planned: {_REASONS[one.reason]}.'
   yield (
     f'ε and the bound are medians of {plan.simulations} simulated audits; ranges are '
     'from 5 to 95 %. The floor is what the estimator of ε reports when nothing '
     'leaks. A plan is a prediction, not a guarantee.'
   )
-  yield f'Assumed: {"; ".join(plan.assumes)}.'
+  yield f'Assumed: {"; ".join(_ASSUMES)}.'
   yield (
     f'The audit needs {format_bytes(sum(costs.memory.values()))} of memory at its '
     f'peak ({memory}) and {format_bytes(costs.disk)} on disk.'
@@ -263,8 +270,8 @@ def _compare_with_clients(plan: Plan) -> str | None:
     f'{of_canary}, clients in up to {n}: a client is allowed '
     f'ε = {cells.format_number(limit)}'
   )
-  model = plan.predictions[0]
-  if run.noise_multiplier:
+  model = plan.find(CHANGE.key) or plan.find(FINAL.key)
+  if model is not None and run.noise_multiplier:
     expected = clients.scale_epsilon(
       model.analytic, run.delta, clients.Participations(m, n, limit)
     )

@@ -1,43 +1,68 @@
 """What an audit will measure, before anything is trained.
 
 Scores of audits are drawn from the Gaussian model of `planned_scores` and given to
-the estimators that an audit of the run would choose, so that a plan has their bias
-and their scatter. Nothing here is a guarantee: a plan says what to expect if the run
-is as it assumes.
+the estimators that an audit of the run chooses, so that a plan has their bias and their
+scatter. Nothing here is a guarantee: a plan says what to expect if the run is as it
+assumes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
+import functools
 
 from jaxtyping import Float
 import numpy as np
 
+from epe_jax.audit.threat_models import (
+  THREAT_MODELS,
+  AttackScores,
+  ThreatModel,
+)
 from epe_jax.epsilon import registry
 from epe_jax.epsilon.null_laws import noise_floor
+from epe_jax.epsilon.registry import Estimator
+from epe_jax.epsilon.types import Estimate, Scores
 from epe_jax.planning import planned_costs, planned_scores
+from epe_jax.planning.geometry import Geometry
 from epe_jax.planning.planned_run import PlannedRun
-from epe_jax.planning.planned_scores import Geometry, PlannedAttacker
-from epe_jax.planning.plans import MAX_CANARIES, Plan, Prediction, Quantiles
+from epe_jax.planning.planned_scores import Simulation
+from epe_jax.planning.plans import (
+  MAX_CANARIES,
+  NotPlanned,
+  Plan,
+  Prediction,
+  Quantiles,
+)
 
 _MIN_AUDITS, _MAX_AUDITS, _QUICK_AUDITS = 40, 400, 40
+# An audit that no test rejects, as chance may, is sought among so many.
+_TRIES = 4
 # An estimate that is not twice what is reported when nothing leaks says little.
 _WEAK = 0.5
 _LAST_STEP = 1.25
+# Laws that are fitted to all audits by estimators which fit one to each.
+_LAWS = 10
 
 
-def plan(run: PlannedRun, *, seed: int = 0) -> Plan:
+def plan(
+  run: PlannedRun,
+  *,
+  seed: int = 0,
+  threat_models: Sequence[ThreatModel] = THREAT_MODELS,
+) -> Plan:
   """Predicts what an audit of a run will measure, and what it costs.
 
   Args:
     run: what will be trained and audited.
     seed: of the simulated scores, >= 0.
+    threat_models: the attackers, as `audit.evaluate` takes them.
 
   Returns:
     Quantiles over audits of such runs, for each attacker whose estimates are
-    calibrated: the final model, the maximum over rounds, the own round, and, if there
-    is noise, the own round without the updates of others. Medians are known to about
-    1/20 of the distance from the 5 to the 95 % point.
+    calibrated, and why there are none for the others. Medians are known to about 1/20
+    of the distance from the 5 to the 95 % point.
 
   >>> run = PlannedRun(
   ...   dim=10**5, rounds=100, clients_per_round=40, noise_multiplier=1.0,
@@ -51,77 +76,112 @@ def plan(run: PlannedRun, *, seed: int = 0) -> Plan:
       noise_floor.MAX_SCORES // run.num_canaries, _MIN_AUDITS, _MAX_AUDITS
     )
   )
-  record = geometry.make_record()
-  predictions = []
-  for attacker in planned_scores.list_attackers(geometry):
-    limit = attacker.threat_model.limit(record, run.delta)
-    analytic = np.nan if limit is None else float(limit.epsilon)
-    predictions.append(_predict(run, attacker, analytic, audits, seed))
+  record = geometry.make_record({})
+  predictions, not_planned = [], []
+  for threat_model in threat_models:
+    simulation = planned_scores.simulate(geometry, threat_model)
+    if not isinstance(simulation, Simulation):
+      name = threat_model.name
+      not_planned.append(NotPlanned(threat_model.key, name, simulation))
+      continue
+    limit = threat_model.limit(record, run.delta)
+    prediction = _predict(run, simulation, threat_model, audits, seed)
+    if limit is not None:
+      prediction = prediction._replace(analytic=float(limit.epsilon))
+    predictions.append(prediction)
   costs = planned_costs.count_costs(run)
-  return Plan(run, tuple(predictions), costs, audits)
+  return Plan(run, tuple(predictions), tuple(not_planned), costs, audits)
 
 
 def _predict(
   run: PlannedRun,
-  attacker: PlannedAttacker,
-  analytic: float,
+  simulation: Simulation,
+  threat_model: ThreatModel,
   audits: int,
   seed: int,
 ) -> Prediction:
   """Simulates the audits of one attacker, with a leak and without."""
   rng = np.random.default_rng([seed, 0])
-  found = []
+  estimates, bounds, attack = [], [], None
   block = max(
     1, noise_floor.SCORES_AT_ONCE // (run.num_canaries * run.repetitions)
   )
   for start in range(0, audits, block):
-    scores = attacker.draw(rng, min(block, audits - start))
-    bound = registry.choose_bounds(registry.describe(scores))[0]
-    found.append(
-      [e(scores, delta=run.delta) for e in (attacker.estimator, bound)]
-    )
-  estimate, bound = (
-    np.concatenate([np.atleast_1d(x.epsilon) for x in one])
-    for one in zip(*found)
-  )
-  floor = noise_floor.summarize(_simulate_floor(run, attacker, rng, audits))
+    scores = simulation.draw(rng, min(block, audits - start))
+    attack = attack or _describe(simulation, scores)
+    estimator = _separate_audits(attack.points[0])
+    scores = _take_groups(attack.scores, scores)
+    estimates.append(estimator(scores, delta=run.delta))
+    bounds.append(attack.bounds[0](scores, delta=run.delta))
+  assert attack is not None, 'there is an audit'
+  floor = noise_floor.summarize(_simulate_floor(run, attack, rng, audits))
   prediction = Prediction(
-    key=attacker.key,
-    estimate=_summarize(estimate),
-    bound=_summarize(bound),
+    key=threat_model.key,
+    name=threat_model.name,
+    estimate=_summarize(estimates),
+    bound=_summarize(bounds),
     floor=floor,
-    estimator=found[0][0].method,
-    bound_name=found[0][1].method,
-    analytic=analytic,
+    estimator=estimates[0].method,
+    bound_name=bounds[0].method,
+    analytic=np.nan,
     min_canaries=0,
-    is_crowded=attacker.is_crowded,
+    is_crowded=any(note.key == 'crowded' for note in attack.notes),
   )
   if floor.q95 <= _WEAK * prediction.estimate.q50:
     return prediction
-  return prediction._replace(min_canaries=_find_min_canaries(run, attacker.key))
+  return prediction._replace(min_canaries=_find_min_canaries(run, threat_model))
+
+
+def _describe(simulation: Simulation, scores: Scores) -> AttackScores:
+  """An audit of several: the first that no test rejects, as chance may."""
+  attacks = (
+    simulation.describe(
+      dataclasses.replace(scores, observed=observed, unobserved=unobserved)
+    )
+    for observed, unobserved in zip(
+      scores.observed[:_TRIES], scores.unobserved[:_TRIES]
+    )
+  )
+  first = next(attacks)
+  if not first.failed_checks:
+    return first
+  return next((x for x in attacks if not x.failed_checks), first)
+
+
+def _separate_audits(estimator: Estimator) -> Estimator:
+  """The estimator as if each of several audits were estimated alone, or nearly."""
+  if not registry.takes(estimator, 'laws'):
+    return estimator
+  return functools.partial(estimator, laws=_LAWS)
+
+
+def _take_groups(scores: Scores, others: Scores) -> Scores:
+  """The observed and unobserved scores of other audits."""
+  return dataclasses.replace(
+    scores, observed=others.observed, unobserved=others.unobserved
+  )
 
 
 def _simulate_floor(
-  run: PlannedRun,
-  attacker: PlannedAttacker,
-  rng: np.random.Generator,
-  audits: int,
+  run: PlannedRun, attack: AttackScores, rng: np.random.Generator, audits: int
 ) -> Float[np.ndarray, ' audits']:
   """What the estimator reports of audits in which nothing leaks."""
-  draw = attacker.draw_null(attacker.draw(rng, 1), run.rounds)
+  assert attack.draw is not None, 'a simulated attacker has a floor'
   (values,) = noise_floor.simulate(
-    rng, [attacker.estimator], draw, delta=run.delta, simulations=audits
+    rng, [attack.points[0]], attack.draw, delta=run.delta, simulations=audits
   )
   return values
 
 
-def _find_min_canaries(run: PlannedRun, key: str) -> int | None:
+def _find_min_canaries(
+  run: PlannedRun, threat_model: ThreatModel
+) -> int | None:
   """Canaries for an estimate of twice its floor, to a fifth of their number."""
   ratio = run.num_unobserved / run.num_observed
   largest = min(MAX_CANARIES, int(run.dim / (1 + ratio)))
   num, step = run.num_observed, 2.0
   while int(num * step) <= largest:
-    if not _suffices(run, key, int(num * step), ratio):
+    if not _suffices(run, threat_model, int(num * step), ratio):
       num = int(num * step)
     elif step < _LAST_STEP:
       return int(num * step)
@@ -130,18 +190,25 @@ def _find_min_canaries(run: PlannedRun, key: str) -> int | None:
   return None
 
 
-def _suffices(run: PlannedRun, key: str, num: int, ratio: float) -> bool:
+def _suffices(
+  run: PlannedRun, threat_model: ThreatModel, num: int, ratio: float
+) -> bool:
   larger = dataclasses.replace(
     run, num_observed=num, num_unobserved=int(np.ceil(num * ratio))
   )
-  attackers = planned_scores.list_attackers(Geometry(larger))
-  attacker = next(a for a in attackers if a.key == key)
+  simulation = planned_scores.simulate(Geometry(larger), threat_model)
+  if not isinstance(simulation, Simulation):
+    return False
   rng = np.random.default_rng(1)
-  scores = attacker.draw(rng, _QUICK_AUDITS)
-  estimates = attacker.estimator(scores, delta=run.delta).epsilon
-  floor = _simulate_floor(larger, attacker, rng, 4 * _QUICK_AUDITS)
+  scores = simulation.draw(rng, _QUICK_AUDITS)
+  attack = _describe(simulation, scores)
+  scores = _take_groups(attack.scores, scores)
+  estimates = attack.points[0](scores, delta=run.delta).epsilon
+  floor = _simulate_floor(larger, attack, rng, 4 * _QUICK_AUDITS)
   return bool(np.quantile(floor, 0.95) <= _WEAK * np.median(estimates))
 
 
-def _summarize(values: Float[np.ndarray, ' n']) -> Quantiles:
+def _summarize(estimates: Sequence[Estimate]) -> Quantiles:
+  """Quantiles of ε over audits, each estimate of several of them."""
+  values = np.concatenate([np.atleast_1d(x.epsilon) for x in estimates])
   return Quantiles(*map(float, np.quantile(values, (0.05, 0.5, 0.95))))

@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
@@ -38,59 +38,31 @@ class Loaded(NamedTuple):
   tool: ScoreFormat | None = None
 
 
-def load_scores(path: str | os.PathLike, **settings: Any) -> Record | Scores:
+def load(
+  path: str | os.PathLike,
+  *,
+  source: str = 'auto',
+  **settings: Unpack[groups.Settings],
+) -> Loaded:
   """Reads scores from a workdir, an .npz, a table or a file of another tool.
 
   Args:
-    path: the workdir of a finished run; its private/scores.npz; an .npz with
-      arrays `observed` and `unobserved`, or of other names of `score_tables.PAIRS`,
-      or `scores` and `labels`; a table .csv, .tsv or .txt as
-      `score_tables.read_table` takes it, or '-' for one on stdin; or a file or
-      folder of a tool of `formats`.
-    **settings: those of `load`.
-
-  Returns:
-    The record of a run, or external scores.
+    path: the workdir of a finished run; its private/scores.npz; an .npz with an array
+      for each group, named as a pair of `score_tables.PAIRS`, or with scores and
+      labels; a table .csv, .tsv or .txt as `score_tables.read_table` takes it, or '-'
+      for one on stdin; or a file or folder of a tool of `formats`.
+    source: a name of `registry.FORMATS`, or 'auto' to recognize the format.
+    **settings: of external scores, as in `groups.Settings`. Those left out have the
+      convention of the tool; without a tool, that higher scores say "took part" and
+      the design is 'fixed'.
 
   Raises:
     FileNotFoundError: there is no such file.
     ValueError: it is none of these, a line of the table is no score, or a
       setting does not fit the file.
   """
-  return load(path, **settings).scores
-
-
-def load(
-  path: str | os.PathLike,
-  *,
-  dim: int | None = None,
-  design: str | None = None,
-  inclusion_probability: float | None = None,
-  source: str = 'auto',
-  higher: str | None = None,
-) -> Loaded:
-  """Reads scores as `load_scores`, and says how it understood them.
-
-  Args:
-    path: as `load_scores` takes it.
-    dim: d, if external scores are cosines in R^d; otherwise None.
-    design: 'coin_flip' if an independent coin decided for each canary of external
-      scores; otherwise 'fixed'. None for the convention of the tool, and 'fixed'
-      without one.
-    inclusion_probability: of these coins, in (0, 1); the largest, if they
-      differ. None for the convention of the tool, and 1/2 without one.
-    source: a name of `registry.FORMATS`, or 'auto' to recognize the format.
-    higher: which group scores higher in the file, canaries that took part ('in') or
-      the others ('out'); None for the convention of the tool, and 'in' without one.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: as `load_scores`.
-  """
   path = find_scores(path) if source == 'auto' else pathlib.Path(path)
-  settings = _drop_none(
-    design=design, inclusion_probability=inclusion_probability, higher=higher
-  )
+  dim, higher = settings.get('dim'), settings.get('higher')
   if tool := find_format(path, source):
     if tool.read is None:
       raise ValueError(
@@ -105,31 +77,25 @@ def load(
     return Loaded(tool.read(path, **settings), tool=tool)
   if path.suffix == '.npz':
     arrays = io.read_arrays(path)
-    if 'schema' in arrays:
-      if higher is not None:
-        raise ValueError(
-          f'higher={higher!r} is of files of other systems, but {path} is the '
-          'record of a run; leave it out.'
-        )
-      return Loaded(load_record(path))
-    return Loaded(_read_npz(path, arrays, dim=dim, **settings))
+    if 'schema' not in arrays:
+      return Loaded(_read_npz(path, arrays, **settings))
+    if higher is not None:
+      raise ValueError(
+        f'higher={higher!r} is of files of other systems, but {path} is the '
+        'record of a run; leave it out.'
+      )
+    return Loaded(load_record(path))
   if path.suffix in _TABLES or str(path) == score_tables.STDIN:
-    table = score_tables.read_table(path, higher=higher)
-    scores = groups.make_scores(
-      path, table.observed, table.unobserved, dim=dim, **settings
-    )
-    return Loaded(scores, table.note)
+    observed, unobserved, note = score_tables.read_table(path, higher=higher)
+    scores = groups.make_scores(path, observed, unobserved, **settings)
+    return Loaded(scores, note)
   raise ValueError(f'{path} is neither .npz nor .csv nor .tsv. {CURE}')
 
 
 def load_groups(
   observed: str | os.PathLike,
   unobserved: str | os.PathLike,
-  *,
-  dim: int | None = None,
-  design: str | None = None,
-  inclusion_probability: float | None = None,
-  higher: str | None = None,
+  **settings: Unpack[groups.Settings],
 ) -> Scores:
   """Reads external scores from two files, one of each group.
 
@@ -137,10 +103,7 @@ def load_groups(
     observed: a file with the scores of canaries that took part, as
       `score_tables.read_column` takes it.
     unobserved: one with those of canaries that did not.
-    dim: as in `load`, like the others.
-    design: see above.
-    inclusion_probability: see above.
-    higher: see above.
+    **settings: as in `load`.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -150,15 +113,9 @@ def load_groups(
     raise ValueError(
       f'{observed} is given for both groups; give a file for each.'
     )
+  where = f'{observed}, {unobserved}'
   arrays = [score_tables.read_column(path) for path in (observed, unobserved)]
-  return groups.make_scores(
-    f'{observed}, {unobserved}',
-    *arrays,
-    dim=dim,
-    **_drop_none(
-      design=design, inclusion_probability=inclusion_probability, higher=higher
-    ),
-  )
+  return groups.make_scores(where, *arrays, **settings)
 
 
 def find_format(
@@ -211,19 +168,21 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
 
 
 def _read_npz(
-  path: pathlib.Path, arrays: dict[str, np.ndarray], **settings: Any
+  path: pathlib.Path,
+  arrays: dict[str, np.ndarray],
+  **settings: Unpack[groups.Settings],
 ) -> Scores:
   """Reads an array for each group, or scores with a label each."""
-  pairs = [pair for pair in score_tables.PAIRS if set(pair) <= arrays.keys()]
-  if len(pairs) == 1:
-    observed, unobserved = (_read_group(path, arrays, x) for x in pairs[0])
-    return groups.make_scores(path, observed, unobserved, **settings)
-  if not pairs and {'scores', 'labels'} <= arrays.keys():
+  roles = score_tables.choose_by_name(
+    path, sorted(arrays), settings.get('higher'), what='array'
+  )
+  if roles.kind == 'labelled':
+    first, second = (arrays[name] for name in roles.titles)
     return groups.split_by_label(
-      path, arrays['scores'], arrays['labels'], **settings
+      path, first, second, names=roles.titles, **settings
     )
-  some = f'of {len(pairs)} audits' if pairs else 'and no two of known names'
-  raise ValueError(f'{path} has the arrays {sorted(arrays)}, {some}. {CURE}')
+  first, second = (_read_group(path, arrays, name) for name in roles.titles)
+  return groups.make_scores(path, first, second, **settings)
 
 
 def _read_group(
@@ -236,7 +195,3 @@ def _read_group(
       'array [n]. Write one file for each audit.'
     )
   return np.atleast_1d(group)
-
-
-def _drop_none(**settings: Any) -> dict[str, Any]:
-  return {name: x for name, x in settings.items() if x is not None}

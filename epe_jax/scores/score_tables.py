@@ -1,17 +1,16 @@
 """Tables of scores: CSV, TSV, columns of numbers, stdin."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 import csv
 import functools
 import math
-import operator
 import os
 import pathlib
 import re
 import sys
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import io
@@ -89,9 +88,29 @@ class Groups(NamedTuple):
   note: str | None
 
 
+# The number of a line, and one of its cells.
+_Cell = tuple[int, str]
+
+
 class _Row(NamedTuple):
   line: int
   cells: Sequence[str]
+
+
+class Roles(NamedTuple):
+  """Which two columns of a table, or arrays of a file, are read.
+
+  Attributes:
+    kind: scores and labels of all canaries, or the scores of both groups.
+    columns: their indices.
+    titles: what messages call them.
+    note: as in `Groups`.
+  """
+
+  kind: Literal['labelled', 'pair']
+  columns: tuple[int, int]
+  titles: tuple[str, str]
+  note: str | None = None
 
 
 def read_table(path: str | os.PathLike, *, higher: str | None = None) -> Groups:
@@ -109,24 +128,25 @@ def read_table(path: str | os.PathLike, *, higher: str | None = None) -> Groups:
     ValueError: the columns are none of these, a line has more fields than the
       header, or a cell is no score or label.
   """
-  rows = _read_rows(path)
-  path = _name_input(path)
+  path, rows = _read_rows(path)
   if not rows:
     raise ValueError(f'{path} is empty. {_FORMS}')
   if any(map(_is_number, rows[0].cells)):
-    return _read_nameless(path, rows)
-  _check_widths(path, rows)
-  names = [_normalize(cell) for cell in rows[0].cells]
-  kind, columns = _choose_columns(path, names, rows[0].cells, higher)
-  width, take = max(columns) + 1, operator.itemgetter(*columns)
-  body = [
-    _Row(line, take(cells if len(cells) >= width else [*cells, *width * ['']]))
-    for line, cells in rows[1:]
-  ]
-  titles = [rows[0].cells[i].strip() for i in columns]
-  read = _read_labelled if kind == 'labelled' else _read_pair
-  observed, unobserved = read(path, body, titles)
-  return Groups(observed, unobserved, None)
+    roles = _choose_by_content(path, rows)
+  else:
+    _check_widths(path, rows)
+    roles = choose_by_name(path, rows.pop(0).cells, higher)
+  first, second = (_take_column(rows, column) for column in roles.columns)
+  if roles.kind == 'labelled':
+    took_part = _read_labels(path, roles.titles[1], second)
+    scores = _read_numbers(path, roles.titles[0], first)
+    return Groups(scores[took_part], scores[~took_part], roles.note)
+  # One group may be smaller than the other.
+  observed, unobserved = (
+    _read_numbers(path, title, [cell for cell in column if cell[1]])
+    for title, column in zip(roles.titles, (first, second))
+  )
+  return Groups(observed, unobserved, roles.note)
 
 
 def read_column(path: str | os.PathLike) -> np.ndarray:
@@ -143,8 +163,7 @@ def read_column(path: str | os.PathLike) -> np.ndarray:
     raise FileNotFoundError(f'{path} does not exist; give a file of scores.')
   if pathlib.Path(path).suffix == '.npy':
     return np.atleast_1d(np.squeeze(io.read_array(path)))
-  rows = _read_rows(path)
-  path = _name_input(path)
+  path, rows = _read_rows(path)
   if rows and not any(map(_is_number, rows[0].cells)):
     del rows[0]
   for row in rows:
@@ -155,31 +174,60 @@ def read_column(path: str | os.PathLike) -> np.ndarray:
       )
   if not rows:
     raise ValueError(f'{path} has no scores; give one in each line.')
-  return np.array([_read_number(path, row, 0, 'score') for row in rows])
+  return _read_numbers(path, 'score', _take_column(rows, 0))
 
 
-def _read_rows(path: str | os.PathLike) -> list[_Row]:
-  """The lines that are not empty, in cells; a '#' of NumPy before names is dropped."""
-  line = 1
+def _read_rows(
+  path: str | os.PathLike,
+) -> tuple[str | os.PathLike, list[_Row]]:
+  """What messages call a file, and its lines that are not empty, in cells.
+
+  A '#' of NumPy before names is dropped.
+  """
+  name = 'stdin' if str(path) == STDIN else path
   try:
     lines = _read_text(path).splitlines()
-    first = next((text for text in lines if text.strip()), '')
-    reader, rows = _choose_reader(first), []
-    for line, text in enumerate(lines, 1):
-      if not rows and text.lstrip().startswith('#'):
-        text = text.lstrip().removeprefix('#')
-      if text and not text.isspace():
-        rows.append(_Row(line, list(map(str.strip, reader(text)))))
-    return rows
-  except (csv.Error, UnicodeDecodeError) as error:
+  except UnicodeDecodeError as error:
     raise ValueError(
-      f'{path}, line {line}: not a CSV file in UTF-8 ({error}). {_FORMS}'
+      f'{name} is not a CSV file in UTF-8 ({error}). {_FORMS}'
     ) from error
+  start = next((i for i, text in enumerate(lines) if text.strip()), len(lines))
+  texts = lines[start:] or ['']
+  if texts[0].lstrip().startswith('#'):
+    texts[0] = texts[0].lstrip().removeprefix('#')
+  delimiter = next((x for x in '\t,;' if x in texts[0]), None)
+  if delimiter is None:
+    split = map(str.split, texts)
+  else:
+    split = csv.reader(texts, delimiter=delimiter, skipinitialspace=True)
+  rows = []
+  try:
+    for line, cells in enumerate(split, start + 1):
+      if any(cells := [cell.strip() for cell in cells]):
+        rows.append(_Row(line, cells))
+  except csv.Error as error:
+    raise ValueError(
+      f'{name}, line {rows[-1].line + 1 if rows else start + 1}: not a CSV file '
+      f'({error}). {_FORMS}'
+    ) from error
+  return name, rows
 
 
-def _name_input(path: str | os.PathLike) -> str | os.PathLike:
-  """What messages call a file."""
-  return 'stdin' if str(path) == STDIN else path
+def _read_text(path: str | os.PathLike) -> str:
+  if str(path) != STDIN:
+    return pathlib.Path(path).read_bytes().decode('utf-8-sig')
+  buffer = getattr(sys.stdin, 'buffer', None)
+  # A replacement of stdin may have only text.
+  return (
+    sys.stdin.read() if buffer is None else buffer.read().decode('utf-8-sig')
+  )
+
+
+def _take_column(rows: Iterable[_Row], column: int) -> list[_Cell]:
+  """The cells of a column; the last columns of a row may be missing."""
+  return [
+    (line, cells[column] if column < len(cells) else '') for line, cells in rows
+  ]
 
 
 def _check_widths(path: str | os.PathLike, rows: list[_Row]) -> None:
@@ -194,48 +242,32 @@ def _check_widths(path: str | os.PathLike, rows: list[_Row]) -> None:
       )
 
 
-def _read_text(path: str | os.PathLike) -> str:
-  if str(path) != STDIN:
-    return pathlib.Path(path).read_bytes().decode('utf-8-sig')
-  buffer = getattr(sys.stdin, 'buffer', None)
-  # A replacement of stdin may have only text.
-  return (
-    sys.stdin.read() if buffer is None else buffer.read().decode('utf-8-sig')
-  )
-
-
-def _choose_reader(first: str) -> Callable[[str], list[str]]:
-  for delimiter in ('\t', ',', ';'):
-    if delimiter in first:
-      return functools.partial(_split, delimiter)
-  return str.split
-
-
-def _split(delimiter: str, text: str) -> list[str]:
-  # Only quotes need a reader, which is slow to make for each line.
-  if '"' not in text:
-    return text.split(delimiter)
-  return next(csv.reader([text], delimiter=delimiter, skipinitialspace=True))
-
-
-def _normalize(name: str) -> str:
-  return re.sub(r'[-\s]+', '_', name.strip().lower())
-
-
-def _choose_columns(
+def choose_by_name(
   path: str | os.PathLike,
-  names: Sequence[str],
-  cells: Sequence[str],
+  given: Sequence[str],
   higher: str | None,
-) -> tuple[str, tuple[int, int]]:
-  """Which columns are read: scores and labels, or those of both groups."""
+  *,
+  what: str = 'column',
+) -> Roles:
+  """Chooses two of several columns or arrays by their names.
+
+  Args:
+    path: the file that errors name.
+    given: the names.
+    higher: as in `read_table`.
+    what: what has the names.
+
+  Raises:
+    ValueError: no two of them, or more, are scores of one audit.
+  """
+  names = [re.sub(r'[-\s]+', '_', name.strip().lower()) for name in given]
   labels = [name for name in LABELS if name in names]
   scores = [name for name in SCORES if name in names]
   pairs = [pair for pair in PAIRS if set(pair) <= set(names)]
   if scores and pairs:
     raise ValueError(
-      f'{path} has a column for each group, {" and ".join(pairs[0])}, and also '
-      f'one for all scores, {scores[0]}; remove the columns that are not meant.'
+      f'{path} has a {what} for each group, {" and ".join(pairs[0])}, and also '
+      f'one for all scores, {scores[0]}; remove the {what}s that are not meant.'
     )
   if scores and labels:
     # A table of ours may have more columns.
@@ -250,13 +282,18 @@ def _choose_columns(
   elif len(pairs) == 1:
     kind, (chosen,) = 'pair', pairs
   elif len(names) == 1:
-    raise ValueError(f'{path} has one column, {cells[0]!r}. {_TWO_FILES}')
+    raise ValueError(
+      f'{path} has no two of known names, but one {what}, {given[0]!r}. '
+      f'{_TWO_FILES}'
+    )
   else:
-    raise ValueError(f'{path} has the columns {list(cells)}. {_FORMS}')
+    some = f'of {len(pairs)} audits' if pairs else 'and no two of known names'
+    raise ValueError(f'{path} has the {what}s {list(given)}, {some}. {_FORMS}')
   for name in chosen:
     if names.count(name) > 1:
-      raise ValueError(f'{path} has two columns {name!r}; leave one of them.')
-  return kind, (names.index(chosen[0]), names.index(chosen[1]))
+      raise ValueError(f'{path} has two {what}s {name!r}; leave one of them.')
+  columns = names.index(chosen[0]), names.index(chosen[1])
+  return Roles(kind, columns, (given[columns[0]], given[columns[1]]))
 
 
 def _choose_one(
@@ -270,100 +307,73 @@ def _choose_one(
   return usual if usual in names else names[0]
 
 
-def _read_nameless(path: str | os.PathLike, rows: list[_Row]) -> Groups:
-  """Reads two columns without names, as what is in them tells."""
+def _choose_by_content(path: str | os.PathLike, rows: list[_Row]) -> Roles:
+  """Chooses between two columns without names, as what is in them tells."""
   width = max(len(row.cells) for row in rows)
   if width == 1:
     raise ValueError(f'{path} has one column of scores. {_TWO_FILES}')
   if width > 2:
     raise ValueError(f'{path} has {width} columns without names. {_FORMS}')
-  body = [_Row(row.line, [*row.cells, ''][:2]) for row in rows]
   are_labels = [
-    all(_parse_label(row.cells[i]) is not None for row in body) for i in (0, 1)
+    all(_parse_label(text) is not None for _, text in _take_column(rows, i))
+    for i in (0, 1)
   ]
   if all(are_labels):
     raise ValueError(
       f'{path} has no header, and both of its columns may say who took part. '
       'Write a first line, such as score,label or in,out.'
     )
+  titles = 'column 1', 'column 2'
   if not any(are_labels):
-    names = ['column 1', 'column 2']
-    observed, unobserved = _read_pair(path, body, names)
-    return Groups(
-      observed,
-      unobserved,
+    return Roles(
+      'pair',
+      (0, 1),
+      titles,
       'no header: column 1 is read as the scores of canaries that took part, '
       'column 2 as those of others',
     )
-  label = are_labels.index(True)
-  body = [
-    _Row(row.line, [row.cells[1 - label], row.cells[label]]) for row in body
-  ]
-  names = [f'column {2 - label}', f'column {label + 1}']
-  observed, unobserved = _read_labelled(path, body, names)
-  return Groups(
-    observed,
-    unobserved,
-    f'no header: {names[0]} is read as scores, {names[1]} as labels (1: took part)',
+  columns = 0, 1
+  if are_labels[0]:
+    columns, titles = (1, 0), (titles[1], titles[0])
+  return Roles(
+    'labelled',
+    columns,
+    titles,
+    f'no header: {titles[0]} is read as scores, {titles[1]} as labels (1: took '
+    'part)',
   )
 
 
-def _read_labelled(path, rows, names):
-  read: dict[bool, list[float]] = {True: [], False: []}
-  numbers, texts = set(), set()
-  for row in rows:
-    took_part = _parse_label(row.cells[1])
-    if took_part is None:
-      raise ValueError(
-        f'{path}, line {row.line}: {names[1]}={row.cells[1]!r}; write 1 or 0.'
-      )
-    if (text := row.cells[1]) not in texts:
-      texts.add(text)
-      if _is_number(text):
-        numbers.add(float(text))
+def _read_labels(
+  path: str | os.PathLike, name: str, cells: Iterable[_Cell]
+) -> Bool[np.ndarray, ' n']:
+  labels, numbers = [], set()
+  for line, text in cells:
+    label = _parse_label(text)
+    if label is None:
+      raise ValueError(f'{path}, line {line}: {name}={text!r}; write 1 or 0.')
+    if _is_number(text):
+      numbers.add(float(text))
     if {0, -1} <= numbers:
       raise ValueError(
-        f'{path}, line {row.line}: {names[1]} has both 0 and -1; write one of '
-        'them for canaries that did not take part.'
+        f'{path}, line {line}: {name} has both 0 and -1; write one of them for '
+        'canaries that did not take part.'
       )
-    read[took_part].append(_read_number(path, row, 0, names[0]))
-  return np.array(read[True]), np.array(read[False])
+    labels.append(label)
+  return np.array(labels, bool)
 
 
-def _read_pair(path, rows, names):
-  read: list[list[float]] = [[], []]
-  for row in rows:
-    for i, group in enumerate(read):
-      # One group may be smaller than the other.
-      if row.cells[i]:
-        group.append(_read_number(path, row, i, names[i]))
-  return np.array(read[0]), np.array(read[1])
-
-
-@functools.lru_cache(64)
-def _parse_label(text: str) -> bool | None:
-  word = text.strip().lower()
-  if word in _YES | _NO:
-    return word in _YES
-  if _is_number(word) and float(word) in (0, 1, -1):
-    return float(word) == 1
-  return None
-
-
-def _is_number(text: str) -> bool:
+def _read_numbers(
+  path: str | os.PathLike, name: str, cells: Sequence[_Cell]
+) -> Float[np.ndarray, ' n']:
   try:
-    float(text)
+    numbers = np.array([float(text) for _, text in cells])
   except ValueError:
-    return False
-  return True
-
-
-def _read_number(path, row, i, name):
-  text = row.cells[i]
-  number = float(text) if _is_number(text) else math.nan
-  if math.isfinite(number):
-    return number
-  where = f'{path}, line {row.line}: {name}={text!r}'
+    numbers = np.full(len(cells), math.nan)
+  if np.all(np.isfinite(numbers)):
+    return numbers
+  line, text = next(cell for cell in cells if not _is_finite(cell[1]))
+  where = f'{path}, line {line}: {name}={text!r}'
   if _is_number(text):
     raise ValueError(
       f'{where} is not finite. Remove the row, or fix what wrote it.'
@@ -372,3 +382,26 @@ def _read_number(path, row, i, name):
   if _is_number(text.replace(',', '.')):
     cure = ' Use a point as the decimal mark.'
   raise ValueError(f'{where} is not a number.{cure}')
+
+
+@functools.lru_cache(64)
+def _parse_label(text: str) -> bool | None:
+  word = text.lower()
+  if word in _YES | _NO:
+    return word in _YES
+  if _is_number(word) and float(word) in (0, 1, -1):
+    return float(word) == 1
+  return None
+
+
+@functools.lru_cache(64)
+def _is_number(text: str) -> bool:
+  try:
+    float(text)
+  except ValueError:
+    return False
+  return True
+
+
+def _is_finite(text: str) -> bool:
+  return _is_number(text) and math.isfinite(float(text))

@@ -1,6 +1,7 @@
 """The program epe-jax: its commands, help, exit statuses and messages."""
 
 import errno
+import importlib
 import io
 import json
 import math
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from epe_jax import audit
-from epe_jax.cli import config_flags, program
+from epe_jax.cli import command_flags, config_flags, program
 from epe_jax.scores import score_files
 from epe_jax.text import terminal
 from tests import recorded_runs
@@ -56,6 +57,17 @@ def test_the_help_of_a_command_has_examples_and_all_of_its_flags(capsys, name):
   for flag in values:
     assert f'--{flag}:' in out or f'--[no]{flag}:' in out
   assert run(capsys, 'help', name) == (0, out, '')
+
+
+def test_a_flag_of_several_commands_takes_the_same_kind_of_value():
+  kinds = {}
+  for name in program.COMMANDS:
+    values = flags.FlagValues()
+    importlib.import_module(f'epe_jax.cli.{name}').define_flags(values)
+    for flag in values:
+      kinds.setdefault(flag, set()).add(values[flag].flag_type())
+  assert {'delta', 'claim', 'out', 'workdir', 'json', 'format'} <= kinds.keys()
+  assert {flag: x for flag, x in kinds.items() if len(x) > 1} == {}
 
 
 def test_help_and_errors_name_nothing_that_a_wheel_lacks(capsys):
@@ -567,8 +579,7 @@ def test_help_and_estimates_load_no_jax(csv):
 
 def parse(*argv):
   values = flags.FlagValues()
-  config_flags.define_config(values)
-  flags.DEFINE_string('workdir', None, '', flag_values=values)
+  command_flags.define(values, command_flags.CONFIG, command_flags.WORKDIR)
   return config_flags.parse(values, ['program', *argv])
 
 

@@ -111,4 +111,4 @@ def test_those_with_an_interval_take_its_confidence():
   scores = KINDS_OF_SCORES['shifted']
   for estimator in registry.choose_points(registry.describe(scores)):
     has_interval = estimator(scores, delta=DELTA).interval is not None
-    assert registry.takes_confidence(estimator) == has_interval
+    assert registry.takes(estimator, 'confidence') == has_interval

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.cli import config_flags
+from epe_jax.cli import command_flags, config_flags
 from epe_jax.configs import common, digits, emnist, stackoverflow
 from epe_jax.experiment import audited_run, build, config_fields, workloads
 
@@ -182,7 +182,7 @@ def test_numbers_of_numpy_and_paths_become_those_of_python():
 @pytest.mark.parametrize('text', ['3', 'as_clients'])
 def test_repetitions_are_a_number_or_those_of_clients(name, text):
   values = flags.FlagValues()
-  config_flags.define_config(values)
+  command_flags.define(values, command_flags.CONFIG)
   argv = ['run', name, f'--config.canaries.repetitions={text}']
   config = config_flags.parse(values, argv).config
   found = config_fields.check_config(config).canaries.repetitions

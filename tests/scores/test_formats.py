@@ -299,7 +299,7 @@ def test_lira_scores_of_models_that_leak_nothing_bound_nothing(tmp_path):
 def test_folders_that_are_no_model_of_lira_are_refused(tmp_path):
   write_lira(tmp_path, models=4)
   with pytest.raises(FileNotFoundError, match='folder of one model'):
-    score_files.load_scores(tmp_path)
+    score_files.load(tmp_path)
   for i in (1, 2):
     np.save(tmp_path / f'experiment-{i}_4' / 'keep.npy', np.ones(300, bool))
   with pytest.raises(ValueError, match='shadow models'):
@@ -469,10 +469,10 @@ def test_frames_that_make_no_sense_are_refused():
 )
 def test_tables_of_many_shapes_have_the_same_scores(tmp_path, name, text):
   (tmp_path / name).write_text(text)
-  scores = score_files.load_scores(tmp_path / name)
+  scores = score_files.load(tmp_path / name).scores
   assert scores.observed.tolist() == [3, 2, 4]
   assert scores.unobserved.tolist() == [1, 0]
-  negated = score_files.load_scores(tmp_path / name, higher='out')
+  negated = score_files.load(tmp_path / name, higher='out').scores
   assert negated.observed.tolist() == [-3, -2, -4]
 
 
@@ -507,7 +507,7 @@ def test_tables_that_make_no_sense_are_refused(tmp_path, text, message):
   path = tmp_path / 'a.csv'
   path.write_text(text)
   with pytest.raises(ValueError, match=message):
-    score_files.load_scores(path)
+    score_files.load(path)
 
 
 # What all have in common.
@@ -536,17 +536,17 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
     tool = registry.recognize(tmp_path / name)
     assert (tool and tool.name) == expected
     if tool is not None and tool.read is not None:
-      read = score_files.load_scores(tmp_path / name)
-      again = score_files.load_scores(tmp_path / name, source=tool.name)
+      read = score_files.load(tmp_path / name).scores
+      again = score_files.load(tmp_path / name, source=tool.name).scores
       np.testing.assert_array_equal(read.observed, again.observed)
   with pytest.raises(ValueError, match='counts of guesses and no scores'):
-    score_files.load_scores(tmp_path / 'd.json')
+    score_files.load(tmp_path / 'd.json')
   with pytest.raises(ValueError, match="source='roc' is neither 'auto' nor"):
-    score_files.load_scores(tmp_path / 'a.npz', source='roc')
+    score_files.load(tmp_path / 'a.npz', source='roc')
   with pytest.raises(ValueError, match='dim=9 says that scores are cosines'):
-    score_files.load_scores(tmp_path / 'a.npz', dim=9)
+    score_files.load(tmp_path / 'a.npz', dim=9)
   with pytest.raises(ValueError, match='but not scores and answers'):
-    score_files.load_scores(tmp_path / 'a.npz', source='rmia')
+    score_files.load(tmp_path / 'a.npz', source='rmia')
 
 
 def test_a_new_format_is_one_entry(monkeypatch, tmp_path):

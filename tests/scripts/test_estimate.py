@@ -42,7 +42,7 @@ def test_all_kinds_of_files_give_the_same_scores(tmp_path):
   write_csv(tmp_path / 'c.csv', observed, unobserved)
   write_csv(tmp_path / 'd.csv', observed, unobserved, ('True', 'no'))
   for name in ('a.npz', 'b.npz', 'c.csv', 'd.csv'):
-    scores = score_files.load_scores(tmp_path / name)
+    scores = score_files.load(tmp_path / name).scores
     assert isinstance(scores, Scores)
     np.testing.assert_array_equal(scores.observed, observed)
     np.testing.assert_array_equal(scores.unobserved, unobserved)
@@ -53,7 +53,7 @@ def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
   (tmp_path / 'private').mkdir()
   write_record(tmp_path / 'private/scores.npz', record)
   for path in (tmp_path, tmp_path / 'private/scores.npz'):
-    again = score_files.load_scores(path)
+    again = score_files.load(path).scores
     assert isinstance(again, Record)
     for field in dataclasses.fields(Record):
       mine, theirs = (getattr(r, field.name) for r in (again, record))
@@ -82,9 +82,9 @@ def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
 def test_files_that_make_no_sense_are_refused(tmp_path, name, text, message):
   (tmp_path / name).write_text(text)
   with pytest.raises(ValueError, match=message):
-    score_files.load_scores(tmp_path / name)
+    score_files.load(tmp_path / name)
   with pytest.raises(FileNotFoundError, match='Give the workdir'):
-    score_files.load_scores(tmp_path / 'none.npz')
+    score_files.load(tmp_path / 'none.npz')
 
 
 def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
@@ -296,13 +296,13 @@ def test_arrays_that_are_no_scores_are_refused_with_their_file(
   path = tmp_path / 'a.npz'
   np.savez(path, observed=observed, unobserved=np.arange(2.0))
   with pytest.raises(ValueError, match=f'{path}.*({message})'):
-    score_files.load_scores(path)
+    score_files.load(path)
 
 
 def test_a_file_that_is_no_csv_is_refused(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_bytes('score,observed\n\xe9,1\n'.encode('latin-1'))
   with pytest.raises(ValueError, match=rf'{path}.* not a CSV file in UTF-8'):
-    score_files.load_scores(path)
+    score_files.load(path)
   path.write_text('score, observed\n1.5,1\n0.5,0\n')
-  assert score_files.load_scores(path).observed.tolist() == [1.5]
+  assert score_files.load(path).scores.observed.tolist() == [1.5]

@@ -10,7 +10,7 @@ References:
 import dataclasses
 import functools
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.audit import (
@@ -33,7 +33,7 @@ from epe_jax.epsilon import registry
 from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.points import maximum, shift_fit, threshold
 from epe_jax.epsilon.registry import Estimator
-from epe_jax.epsilon.types import Unknown
+from epe_jax.epsilon.types import Scores, Unknown
 
 
 def _score(record: Record) -> AttackScores | None:
@@ -45,33 +45,57 @@ def _score(record: Record) -> AttackScores | None:
   # In units of the std of one cosine, whose maximum has a law of its own.
   largest = np.sqrt(record.dim) * np.asarray(largest, np.float64)
   scores = split_scores(record, largest, Unknown())
+  sees, rounds = name_release(record), record.num_rounds
+  if record.expected is None:
+    return describe_maxima(sees, scores, rounds=rounds)
+  own_shifts = np.sqrt(record.dim) * record.expected[:, None] * record.assigned
+  own_shifts = -np.sort(-own_shifts[:, record.observed], axis=0)
+  max_rounds = np.count_nonzero(record.assigned, axis=0).max()
+  in_round = record.assigned[:, record.observed].sum(axis=1)
+  overlap = measure_overlap(record.expected, in_round, record.dim)
+  return describe_maxima(
+    sees,
+    dataclasses.replace(scores, overlap=overlap),
+    own_shifts[:max_rounds].T,
+    rounds=rounds,
+  )
+
+
+def describe_maxima(
+  sees: str,
+  scores: Scores,
+  own_shifts: Float[np.ndarray, 'n1 n'] | None = None,
+  *,
+  rounds: int,
+) -> AttackScores:
+  """Maxima over rounds, with what suits them; audits and plans describe them so.
+
+  Args:
+    sees: as in `AttackScores`.
+    scores: maxima in units of 1/√d.
+    own_shifts: expected shifts in the rounds of each observed canary, in the same
+      units, largest first; None if they are unknown, and then no estimate is
+      calibrated.
+    rounds: T.
+  """
   differ = failed_checks.scores_differ(scores)
   points: tuple[Estimator, ...] = (
     registry.FITTED if differ else registry.COUNTED,
     threshold.eps_lo,
   )
-  failed = failed_checks.check_not_swapped(scores)
-  tau = float(record.num_rounds)
-  if record.expected is not None:
-    own_shifts = (
-      np.sqrt(record.dim) * record.expected[:, None] * record.assigned
-    )
-    own_shifts = -np.sort(-own_shifts[:, record.observed], axis=0)
-    scores = dataclasses.replace(scores, overlap=_measure_overlap(record))
-    max_rounds = np.count_nonzero(record.assigned, axis=0).max()
+  failed, tau = failed_checks.check_not_swapped(scores), float(rounds)
+  if own_shifts is not None:
     estimator = functools.partial(
-      maximum.maximum_over_rounds,
-      own=own_shifts[:max_rounds].T,
-      rounds=len(own_shifts),
+      maximum.maximum_over_rounds, own=own_shifts, rounds=rounds
     )
     points = (estimator, *points)
-    tau = maximum.fit_rounds(scores.unobserved, len(own_shifts))
+    tau = maximum.fit_rounds(scores.unobserved, rounds)
     p = maximum.p_value(scores.unobserved)
     if p < shift_fit.REJECTED_BELOW:
       failed += (Check('maximum_law_rejected', {'p_value': float(p)}),)
   return AttackScores(
     threat_model=MAXIMUM,
-    sees=name_release(record),
+    sees=sees,
     scores=scores,
     unit=COSINE,
     points=points,
@@ -80,7 +104,7 @@ def _score(record: Record) -> AttackScores | None:
       scores.observed.size, scores.unobserved.size, rounds=tau
     ),
     law=('maximum', scores.observed.size, scores.unobserved.size, tau),
-    is_calibrated=record.expected is not None and not failed,
+    is_calibrated=own_shifts is not None and not failed,
     failed_checks=failed,
   )
 
@@ -94,13 +118,19 @@ def max_over_rounds(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
   return np.max(np.asarray(trace, np.float64), axis=0)
 
 
-def _measure_overlap(record: Record) -> float:
-  """As `Scores.overlap` of canaries that are in the same rounds."""
-  assert record.expected is not None
-  squares = record.dim * np.square(record.expected, dtype=np.float64)
-  num = record.assigned[:, record.observed].sum(axis=1)
-  others = np.sum(num * (num - 1) * squares**2)
-  return float(others / (record.dim * np.sum(num * squares)))
+def measure_overlap(
+  expected: Float[np.ndarray, ' T'], in_round: Int[np.ndarray, ' T'], dim: int
+) -> float:
+  """`Scores.overlap` of canaries that are in the same rounds.
+
+  Args:
+    expected: mean cosine of a canary with the aggregate of its round.
+    in_round: number of observed canaries that are assigned each round.
+    dim: d.
+  """
+  squares = dim * np.square(expected, dtype=np.float64)
+  others = np.sum(in_round * (in_round - 1) * squares**2)
+  return float(others / (dim * np.sum(in_round * squares)))
 
 
 MAXIMUM = ThreatModel(

@@ -41,7 +41,7 @@ def make_scores(
   design: Design = 'fixed',
   inclusion_probability: float = 0.5,
 ) -> Scores:
-  """Scores of which a higher one says "took part".
+  """Scores oriented so that a higher one says "took part".
 
   Args:
     where: the file or argument that errors name.
@@ -57,8 +57,8 @@ def make_scores(
   """
   if higher not in get_args(Higher):
     raise ValueError(
-      f"higher={higher!r} is neither 'in' nor 'out'. Say who scores higher in "
-      f'{where}: canaries that took part, or the others.'
+      f"higher={higher!r} is neither 'in' nor 'out'. Say which canaries score higher in "
+      f'{where}: those that took part, or the others.'
     )
   for group, meaning in ((observed, 'took part'), (unobserved, 'did not')):
     _check_finite(where, group, meaning)

@@ -160,7 +160,7 @@ def _read_shadow_models(target, shape):
   )
   if not others:
     raise FileNotFoundError(
-      f'{target} has no shadow models beside it. Put them into the same folder, '
+      f'{target} has no shadow models next to it. Put them into the same folder, '
       "or take the score of the target alone with attack='global' "
       '(--from=lira_global).'
     )

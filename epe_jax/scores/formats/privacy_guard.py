@@ -1,9 +1,8 @@
 """Scores of PrivacyGuard: what its attacks hand to its analyses.
 
 An attack returns an analysis input with two pandas frames, `df_train_user` of
-members and `df_test_user` of others, each with a column `score`, of which a
-higher one says "member" (its LossAttack negates losses). It writes no file of
-its own.
+members and `df_test_user` of others, each with a column `score`. A higher score says
+"member" (its LossAttack negates losses). It writes no file of its own.
 
 References: facebookresearch/PrivacyGuard at fb9c26c, in `privacy_guard/`:
 `analysis/base_analysis_input.py`, `analysis/mia/aggregate_analysis_input.py`,

@@ -199,3 +199,24 @@ def test_canaries_that_share_rounds_widen_the_interval():
   assert alone.epsilon == crowded.epsilon
   assert crowded.interval[0] < alone.interval[0]
   assert crowded.interval[1] > alone.interval[1]
+
+
+def test_audits_with_a_law_each_are_estimated_as_if_alone():
+  rng, own = np.random.default_rng(0), np.full((50, 1), 3.0)
+  scores = draw(rng, 12, 50, 30, 3.0)
+  settings = dict(delta=1e-5, own=own, rounds=30)
+  alone = np.array(
+    [
+      maximum.maximum_over_rounds(Scores(*groups), **settings).epsilon
+      for groups in zip(scores.observed, scores.unobserved)
+    ]
+  )
+  each = maximum.maximum_over_rounds(scores, laws=12, **settings).epsilon
+  np.testing.assert_allclose(each, alone, rtol=1e-6)
+  # As many as there are audits are enough.
+  more = maximum.maximum_over_rounds(scores, laws=99, **settings).epsilon
+  np.testing.assert_array_equal(more, each)
+  together = maximum.maximum_over_rounds(scores, **settings).epsilon
+  assert np.max(np.abs(together / alone - 1)) > 0.02
+  with pytest.raises(ValueError, match='laws=0'):
+    maximum.maximum_over_rounds(scores, laws=0, **settings)
