@@ -148,8 +148,8 @@ def _summarize_attackers(result: RunResult) -> tables.Table:
 
 
 def _quote_headline(result: RunResult) -> str:
-  """The beginning of what a run prints: the run, and the number to report."""
-  return '\n\n'.join(report.format_summary(result).split('\n\n')[:2])
+  """The sentence that a run prints first, under its title."""
+  return report.format_summary(result).split('\n\n')[1]
 
 
 def _quote_check() -> str:

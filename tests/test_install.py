@@ -426,7 +426,7 @@ def test_the_wheel_alone_runs_a_config_by_its_name(csv, tmp_path):
   done = call('run', 'digits:smoke')
   assert done.returncode == 0, done.stderr
   assert done.stdout.endswith(
-    'Report: runs/digits-smoke/report.md, model: runs/digits-smoke/model.npz\n'
+    'Report: runs/digits-smoke/report.html, model: runs/digits-smoke/model.npz\n'
   )
   assert (folder / 'runs/digits-smoke/report.md').is_file()
   done = call('estimate', csv, '--delta=1e-5', '--claim=1', '--out=scores')

@@ -77,7 +77,7 @@ class Attack:
     joint_bound: the pre-declared bound at a level at which all tests of the audit
       hold together; computed where the bound itself is above `analytic`.
     bootstrap_interval: 90 %, of the first estimate over resampled canaries; computed
-      where runs are compared by it and the estimator has no interval of its own.
+      where it is shown and the estimator has no interval of its own.
     unit: of scores times scale.
     scale: makes scores easy to read.
     scores: of the canaries, for curves and figures; None where they were not kept.
@@ -153,7 +153,8 @@ class Headline(NamedTuple):
   Attributes:
     attack: of the strongest attacker that has scores.
     bound: its pre-declared lower bound.
-    point: its point estimate, with its floor; None where tests contradict it.
+    point: its point estimate, with floor and interval; None where tests contradict
+      it.
   """
 
   attack: Attack
@@ -217,9 +218,11 @@ class Audit(NamedTuple):
     is_shown = strongest.is_calibrated or (
       is_external and not strongest.failed_checks
     )
-    return Headline(
-      strongest, strongest.bounds[0], strongest.first if is_shown else None
+    point = dataclasses.replace(
+      strongest.first,
+      interval=strongest.first.interval or strongest.bootstrap_interval,
     )
+    return Headline(strongest, strongest.bounds[0], point if is_shown else None)
 
   @property
   def significance_of_one(self) -> float:

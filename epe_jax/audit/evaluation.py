@@ -160,7 +160,7 @@ def _summarize_attack(
   if is_external:
     notes += failed_checks.note_separation(scores, estimates[0])
   bootstrapped = None
-  if model.is_shift and estimates[0].interval is None:
+  if (is_external or model.is_shift) and estimates[0].interval is None:
     bootstrapped = estimate_with_interval(attack_scores, delta=delta).interval
   return Attack(
     threat_model=model,

@@ -67,14 +67,15 @@ def _audit(
   from epe_jax.auditor import auditor_report
   from epe_jax.auditor.auditor import Auditor
   from epe_jax.experiment import finished_runs, workdirs
-  from epe_jax.report import report
+  from epe_jax.report import provenance, report
 
   as_recorded = values.delta is None and not values.simultaneous
   if path.is_dir():
     finished_runs.check_audited(path)
     if as_recorded:
       result = finished_runs.load_result(path)
-      return result.audit, report.format_summary(result)
+      belongs_to = provenance.identify_workdir(path, result)
+      return result.audit, report.format_summary(result, belongs_to)
     path = workdirs.workdir_at(path).scores
   kind = _find_kind(path)
   auditor = Auditor.load(path) if kind == 'auditor' else None

@@ -206,7 +206,7 @@ def _estimate_external(
     from epe_jax.scores import score_audit
 
     page = score_audit.write_score_report(given.out, loaded.scores, audit)
-    score_input.tell(f'Report and figures: {page}')
+    score_input.tell(f'Report and figures: {page.with_suffix(".html")}')
   return estimated
 
 

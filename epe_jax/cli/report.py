@@ -47,7 +47,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   claim = values.claim
   claims.check_claim(claim)
   from epe_jax.experiment import finished_runs
-  from epe_jax.report import report
+  from epe_jax.report import provenance, report
 
   if len(workdirs) > 1:
     return _compare(workdirs, values)
@@ -55,7 +55,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   result = finished_runs.load_result(workdirs[0])
   is_verbose = values.verbose
   form = report.format_report if is_verbose else report.format_summary
-  print(f'{form(result)}\n\nWrote {path} and its figures.')
+  text = form(result, provenance.identify_workdir(workdirs[0], result))
+  print(f'{text}\n\nWrote {path.with_suffix(".html")} and its figures.')
   bounds = claims.choose_bounds(result.audit)
   return claims.report_claim(claim, bounds)
 

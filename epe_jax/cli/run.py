@@ -73,7 +73,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       metrics,
       workdirs,
     )
-    from epe_jax.report import report, sentences
+    from epe_jax.report import provenance, report, sentences
     from epe_jax.text import tables
 
   logging.set_verbosity(logging.WARNING)
@@ -108,7 +108,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     # Only the first of several processes has the result.
     return 0
   form = report.format_report if values.verbose else report.format_summary
-  print(form(result))
+  print(form(result, provenance.identify_workdir(workdir, result)))
   files = workdirs.workdir_at(workdir)
   # For the auditor only: the report of a run with fresh noise says less.
   for warning in sentences.describe_overflow(
@@ -121,7 +121,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
         report.write_report(workdir)
   except (ValueError, OSError) as error:
     raise ValueError(f'no report: {error}') from error
-  print(f'\nReport: {files.report}, model: {files.model}')
+  page = files.report.with_suffix('.html')
+  print(f'\nReport: {page}, model: {files.model}')
   return claims.report_claim(
     config.audit.claim, claims.choose_bounds(result.audit), test=result.claim
   )

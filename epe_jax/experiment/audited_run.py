@@ -33,8 +33,9 @@ def run(
   repeated, and its result is read. Of the files that `workdirs` describes,
   result.json and model.npz may be published, and those in private/ are for the
   auditor alone. A run without canaries is not audited: it has no scores.npz and
-  no estimates, and the analytic ε of canaries is None. All devices share the
-  work. Each of several processes must call this function, and the first one
+  no estimates, and the analytic ε of canaries is None. The report is not among the
+  files: `report.write_report(workdir)` writes it, as `epe-jax run` does. All devices share
+  the work. Each of several processes must call this function, and the first one
   writes.
 
   Args:

@@ -50,6 +50,8 @@ class RunResult:
     accuracy: of the final model on the test data, in [0, 1].
     loss: of the final model on the test data.
     baseline_accuracy: of the majority class, in [0, 1].
+    date: the day on which the run ended, in UTC, such as '2026-11-24'; None in
+      results of before.
     chunk: clients that were trained side by side. This and the times tell how
       many clients took part, so simulations alone have them; else None.
     seconds_per_round: in the median.
@@ -81,6 +83,7 @@ class RunResult:
   accuracy: float
   loss: float
   baseline_accuracy: float
+  date: str | None = None
   chunk: int | None = None
   seconds_per_round: float | None = None
   seconds: float | None = None
@@ -189,6 +192,4 @@ _FLOATS = tuple(
   for name, kind in typing.get_type_hints(RunResult).items()
   if float in (kind, *typing.get_args(kind))
 )
-_OPTIONAL = tuple(
-  field.name for field in dataclasses.fields(RunResult) if field.default is None
-)
+_OPTIONAL = ('chunk', 'seconds_per_round', 'seconds', 'waited_share')

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import datetime
 import importlib.metadata
 import platform
 
@@ -73,6 +74,8 @@ def summarize_run(
     accuracy=evaluation['test_accuracy'],
     loss=evaluation['test_loss'],
     baseline_accuracy=setup.baseline,
+    # The day alone: how long a run took depends on who took part.
+    date=datetime.datetime.now(datetime.UTC).date().isoformat(),
   )
   if config.simulation:
     times_of_run = _summarize_times(setup, *times)

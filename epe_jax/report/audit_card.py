@@ -7,7 +7,6 @@ makes the words.
 
 from collections.abc import Iterator, Mapping, Sequence
 import functools
-import hashlib
 import importlib.resources
 import json
 import os
@@ -16,33 +15,32 @@ from typing import Any, TypeAlias
 
 import jsonschema
 import jsonschema.exceptions
-import numpy as np
 
 from epe_jax import io
-from epe_jax.audit import audit_json, clients, release
+from epe_jax.audit import audit_json, clients
 from epe_jax.audit.attack_results import Attack
-from epe_jax.audit.record import Record
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
+from epe_jax.report.provenance import UNKNOWN, Provenance
 from epe_jax.text import audit_notes, cells, methods, tables
 
 Card: TypeAlias = dict[str, Any]
 """A card, as `audit_card.schema.json` describes it."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The version of the cards that are written and read."""
 
 FILE = 'audit_card.json'
 """The name of a card in a workdir."""
 
 
-def make_card(result: RunResult, *, record: Record | None = None) -> Card:
+def make_card(result: RunResult, belongs_to: Provenance = UNKNOWN) -> Card:
   """Makes the card of a finished run.
 
   Args:
     result: what result.json holds; of an audited run.
-    record: what attackers saw, for its hash; None leaves the hash out.
+    belongs_to: the run, its model, its record and the day on which it ended.
 
   Returns:
     A card in which numbers that are not finite are spelled as in JSON.
@@ -62,6 +60,10 @@ def make_card(result: RunResult, *, record: Record | None = None) -> Card:
   }
   card = {
     'schema_version': SCHEMA_VERSION,
+    'date': belongs_to.date,
+    'run_id': belongs_to.run_id,
+    'model': _show_digest(belongs_to.model),
+    'record': _show_digest(belongs_to.record),
     'task': result.task,
     'data': io.hide_paths(result.data),
     'privacy': {
@@ -107,7 +109,6 @@ def make_card(result: RunResult, *, record: Record | None = None) -> Card:
       'test_loss': result.loss,
     },
     'software': dict(result.versions),
-    'record': record and {'sha256': hash_record(record)},
   }
   return io.spell_non_finite(card)
 
@@ -181,27 +182,8 @@ def format_cards(cards: Mapping[str, Card] | Sequence[Card]) -> str:
   return tables.format_text(tables.Table('', ['', *cards], rows, notes))
 
 
-def hash_record(record: Record) -> str:
-  """SHA-256 of the arrays of a record that may be published, in hexadecimal digits.
-
-  It covers the name, dtype, shape and bytes of each array: the cosines of canaries
-  with models and releases, and the rounds that canaries were assigned to and took
-  part in.
-  """
-  record = release.redact_record(record)
-  arrays = {
-    **{f'cosines.{name}': x for name, x in record.cosines.items()},
-    'assigned': record.assigned,
-    'included': record.included,
-  }
-  digest = hashlib.sha256()
-  for name, array in sorted(arrays.items()):
-    array = np.ascontiguousarray(array)
-    # Little-endian on every machine.
-    array = array.astype(array.dtype.newbyteorder('<'), copy=False)
-    head = f'{name} {array.dtype.str} {array.shape}\n'
-    digest.update(head.encode() + array.tobytes())
-  return digest.hexdigest()
+def _show_digest(digest: str | None) -> dict[str, str] | None:
+  return None if digest is None else {'sha256': digest}
 
 
 @functools.cache
@@ -221,7 +203,7 @@ def _validate(path: str | os.PathLike[str], card: Any) -> None:
   fault = _find_fault(card)
   if fault is not None:
     raise ValueError(
-      f'{path} is no audit card: {fault}. Write it again with `epe-jax report '
+      f'{path} is not an audit card: {fault}. Write it again with `epe-jax report '
       'WORKDIR`.'
     )
 
@@ -290,7 +272,12 @@ def _list_cells(card: Card) -> dict[str, str]:
     'test accuracy': cells.format_percent(card['utility']['test_accuracy']),
     'warnings': f'{len(audit_notes.list_warnings(audit))}',
     'epe_jax': card['software'].get('epe_jax', '-'),
-    'record': card['record']['sha256'][:12] if card['record'] else '-',
+    'date': card['date'] or '-',
+    'run': card['run_id'] or '-',
+    **{
+      name: card[name]['sha256'][:12] if card[name] else '-'
+      for name in ('model', 'record')
+    },
   }
 
 

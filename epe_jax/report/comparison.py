@@ -20,20 +20,20 @@ from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
-from epe_jax.experiment.finished_runs import FinishedRun
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.seed_sweep import SeedEstimates
 from epe_jax.report import facts
 from epe_jax.text import audit_notes, cells, tables
 
-_NOTES = (
-  'Estimates are point estimates with 90 % intervals, not bounds. Differences are from '
-  'the first run, with a 90 % interval for the variation between canaries (Zou and '
-  'Donner 2008). It assumes independent estimates; those of equal seeds are not.',
-  'Runs of one config differ too, so a difference between two runs need not come from '
-  'their settings. Use several seeds of each '
-  '(`epe-jax estimate A B C`, `epe-jax sweep --seeds`).',
+CAVEATS = (
+  'These ε are of canaries; of clients nothing was measured.',
+  'Estimates and differences have 90 % intervals for the variation between canaries, '
+  'and guarantee nothing. Differences assume independent estimates; those of equal '
+  'seeds are not.',
+  'Runs of one config differ too, so that a difference between two runs need not come '
+  'from their settings. Use several seeds of each (`epe-jax sweep --seeds`).',
 )
+"""What the numbers of a comparison do not say."""
 
 
 class LabelledRun(NamedTuple):
@@ -77,31 +77,15 @@ class Difference(NamedTuple):
 
 
 def label_run(
-  label: str, run: FinishedRun, settings: Mapping[str, Any] = {}
+  label: str, result: RunResult, settings: Mapping[str, Any] = {}
 ) -> LabelledRun:
-  """Estimates the ε of each attacker of a finished run.
-
-  Args:
-    label: its name.
-    run: a finished run; one that was not audited has no estimates.
-    settings: what a sweep sets; field -> value.
-  """
-  shifts = {
-    attack.threat_model.name: [over_runs.estimate_shift(attack.scores)]
-    for attack in run.result.audit.attacks
-    if attack.scores is not None and attack.scores.shift is not None
-  }
-  return label_result(label, run.result)._replace(
-    settings=settings, shifts=shifts
-  )
-
-
-def label_result(label: str, result: RunResult) -> LabelledRun:
-  """A finished run without the shifts of its canaries.
+  """A finished run under a name.
 
   Args:
     label: its name.
     result: what its result.json holds; a run that was not audited has no estimates.
+      Shifts of canaries are known if its attacks have their scores.
+    settings: what a sweep sets; field -> value.
   """
   attacks = {attack.threat_model: attack for attack in result.audit.attacks}
   analytic = {}
@@ -126,6 +110,12 @@ def label_result(label: str, result: RunResult) -> LabelledRun:
     },
     headline=result.audit.headline,
     remarks=audit_notes.format_remarks(result.audit),
+    settings=settings,
+    shifts={
+      attacker.name: [over_runs.estimate_shift(attack.scores)]
+      for attacker, attack in attacks.items()
+      if attack.scores is not None and attack.scores.shift is not None
+    },
     source=io.hide_paths(result.data),
   )
 
@@ -181,7 +171,7 @@ def label_workdirs(
     if paths.count(path) > 1:
       raise ValueError(f'{path} is given more than once; give it once.')
   return [
-    label_result(label, finished_runs.load_result(path))
+    label_run(label, finished_runs.load_result(path))
     for label, path in zip(_shorten(paths), paths)
   ]
 
@@ -306,9 +296,14 @@ def make_table(runs: Sequence[LabelledRun]) -> tables.Table:
     if attacker in run.estimates
   ]
   notes = [
-    *_NOTES,
     *cells.explain_rejected(cell for line in body for cell in line),
-    *(f'{run.label}: {text}' for run in runs for text in run.remarks),
+    # Warnings are on the first page.
+    *(
+      f'{run.label}: {text}'
+      for run in runs
+      for text in run.remarks
+      if not text.startswith('Warning')
+    ),
   ]
   head = (
     'attacker',
@@ -323,15 +318,17 @@ def make_table(runs: Sequence[LabelledRun]) -> tables.Table:
 
 
 def make_headline_table(runs: Sequence[LabelledRun]) -> tables.Table:
-  """A line for each run: the bound that the design fixed, and for whom."""
+  """A line for each run: the attacker of its headline, with bound and estimate."""
   body = []
   for run in runs:
-    bound, name = '-', '-'
+    name = bound = point = '–'
     if run.headline is not None:
-      bound = f'≥ {cells.format_epsilon(run.headline.bound)}'
       name = run.headline.attack.threat_model.name
-    body.append([run.label, bound, name, _format_analytic(run)])
-  head = ('run', 'lower bound, 95 %', 'attacker', 'analytic ε')
+      bound = cells.format_epsilon(run.headline.bound)
+      if run.headline.point is not None:
+        point = cells.format_epsilon(run.headline.point)
+    body.append([run.label, name, bound, point, _format_analytic(run)])
+  head = ('run', 'attacker', 'at least', 'about', 'at most')
   return tables.Table('', head, body)
 
 
@@ -427,7 +424,7 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
         f'{result.noise_multiplier:g}',
         f'{cells.format_percent(result.accuracy)} '
         f'({cells.format_percent(result.baseline_accuracy)})',
-        _format_analytic(label_result(name, result)),
+        _format_analytic(label_run(name, result)),
         *(_format_first(result, attacker) for attacker in attackers),
       ]
     )

@@ -3,22 +3,22 @@
 from collections.abc import Mapping, Sequence
 import os
 import pathlib
+from typing import Any
 
 from epe_jax import io
 from epe_jax.experiment import finished_runs, sweep
 from epe_jax.experiment.seed_sweep import SeedEstimates
-from epe_jax.report import between_runs, comparison, html
+from epe_jax.report import between_runs, comparison, html, page
 from epe_jax.report.comparison import LabelledRun
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import pictures
-from epe_jax.report.page import Cells, Figure, Page, Section
+from epe_jax.report.page import Cells, Figure, Items, Page, Section, Text
 from epe_jax.text import tables
 
 CAPTION = (
-  'Left, what each attacker is found to learn in each run: estimates with 90 % '
-  'intervals, what the same estimator reports when nothing leaks in grey, lower bounds '
-  'as ticks and the analytic ε dashed. Right, the difference of the estimates from '
-  'those of the first run, with 90 % intervals.'
+  'Above, what each attacker learns in each run, with 90 % intervals; what is estimated '
+  'when nothing leaks is grey, lower bounds are ticks, limits dashed. Below, differences '
+  'from the first run.'
 )
 """What the figure of a comparison shows."""
 
@@ -34,30 +34,49 @@ def write_comparison(
     name: of the files, without an ending.
 
   Returns:
-    The tables as text, without a final newline.
+    The page and its appendix as text, without a final newline.
 
   Raises:
     ValueError: there are fewer than two runs, or they are of several δ.
   """
   comparison.check_comparable(runs)
-  title = comparison.make_title(runs)
-  headlines = comparison.make_headline_table(runs)
-  table = comparison.make_table(runs)
-  page = Page(
-    title,
+  content = make_page(runs, figure=f'{name}.png')
+  drawing = figures.draw_comparison(runs, comparison.subtract_first(runs))
+  defined = page.define_words(content)
+  html.write_page(folder, name, defined, {f'{name}.png': drawing})
+  return page.render_text(content, has_appendix=True)
+
+
+def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
+  """The report of a comparison.
+
+  Args:
+    runs: two or more at one δ; differences are to the first.
+    figure: the name of its file.
+  """
+  alarms = [
+    Text(f'{run.label}: {text}', 'alarm')
+    for run in runs
+    for text in run.remarks
+    if text.startswith('Warning')
+  ]
+  return Page(
+    f'Comparison of {len(runs)} audits',
     [
-      Section('One number for each run', [Cells(headlines)], key='headlines'),
-      Section('Figures', [Figure(f'{name}.png', CAPTION)], key='figures'),
+      Text(f'{comparison.make_title(runs)}.', 'headline'),
+      *alarms,
+      Cells(comparison.make_headline_table(runs)),
+      Figure(figure, CAPTION),
+      Items(comparison.CAVEATS),
+    ],
+    [
       Section(
-        'Every attacker, and differences', [Cells(table)], key='differences'
-      ),
+        'Every attacker, and differences',
+        [Cells(comparison.make_table(runs))],
+        key='differences',
+      )
     ],
   )
-  drawing = figures.draw_comparison(
-    runs, comparison.subtract_first(runs), finding=title
-  )
-  html.write_page(folder, name, page, {f'{name}.png': drawing})
-  return '\n\n'.join(map(tables.format_text, (headlines, table)))
 
 
 def write_sweep(
@@ -65,13 +84,12 @@ def write_sweep(
   points: Sequence[sweep.Point],
   outcome: sweep.Outcome,
 ) -> str:
-  """Writes sweep.md, sweep.tex, a figure and the comparison of the points.
-
-  The figure is sweep.png and .svg, where there is one; comparison.html, .md, .png and
-  .svg, as of any runs, where two points of one δ or more have estimates.
+  """Writes the tables, the figure and the comparison of the points of a sweep.
 
   Args:
-    folder: where the files go.
+    folder: where the files go: sweep.md and sweep.tex; sweep.png and .svg, where
+      there is anything to draw; and, where two points of one δ or more have
+      estimates, comparison.html, .md, .png and .svg, as of any runs.
     points: of the grid.
     outcome: what `sweep.run_sweep` returned for them.
 
@@ -88,15 +106,9 @@ def write_sweep(
       failed[point.name] = (point.settings, outcome.failed[point.name])
     elif point.name in outcome.finished:
       run = finished_runs.load_finished_run(outcome.finished[point.name])
-      runs.append(comparison.label_run(point.name, run, point.settings))
-  table = comparison.make_settings_table(runs, failed)
-  io.write_text(
-    pathlib.Path(folder, 'sweep.tex'), f'{tables.format_latex(table)}\n'
-  )
-  drawing = figures.draw_sweep(runs, finding=comparison.make_title(runs))
-  if drawing is not None:
-    pictures.write_figure(drawing, pathlib.Path(folder, 'sweep.png'))
-  return _write_tables(folder, runs, table, between_runs.group_replicates(runs))
+      runs.append(comparison.label_run(point.name, run.result, point.settings))
+  replicates = between_runs.group_replicates(runs)
+  return _write_points(folder, runs, replicates, failed)
 
 
 def write_seed_sweep(
@@ -104,10 +116,10 @@ def write_seed_sweep(
   points: Sequence[sweep.Point],
   results: Mapping[str, Sequence[SeedEstimates]],
 ) -> str:
-  """Writes sweep.md and the comparison of the points, which are means over seeds.
+  """Writes the same of points that are means over seeds.
 
   Args:
-    folder: where the files go.
+    folder: as in `write_sweep`.
     points: of the grid.
     results: what `seed_sweep.run_seed_sweep` returned for them.
 
@@ -118,22 +130,25 @@ def write_seed_sweep(
     comparison.label_seeds(point.name, results[point.name], point.settings)
     for point in points
   ]
-  return _write_tables(folder, runs, comparison.make_settings_table(runs), runs)
+  return _write_points(folder, runs, runs)
 
 
-def _write_tables(
+def _write_points(
   folder: str | os.PathLike[str],
   runs: Sequence[LabelledRun],
-  table: tables.Table,
   replicates: Sequence[LabelledRun],
+  failed: Mapping[str, tuple[Mapping[str, Any], str]] = {},
 ) -> str:
-  """Writes sweep.md and, where runs are comparable, their comparison."""
+  folder = pathlib.Path(folder)
+  table = comparison.make_settings_table(runs, failed)
   variation = between_runs.make_variation_table(replicates)
   shown = [table, *([variation] if variation else [])]
   text = '\n\n'.join(map(tables.format_markdown, shown))
-  io.write_text(
-    pathlib.Path(folder, 'sweep.md'), f'{tables.escape_html(text)}\n'
-  )
+  io.write_text(folder / 'sweep.tex', f'{tables.format_latex(table)}\n')
+  io.write_text(folder / 'sweep.md', f'{tables.escape_html(text)}\n')
+  drawing = figures.draw_sweep(runs, finding=comparison.make_title(runs))
+  if drawing is not None:
+    pictures.write_figure(drawing, folder / 'sweep.png')
   if comparison.is_comparable(runs):
     write_comparison(folder, runs, name='comparison')
   return '\n\n'.join(map(tables.format_text, shown))

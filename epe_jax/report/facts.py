@@ -74,13 +74,6 @@ def is_coin_flip(result: RunResult) -> bool:
   )
 
 
-def is_alarming(result: RunResult) -> bool:
-  """Whether a pre-declared bound, or the rounds of a run, contradict its claim."""
-  if result.claim is not None and result.claim.rejected_after is not None:
-    return True
-  return any(attack.is_violated for attack in result.audit.attacks)
-
-
 def find_analytic_epsilon(result: RunResult) -> float:
   """The analytic ε of a canary, or of a client where there are no canaries.
 

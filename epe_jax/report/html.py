@@ -1,6 +1,6 @@
 """A page as one HTML file that loads nothing, and as the files of a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import os
 import pathlib
 import re
@@ -14,7 +14,12 @@ from epe_jax._version import __version__
 from epe_jax.report import glossary, page
 from epe_jax.report.figures import pictures, style
 
+# Of an inch.
+_POINTS = 72
 _HEX_COLOR = re.compile('|'.join(style.PAGE_COLORS), re.I)
+_BACKGROUND = re.compile(
+  r'(<g id="patch_\d+">\s*<path [^>]*style="fill: )#ffffff', re.I
+)
 _ID = re.compile(r' id="([^"]*)"')
 _REFERENCE = re.compile(r'(?<=url\(#)[^)]+|(?<=href="#)[^"]+')
 
@@ -50,7 +55,7 @@ def write_page(
 def render_html(content: page.Page, svgs: Mapping[str, str]) -> str:
   """A page as HTML that loads nothing and ends in a newline.
 
-  Every number leads to its definition in the glossary.
+  The head of a column leads to its definition, if the page defines it.
 
   Args:
     content: the page.
@@ -68,15 +73,14 @@ def render_html(content: page.Page, svgs: Mapping[str, str]) -> str:
   )
   text = environment.get_template('page.html.jinja').render(
     page=content,
+    appendix=page.name_appendix(content),
     kind_of=lambda block: type(block).__name__,
     inline=lambda shown: inline_svg(
       svgs[shown.file], shown.file.partition('.')[0], shown.caption
     ),
     svgs=svgs,
-    link_cell=_link_cell,
-    link_numbers=glossary.link_numbers,
-    split_headline=_split_headline,
-    terms=glossary.TERMS,
+    glue=lambda text: text.replace(' %', '\N{NO-BREAK SPACE}%'),
+    link=lambda head: _link_head(head, content),
     css=markupsafe.Markup(css),
     version=__version__,
   )
@@ -97,14 +101,19 @@ def inline_svg(text: str, name: str, label: str) -> markupsafe.Markup:
   body = re.sub(
     r'\s*<defs>\s*<style.*?</style>\s*</defs>', '', body, flags=re.S
   )
+  # The page shows through, and with it that a figure scrolls.
+  body = _BACKGROUND.sub(r'\1none', body)
   used = set(_REFERENCE.findall(body))
   body = _ID.sub(lambda m: f' id="{name}-{m[1]}"' if m[1] in used else '', body)
   body = _REFERENCE.sub(lambda m: f'{name}-{m[0]}', body)
   body = _HEX_COLOR.sub(lambda m: f'var({name_color(m[0])})', body)
-  view = re.search(r'viewBox="[^"]*"', body)
+  view = re.search(r'viewBox="\S+ \S+ (\S+) [^"]*"', body)
   assert view is not None, 'every figure has a size'
-  start = markupsafe.Markup('<svg {} role="img" aria-label="{}">').format(
-    markupsafe.Markup(view[0]), label
+  is_narrow = float(view[1]) < _POINTS * style.WIDE / 2
+  start = markupsafe.Markup('<svg {}{} role="img" aria-label="{}">').format(
+    markupsafe.Markup(view[0]),
+    markupsafe.Markup(' class="narrow"' if is_narrow else ''),
+    label,
   )
   body = body[body.index('>') + 1 :].replace(' xlink:href=', ' href=')
   return start + markupsafe.Markup(re.sub(r'\n\s*', '\n', body))
@@ -124,21 +133,19 @@ def _declare_colors(mode: int) -> markupsafe.Markup:
   )
 
 
-def _split_headline(text: str) -> tuple[str, str]:
-  """The bound of a headline, and the rest of its line."""
-  bound, _, rest = text.partition(' (')
-  return bound, f'({rest}' if rest else ''
+def _link_head(head: str, content: page.Page) -> markupsafe.Markup:
+  """The head of a column, which leads to its definition if there is one.
 
-
-def _link_cell(
-  block: page.Cells, column: int, row: Sequence[str] | None = None
-) -> markupsafe.Markup:
-  """A cell, or a head without a row, whose numbers lead to their definition."""
-  head = block.table.head[column]
-  key = block.terms.get(head) or glossary.find_term(head)
-  if row is None:
-    return glossary.link(head, key) if key else markupsafe.escape(head)
-  key = key or glossary.find_term(row[0])
-  if not key:
-    return markupsafe.escape(row[column])
-  return glossary.link_each(row[column], key)
+  Under a head of a group only what follows the name of the group is shown.
+  """
+  shown = re.sub('^(canary|client), ', '', head)
+  key = glossary.find_term(head)
+  defined = (
+    key in block.terms
+    for section in content.sections
+    for block in section.blocks
+    if isinstance(block, page.Words)
+  )
+  if key is None or not any(defined):
+    return markupsafe.escape(shown)
+  return markupsafe.Markup('<a href="#word-{}">{}</a>').format(key, shown)

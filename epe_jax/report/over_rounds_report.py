@@ -8,7 +8,7 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import page
-from epe_jax.report.page import Cells, Page, Section, Text
+from epe_jax.report.page import Block, Cells, Page, Text
 from epe_jax.text import cells, tables
 
 _TITLES = (
@@ -34,21 +34,19 @@ def format_over_rounds(
     Text without a final newline.
   """
   delta = estimates[0].estimate.delta
-  sections = [Section('', [Text(f'δ = {cells.format_delta(delta)}')])]
+  blocks: list[Block] = [Text(f'δ = {cells.format_delta(delta)}')]
   for is_bound, title in _TITLES:
     if rows := select_estimates(estimates, is_bound=is_bound):
-      sections.append(_show_table(title, _make_table(rows)))
+      blocks.append(Cells(_make_table(title, rows)))
   if sequential is not None:
     shown = sorted({row.round for row in estimates})
     title = (
       f'Lower bounds, {100 - 100 * sequential.significance:g} % at all rounds at '
       f'once: {sequential.threat_model.name}'
     )
-    sections.append(
-      _show_table(title, _make_sequential_table(sequential, shown))
-    )
+    blocks.append(Cells(_make_sequential_table(title, sequential, shown)))
   render = page.render_markdown if markdown else page.render_text
-  return render(Page('', sections))
+  return render(Page('', blocks))
 
 
 def format_simultaneous(
@@ -94,14 +92,7 @@ def select_estimates(
   ]
 
 
-def _show_table(title: str, table: tables.Table) -> Section:
-  """A table of numbers alone, which a terminal aligns to the right."""
-  rows = [table.head, *table.body]
-  text = tables.align_columns(rows, '>' * len(table.head))
-  return Section(title, [Cells(table, text=text)])
-
-
-def _make_table(estimates: Sequence[RoundEstimate]) -> tables.Table:
+def _make_table(title: str, estimates: Sequence[RoundEstimate]) -> tables.Table:
   """A line for each round: the canaries by then, and the ε of each attacker."""
   attackers = threat_models.sort_by_strength(
     row.threat_model for row in estimates
@@ -113,11 +104,11 @@ def _make_table(estimates: Sequence[RoundEstimate]) -> tables.Table:
     epsilons = (_format_cell(of_round.get(attacker)) for attacker in attackers)
     body.append([f'{t:,}', f'{num_observed:,}', *epsilons])
   names = [attacker.name for attacker in attackers]
-  return tables.Table('', ['round', 'took part', *names], body)
+  return tables.Table(title, ['round', 'took part', *names], body)
 
 
 def _make_sequential_table(
-  bounds: SequentialBounds, shown: Sequence[int]
+  title: str, bounds: SequentialBounds, shown: Sequence[int]
 ) -> tables.Table:
   """A line for each round that is shown: μ, ε, and the evidence against a claim."""
   claimed = bounds.log_evidence is not None
@@ -139,7 +130,7 @@ def _make_sequential_table(
     if bounds.log_evidence is not None:
       line.append(cells.format_evidence(float(bounds.log_evidence[i])))
     body.append(line)
-  return tables.Table('', head, body)
+  return tables.Table(title, head, body)
 
 
 def _format_cell(row: RoundEstimate | None) -> str:

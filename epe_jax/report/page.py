@@ -1,15 +1,20 @@
-"""A page: sections of paragraphs, lists, tables, figures and code.
+"""A report: one page that everybody reads, and an appendix for those who ask.
 
 Every report is one `Page`. `render_text` shows it in a terminal, `render_markdown`
-as Markdown, and `html.render_html` as a file of its own.
+as Markdown, and `html.render_html` as a file of its own. The appendix is closed until
+a reader opens it; nothing stands in both parts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from epe_jax.report import glossary
 from epe_jax.text import tables
 
 Role = Literal['plain', 'headline', 'muted', 'alarm']
+
+APPENDIX = 'Appendix'
+"""What a reader opens to see more."""
 
 
 class Text(NamedTuple):
@@ -31,15 +36,13 @@ class Cells(NamedTuple):
   Attributes:
     table: what is shown.
     marked_row: the row that is highlighted.
-    terms: key of the glossary for columns, by their heads, where it is another than
-      `glossary.find_term` finds.
-    text: how a terminal shows it; None for columns.
+    groups: heads over several columns in HTML, as (head, number of columns); the
+      heads of these columns begin with it and a comma. Empty for none.
   """
 
   table: tables.Table
   marked_row: int | None = None
-  terms: Mapping[str, str] = {}
-  text: str | None = None
+  groups: Sequence[tuple[str, int]] = ()
 
 
 class Figure(NamedTuple):
@@ -55,61 +58,115 @@ class Code(NamedTuple):
   about: str
   code: str
   language: str
-  is_folded: bool = False
 
 
-Block: TypeAlias = Text | Items | Cells | Figure | Code
+class Words(NamedTuple):
+  """Definitions; key of the glossary -> term."""
+
+  terms: Mapping[str, glossary.Term]
+
+
+Block: TypeAlias = Text | Items | Cells | Figure | Code | Words
 
 
 class Section(NamedTuple):
-  """Blocks under a title.
+  """Blocks of the appendix under a title.
 
   Attributes:
-    title: '' for those that belong to the title of the page.
-    blocks: in order.
+    title: a few words.
+    blocks: in order; a section without blocks is left out.
     key: the anchor in HTML.
-    is_folded: hidden in HTML until a reader opens it.
   """
 
   title: str
   blocks: Sequence[Block]
   key: str = ''
-  is_folded: bool = False
 
 
 class Page(NamedTuple):
-  """A title and sections; those without blocks are left out."""
+  """A report.
+
+  Attributes:
+    title: what it is about.
+    blocks: the page that everybody reads.
+    appendix: all else; sections without blocks are left out.
+  """
 
   title: str
-  sections: Sequence[Section]
+  blocks: Sequence[Block]
+  appendix: Sequence[Section] = ()
+
+  @property
+  def sections(self) -> list[Section]:
+    """The sections of the appendix that have blocks."""
+    return [section for section in self.appendix if section.blocks]
 
 
-def render_text(page: Page) -> str:
-  """The page for a terminal, without figures and without a final newline."""
-  return _render(page, _underline, _underline, _render_block_as_text)
+def define_words(page: Page) -> Page:
+  """Adds definitions of the words that the page uses, and of no others."""
+  blocks = [*page.blocks, *(b for s in page.appendix for b in s.blocks)]
+  used = glossary.find_used(' '.join(x for b in blocks for x in _list_texts(b)))
+  words = [Words(used)] if used else []
+  section = Section('Words', words, key='words')
+  return page._replace(appendix=[*page.appendix, section])
+
+
+def render_text(page: Page, *, has_appendix: bool = False) -> str:
+  """The page for a terminal, without figures and without a final newline.
+
+  Args:
+    page: the report.
+    has_appendix: whether the appendix follows, but for its code.
+  """
+  parts = [_underline(page.title)] if page.title else []
+  parts += map(_render_block_as_text, page.blocks)
+  for section in page.sections if has_appendix else ():
+    blocks = [*filter(None, map(_render_block_as_text, section.blocks))]
+    parts += [_underline(section.title), *blocks] if blocks else []
+  return '\n\n'.join(filter(None, parts))
 
 
 def render_markdown(page: Page) -> str:
   """The page in Markdown, without a final newline; markup of HTML is escaped."""
-  text = _render(
-    page, lambda x: f'# {x}', lambda x: f'## {x}', _render_block_as_markdown
-  )
-  return tables.escape_html(text)
-
-
-def _render(
-  page: Page,
-  form_title: Callable[[str], str],
-  form_heading: Callable[[str], str],
-  form_block: Callable[[Block], str],
-) -> str:
-  parts = [form_title(page.title)] if page.title else []
-  for section in page.sections:
-    blocks = [*filter(None, map(form_block, section.blocks))]
-    if blocks and section.title:
-      parts.append(form_heading(section.title))
-    parts += blocks
+  form: Callable[[Block], str] = _render_block_as_markdown
+  title = [f'# {page.title}'] if page.title else []
+  parts = [tables.escape_html('\n\n'.join([*title, *map(form, page.blocks)]))]
+  if page.sections:
+    inside = [
+      '\n\n'.join([f'## {section.title}', *map(form, section.blocks)])
+      for section in page.sections
+    ]
+    parts += [
+      f'<details markdown="1"><summary>{name_appendix(page)}</summary>',
+      tables.escape_html('\n\n'.join(inside)),
+      '</details>',
+    ]
   return '\n\n'.join(parts)
+
+
+def name_appendix(page: Page) -> str:
+  """What a closed appendix shows of itself: the titles of its sections."""
+  titles = (section.title for section in page.sections)
+  return f'{APPENDIX}: {", ".join(t[0].lower() + t[1:] for t in titles)}'
+
+
+def _list_texts(block: Block) -> Iterator[str]:
+  """All that a reader sees of a block, but definitions and code."""
+  match block:
+    case Text(text):
+      yield text
+    case Items(texts):
+      yield from texts
+    case Figure(_, caption):
+      yield caption
+    case Cells(table):
+      yield from (table.title, *table.head, *table.notes)
+      for row in table.body:
+        yield from row
+    case Code(about):
+      yield about
+    case Words():
+      pass
 
 
 def _underline(title: str) -> str:
@@ -122,17 +179,39 @@ def _render_block_as_text(block: Block) -> str:
       return tables.fill_paragraph(text)
     case Items(texts):
       return '\n'.join(tables.fill_paragraph(x, bullet='- ') for x in texts)
-    case Cells(table, text=text):
-      return text or tables.format_text(tables.fold_table(table))
-    case Code(about, code):
-      return f'{tables.fill_paragraph(about)}\n\n{code}'
-    case Figure():
+    case Cells(table):
+      return _format_table(table)
+    case Words(terms):
+      definitions = (f'{term.name}: {term.text}' for term in terms.values())
+      return '\n'.join(
+        tables.fill_paragraph(x, bullet='- ') for x in definitions
+      )
+    case Code() | Figure():
       return ''
+
+
+def _format_table(table: tables.Table) -> str:
+  """The table in columns, or a paragraph for each row if they are too wide."""
+  text = tables.format_text(tables.fold_table(table))
+  if max(map(len, text.splitlines())) <= tables.get_width():
+    return text
+  rows = []
+  for name, *values in table.body:
+    said = (f'{head} {value}' for head, value in zip(table.head[1:], values))
+    listed = values[0] if len(values) == 1 else ', '.join(said)
+    rows.append(tables.fill_paragraph(f'{name}: {listed}', bullet='- '))
+  notes = (tables.fill_paragraph(note, bullet='- ') for note in table.notes)
+  parts = (
+    tables.fill_paragraph(table.title),
+    '\n'.join(rows),
+    '\n'.join(notes),
+  )
+  return '\n\n'.join(filter(None, parts))
 
 
 def _render_block_as_markdown(block: Block) -> str:
   match block:
-    case Text(text, 'headline'):
+    case Text(text, 'headline' | 'alarm'):
       return f'**{text}**'
     case Text(text):
       return text
@@ -144,3 +223,6 @@ def _render_block_as_markdown(block: Block) -> str:
       return f'{about}\n\n```{language}\n{code}\n```'
     case Figure(file, caption):
       return f'![{caption}]({file})\n\n*{caption}*'
+    case Words(terms):
+      definitions = (f'**{x.name}**: {x.text}' for x in terms.values())
+      return '\n'.join(f'- {text}' for text in definitions)

@@ -1,97 +1,80 @@
 """The reports of a finished audit, made from the files of its run.
 
-`format_summary` is what a terminal shows first, `format_report` has every estimate,
-and `write_report` writes report.md, report.html, audit_card.json and the figures. None
-of them needs the data, the model or the code of the training run: a directory with
+`format_summary` is the page that everybody reads, `format_report` has the appendix
+too, and `write_report` writes report.html, report.md, audit_card.json and the figures.
+None of them needs the data, the model or the code of the training run: a directory with
 result.json, private/scores.npz and private/metrics.jsonl is enough.
 """
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
 
 from epe_jax import extras, io
-from epe_jax.audit.attack_results import SIGNIFICANCE, Attack, Audit
-from epe_jax.epsilon.types import Scores
+from epe_jax.audit.attack_results import Audit
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts, page, reproduction, run_tables, sentences
-from epe_jax.report.page import Cells, Code, Figure, Items, Page, Section, Text
-from epe_jax.text import audit_notes, cells, methods, summary_table, tables
-from epe_jax.text.headline import format_headline
-
-_SECTIONS = (
-  ('Point estimates: no guarantee', 'point estimate', None),
-  ('Lower bounds, no shape assumed', 'confidence bound', True),
-  (
-    'Lower bounds if scores or mechanism have the assumed shape',
-    'confidence bound',
-    False,
-  ),
-  ('Credible bounds: beliefs, no lower bounds', 'credible bound', None),
+from epe_jax.report import (
+  facts,
+  first_page,
+  page,
+  provenance,
+  reproduction,
+  run_tables,
+  sentences,
 )
+from epe_jax.report.page import (
+  Block,
+  Cells,
+  Code,
+  Figure,
+  Items,
+  Page,
+  Section,
+  Text,
+)
+from epe_jax.report.provenance import Provenance
+from epe_jax.text import audit_notes, summary_table
 
 
-def format_summary(result: RunResult) -> str:
-  """The headline, one line for each attacker, a verdict, and notes on the numbers.
-
-  An estimate that is not calibrated is left out, and the line says so.
+def format_summary(
+  result: RunResult, belongs_to: Provenance | None = None
+) -> str:
+  """The first page of a report, as a terminal shows it.
 
   Args:
     result: what result.json holds.
+    belongs_to: what the report belongs to; None for what the result alone says.
 
   Returns:
     Text without a final newline, of at most 100 columns.
   """
-  last = Items(
-    sentences.give_verdict(result)
-    + audit_notes.format_further_remarks(result.audit)
-  )
-  blocks = [
-    Text(sentences.describe_run(result)),
-    *_state_headline(result.audit),
-  ]
-  return page.render_text(
-    Page('', [Section('', [*blocks, *_summarize_attackers(result), last])])
-  )
+  return page.render_text(make_page(result, belongs_to=belongs_to))
 
 
-def format_report(result: RunResult) -> str:
-  """Every estimate, under its attacker, and paragraphs on what they mean.
+def format_report(
+  result: RunResult, belongs_to: Provenance | None = None
+) -> str:
+  """The first page and the appendix: every estimate, and what it rests on.
 
   Args:
     result: what result.json holds. Every number comes from it; those that are
       not finite may be strings, since JSON has none.
+    belongs_to: as in `format_summary`.
 
   Returns:
-    Text without a final newline, of at most 100 columns.
+    Text without a final newline.
   """
-  paragraphs = [sentences.describe_run(result), f'Data: {result.data}.']
-  paragraphs += [
-    f'Analytic ε = {cells.format_number(analytic.epsilon)} for {analytic.who}: '
-    f'{analytic.assumes}.'
-    for analytic in facts.list_analytic_epsilons(result)
-  ]
-  paragraphs += filter(None, [sentences.describe_participation(result)])
-  if result.amplification:
-    paragraphs.append(f'Amplified by sampling: {result.amplification}.')
-  lines = [
-    *map(tables.fill_paragraph, paragraphs),
-    *run_tables.format_groups(result.audit.attacks),
-    '',
-    *(
-      tables.fill_paragraph(paragraph, bullet='- ')
-      for paragraph in sentences.narrate(result)
-    ),
-  ]
-  return '\n'.join(lines)
+  content = make_page(result, belongs_to=belongs_to)
+  return page.render_text(content, has_appendix=True)
 
 
 def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
-  """The headline, one line for each attacker if there are several, and warnings.
+  """The first page of an audit without a run.
 
   Args:
     audit: what `audit.evaluate` or `evaluate_scores` returns.
@@ -100,29 +83,14 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
   Returns:
     Text without a final newline.
   """
-  headline = audit.headline
-  if headline is None:
-    return format_estimates(audit, markdown=markdown)
-  attack = headline.attack
-  blocks: list[page.Block] = [*_state_headline(audit)]
-  if len(audit.attacks) > 1:
-    blocks.append(Cells(summary_table.make_summary_table(audit)))
-  notes = [
-    f'{attack.threat_model.who}; {attack.num_observed:,} canaries took part, '
-    f'{attack.num_unobserved:,} did not.',
-    'The bound was fixed before any score was seen: '
-    f'{methods.describe_method(headline.bound)}. --all shows the others; the '
-    'largest of several bounds is not a bound.',
-    *audit_notes.format_remarks(audit),
-  ]
-  if audit.is_simultaneous:
-    level = 100 * (1 - SIGNIFICANCE)
-    notes.append(f'All bounds hold together at {level:g} %.')
-  return _render(Page('', [Section('', [*blocks, Items(notes)])]), markdown)
+  content = make_audit_page(audit)._replace(appendix=())
+  if markdown:
+    return page.render_markdown(content)
+  return page.render_text(content)
 
 
 def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
-  """Estimates without a run around them: point estimates first, then bounds.
+  """The first page of an audit without a run, and every estimate.
 
   Args:
     audit: what `audit.evaluate` returns.
@@ -131,103 +99,109 @@ def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
   Returns:
     Text without a final newline.
   """
-  return _render(Page('', _list_estimates(audit)), markdown)
+  content = make_audit_page(audit)
+  if markdown:
+    return page.render_markdown(content)
+  return page.render_text(content, has_appendix=True)
 
 
 def make_page(
-  result: RunResult, captions: Mapping[str, str], warnings: Sequence[str] = ()
+  result: RunResult,
+  captions: Mapping[str, str] = {},
+  warnings: Sequence[str] = (),
+  belongs_to: Provenance | None = None,
 ) -> Page:
-  """The page of a run: what was found, what it means, figures, how to repeat it.
+  """The report of a run.
 
   Args:
     result: what result.json holds.
     captions: file name -> caption of each figure, in their order.
     warnings: of its training, as `sentences.describe_overflow` gives them.
+    belongs_to: what the report belongs to; None for what the result alone says.
   """
-  is_audited = result.is_audited
-  kind = 'Privacy audit' if is_audited else 'Training run, not audited'
-  verdict = [Text(sentence) for sentence in sentences.give_verdict(result)]
-  if facts.is_alarming(result):
-    verdict[-1] = verdict[-1]._replace(role='alarm')
+  kind = 'Privacy audit' if result.is_audited else 'Training run, not audited'
+  first, others = _split_figures(captions)
   config = json.dumps(result.config, indent=2, ensure_ascii=False)
-  return Page(
-    f'{kind}: {result.task}',
-    [
-      Section(
-        '',
-        [
-          Text(sentences.describe_run(result), 'muted'),
-          *_state_headline(result.audit, has_attacker=True),
-          *(Text(f'Warning: {warning}', 'alarm') for warning in warnings),
-          *verdict,
-        ],
-      ),
-      Section(
-        'What each attacker learns',
-        [*_summarize_attackers(result), *_list_remarks(result.audit)],
-        key='attackers',
-      ),
-      _show_figures(captions),
-      Section('What it means for a person', _state_risks(result), key='risks'),
-      Section(
-        'Settings and data',
-        [
-          Cells(run_tables.make_settings_table(result)),
-          Code('Every field of the config:', config, 'json', is_folded=True),
-        ],
-        key='settings',
-      ),
-      Section(
-        'What is assumed',
-        [Items(sentences.list_assumptions(result))],
-        key='assumptions',
-      ),
-      Section(
-        'What was not measured',
-        [Items(sentences.list_not_measured(result))],
-        key='not-measured',
-      ),
-      Section('In words', [Items(sentences.narrate(result))], key='words'),
-      _show_estimates(result.audit),
-      Section(
-        'How to reproduce',
-        [
-          Code(about, code, 'python' if code.startswith('import') else 'sh')
-          for about, code in reproduction.list_commands(result)
-        ],
-        key='reproduce',
-      ),
-    ],
+  appendix = [
+    Section('Every attacker', _list_attackers(result), key='attackers'),
+    Section('Risks of a person', _state_risks(result), key='risks'),
+    Section('Figures', others, key='figures'),
+    Section(
+      'Assumptions',
+      [Items(sentences.list_assumptions(result))],
+      key='assumptions',
+    ),
+    Section(
+      'Every estimate',
+      [*map(Cells, run_tables.make_estimate_tables(result.audit.attacks))],
+      key='estimates',
+    ),
+    Section(
+      'Settings',
+      [
+        Cells(run_tables.make_settings_table(result)),
+        Code('Every field of the config:', config, 'json'),
+      ],
+      key='settings',
+    ),
+    Section(
+      'Commands',
+      [
+        Code(about, code, 'python' if code.startswith('import') else 'sh')
+        for about, code in reproduction.list_commands(result)
+      ],
+      key='reproduce',
+    ),
+  ]
+  blocks = first_page.make_blocks(
+    result,
+    belongs_to or Provenance(result.date),
+    figure=first,
+    warnings=warnings,
   )
+  return page.define_words(Page(f'{kind}: {result.task}', blocks, appendix))
 
 
-def make_score_page(
-  scores: Scores, audit: Audit, captions: Mapping[str, str]
+def make_audit_page(
+  audit: Audit,
+  captions: Mapping[str, str] = {},
+  *,
+  title: str = '',
+  design: str = '',
 ) -> Page:
-  """The page of scores from any system.
+  """The report of an audit without a run: of scores from any system, or of a record.
 
   Args:
-    scores: of canaries that took part and of those that did not.
-    audit: what `audit.evaluate_scores` returns of them.
+    audit: its estimates.
     captions: file name -> caption of each figure, in their order.
+    title: of the page; '' for none.
+    design: of the canaries, as in `Scores`; '' if it is not known.
   """
-  about = (
-    f'{scores.observed.size:,} canaries took part, {scores.unobserved.size:,} did '
-    f'not; design {scores.design}.'
-  )
-  lead = [*_state_headline(audit), Text(about, 'muted')]
-  return Page(
-    'Privacy audit of scores',
-    [
-      Section('', lead),
-      *_list_estimates(audit),
-      _show_figures(captions),
-    ],
-  )
+  first, others = _split_figures(captions)
+  blocks = first_page.make_audit_blocks(audit, design=design, figure=first)
+  notes = [
+    *(f'Warning: {x}.' for x in audit_notes.list_other_warnings(audit)),
+    # Those of one attacker are on the first page.
+    *(
+      f'Note: {x}.'
+      for x in audit_notes.list_notes(audit)
+      if len(audit.attacks) > 1
+    ),
+  ]
+  appendix = [
+    Section('Notes', [Items(notes)] if notes else [], key='notes'),
+    Section(
+      'Every estimate',
+      [*map(Cells, run_tables.make_estimate_tables(audit.attacks))],
+      key='estimates',
+    ),
+    Section('Figures', others, key='figures'),
+  ]
+  return page.define_words(Page(title, blocks, appendix))
 
 
 def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
-  """Writes report.md, report.html, audit_card.json and the figures of a run.
+  """Writes report.html, report.md, audit_card.json and the figures of a run.
 
   The report of a run without canaries shows how it trained, and needs no scores.
 
@@ -236,7 +210,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
       audit has no estimates by round.
 
   Returns:
-    The path of report.md.
+    The path of report.md, which is written last.
 
   Raises:
     FileNotFoundError: a file of the run is missing.
@@ -255,70 +229,52 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     data=io.hide_paths(run.result.data),
     config=io.hide_paths(run.result.config),
   )
+  belongs_to = provenance.identify_run(
+    result, record=run.record, model=files.model
+  )
   figures = of_audit.draw_run(result, run.record, run.history)
   content = make_page(
     result,
     {name: of_audit.CAPTIONS[name] for name in figures},
     sentences.describe_overflow(run.history),
+    belongs_to,
   )
   # report.md says that all of them are there: it goes first and comes last.
   files.report.unlink(missing_ok=True)
   if result.is_audited:
-    card = audit_card.make_card(result, record=run.record)
+    card = audit_card.make_card(result, belongs_to)
     audit_card.write_card(files.folder / audit_card.FILE, card)
   return html.write_page(files.folder, files.report.stem, content, figures)
 
 
-def _render(content: Page, markdown: bool) -> str:
-  render = page.render_markdown if markdown else page.render_text
-  return render(content)
+def _split_figures(
+  captions: Mapping[str, str],
+) -> tuple[Figure | None, list[Block]]:
+  """The first figure, which everybody sees, and the others."""
+  first, *others = (*itertools.starmap(Figure, captions.items()), None)
+  return first, [figure for figure in others if figure is not None]
 
 
-def _state_headline(audit: Audit, *, has_attacker: bool = False) -> list[Text]:
-  """The bound of an audit with its estimate, and whose it is."""
-  headline = audit.headline
-  if headline is None:
-    return []
-  who = f'{headline.attack.threat_model.who}.'
-  return [
-    Text(format_headline(headline), 'headline'),
-    *([Text(who, 'muted')] if has_attacker else []),
-  ]
-
-
-def _summarize_attackers(result: RunResult) -> list[page.Block]:
-  """What canaries show, and what follows for a client."""
+def _list_attackers(result: RunResult) -> list[Block]:
+  """All attackers with ranges of their estimates, and remarks on these."""
   if not result.is_audited:
     return []
   headline = result.audit.headline
-  marked = headline and result.audit.attacks.index(headline[0])
+  marked = headline and result.audit.attacks.index(headline.attack)
   table = summary_table.make_summary_table(
     result.audit,
     # Results from before every attacker had one have that of the strongest.
     worst_case_epsilon=facts.find_analytic_epsilon(result),
     participations=facts.count_participations(result),
   )
-  whose = sentences.describe_participation(result)
-  return [
-    *([Text(whose)] if whose else []),
-    Cells(table, marked, terms={'ε': 'point-estimate'}),
+  remarks = [
+    *first_page.list_other_remarks(result),
+    *sentences.describe_agreements(result.audit),
   ]
+  return [Cells(table, marked), *([Items(remarks)] if remarks else [])]
 
 
-def _list_remarks(audit: Audit) -> list[page.Block]:
-  return [
-    Text(remark, 'alarm' if remark.startswith('Warning') else 'muted')
-    for remark in audit_notes.format_remarks(audit)
-  ]
-
-
-def _show_figures(captions: Mapping[str, str]) -> Section:
-  return Section(
-    'Figures', [Figure(*each) for each in captions.items()], key='figures'
-  )
-
-
-def _state_risks(result: RunResult) -> list[page.Block]:
+def _state_risks(result: RunResult) -> list[Block]:
   """The risks of a person, and what to know of their numbers."""
   if not result.is_audited:
     return []
@@ -330,70 +286,7 @@ def _state_risks(result: RunResult) -> list[page.Block]:
     return []
   regret = sentences.explain_regret(attacks)
   return [
-    Text(sentences.ABOUT_RISKS),
     Cells(table),
+    Text(sentences.ABOUT_RISKS),
     *([Text(regret)] if regret else []),
   ]
-
-
-def _show_estimates(audit: Audit) -> Section:
-  blocks = []
-  if audit.attacks:
-    blocks = [Cells(run_tables.make_estimate_table(audit.attacks))]
-  return Section('Every estimate', blocks, key='estimates', is_folded=True)
-
-
-def _list_estimates(audit: Audit) -> list[Section]:
-  """Estimates by their kind, and what to know of them."""
-  delta = audit.attacks[0].first.delta
-  sections = [Section('', [Text(f'δ = {cells.format_delta(delta)}')])]
-  for title, kind, is_shape_free in _SECTIONS:
-    attacks = _select_estimates(audit, kind, is_shape_free)
-    if attacks:
-      text = '\n'.join(run_tables.format_groups(attacks)).removeprefix('\n')
-      table = run_tables.make_estimate_table(attacks)
-      sections.append(Section(title, [Cells(table, text=text)]))
-  notes = audit_notes.format_remarks(audit)
-  if audit.headline is not None:
-    notes.insert(0, _explain_headline(audit))
-  return [*sections, Section('', [Items(notes)])]
-
-
-def _select_estimates(
-  audit: Audit, kind: str, is_shape_free: bool | None
-) -> list[Attack]:
-  """Attackers with their estimates of a kind alone; without those of none."""
-  attacks = []
-  for attack in audit.attacks:
-    estimates = tuple(
-      estimate
-      for estimate in attack.estimates
-      if estimate.kind == kind
-      and is_shape_free in (None, estimate.is_shape_free)
-    )
-    if estimates:
-      attacks.append(
-        dataclasses.replace(attack, estimates=estimates, failed_checks=())
-      )
-  return attacks
-
-
-def _explain_headline(audit: Audit) -> str:
-  """Which bound was fixed before any score was computed."""
-  assert audit.headline is not None
-  attack, bound, _ = audit.headline
-  assert bound.confidence is not None, 'bounds have one'
-  text = (
-    f'The bound to report, fixed before looking: '
-    f'{methods.describe_method(bound)}, '
-    f'{attack.threat_model.statistic}, ε ≥ '
-    f'{cells.format_epsilon(bound)} at '
-    f'{100 * bound.confidence:.6g} %. '
-  )
-  if audit.is_simultaneous:
-    level = 100 * (1 - SIGNIFICANCE)
-    return f'{text}All bounds hold together at {level:g} %.'
-  return (
-    f'{text}The largest of several bounds is not a bound; --simultaneous makes all '
-    'of them hold together.'
-  )

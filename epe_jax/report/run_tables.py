@@ -1,21 +1,49 @@
-"""The tables of a run: its settings, the risks of a person, and every estimate."""
+"""The tables of an appendix: settings, the risks of a person, and every estimate."""
 
 from collections.abc import Sequence
 
-from epe_jax.audit import clients, upper_bounds
+from epe_jax.audit import clients
 from epe_jax.audit.attack_results import Attack
 from epe_jax.audit.clients import AttackRisks, Participations
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
+from epe_jax.audit.upper_bounds import Excess
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, sentences
-from epe_jax.text import cells, checks, methods, tables
+from epe_jax.text import cells, methods, tables
 
 _RISKS = {
   'in or out': 'accuracy',
   'found': 'tpr',
   'named': 'posterior',
   'secret': 'reconstruction',
+}
+# Title of a table of estimates -> their kind, and whether they assume no shape.
+_KINDS = {
+  'Point estimates: no guarantee': ('point estimate', None),
+  'Lower bounds, no shape assumed': ('confidence bound', True),
+  'Lower bounds if scores or mechanism have the assumed shape': (
+    'confidence bound',
+    False,
+  ),
+  'Credible bounds: beliefs, no lower bounds': ('credible bound', None),
+}
+_EXCESSES: dict[Excess, tuple[str, str]] = {
+  'violation': (
+    '‡',
+    'a lower bound above the analytic ε: 1 in 20 is too high by chance, and more where '
+    'what it assumes is not so. It is evidence against the run only where a warning '
+    'says so.',
+  ),
+  'extrapolates': (
+    '*',
+    'a point estimate above the analytic ε by more than its error: random scatter, or '
+    'read from tails of a law where no canary was.',
+  ),
+  'more than expected': (
+    '°',
+    'above what a server that adds up aggregates would leave, which is no limit.',
+  ),
 }
 
 
@@ -25,12 +53,9 @@ def make_settings_table(result: RunResult) -> tables.Table:
   versions = [f'{name} {value}' for name, value in result.versions.items()]
   rows = [
     ('data', result.data),
-    ('rounds', f'{result.rounds:,}'),
     ('rounds of a client, at most', f'{result.clients_participations:,}'),
-    ('parameters d', f'{result.dim:,}'),
     *_list_canaries(result),
     ('noise', f'{noise}, {result.noise}'),
-    ('δ', cells.format_delta(result.delta)),
     *(
       (
         f'analytic ε of {analytic.who}',
@@ -39,11 +64,6 @@ def make_settings_table(result: RunResult) -> tables.Table:
       for analytic in facts.list_analytic_epsilons(result)
     ),
     ('amplification by sampling', result.amplification or 'none counted'),
-    ('test accuracy', cells.format_percent(result.accuracy)),
-    (
-      'accuracy of the majority class',
-      cells.format_percent(result.baseline_accuracy),
-    ),
     ('test loss', f'{result.loss:.4g}'),
     *_list_time(result),
     ('versions', ', '.join(versions)),
@@ -72,60 +92,62 @@ def make_risk_table(
   return tables.Table('', ['attacker', *_RISKS], body) if body else None
 
 
-def make_estimate_table(attacks: Sequence[Attack]) -> tables.Table:
-  """One table of all estimates; each row names its attacker."""
-  head = ('attacker sees', 'statistic', 'method', *cells.HEAD)
-  body = [
-    (
-      attack.sees,
-      attack.threat_model.statistic,
-      methods.describe_method(estimate),
-      *_flag_excess(attack, estimate),
-    )
-    for attack in attacks
-    for estimate in attack.estimates
-  ]
-  return tables.Table('', head, body, sentences.explain_excess(attacks))
+def make_estimate_tables(attacks: Sequence[Attack]) -> list[tables.Table]:
+  """All estimates, a table for each kind, which says what they are worth.
 
-
-def format_groups(attacks: Sequence[Attack]) -> list[str]:
-  """Lines of estimates, under a heading for each attacker, with its doubts."""
-  lines = []
-  for attack in attacks:
-    heading = f'{attack.sees}: {attack.threat_model.statistic}'
-    if attack.analytic is not None:
-      heading += f' (analytic ε {cells.format_analytic(attack.analytic)})'
-    lines += ['', heading[0].upper() + heading[1:]]
-    lines += [
-      tables.fill_paragraph(
-        f'{checks.describe_check(check)}.', bullet='  Doubt: '
-      )
-      for check in attack.failed_checks
+  Args:
+    attacks: of one audit. Their names are left out if there is only one.
+  """
+  made = []
+  for title, (kind, is_shape_free) in _KINDS.items():
+    chosen = [
+      (attack, estimate)
+      for attack in attacks
+      for estimate in attack.estimates
+      if estimate.kind == kind
+      and is_shape_free in (None, estimate.is_shape_free)
     ]
-    lines.append(_format_line('', cells.EstimateCells(*cells.HEAD)))
-    for estimate in attack.estimates:
-      row = cells.format_cells(estimate)
-      lines.append(_format_line(f'  {methods.describe_method(estimate)}', row))
-      if excess := attack.describe_excess(estimate):
-        limit = cells.format_analytic(
-          upper_bounds.find_limit(estimate, attack.analytic)
-        )
-        lines.append(f'    {sentences.name_excess(excess)} {limit}')
-  notes = [
-    tables.fill_paragraph(text) for text in sentences.explain_excess(attacks)
+    if chosen:
+      made.append(_make_estimate_table(title, chosen, len(attacks) > 1))
+  return made
+
+
+def _make_estimate_table(
+  title: str, chosen: Sequence[tuple[Attack, Estimate]], has_names: bool
+) -> tables.Table:
+  names = ['attacker'] if has_names else []
+  body, excesses = [], {}
+  for attack, estimate in chosen:
+    row = cells.format_cells(estimate)
+    if excess := attack.describe_excess(estimate):
+      sign, about = _EXCESSES[excess]
+      excesses[sign] = about
+      row = row._replace(epsilon=f'{row.epsilon} {sign}')
+    name = [attack.threat_model.name] if has_names else []
+    body.append([*name, methods.describe_method(estimate), *row])
+  head = [*names, 'method', *cells.HEAD]
+  # What is of no estimate of a kind has no column.
+  kept = [
+    i
+    for i in range(len(head))
+    if any(line[i] not in ('-', 'point estimate') for line in body)
   ]
-  return [*lines, '', *notes] if notes else lines
+  notes = [f'{sign} {about}' for sign, about in excesses.items()]
+  return tables.Table(
+    title,
+    [head[i] for i in kept],
+    [[line[i] for i in kept] for line in body],
+    notes,
+  )
 
 
 def _list_canaries(result: RunResult) -> list[tuple[str, str]]:
   if not result.is_audited:
-    return [('canaries', sentences.NO_CANARIES)]
-  coins = sentences.describe_coins(result)
-  rounds = sentences.count_rounds_of_canary(facts.count_participations(result))
-  rows = [
-    ('canaries that took part', f'{result.num_observed:,}, in {rounds}{coins}'),
-    ('canaries that did not', f'{result.num_unobserved:,}'),
-  ]
+    return [('canaries', 'none')]
+  participations = facts.count_participations(result)
+  rounds = sentences.count_rounds_of_canary(participations)
+  coins = ', each with probability 1/2' if facts.is_coin_flip(result) else ''
+  rows = [('rounds of a canary', f'{rounds}{coins}')]
   if dimension := result.effective_dimension:
     described = _describe_effective_dimension(dimension)
     rows.append(('effective dimension of what was seen', described))
@@ -179,20 +201,3 @@ def _format_risk(risks: AttackRisks, name: str, attack: Attack) -> str:
     word = 'expected' if is_expected else 'at most'
     parts.append(f'{word} {format_share(risks.limit)}')
   return '; '.join(parts) or '-'
-
-
-def _flag_excess(attack: Attack, estimate: Estimate) -> cells.EstimateCells:
-  """The cells of an estimate, which says if it is above what the mechanism allows."""
-  row = cells.format_cells(estimate)
-  excess = attack.describe_excess(estimate)
-  if excess is None:
-    return row
-  return row._replace(kind=f'{row.kind}; {sentences.name_excess(excess)}')
-
-
-def _format_line(method: str, row: cells.EstimateCells) -> str:
-  # Of fixed widths, so that the columns of all attackers are aligned.
-  return (
-    f'{method:<33}{row.epsilon:>8}{row.mu:>7}  {row.interval:<15} {row.floor:<15} '
-    f'{row.kind}'
-  ).rstrip()

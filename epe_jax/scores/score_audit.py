@@ -11,20 +11,19 @@ import numpy as np
 
 from epe_jax import extras, io
 from epe_jax.audit import evaluation
-from epe_jax.audit.attack_results import Audit
-from epe_jax.epsilon.types import Scores, check_delta
-from epe_jax.report import report, run_tables
+from epe_jax.audit.attack_results import Audit, Headline
+from epe_jax.epsilon.types import Estimate, Scores, check_delta
+from epe_jax.report import first_page, page, report
 from epe_jax.scores.formats import groups
 from epe_jax.text import audit_notes, tables, terminal, worded_json
-from epe_jax.text.headline import format_headline
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ScoreAudit:
   """Every estimate of ε from scores of any system.
 
-  Its text is the number to report, with letters spelt out that stdout cannot encode.
-  Its HTML in a notebook has all estimates, and `plot()` is a figure.
+  Its text is the headline and one row, with letters spelt out that stdout cannot
+  encode; a notebook shows the same as HTML. `plot()` is a figure.
 
   Attributes:
     scores: of canaries that took part and of those that did not.
@@ -36,29 +35,40 @@ class ScoreAudit:
   audit: Audit
   warning: str | None
 
-  def __repr__(self) -> str:
-    (attack,) = self.audit.attacks
-    lines = [
-      self._format_headline(),
-      f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
-      'not',
-    ]
-    lines += map(tables.fill_paragraph, audit_notes.format_remarks(self.audit))
-    return terminal.spell_for_stdout('\n'.join(lines))
+  @property
+  def lower_bound(self) -> Estimate:
+    """The bound that was fixed before any score was seen, 95 %."""
+    return self._headline.bound
 
-  def _repr_html_(self) -> str:
-    table = run_tables.make_estimate_table(self.audit.attacks)
-    notes = ''.join(
-      f'<p>{html.escape(text)}</p>'
-      for text in audit_notes.format_remarks(self.audit)
-    )
-    head = f'<p><b>{html.escape(self._format_headline())}</b></p>'
-    return f'{head}{notes}{_format_html(table)}'
+  @property
+  def point_estimate(self) -> Estimate | None:
+    """The estimate with a 90 % interval; None where a test speaks against it."""
+    return self._headline.point
 
-  def _format_headline(self) -> str:
+  @property
+  def text(self) -> str:
+    """The page that everybody reads, as the command line prints it."""
+    return report.format_headline_estimates(self.audit)
+
+  @property
+  def _headline(self) -> Headline:
     found = self.audit.headline
     assert found is not None, 'scores have a bound'
-    return format_headline(found)
+    return found
+
+  def __repr__(self) -> str:
+    content = page.Page('', first_page.make_summary_blocks(self.audit))
+    return terminal.spell_for_stdout(page.render_text(content))
+
+  def _repr_html_(self) -> str:
+    parts = []
+    for block in first_page.make_summary_blocks(self.audit):
+      if isinstance(block, page.Cells):
+        parts.append(_format_html(block.table))
+      elif isinstance(block, page.Text):
+        tag = 'b' if block.role == 'headline' else 'span'
+        parts.append(f'<p><{tag}>{html.escape(block.text)}</{tag}></p>')
+    return ''.join(parts)
 
   def plot(self) -> Any:
     """Draws the scores and the trade-off of the attack; needs Matplotlib.
@@ -101,7 +111,7 @@ def estimate(
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
 
   Returns:
-    Every estimate: `audit` has them as values.
+    The bound and the estimate to report; `audit` has all as values.
 
   Warns:
     UserWarning: canaries that took part score lower beyond chance, so that the sign
@@ -113,8 +123,7 @@ def estimate(
 
   >>> rng = np.random.default_rng(0)
   >>> found = estimate(rng.normal(2, 1, 200), rng.normal(0, 1, 200), delta=1e-5)
-  >>> attack, bound, _ = found.audit.headline
-  >>> bound.confidence, bound.epsilon > 0.5
+  >>> found.lower_bound.confidence, found.lower_bound.epsilon > 0.5
   (0.95, True)
   """
   check_delta(delta)
@@ -160,9 +169,14 @@ def write_score_report(
     from epe_jax.report.figures import of_audit
 
   figures = of_audit.draw_scores(audit)
-  page = report.make_score_page(scores, audit, of_audit.SCORE_CAPTIONS)
+  content = report.make_audit_page(
+    audit,
+    of_audit.SCORE_CAPTIONS,
+    title='Privacy audit of scores',
+    design=scores.design,
+  )
   with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
-    path = pages.write_page(folder, 'report', page, figures)
+    path = pages.write_page(folder, 'report', content, figures)
   io.write_json(
     path.parent / 'estimates.json', worded_json.describe_in_json(audit)
   )

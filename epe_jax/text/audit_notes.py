@@ -3,7 +3,7 @@
 Texts, JSON, cards, pages and comparisons all take them from here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 import dataclasses
 
 from scipy import special
@@ -12,7 +12,7 @@ from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.failed_checks import Check
-from epe_jax.audit.threat_models import EXTERNAL
+from epe_jax.audit.threat_models import EXTERNAL, ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.text import cells, checks, methods
 
@@ -21,6 +21,8 @@ _VECTORS = {
   'final_model': 'the final model',
   'change': 'the change from the initial to the final model',
 }
+# With fewer canaries a perfect attack shows no more than ε of about 2.5.
+_FEW = 50
 _CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
 
 
@@ -31,24 +33,67 @@ def list_warnings(audit: Audit) -> list[str]:
     audit: of a run or of scores.
 
   Returns:
-    The failed checks of each attacker, what contradicts the claim, and every lower bound
-    that is above the ε that the mechanism allows, and every point estimate that chance
-    does not put there; each once.
+    The serious ones first, then the others; each once.
   """
-  failed = (
-    (attack, checks.describe_check(check))
-    for attack in audit.attacks
-    for check in attack.failed_checks
-  )
+  return [*list_serious_warnings(audit), *list_other_warnings(audit)]
+
+
+def list_serious_warnings(
+  audit: Audit, shown: Container[ThreatModel] | None = None
+) -> list[str]:
+  """What a reader of the numbers has to know before all else.
+
+  Args:
+    audit: of a run or of scores.
+    shown: the attackers whose numbers are read; None for all.
+
+  Returns:
+    The failed checks of these attackers; of all attackers, what contradicts the claim
+    at a level that counts all tests; and that canaries are few.
+  """
+  failed = _describe_failed_checks(audit, lambda model: _is_in(model, shown))
   violations = (
     (attack, violation)
     for attack in audit.attacks
-    if (violation := describe_violation(attack)) is not None
+    if attack.is_violated
+    and (violation := describe_violation(attack)) is not None
+  )
+  measured = (
+    (attack, checks.describe_check(check))
+    for attack in audit.attacks
+    for check in attack.contradictions
+  )
+  above = _describe_estimates_above(audit, beyond_chance=True)
+  return [
+    *_warn_of_few(audit),
+    *_name_attackers(failed),
+    *_name_attackers([*violations, *measured]),
+    *_name_attackers(above),
+  ]
+
+
+def list_other_warnings(
+  audit: Audit, shown: Container[ThreatModel] | None = None
+) -> list[str]:
+  """The warnings that `list_serious_warnings` leaves out: chance explains them.
+
+  Args:
+    audit: of a run or of scores.
+    shown: as there.
+  """
+  failed = _describe_failed_checks(
+    audit, lambda model: not _is_in(model, shown)
+  )
+  by_chance = (
+    (attack, violation)
+    for attack in audit.attacks
+    if not attack.is_violated
+    and (violation := describe_violation(attack)) is not None
   )
   return [
     *_name_attackers(failed),
-    *_name_attackers(violations),
-    *_list_contradictions(audit),
+    *_name_attackers(by_chance),
+    *_list_other_violations(audit),
   ]
 
 
@@ -76,21 +121,6 @@ def format_remarks(audit: Audit) -> list[str]:
   """Warnings, then notes: each a sentence that says which of the two it is."""
   return [
     *(f'Warning: {warning}.' for warning in list_warnings(audit)),
-    *_format_notes(audit),
-  ]
-
-
-def format_further_remarks(audit: Audit) -> list[str]:
-  """The remarks that a verdict does not make, which has failed checks and violations."""
-  by_chance = (
-    (attack, violation)
-    for attack in audit.attacks
-    if not attack.is_violated
-    and (violation := describe_violation(attack)) is not None
-  )
-  warnings = [*_name_attackers(by_chance), *_list_contradictions(audit)]
-  return [
-    *(f'Warning: {warning}.' for warning in warnings),
     *_format_notes(audit),
   ]
 
@@ -173,17 +203,34 @@ def _list_other_violations(audit: Audit) -> list[str]:
   return _name_attackers(said)
 
 
-def _list_contradictions(audit: Audit) -> list[str]:
-  """What contradicts the claim of a run besides the bounds fixed beforehand."""
-  measured = (
+def _describe_failed_checks(
+  audit: Audit, is_of: Callable[[ThreatModel], bool]
+) -> list[tuple[Attack, str]]:
+  return [
     (attack, checks.describe_check(check))
     for attack in audit.attacks
-    for check in attack.contradictions
-  )
+    if is_of(attack.threat_model)
+    for check in attack.failed_checks
+  ]
+
+
+def _is_in(model: ThreatModel, shown: Container[ThreatModel] | None) -> bool:
+  return shown is None or model in shown
+
+
+def _warn_of_few(audit: Audit) -> list[str]:
+  """That canaries are few; attackers of one audit have about as many."""
+  groups = {
+    'took part': max((a.num_observed for a in audit.attacks), default=_FEW),
+    'did not': max((a.num_unobserved for a in audit.attacks), default=_FEW),
+  }
+  # Without unobserved canaries the null law is known.
+  few = [f'{num:,} that {who}' for who, num in groups.items() if 0 < num < _FEW]
+  if not few:
+    return []
   return [
-    *_name_attackers(measured),
-    *_name_attackers(_describe_estimates_above(audit, beyond_chance=True)),
-    *_list_other_violations(audit),
+    f'canaries are few ({", ".join(few)}): bounds stay far below the ε that leaks, '
+    'and estimates scatter. Give hundreds'
   ]
 
 

@@ -68,6 +68,11 @@ def limit_width(columns: int) -> Iterator[None]:
     _width.reset(token)
 
 
+def get_width() -> int:
+  """The columns that there are, as `limit_width` says."""
+  return _width.get()
+
+
 def fold_table(table: Table) -> Table:
   """The table with its head and first column broken into lines, if it is too wide.
 

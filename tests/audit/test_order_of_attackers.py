@@ -6,7 +6,7 @@ import pytest
 
 from epe_jax import audit
 from epe_jax.audit import audit_json, evaluation, threat_models
-from epe_jax.report import sentences
+from epe_jax.report import report
 from epe_jax.text.headline import format_headline
 from tests import recorded_runs
 
@@ -38,7 +38,7 @@ def say(found):
   """All that the report says first."""
   line = format_headline(found.headline)
   result = recorded_runs.result(audit=found)
-  return line, sentences.give_verdict(result)
+  return line, report.format_summary(result)
 
 
 def test_an_attacker_of_a_user_leaves_headline_and_verdict_wherever_it_stands(

@@ -11,7 +11,7 @@ from epe_jax.audit.record import write_record
 from epe_jax.cli import claims, program
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
-from epe_jax.report import report
+from epe_jax.report import provenance, report
 from tests import recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -44,11 +44,12 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   assert code == 0, err
   workdir = in_folder / 'runs' / 'digits-smoke'
   assert out.endswith(
-    'Report: runs/digits-smoke/report.md, model: runs/digits-smoke/model.npz\n'
+    'Report: runs/digits-smoke/report.html, model: runs/digits-smoke/model.npz\n'
   )
   result = finished_runs.load_result(workdir)
   assert result.rounds == 3
-  summary = report.format_summary(result)
+  belongs_to = provenance.identify_workdir(workdir, result)
+  summary = report.format_summary(result, belongs_to)
   assert out.startswith(summary)
 
   # The same, without training.

@@ -144,7 +144,7 @@ def test_the_report_of_a_finished_run_is_not_drawn_again(tmp_path, monkeypatch):
   again = run_script('train', *arguments)
   assert len(drawn) == 1
   assert first.stdout == again.stdout
-  assert f'Report: {tmp_path / "report.md"}' in again.stdout
+  assert f'Report: {tmp_path / "report.html"}' in again.stdout
 
 
 @pytest.mark.usefixtures('small_task', 'unestimated')

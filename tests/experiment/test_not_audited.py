@@ -146,16 +146,15 @@ def test_a_run_without_canaries_goes_on_where_it_was_killed(
 def test_its_report_has_how_it_trained_and_no_estimate(finished):
   workdir, _, _ = finished
   text = report.write_report(workdir).read_text()
-  assert 'not audited: no canaries' in text
-  assert 'Estimates' not in text
+  assert 'Not audited: no canaries' in text
+  assert 'Every estimate' not in text
   assert {p.name for p in workdir.glob('*.png')} == {'accuracy.png'}
   assert '(accuracy.png)' in text
   assert '(attackers.png)' not in text
   result = finished_runs.load_result(workdir)
   table = report.format_report(result)
-  assert 'not audited: no canaries' in table
-  assert 'Analytic ε = ' in table
-  assert 'for clients' in table
+  assert 'Not audited: no canaries' in table
+  assert 'By analysis ε of a client of up to' in table
   assert 'point estimate' not in table.lower()
   assert max(map(len, table.splitlines())) <= 100
   (line,) = comparison.make_results_table({'plain': result}).body

@@ -72,10 +72,8 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   again = run_result.load_result(tmp_path / 'result.json').audit
   assert again.by_round == result.audit.by_round
   assert again.sequential == result.audit.sequential
-  assert 'signs' in report.format_summary(result)
-  assert 'An attacker who sees signs: ' in (
-    report.write_report(tmp_path).read_text()
-  )
+  assert 'signs' in report.format_report(result)
+  assert '| signs |' in report.write_report(tmp_path).read_text()
   record = audit.load_record(tmp_path / 'private/scores.npz')
   assert record.cosines['signs'].shape == (40,)
   # Canaries that took part are in what was seen.

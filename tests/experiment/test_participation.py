@@ -334,7 +334,7 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
     },
   )
   result = audited_run.run(config, tmp_path / 'run')
-  assert 'Amplified by sampling: ε =' in report.format_report(result)
+  assert 'amplification by sampling: ε =' in report.format_report(result)
   # Some of 40 clients who take part with chance 1/5 in 6 rounds never do.
   assert 2 <= result.num_observed < 40
   assert result.num_observed + result.num_unobserved == 60

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 import json
 import math
 
@@ -10,7 +11,7 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import attack_results, evaluation
-from epe_jax.report import audit_card
+from epe_jax.report import audit_card, provenance
 from tests import recorded_runs
 
 
@@ -22,8 +23,9 @@ def record():
 @pytest.fixture(scope='module')
 def card(record):
   audit = evaluation.evaluate(record)
-  result = recorded_runs.result(audit=audit)
-  return audit_card.make_card(result, record=record)
+  result = recorded_runs.result(audit=audit, date='2026-11-24')
+  belongs_to = provenance.identify_run(result, record=record)
+  return audit_card.make_card(result, belongs_to)
 
 
 def test_a_card_is_read_as_it_was_written(card, tmp_path):
@@ -73,21 +75,43 @@ def test_a_card_that_is_wrong_is_refused_by_the_name_of_its_field(
   with pytest.raises(ValueError, match=field.replace('.', r'\.')) as error:
     audit_card.load_card(path)
   assert str(path) in str(error.value)
-  with pytest.raises(ValueError, match=r'is no audit card|schema_version'):
+  with pytest.raises(ValueError, match=r'is not an audit card|schema_version'):
     audit_card.write_card(tmp_path / 'other.json', wrong)
   assert not (tmp_path / 'other.json').exists()
 
 
+def test_a_card_belongs_to_a_run_a_model_a_record_and_a_day(record, tmp_path):
+  audit = evaluation.evaluate(record, floors=False)
+  result = recorded_runs.result(audit=audit, date='2026-11-24')
+  model = tmp_path / 'model.npz'
+  cards = []
+  for content in (b'one', b'one', b'other'):
+    model.write_bytes(content)
+    belongs_to = provenance.identify_run(result, record=record, model=model)
+    cards.append(audit_card.make_card(result, belongs_to))
+    assert f'2026-11-24, run {belongs_to.run_id}, model ' in str(belongs_to)
+  first, same, other = cards
+  assert first['date'] == '2026-11-24'
+  assert first['model'] == {'sha256': hashlib.sha256(b'one').hexdigest()}
+  assert first['record'] == {'sha256': provenance.hash_record(record)}
+  # A run that is repeated bit for bit is the same run.
+  assert first['run_id'] == same['run_id'] != other['run_id']
+  # Of a result alone that is not known.
+  alone = audit_card.make_card(result, provenance.Provenance(result.date))
+  assert alone['run_id'] is alone['model'] is alone['record'] is None
+  audit_card.write_card(tmp_path / 'card.json', alone)
+
+
 def test_the_hash_is_of_what_may_be_published(record):
-  digest = audit_card.hash_record(record)
+  digest = provenance.hash_record(record)
   trace = record.trace.copy()
   trace[0, 0] = np.nextafter(trace[0, 0], np.float32(1))
   name = record.sees
   changed = recorded_runs.replace_cosines(record, **{name: trace})
-  assert audit_card.hash_record(changed) != digest
+  assert provenance.hash_record(changed) != digest
   # What noise does not hide is not part of it, and cannot be guessed from it.
   secret = recorded_runs.replace_cosines(record, residual=None)
-  assert audit_card.hash_record(secret) == digest
+  assert provenance.hash_record(secret) == digest
 
 
 def test_a_card_without_noise_spells_infinity():

@@ -20,7 +20,7 @@ _OWN = threat_models.OWN
 def describe(label, shift, **changes):
   record = recorded_runs.by_law(shift=shift)
   result = recorded_runs.result(audit=evaluation.evaluate(record), **changes)
-  return comparison.label_result(label, result)
+  return comparison.label_run(label, result)
 
 
 @pytest.fixture(scope='module')
@@ -76,32 +76,32 @@ def test_the_table_has_every_attacker_of_every_run(runs):
 
 
 def test_the_figure_shows_points_floors_and_differences(runs):
-  left, right = figures.draw_comparison(
-    runs, comparison.subtract_first(runs), finding='found'
+  upper, lower = figures.draw_comparison(
+    runs, comparison.subtract_first(runs)
   ).axes
   (own,) = [
     line
-    for line in right.get_lines()
+    for line in lower.get_lines()
     if len(line.get_xdata()) == 1 and line.get_color() == '#009E73'
   ]
   expected = comparison.subtract(
     runs[1].estimates[_OWN], runs[0].estimates[_OWN]
   )
   assert own.get_xdata()[0] == pytest.approx(expected.epsilon)
-  bars = [tuple(x.get_xdata()) for x in right.get_lines()]
+  bars = [tuple(x.get_xdata()) for x in lower.get_lines()]
   assert expected.interval in bars
   # A floor for each attacker of each run.
-  assert len(left.collections) == 2 * 4
-  assert not left.patches
+  assert len(upper.collections) == 2 * 4
+  assert not upper.patches
 
 
 def test_a_comparison_is_a_page_a_text_and_a_figure(runs, tmp_path):
   text = comparison_files.write_comparison(tmp_path / 'new', runs, name='ab')
   names = {path.name for path in (tmp_path / 'new').iterdir()}
   assert names == {'ab.md', 'ab.html', 'ab.png', 'ab.svg'}
-  assert 'difference [90 % interval]' in text
+  assert '+14.7 [+12.4, +16.9]' in text
   page = (tmp_path / 'new/ab.html').read_text()
-  assert 'id="term-difference"' in page
+  assert 'id="word-difference"' in page
   assert '<svg' in page
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from epe_jax.report import html, page
+from epe_jax.report import glossary, html, page
 from epe_jax.report.page import Cells, Code, Figure, Items, Page, Section, Text
 from epe_jax.text import tables
 
@@ -12,58 +12,94 @@ _TABLE = tables.Table('', ['attacker', 'ε'], [['own', '2.0'], ['last', '1.0']])
 _PAGE = Page(
   'Found ε ≥ 2.0',
   [
-    Section(
-      '',
-      [Text('ε ≥ 2.0 (95 %); δ = 1e-5', 'headline'), Text('Alas.', 'alarm')],
+    Text('ε ≥ 2.0 (95 %); δ = 1e-5', 'headline'),
+    Text('Alas.', 'alarm'),
+    Cells(
+      tables.Table('', ['who', 'canary, at least'], [['all', '2.0']]),
+      groups=[('', 1), ('a canary', 1)],
     ),
+    Figure('a.png', 'What is < seen.'),
+  ],
+  [
     Section('Attackers', [Cells(_TABLE, marked_row=1)], key='attackers'),
     Section('Nothing', [], key='nothing'),
-    Section('Figures', [Figure('a.png', 'What is < seen.')], key='figures'),
-    Section('Words', [Items(['One.', 'Two.'])], key='words', is_folded=True),
+    Section('Texts', [Items(['One.', 'Two.'])], key='texts'),
     Section('Again', [Code('To repeat:', 'make < x', 'sh')], key='again'),
   ],
 )
-_SVG = '<svg viewBox="0 0 1 1" xmlns="http://www.w3.org/2000/svg"></svg>'
+_SVG = '<svg viewBox="0 0 345 100" xmlns="http://www.w3.org/2000/svg"></svg>'
 
 
 @pytest.mark.parametrize(
   'render',
   [
-    page.render_text,
+    lambda content: page.render_text(content, has_appendix=True),
     page.render_markdown,
     lambda content: html.render_html(content, {'a.png': _SVG}),
   ],
   ids=['text', 'markdown', 'html'],
 )
 def test_every_rendering_has_every_block_in_its_order(render):
-  text = re.sub('<[^>]+>', '', render(_PAGE)).partition('Definitions')[0]
+  text = re.sub('<[^>]+>', '', render(_PAGE))
   places = [
     text.rindex(word)
-    for word in (
-      *('δ = 1e-5', 'Alas.', 'own', 'last'),
-      *('One.', 'Two.', 'To repeat:', 'make'),
-    )
+    for word in ('δ = 1e-5', 'Alas.', 'all', 'own', 'last', 'One.', 'Two.')
   ]
   assert places == sorted(places)
   assert 'Nothing' not in text
 
 
-def test_a_terminal_shows_no_figure():
+def test_a_terminal_shows_no_figure_and_the_appendix_on_request():
   assert 'seen' not in page.render_text(_PAGE)
+  assert 'One.' not in page.render_text(_PAGE)
   assert '![What is &lt; seen.](a.png)' in page.render_markdown(_PAGE)
+
+
+def test_the_appendix_is_closed_and_says_what_is_in_it():
+  for text in (page.render_markdown(_PAGE), html.render_html(_PAGE, {})):
+    first, appendix = text.split('<details')
+    assert 'One.' not in first
+    assert 'One.' in appendix
+    assert not appendix.startswith(' open')
+    assert 'Appendix: attackers, texts, again</summary>' in appendix
+    assert appendix.count('</details>') == 1
+
+
+def test_a_table_that_is_too_wide_has_a_paragraph_for_each_row():
+  wide = tables.Table('', ['a', 'b', 'c'], [['one', 'x ' * 60, 'y ' * 60]])
+  text = page.render_text(Page('', [Cells(wide)]))
+  assert max(map(len, text.splitlines())) <= 100
+  assert text.startswith('- one: b x')
+
+
+def test_words_are_defined_if_they_are_used_and_not_otherwise():
+  defined = page.define_words(_PAGE)
+  (words,) = defined.appendix[-1].blocks
+  assert {*words.terms} == {'epsilon', 'delta', 'lower-bound', 'canary'}
+  shown = html.render_html(defined, {})
+  for link in re.findall('href="#([^"]+)"', shown):
+    assert f'id="{link}"' in shown
+  assert '<a href="#word-lower-bound">at least</a>' in shown
+  # Where nothing is defined, nothing leads there.
+  assert 'href=' not in html.render_html(_PAGE, {})
+
+
+@pytest.mark.parametrize('key', glossary.TERMS)
+def test_a_definition_is_found_by_its_own_name(key):
+  assert key in glossary.find_used(glossary.TERMS[key].name)
 
 
 def test_markup_is_escaped_but_in_code():
   assert '```sh\nmake < x\n```' in page.render_markdown(_PAGE)
-  assert '<pre>make &lt; x</pre>' in html.render_html(_PAGE, {})
+  assert '<pre tabindex="0">make &lt; x</pre>' in html.render_html(_PAGE, {})
 
 
-def test_html_marks_the_row_the_alarm_and_folds_a_section():
+def test_html_marks_the_row_the_alarm_and_groups_of_columns():
   text = html.render_html(_PAGE, {'a.png': _SVG})
   marked = text[text.index('class="headline-row"') :]
   assert marked.index('last') < marked.index('</tr>')
   assert '<p class="alarm">Alas.</p>' in text
-  assert '<details><summary id="words">Words</summary>' in text
+  assert '<th colspan="1" scope="colgroup">a canary</th>' in text
   assert 'id="figure-a"' in text
   # A figure that was not drawn is left out.
   assert 'id="figure-a"' not in html.render_html(_PAGE, {})

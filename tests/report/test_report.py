@@ -29,13 +29,18 @@ from epe_jax.experiment import run_result, workdirs
 from epe_jax.report import (
   audit_card,
   comparison,
+  comparison_files,
+  facts,
+  first_page,
   html,
+  leaks,
   page,
   report,
+  run_tables,
   sentences,
 )
-from epe_jax.report.figures import of_audit
-from epe_jax.text import cells, summary_table, tables, worded_json
+from epe_jax.report.figures import of_audit, style
+from epe_jax.text import cells, summary_table, worded_json
 from tests import recorded_runs
 from tests.in_process import run_script
 
@@ -150,12 +155,6 @@ def _finished_run(folder, result=None, **record):
   return folder
 
 
-def _attacker(result, phrase):
-  """The one paragraph that has this phrase."""
-  (said,) = [s for s in sentences.narrate(result) if phrase in s]
-  return said
-
-
 @pytest.fixture(scope='module')
 def workdir(tmp_path_factory):
   folder = _finished_run(tmp_path_factory.mktemp('run'))
@@ -163,7 +162,7 @@ def workdir(tmp_path_factory):
   return folder
 
 
-def test_the_table_fits_in_100_columns_and_its_columns_line_up():
+def test_a_report_fits_in_100_columns():
   wide = _result(
     rounds=20480,
     dim=4_050_748,
@@ -176,30 +175,29 @@ def test_the_table_fits_in_100_columns_and_its_columns_line_up():
     ],
   )
   for result in (_result(), wide):
-    lines = report.format_report(result).splitlines()
-    assert max(map(len, lines)) <= 100
-    rows = [s for s in lines if s.endswith(('kind', 'point estimate'))]
-    assert len(rows) > sum(len(x.estimates) for x in result.audit.attacks)
-    starts = {len(re.split(r'kind$|point estimate', s)[0]) for s in rows}
-    assert len(starts) == 1
+    for form in (report.format_summary, report.format_report):
+      assert max(map(len, form(result).splitlines())) <= 100
 
 
-def test_every_estimate_is_in_the_table_with_its_method_floor_and_kind():
-  text = report.format_report(_result())
-  for expected in (
-    ('Gaussians, shifts known', 1.2, '1.05 to 1.35', '0.01 to 0.70'),
-    ('two Gaussians, std fitted', 1.31, '-', '0.05 to 0.90'),
-    ("the paper's ε_lo (no bound)", 0.88, '-', '-'),
-    ('law of a maximum', 7.75, '-', '0.01 to 0.70'),
-    ('two Gaussians, std fitted', 579.25, '-', '0.01 to 0.70'),
-    ('Gaussians, shifts known', 8.25, '-', '0.01 to 0.70'),
-    ('best threshold, Gaussian rates', 8.5, '-', '0.01 to 0.70'),
+def test_every_estimate_is_in_the_table_of_its_kind_with_method_and_floor():
+  (table,) = run_tables.make_estimate_tables(_result().audit.attacks)
+  assert table.title.startswith('Point estimates')
+  # What is of no estimate has no column.
+  head = ['attacker', 'method', 'ε', 'μ', '90 % interval', 'floor 5-95 %']
+  assert table.head == head
+  for *expected, epsilon in (
+    ('Gaussians, shifts known', '1.05 to 1.35', '0.01 to 0.70', 1.2),
+    ('two Gaussians, std fitted', '-', '0.05 to 0.90', 1.31),
+    ("the paper's ε_lo (no bound)", '-', '-', 0.88),
+    ('law of a maximum', '-', '0.01 to 0.70', 7.75),
+    ('two Gaussians, std fitted', '-', '0.01 to 0.70', 579.25),
+    ('Gaussians, shifts known', '-', '0.01 to 0.70', 8.25),
+    ('best threshold, Gaussian rates', '-', '0.01 to 0.70', 8.5),
   ):
-    method, epsilon, *rest = expected
+    method, *rest = expected
     mu = cells.format_mu(epsilon, 1e-5)
-    expected = (method, cells.format_number(epsilon), mu, *rest)
-    pattern = r'\s+'.join(map(re.escape, expected)) + r'\s+point estimate\n'
-    assert re.search(pattern, text), expected
+    wanted = [method, cells.format_number(epsilon), mu, *rest]
+    assert wanted in [line[1:] for line in table.body], wanted
 
 
 def test_the_kind_of_a_bound_says_what_it_assumes():
@@ -212,58 +210,50 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
     _bound(_FINAL, 'epsilon_credible_split', 0.7, kind='credible bound'),
   ]
   with_bounds = _result(estimates=[*_ROWS, *bounds])
-  text = report.format_report(with_bounds)
-  for kind in (
-    'lower bound, 95 %',
-    'if Gaussian, 95 %',
-    'if f Gaussian, 95 %',
-    'credible, 95 %',
-  ):
-    assert len(re.findall(f' {re.escape(kind)}$', text, re.M)) == 1
-  assert not re.search('bound, 95 %$', report.format_report(_result()), re.M)
-  sections = report.format_estimates(with_bounds.audit).split('\n\n')
-  under = {
-    title: next(s for s in sections if s.startswith(title))
-    for title in (
-      'Point estimates',
-      'Lower bounds, no shape assumed',
-      'Lower bounds if scores or mechanism',
-      'Credible bounds',
-    )
+  made = run_tables.make_estimate_tables(with_bounds.audit.attacks)
+  kinds = {t.title: [row[-1] for row in t.body] for t in made[1:]}
+  assert kinds == {
+    'Lower bounds, no shape assumed': ['lower bound, 95 %'],
+    'Lower bounds if scores or mechanism have the assumed shape': [
+      'if Gaussian, 95 %',
+      'if f Gaussian, 95 %',
+    ],
+    'Credible bounds: beliefs, no lower bounds': ['credible, 95 %'],
   }
-  whole = '\n\n'.join(sections)
-  for title, name in zip(under, ('law of a', 'band', 'f is Gauss', 'credible')):
-    after = whole[whole.index(title) :]
-    assert name in after
-  free = whole[whole.index('no shape') : whole.index('if scores or mech')]
-  assert 'Gaussian' not in free
+  text = report.format_estimates(with_bounds.audit)
+  places = [text.index(title) for title in (made[0].title, *kinds)]
+  assert places == sorted(places)
 
 
-def test_both_analytic_epsilons_are_above_the_table_with_what_they_assume():
-  head = report.format_report(_result()).split('\n\n')[0]
-  assert 'Analytic ε = 35.5 for canaries: one who takes part in one' in head
-  assert 'Analytic ε = 57.2 for clients: one who takes part in 2' in head
+def test_both_analytic_epsilons_are_in_the_settings_with_what_they_assume():
+  def list_settings(result):
+    return dict(run_tables.make_settings_table(result).body)
+
+  shown = list_settings(_result())
+  of_canaries = shown['analytic ε of canaries']
+  assert of_canaries == '35.5: one who takes part in one round'
+  assert (
+    shown['analytic ε of clients'] == '57.2: one who takes part in 2 rounds'
+  )
   same = _result(
     clients_analytic_epsilon=35.5,
     clients_analytic_assumes='one who takes part in one round',
   )
-  head = report.format_report(same).split('\n\n')[0]
-  assert head.count('Analytic ε') == 1
-  assert 'for canaries and clients' in head
+  names = [name for name in list_settings(same) if 'analytic' in name]
+  assert names == ['analytic ε of canaries and clients']
 
 
-def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
+def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
   # z is not known, so that rounds have no limit, and the final model has.
   record = recorded_runs.by_law()
   audit = evaluation.evaluate(record)
   assert {a.analytic is None for a in audit.attacks} == {True, False}
-  text = report.format_summary(_result(audit=audit))
-  assert max(map(len, text.splitlines())) <= 100
-  _, headline, whose, table, *_ = text.split('\n\n')
-  assert headline.startswith('ε ≥ ')
-  assert 'takes part in up to 2 rounds' in ' '.join(whose.split())
-  participations = clients.Participations(1, 2, 57.25)
-  table = table.splitlines()[1:]
+  result = _result(audit=audit)
+  participations = facts.count_participations(result)
+  text = summary_table.format_summary_table(
+    audit, worst_case_epsilon=35.5, participations=participations
+  )
+  table = text.splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
     assert line.startswith(attack.threat_model.name)
@@ -287,54 +277,62 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
   assert any(not attack.is_calibrated for attack in audit.attacks)
 
 
-def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
+def _alarms(result):
+  return first_page.list_alarms(result)
+
+
+def test_the_headline_is_the_bound_and_the_final_model_in_a_sentence():
   audit = evaluation.evaluate(recorded_runs.by_law())
-  certain, likely, agrees = sentences.give_verdict(_result(audit=audit))
-  assert 'of a canary of one round for an attacker who' in certain
+  result = _result(audit=audit)
   _, bound, _ = audit.headline
-  assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
-  assert 'the analysis allows 35.5 at most' in certain
-  assert 'of a canary of one round. A client of 2 rounds: ε ≈' in likely
-  assert 'of guesses whether it took part are right' in likely
-  alike = _result(audit=audit, clients_participations=1)
-  assert (
-    'this attack tells whether a canary took part'
-    in (sentences.give_verdict(alike)[1])
+  final = audit.find(_FINAL).first
+  assert first_page.state_headline(audit, leaks.find_leaks(result)) == (
+    f'Canaries show ε of at least {cells.format_epsilon(bound)} in the worst case '
+    f'(95 % confidence) and about {cells.format_epsilon(final)} from the final model '
+    'alone, at δ = 1e-5.'
   )
-  assert 'finds what the analysis implies' in agrees
+  assert _alarms(result) == []
+  within = _result(estimates=[_row(_FINAL, 'location_mixture', 0.3)])
+  said = first_page.state_headline(within.audit, leaks.find_leaks(within))
+  assert 'nothing beyond chance from the final model alone' in said
+  assert '0.30' not in said
+
+
+def test_an_attack_that_differs_from_what_is_implied_is_an_alarm():
+  audit = evaluation.evaluate(recorded_runs.by_law())
   *weaker, strongest = audit.attacks
   # Of a dozen tests one is off by as much by chance.
-  for errors, p_value, ending in (
-    (-2.6, 0.009, 'within 2.6 standard errors.'),
-    (-3.9, 1e-4, 'the run does not do what is assumed of it.'),
-  ):
+  for errors, p_value, alarmed in ((-2.6, 0.009, False), (-3.9, 1e-4, True)):
     agreement = strongest.agreement._replace(
       standard_errors=errors, p_value=p_value
     )
     off = (*weaker, dataclasses.replace(strongest, agreement=agreement))
-    said = sentences.give_verdict(_result(audit=audit._replace(attacks=off)))
-    assert said[-1].endswith(ending)
-  doubted = (
-    dataclasses.replace(weaker[0], failed_checks=(_given('it is not'),)),
-    *audit.attacks[1:],
-  )
-  said = sentences.give_verdict(_result(audit=audit._replace(attacks=doubted)))
-  assert said[-1] == 'Tests contradict the estimates of: final model.'
-  unlimited = _result(audit=audit, analytic_epsilon=math.inf)
-  assert 'there is no limit' in sentences.give_verdict(unlimited)[0]
+    changed = audit._replace(attacks=off)
+    said = _alarms(_result(audit=changed))
+    assert bool(said) == alarmed
+    assert all('does not do what is assumed of it' in text for text in said)
+    listed = ' '.join(sentences.describe_agreements(changed))
+    assert f'differ from that by {abs(errors):.1f} standard errors' in listed
   # Without noise the analysis implies nothing that an attack could find.
   analytic = Analytic(math.inf, 'no noise')
-  boundless = (*weaker, dataclasses.replace(strongest, analytic=analytic))
-  said = sentences.give_verdict(
-    _result(audit=audit._replace(attacks=boundless))
-  )
-  assert not any('what the analysis implies' in text for text in said)
-  within = [_row(_FINAL, 'location_mixture', 0.3)]
-  (said,) = sentences.give_verdict(_result(estimates=within))
-  assert said.endswith('which is what is found where nothing leaks.')
-  assert sentences.give_verdict(_result(num_observed=0)) == [
-    sentences.NOT_AUDITED
-  ]
+  boundless = (*weaker, dataclasses.replace(off[-1], analytic=analytic))
+  assert _alarms(_result(audit=audit._replace(attacks=boundless))) == []
+
+
+def test_a_failed_check_of_a_row_is_on_the_first_page_and_others_are_not():
+  audit = evaluation.evaluate(recorded_runs.by_law())
+  for model, is_first in ((_FINAL, True), (_MAXIMUM, False)):
+    changed = tuple(
+      dataclasses.replace(a, failed_checks=(_given('it is not'),))
+      if a.threat_model == model
+      else a
+      for a in audit.attacks
+    )
+    result = _result(audit=audit._replace(attacks=changed))
+    text = f'{model.name}: it is not.'
+    assert (text in _alarms(result)) == is_first
+    assert (f'Warning: {text}' in report.format_summary(result)) == is_first
+    assert report.format_report(result).count('it is not.') == 1
 
 
 def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
@@ -346,23 +344,19 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
   )
   audit = evaluation.evaluate(record, floors=False)
   limit = audit.find(threat_models.RESIDUAL).analytic.epsilon
-  text = report.format_report(_result(audit=audit))
-  limit_as_text = f'above the analytic ε {cells.format_number(limit)}'
-  above = re.findall(rf'(point estimate|95 %)\n +{limit_as_text}', text)
-  assert set(above) == {'point estimate', '95 %'}
-  text = ' '.join(text.split())
-  assert (
-    text.count('A lower bound above the analytic ε: 1 in 20 is too high') == 1
-  )
-  assert text.count('A point estimate above the analytic ε, by more than') == 1
-  said = sentences.give_verdict(_result(audit=audit))[-1]
+  points, free, *_ = run_tables.make_estimate_tables(audit.attacks)
+  for table, sign in ((points, '*'), (free, '‡')):
+    marked = [row for row in table.body if row[2].endswith(sign)]
+    assert marked
+    (note,) = [note for note in table.notes if note.startswith(sign)]
+    assert 'above the analytic ε' in note
+  said = ' '.join(_alarms(_result(audit=audit)))
   assert f'is above {cells.format_number(limit)}, the most that' in said
-  assert said.startswith('For an attacker who also knows the updates of all')
+  assert 'own round, others removed: the lower bound' in said
   honest = dataclasses.replace(record, noise_multiplier=1 / 6.0)
-  text = report.format_report(
-    _result(audit=evaluation.evaluate(honest, floors=False))
-  )
-  assert 'A lower bound above the analytic ε' not in text
+  audit = evaluation.evaluate(honest, floors=False)
+  text = report.format_report(_result(audit=audit))
+  assert 'a lower bound above the analytic ε' not in text
 
 
 def _above_its_limit(*, bounds, interval):
@@ -388,15 +382,16 @@ def _above_its_limit(*, bounds, interval):
 
 def _show_everywhere(result):
   """Each output of a run, with white space made alike."""
-  run = comparison.label_result('a', result)
+  run = comparison.label_run('a', result)
   shown = {
-    'summary': report.format_summary(result),
-    'estimates': report.format_headline_estimates(result.audit),
+    'report': report.format_report(result),
     'all estimates': report.format_estimates(result.audit),
     'page': page.render_markdown(report.make_page(result, {})),
     'html': html.render_html(report.make_page(result, {}), {}),
     'card': audit_card.format_cards({'a': audit_card.make_card(result)}),
-    'comparison': tables.format_text(comparison.make_table([run, run])),
+    'comparison': page.render_text(
+      comparison_files.make_page([run, run], figure='a.png'), has_appendix=True
+    ),
   }
   return {
     name: ' '.join(re.sub('<[^>]+>|- ', '', text).split())
@@ -427,6 +422,11 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
     assert why in text, name
     assert f'{kind}: own round, others removed: the point' in text, name
     assert kind == 'Warning' or 'Warning' not in text, name
+  said = report.format_summary(result)
+  assert ('Warning' in said) == (kind == 'Warning')
+  assert '"About" above "at most" is chance, unless a warning' in ' '.join(
+    said.split()
+  )
   values = worded_json.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
   assert why in said
@@ -456,14 +456,13 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
   assert expected in warning
 
 
-def test_a_verdict_has_no_estimate_that_is_not_calibrated():
+def test_the_first_page_has_no_estimate_that_is_not_calibrated():
   rows = [_row(_FINAL, 'location_mixture', 579.25)]
   for is_calibrated in (True, False):
     all_scores = [_reading(_FINAL, is_calibrated)]
     result = _result(estimates=rows, all_scores=all_scores)
-    text = ' '.join(sentences.give_verdict(result))
+    text = report.format_summary(result)
     assert ('579' in text) == is_calibrated
-    assert ('no estimate is calibrated' in text) != is_calibrated
 
 
 def test_infinity_is_printed_as_a_sign():
@@ -477,22 +476,10 @@ def test_infinity_is_printed_as_a_sign():
     ],
   )
   text = report.format_report(result)
-  assert not re.search(r'\binf|\bnan', text.replace('infinite', ''), re.I)
-  # Two analytic, two in rows with their μ, one in words.
-  assert text.count('∞') == 7
-  flat = ' '.join(text.split())
-  assert 'Without noise there is no limit' in flat
-
-
-def test_an_estimate_is_told_by_how_well_the_attack_guesses():
-  said = _attacker(_result(), 'sees only the final model')
-  assert said == (
-    'An attacker who sees only the final model: ε ≈ 1.20 at δ = 1e-5 (90 % '
-    'interval 1.05 to 1.35; when nothing leaks this estimator reports 0.01 to '
-    '0.70). Of canaries that take part with a chance of 50 % this attack guesses '
-    'about 67 % right; allowed one false alarm in 100 it finds about 12 % of '
-    'those that did, and one in 1,000, about 3.2 %.'
-  )
+  assert not re.search(r'\binf|\bnan', text, re.I)
+  assert '∞' in report.format_summary(result)
+  assert 'without noise there is no limit' in ' '.join(text.split())
+  assert 'nobody is protected' in text
 
 
 @pytest.mark.parametrize(
@@ -512,22 +499,6 @@ def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
     assert tpr == pytest.approx(exact, rel=1e-3)
 
 
-def test_nothing_that_was_estimated_is_said_to_be_certain():
-  def said(rates):
-    result = _result(all_scores=[_reading(_FINAL, rates=rates)])
-    return _attacker(result, 'sees only the final model')
-
-  one = said(attack_results.Rates(1.0, (1.0, 0.0)))
-  assert 'guesses more than 99.9 % right; allowed' in one
-  assert 'and one in 1,000, less than 0.1 %.' in one
-  assert '100 %' not in one
-  assert said(attack_results.Rates(1.0, (1.0, 1.0))).endswith(
-    'guesses more than 99.9 % right, and with one false alarm in 1,000 it finds as '
-    'many of those that did.'
-  )
-
-
-@pytest.mark.integration
 def test_the_headline_is_one_bound_chosen_by_the_design():
   record = recorded_runs.by_law()
   found = evaluation.evaluate(record, floors=False)
@@ -549,20 +520,17 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
     evaluation.evaluate(coins, floors=False).headline[1].method == 'one_run'
   )
   result = _result(audit=found)
-  said = _attacker(result, 'The lower bound of this report')
-  assert f'ε ≥ {cells.format_number(bound.epsilon)} at δ' in said
-  others = sum(len(one.bounds) for one in found.attacks) - 1
-  assert f'The {others} others hold at 95 % each, not all' in said
-  assert 'removes them. Which bound' in said
+  said = first_page.state_headline(found, leaks.find_leaks(result))
+  assert f'at least {cells.format_epsilon(bound)} in the worst case' in said
   # Where who removes the others may not be shown, it is that of another attacker.
   published = evaluation.evaluate(release.redact_record(record), floors=False)
   assert published.headline[0].threat_model == threat_models.OWN
-  said = _attacker(
-    _result(audit=published, noise='fresh'),
-    'The lower bound of this report',
+  result = _result(audit=published, noise='fresh')
+  said = report.format_summary(result)
+  assert (
+    f'{cells.format_epsilon(published.headline[1])} from every round' in said
   )
-  assert 'knows when a canary took part. Which bound' in said
-  assert 'removes' not in said
+  assert 'Not measured: the worst case;' in said
 
 
 def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated():
@@ -570,9 +538,13 @@ def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated()
     recorded_runs.by_law(), momentum=None, weight=None
   )
   result = _result(audit=evaluation.evaluate(record, floors=False))
-  said = _attacker(result, 'sees only the final model')
-  assert 'Not calibrated: by how much taking part moves a score is not' in said
-  assert 'guesses' not in said
+  (final, *_) = leaks.find_leaks(result)
+  assert final.about is None
+  table = first_page.make_leak_table(leaks.find_leaks(result))
+  assert table.body[0][2] == '–'
+  text = ' '.join(report.format_report(result).split())
+  assert 'uncalibrated' in text
+  assert 'Calibrated: How much taking part shifts a score is known' in text
 
 
 def test_maxima_that_are_all_alike_have_estimates_too():
@@ -585,7 +557,7 @@ def test_maxima_that_are_all_alike_have_estimates_too():
   maximum = audit.find(threat_models.MAXIMUM)
   assert maximum.find('maximum_over_rounds') is not None
   assert maximum.find('two_gaussian_fitted') is None
-  assert 'the law of a maximum' in report.format_report(_result(audit=audit))
+  assert 'law of a maximum' in report.format_report(_result(audit=audit))
 
 
 def test_maxima_that_refute_their_law_have_a_doubt():
@@ -605,8 +577,10 @@ def test_bounds_that_hold_together_are_lower_ones():
   alone = evaluation.evaluate(record, floors=False)
   joint = evaluation.evaluate(record, simultaneous=True, floors=False)
   said = ' '.join(report.format_estimates(joint).split())
-  assert 'All bounds hold together at 95 %.' in said
-  assert '--simultaneous' not in said
+  assert 'lower bound, 95 %, all together' in said
+  assert 'the largest of several is not a bound' not in said
+  said = ' '.join(report.format_estimates(alone).split())
+  assert 'each by itself; the largest of several is not a bound' in said
   num = sum(len(attack.bounds) for attack in alone.attacks)
   for single, both in zip(alone.attacks, joint.attacks, strict=True):
     for one, all_ in zip(single.estimates, both.estimates, strict=True):
@@ -618,50 +592,24 @@ def test_bounds_that_hold_together_are_lower_ones():
 
 
 @pytest.mark.parametrize(('epsilon', 'inside'), [(0.7, True), (0.71, False)])
-def test_an_estimate_inside_its_floor_is_told_as_no_leakage(epsilon, inside):
-  rows = [
-    _row(_FINAL, 'location_mixture', epsilon),
-    _row(_MAXIMUM, 'maximum_over_rounds', epsilon),
-    _row(_MAXIMUM, 'two_gaussian_fitted', epsilon),
-  ]
-  result = _result(estimates=rows)
-  for phrase in ('only the final model', 'does not know when'):
-    said = _attacker(result, phrase)
-    assert ('not distinguishable from no leakage at all' in said) == inside
-    assert ('guesses' in said or 'extrapolates' in said) != inside
+def test_an_estimate_inside_its_floor_is_told_as_chance(epsilon, inside):
+  result = _result(estimates=[_row(_FINAL, 'location_mixture', epsilon)])
+  table = first_page.make_leak_table(leaks.find_leaks(result))
+  assert table.body[0][2].endswith('(chance)') == inside
+  assert ('nothing beyond chance' in report.format_summary(result)) == inside
 
 
 @pytest.mark.parametrize('attack_scores', [_FINAL, _OWN])
-def test_words_are_about_the_first_estimate_alone(attack_scores):
+def test_the_first_page_is_about_the_first_estimate_alone(attack_scores):
   rows = [
     _row(attack_scores, 'location_mixture', 2.0),
     _row(attack_scores, 'two_gaussian_fitted', 3.0),
     _row(attack_scores, 'eps_lo', 4.0),
   ]
-  said = sentences.narrate(_result(estimates=rows))
+  said = report.format_summary(_result(estimates=rows))
   changed = [(who, dataclasses.replace(e, epsilon=5.0)) for who, e in rows]
   others = [rows[0], *changed[1:]]
-  assert sentences.narrate(_result(estimates=others)) == said
-  assert sentences.narrate(_result(estimates=[changed[0], *rows[1:]])) != said
-
-
-@pytest.mark.parametrize(
-  ('errors', 'p_value', 'doubtful'),
-  [(0.4, 0.69, False), (-1.9, 0.057, False), (3.9, 1e-4, True)],
-)
-def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
-  errors, p_value, doubtful
-):
-  removed = threat_models.RESIDUAL
-  agreement = attack_results.Agreement(35.4, errors, p_value)
-  result = _result(
-    estimates=[_row(removed, 'location_mixture', 35.0)],
-    all_scores=[_reading(removed, agreement=agreement)],
-  )
-  said = _attacker(result, 'updates of all others')
-  assert 'the attacker of the analytic ε, 35.5' in said
-  assert f'{abs(errors):.1f} standard errors (p = ' in said
-  assert ('does not do what is assumed' in said) == doubtful
+  assert report.format_summary(_result(estimates=others)) == said
 
 
 def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
@@ -674,53 +622,27 @@ def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
     analytic=Analytic(35.5, 'noise'),
   )
   audit = audit._replace(attacks=(*weaker, strongest))
-  result = _result(audit=audit)
-  implied = 'ε = 31.0'
-  assert sentences.give_verdict(result)[-1] == (
-    f'The strongest attack finds the {implied} that the noise of rounds implies, '
-    'within 1.4 standard errors.'
-  )
-  said = ' '.join(sentences.narrate(result))
-  assert f'The noise of rounds implies {implied}: the shift' in said
-  assert 'differs from that by 1.4 standard errors (p = 0.16)' in said
-
-
-def test_the_fit_of_maxima_is_said_to_extrapolate():
-  said = _attacker(_result(), 'does not know when')
-  assert 'ε ≈ 7.75 by the law of a maximum' in said
-  assert '579.2' in said
-  assert 'the largest of 100 cosines' in said
-  assert 'extrapolates' in said
-  assert 'exceeds the analytic ε of 35.5' in said
-  unlimited = _result(analytic_epsilon=math.inf)
-  assert 'exceeds' not in _attacker(unlimited, 'does not know when')
-
-
-def test_doubts_are_told_beside_the_estimate():
-  doubt = 'scores scatter otherwise than those of others (p = 0.001)'
-  result = _result(all_scores=[_reading(_FINAL, False, [_given(doubt)])])
-  assert f'Not calibrated: {doubt}.' in _attacker(
-    result, 'only the final model'
-  )
-  assert 'Doubt: scores scatter otherwise' in report.format_report(result)
-
-
-def test_one_round_has_no_maximum_to_speak_of():
-  assert not any(
-    'does not know when' in said
-    for said in sentences.narrate(_result(rounds=1))
+  assert sentences.describe_agreements(audit)[-1] == (
+    'own round, others removed: the noise of rounds implies ε = 31.0, and scores '
+    'differ from that by 1.4 standard errors (p = 0.16).'
   )
 
 
-@pytest.mark.parametrize(('rounds', 'warned'), [(2, True), (1, False)])
-def test_clients_who_leak_more_than_canaries_are_warned_of(rounds, warned):
-  result = _result(clients_participations=rounds)
-  first = sentences.describe_participation(result)
-  assert (first is not None) == warned
-  for form in (report.format_summary, report.format_report):
-    text = ' '.join(form(result).split())
-    assert text.count('Canaries take part in one round') == warned
-    assert text.count('up to 2 rounds, and is allowed ε = 57.2') == warned
+def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
+  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  result = _result(audit=audit, clients_participations=2)
+  text = ' '.join(report.format_summary(result).split())
+  assert 'A canary is an artificial client of one round' in text
+  assert 'A client of this run takes part in up to 2 rounds' in text
+  assert 'computed, not measured' in text
+  table = first_page.make_leak_table(leaks.find_leaks(result))
+  assert [row[-1] for row in table.body] == ['57.2'] * 3
+  # Of rounds nothing is known of a client but the limit.
+  assert [row[-2] for row in table.body[1:]] == ['–'] * 2
+  participations = facts.count_participations(result)
+  expected = clients.expect_client(audit.find(_FINAL), participations)
+  low, high = map(cells.format_number, expected)
+  assert table.body[0][-2] == f'{low} to {high}'
 
 
 def _in_all_rounds(momentum, **changes):
@@ -738,7 +660,7 @@ def test_a_hidden_state_is_said_to_protect_no_canary_that_is_in_all_rounds():
   epsilon = cells.format_number(
     accounting.epsilon_of_releases(4.0, delta=1e-5).epsilon
   )
-  said = _attacker(_in_all_rounds(0.0), 'hidden state')
+  (said,) = sentences.describe_hidden_state(_in_all_rounds(0.0))
   assert 'is no protection' in said
   assert f'μ = √T/z = 0.25, or ε = {epsilon}.' in said
   text = page.render_markdown(report.make_page(_in_all_rounds(0.0), {}))
@@ -751,7 +673,7 @@ def test_momentum_leaves_less_of_late_rounds_to_a_hidden_state():
   weights = np.array([sum(0.9**i for i in range(n)) for n in range(100, 0, -1)])
   mu = 0.25 * weights.sum() / 10 / np.linalg.norm(weights)
   assert 0.2 < mu < 0.25
-  said = _attacker(_in_all_rounds(0.9), 'hidden state')
+  (said,) = sentences.describe_hidden_state(_in_all_rounds(0.9))
   assert 'protects little' in said
   assert f'μ = {cells.format_number(mu)} of √T/z = 0.25' in said
 
@@ -770,11 +692,9 @@ def test_nothing_is_said_of_a_hidden_state_that_may_protect(changes):
 
 
 def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
-  assert _attacker(_result(), 'It is not a bound')
-  without = _result(estimates=[_row(_FINAL, 'location_mixture', 1.2)])
-  assert not any(
-    'It is not a bound' in said for said in sentences.narrate(without)
-  )
+  shown = run_tables.make_estimate_tables(_result().audit.attacks)
+  methods = [row[1] for table in shown for row in table.body]
+  assert "the paper's ε_lo (no bound)" in methods
 
 
 @pytest.mark.parametrize(
@@ -819,7 +739,7 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(
   )
   write_record(folder / 'private/scores.npz', record)
   text = report.write_report(folder).read_text()
-  assert 'Without noise nothing is left but the canary itself, and the' in text
+  assert 'without noise there is no limit' in text
   assert '| ∞ |' in text
 
 
@@ -827,8 +747,7 @@ def test_an_undefined_estimate_claims_nothing():
   rows = [_row(_FINAL, 'location_mixture', 'NaN', floor=None)]
   text = report.format_report(_result(estimates=rows))
   assert 'undefined' in text
-  assert 'no ε could be estimated' in text
-  assert 'guesses' not in text
+  assert 'undefined' not in report.format_summary(_result(estimates=rows))
 
 
 def test_write_leaves_whole_files_and_no_drafts(workdir):
@@ -838,17 +757,19 @@ def test_write_leaves_whole_files_and_no_drafts(workdir):
     png = (workdir / name).read_bytes()
     assert png.startswith(b'\x89PNG\r\n\x1a\n')
     assert png.endswith(b'IEND\xaeB`\x82')
-    # 12 inches at 150 dots each.
-    assert struct.unpack('>I', png[16:20]) == (1800,)
+    # At 150 dots an inch.
+    width = style.NARROW if name == 'summary.png' else style.WIDE
+    assert struct.unpack('>I', png[16:20]) == (150 * width,)
 
 
-def test_the_page_holds_the_table_the_words_the_figures_and_the_config(workdir):
+def test_the_page_holds_the_table_the_figures_and_the_config(workdir):
   text = (workdir / 'report.md').read_text()
   assert text.startswith('# Privacy audit: digits\n')
-  for said in sentences.narrate(_result()):
-    assert f'\n- {said}\n' in text
-  embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', text)
-  assert sorted(embedded) == sorted(_PICTURES)
+  first, appendix = text.split('<details')
+  embedded = r'!\[[^]]+\]\(([^)]+)\)'
+  assert re.findall(embedded, first) == ['summary.png']
+  others = [x for x in _PICTURES if x != 'summary.png']
+  assert sorted(re.findall(embedded, appendix)) == sorted(others)
   (config,) = re.findall(r'```json\n(.*?)```', text, re.S)
   assert json.loads(config) == _result().config
 
@@ -858,7 +779,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   rows = [s for s in lines if s.startswith('|')]
   bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
   assert len(rows) == len(bars) > len(_ROWS)
-  assert set(bars) == {3, 6, 8, 9}
+  assert set(bars) == {3, 6, 7, 8}
   assert any(r'digits \| real' in s for s in rows)
 
 
@@ -1009,10 +930,12 @@ def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
   done = _finished_run(tmp_path / 'done', observed=5, unobserved=5)
   drawn = run_script('report', done)
   assert drawn.returncode == 0
-  assert drawn.stdout.startswith(report.format_summary(_result()))
+  first = report.format_summary(_result()).rpartition('date not recorded')[0]
+  assert drawn.stdout.startswith(first)
+  assert f'Wrote {done}/report.html' in drawn.stdout
   assert all((done / name).exists() for name in _FILES)
   verbose = run_script('report', done, '--verbose')
-  assert verbose.stdout.startswith(report.format_report(_result()))
+  assert 'Every estimate' in verbose.stdout
   nothing = run_script('report')
   assert nothing.returncode != 0
   assert 'Give the directory of one finished run' in nothing.stderr

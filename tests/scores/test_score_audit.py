@@ -136,18 +136,32 @@ def test_a_reversed_sign_is_warned_of_and_shown():
 
 
 def test_it_reads_as_text_and_as_html(found):
-  bound = cells.format_epsilon(found.audit.headline[1])
-  first, second = repr(found).splitlines()
-  assert first.startswith(
-    f'ε ≥ {bound} (95 %, no shape assumed); point estimate'
-  )
-  assert second == '80 canaries took part, 60 did not'
+  bound = cells.format_epsilon(found.lower_bound)
+  point = cells.format_epsilon(found.point_estimate)
+  *first, _, head, row = repr(found).splitlines()
+  first = ' '.join(first)
+  assert first.startswith(f'Canaries show ε of at least {bound} (95 % confid')
+  assert head.split()[:3] == ['ε', 'at', 'least']
+  assert row.startswith('scores as given')
+  interval = cells.format_interval(found.point_estimate.interval)
+  for text in (bound, point, interval):
+    assert text in row
+  assert ' '.join(found.text.split()).startswith(first)
   shown = []
   parser = html.parser.HTMLParser()
   parser.handle_data = shown.append
   parser.feed(found._repr_html_())
-  assert 'all thresholds, one test' in shown
-  assert first in shown
+  assert shown[0] == first
+  assert bound in shown
+  assert point in shown
+
+
+def test_twenty_canaries_are_said_to_be_few():
+  few = epe_jax.estimate(IN[:20], OUT[:20], delta=1e-5)
+  said = 'canaries are few (20 that took part, 20 that did not)'
+  assert said in ' '.join(repr(few).split())
+  assert said in few._repr_html_()
+  assert 'few' not in repr(epe_jax.estimate(IN, OUT, delta=1e-5))
 
 
 def test_it_prints_where_there_are_no_greek_letters(found, monkeypatch):
@@ -155,7 +169,7 @@ def test_it_prints_where_there_are_no_greek_letters(found, monkeypatch):
   stream = io.TextIOWrapper(written, encoding='ascii')
   monkeypatch.setattr(sys, 'stdout', stream)
   print(found, flush=True)
-  assert written.getvalue().startswith(b'eps >= ')
+  assert written.getvalue().startswith(b'Canaries show eps of at least ')
   assert b'delta = 1e-5' in written.getvalue()
   stream.detach()
 
@@ -211,7 +225,7 @@ def test_a_bound_of_scores_above_their_point_estimate_is_a_doubt():
   assert attack.bounds[0].epsilon > attack.first.epsilon
   keys = [check.key for check in attack.failed_checks]
   assert keys.count('below_bound') == 1
-  assert 'no calibrated point estimate' in repr(wide)
+  assert wide.point_estimate is None
   assert 'extrapolates' not in repr(wide)
 
 
@@ -265,19 +279,20 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
     tmp_path / 'new' / 'out', found.scores, found.audit
   )
   page = path.read_text()
-  assert report.format_estimates(found.audit, markdown=True) in page
+  for part in found.text.split('\n\n')[:1]:
+    assert ' '.join(part.split()) in page
   assert '80 canaries took part, 60 did not' in page
   figures = [x.name for x in path.parent.glob('*.png')]
   assert len(figures) == 3
   for name in figures:
     assert f']({name})' in page
   assert (path.parent / 'estimates.json').is_file()
-  line = format_headline(found.audit.headline)
-  assert page.split('\n\n')[1] == f'**{line}**'
+  bound = cells.format_epsilon(found.lower_bound)
+  line = f'Canaries show ε of at least {bound} (95 % confidence)'
+  assert page.split('\n\n')[1].startswith(f'**{line}')
   shown = (path.parent / 'report.html').read_text()
-  bound = cells.format_epsilon(found.audit.headline[1])
-  assert f'ε ≥ {bound}' in shown
-  assert shown.index('aria-label="Headline"') < shown.index('<svg')
+  shown = shown.replace('\N{NO-BREAK SPACE}', ' ')
+  assert shown.index(line) < shown.index('<svg')
   assert shown.count('<svg') == 3
 
 

@@ -226,5 +226,5 @@ def test_the_command_draws_a_report_of_scores(tmp_path):
     'estimate', tmp_path / 'a.csv', '--delta=1e-2', f'--out={out}'
   )
   assert done.returncode == 0, done.stderr
-  assert done.stderr.endswith(f'Report and figures: {out}/report.md\n')
+  assert done.stderr.endswith(f'Report and figures: {out}/report.html\n')
   assert len(list(out.glob('*.png'))) == 3

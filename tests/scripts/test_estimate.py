@@ -92,10 +92,11 @@ def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
   (attack,) = audit.attacks
   methods = [estimate.method for estimate in attack.estimates]
   assert len(methods) == len(set(methods))
-  points, free, shaped = report.format_estimates(audit).split('Lower bounds')
+  _, _, text = report.format_estimates(audit).partition('Point estimates: no')
+  points, free, shaped = text.split('Lower bounds')
   assert "the paper's ε_lo (no bound)" in points
   assert 'lower bound' not in points
-  assert 'lower bound, 95 %' in free
+  assert 'all thresholds, one test' in free
   assert 'Gaussian' not in free
   assert 'if Gaussian, 95 %' in shaped
   # N(3, 1) against N(0, 1) at 1e-5 has an ε of 17.0.
@@ -264,7 +265,11 @@ def test_the_command_prints_text_json_and_markdown(tmp_path):
   first = rows['attacks'][0]['estimates'][0]
   assert {'method', 'epsilon', 'kind', 'p_value'} <= first.keys()
   assert rows['headline']['method'] == 'rank_test'
-  assert short.stdout.startswith(rows['headline']['text'])
+  bound = rows['headline']['epsilon']
+  assert rows['headline']['text'].startswith(f'ε ≥ {bound:.2f} (95 %')
+  assert short.stdout.startswith(
+    f'Canaries show ε of at least {bound:.2f} (95 %'
+  )
   (headline,) = [
     row for row in rows['attacks'][0]['estimates'] if row['is_headline']
   ]
@@ -272,7 +277,7 @@ def test_the_command_prints_text_json_and_markdown(tmp_path):
   assert (rows['headline']['num_observed'], rows['warnings']) == (60, [])
   assert rows['version'] == __version__
   markdown = run('--delta=1e-5', '--all', '--format=markdown').stdout
-  assert '| scores | as given |' in markdown
+  assert '| scores as given |' in markdown
   refused = run()
   assert refused.returncode == 1
   assert refused.stderr.startswith('error: ')

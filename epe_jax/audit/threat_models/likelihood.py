@@ -76,5 +76,4 @@ LIKELIHOOD = ThreatModel(
   is_shift=False,
   is_in_overview=False,
   # Its law is not known, so that tables have its bounds and there is no more to say.
-  is_narrated=False,
 )

@@ -36,7 +36,6 @@ class ThreatModel:
     is_shift: participation shifts its scores, so that runs are compared by its
       estimates; a maximum or a likelihood ratio has another law.
     is_in_overview: it is among the few that a summary of a run shows.
-    is_narrated: the report has a paragraph about it.
   """
 
   key: str
@@ -48,7 +47,6 @@ class ThreatModel:
   is_worst_case: bool = False
   is_shift: bool = True
   is_in_overview: bool = True
-  is_narrated: bool = True
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, ThreatModel) and self.key == other.key

@@ -24,23 +24,22 @@ _MAX_PANELS = 12
 def draw_comparison(
   runs: Sequence[LabelledRun],
   differences: Sequence[Mapping[ThreatModel, Difference]],
-  *,
-  finding: str,
 ) -> figure.Figure:
   """Draws each attacker's ε in each run, and its difference to the first.
 
   Args:
     runs: two or more at one δ.
     differences: of each run to the first, as `comparison.subtract_first` gives them.
-    finding: the result, as a title.
 
   Returns:
-    Two panels, a line for each run.
+    Two narrow panels, one above the other, with a line for each run.
   """
   shown = list_attackers(runs)
   styles = style.assign_styles(shown)
   height = (0.22 * max(len(shown), 1) + 0.25) * len(runs) + 1.6
-  fig, (left, right) = style.make_panels(2, columns=2, height=height)
+  fig, (upper, lower) = style.make_panels(
+    2, columns=1, height=height, width=style.NARROW
+  )
   highest = style.find_highest(
     [
       *(float(e.epsilon) for run in runs for e in run.estimates.values()),
@@ -52,12 +51,12 @@ def draw_comparison(
     for i, attacker in enumerate(shown):
       at = y + _SPREAD * (2 * i / steps - 1)
       if attacker in run.estimates:
-        _draw_estimate(left, at, attacker, run, styles[attacker].color)
+        _draw_estimate(upper, at, attacker, run, styles[attacker].color)
       if attacker in of_run:
-        _draw_difference(right, at, of_run[attacker], styles[attacker].color)
+        _draw_difference(lower, at, of_run[attacker], styles[attacker].color)
     analytic = _find_analytic(run)
     if math.isfinite(analytic):
-      left.plot(
+      upper.plot(
         [analytic] * 2,
         [y - 0.42, y + 0.42],
         color=style.BLACK,
@@ -65,20 +64,18 @@ def draw_comparison(
         lw=1.5,
         label='analytic ε',
       )
-  right.axvline(0, color='#999999', lw=1)
-  for axes in (left, right):
+  lower.axvline(0, color='#999999', lw=1)
+  for axes in (upper, lower):
     axes.set_yticks(range(len(runs)), [run.label for run in runs])
     axes.set_ylim(len(runs) - 0.5, -0.5)
     axes.tick_params(axis='y', length=0)
     axes.grid(axis='x', color='#DDDDDD', lw=0.6)
     axes.set_axisbelow(True)
-  right.tick_params(axis='y', labelleft=False)
-  style.set_epsilon_axis(left, 'x', highest)
+  style.set_epsilon_axis(upper, 'x', highest)
   delta = cells.format_delta(runs[0].delta)
-  left.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')
-  right.set_xlabel(f'difference of ε from {runs[0].label}, 90 % interval')
-  fig.suptitle(finding)
-  style.draw_legend(fig, [left], columns=4)
+  upper.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')
+  lower.set_xlabel(f'difference of ε from {runs[0].label}')
+  style.draw_legend(fig, [upper], columns=2)
   longest = max(len(run.label) for run in runs)
   style.lay_out(fig, left=0.4 + 0.085 * longest)
   return fig

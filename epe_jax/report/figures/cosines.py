@@ -28,6 +28,7 @@ def draw_densities(
   *,
   findings: Mapping[ThreatModel, str] | None = None,
   columns: int = 3,
+  width: float = style.WIDE,
 ) -> figure.Figure:
   """Draws the densities of scores of observed and of unobserved canaries.
 
@@ -38,11 +39,15 @@ def draw_densities(
     attacks: of one audit, each with its scores.
     findings: attacker -> its result, after its name.
     columns: panels in a row at most.
+    width: of a row, in inches.
 
   Returns:
     A panel for each attacker.
   """
-  fig, all_axes = style.make_panels(len(attacks), columns=columns)
+  is_narrow = width < style.WIDE
+  fig, all_axes = style.make_panels(
+    len(attacks), columns=columns, height=2.6 if is_narrow else 3.6, width=width
+  )
   for axes, attack in zip(all_axes, attacks):
     scores, scale = attack.scores, attack.scale
     assert scores is not None, 'every panel has scores'
@@ -54,7 +59,8 @@ def draw_densities(
       _draw_null_density(axes, scores.null)
     name = attack.threat_model.name
     finding = (findings or {}).get(attack.threat_model)
-    axes.set_title(f'{name}: {finding}' if finding else name, fontsize='medium')
+    title = f'{name}: {finding}' if finding else name
+    axes.set_title('' if is_narrow else title, fontsize='medium')
     axes.set_xlabel(attack.unit)
     axes.set_yticks([])
     # Log likelihood ratios have many digits.
@@ -64,7 +70,7 @@ def draw_densities(
     axes.set_ylim(bottom=0)
   for axes in all_axes[::columns]:
     axes.set_ylabel('density')
-  style.draw_legend(fig, all_axes)
+  style.draw_legend(fig, all_axes, columns=2 if is_narrow else 4)
   return fig
 
 

@@ -15,15 +15,21 @@ from epe_jax.report.figures import (
   attackers,
   cosines,
   epsilons,
+  leaks,
   style,
   tradeoff,
   training,
 )
+from epe_jax.report.leaks import find_leaks
 from epe_jax.text import cells
 
 CAPTIONS = {
+  'summary.png': (
+    'ε of a canary: with the 90 % interval of estimates, and in grey what is '
+    'estimated when nothing leaks.'
+  ),
   'attackers.png': (
-    'What each attacker learns: the estimate of ε with its 90 % interval, what the same '
+    'Every attacker: the estimate of ε with its 90 % interval, what the same '
     'estimator reports when nothing leaks, and lower bounds. The estimate and the '
     'pre-declared bound are to the right of each row. If no estimator is calibrated for '
     'an attacker, only the bound is meaningful: the likelihood is counted from '
@@ -67,14 +73,14 @@ CAPTIONS = {
 """What each figure shows, in the order of a report."""
 
 SCORE_CAPTIONS = {
+  'densities.png': (
+    'Scores of those that took part, and of those that did not: the further apart, '
+    'the more leaks.'
+  ),
   'attackers.png': (
     'The estimate of ε, what the same estimator reports when nothing leaks, and '
     'lower bounds. An estimate that a test of the scores speaks against is small '
     'and grey.'
-  ),
-  'densities.png': (
-    'Scores of the canaries that took part and of those that did not. The '
-    'further apart, the more an attacker learns.'
   ),
   'tradeoff.png': (
     'How often the attack is wrong about canaries that took no part (false '
@@ -89,9 +95,13 @@ SCORE_CAPTIONS = {
 
 # In inches, for the names of attackers and their numbers.
 _MARGINS: dict[str, dict[str, float]] = {
-  'attackers.png': {'left': 2.1, 'right': 1.7}
+  'summary.png': {'left': 0.95},
+  'attackers.png': {'left': 2.1, 'right': 1.7},
 }
-_SCORE_MARGINS = {'attackers.png': {'left': 1.5, 'right': 2.4}}
+_SCORE_MARGINS = {
+  'densities.png': {'left': 0.4},
+  'attackers.png': {'left': 1.5, 'right': 2.4},
+}
 
 
 def draw_run(
@@ -131,6 +141,9 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
   assert found is not None, 'scores have a bound'
   finding = f'ε ≥ {cells.format_epsilon(attack.bounds[0])} (95 %)'
   figures = {
+    'densities.png': cosines.draw_densities(
+      audit.attacks, columns=1, width=style.NARROW
+    ),
     'attackers.png': attackers.draw_attackers(
       # Shown as an estimate where the headline shows it.
       [dataclasses.replace(attack, is_calibrated=found.point is not None)],
@@ -139,7 +152,6 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
       f'{attack.num_unobserved:,} did not',
       finding=finding,
     ),
-    'densities.png': cosines.draw_densities(audit.attacks),
     'tradeoff.png': tradeoff.draw_tradeoff(
       audit, facts.compute_tradeoff_curves(audit), finding=finding
     ),
@@ -165,9 +177,10 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   }
   shown = [attack for attack in scored if attack.threat_model.is_in_overview]
   figures = {
+    'summary.png': leaks.draw_leaks(find_leaks(result), delta=result.delta),
     'attackers.png': attackers.draw_attackers(
       audit.attacks, analytic=analytic, canaries=canaries, finding=finding
-    )
+    ),
   }
   if shown:
     figures['overview.png'] = cosines.draw_densities(

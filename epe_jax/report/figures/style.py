@@ -19,6 +19,9 @@ BLACK, GREY = '#000000', '#CCCCCC'
 BLUE, SKY, GREEN = '#0072B2', '#56B4E9', '#009E73'
 VERMILLION, ORANGE, PURPLE = '#D55E00', '#E69F00', '#CC79A7'
 
+WIDE, NARROW = 12.0, 4.8
+"""Widths of figures in inches; on a phone a narrow one need not scroll."""
+
 TOOK_PART, NO_PART = VERMILLION, BLUE
 
 FLOOR = 'noise floor: 5 to 95 % when nothing leaks'
@@ -104,21 +107,29 @@ def find_highest(values: Sequence[float]) -> float:
 
 
 def make_panels(
-  num: int, *, columns: int = 3, height: float = 3.6, share: bool = False
+  num: int,
+  *,
+  columns: int = 3,
+  height: float = 3.6,
+  share: bool = False,
+  width: float = WIDE,
 ) -> tuple[figure.Figure, list[mpl_axes.Axes]]:
   """Makes a figure of empty panels.
 
   Args:
     num: panels, >= 1.
     columns: panels in a row at most.
-    height: of a panel, in inches; a row is 12 inches wide.
+    height: of a panel, in inches.
     share: whether all panels have the same axes.
+    width: of a row, in inches.
 
   Returns:
     The figure and its panels, row by row.
   """
   rows = -(-num // columns)
-  fig = figure.Figure(figsize=(12, height * rows + 0.6), layout='constrained')
+  fig = figure.Figure(
+    figsize=(width, height * rows + 0.6), layout='constrained'
+  )
   grid = fig.subplots(
     rows, min(num, columns), squeeze=False, sharex=share, sharey=share
   ).ravel()
@@ -162,7 +173,7 @@ def lay_out(
   width, height = fig.get_size_inches()
   grid = fig.axes[0].get_gridspec()
   assert grid is not None, 'panels are in rows'
-  titles = max(axes.get_title().count('\n') + 1 for axes in fig.axes)
+  titles = max(len(axes.get_title().splitlines()) for axes in fig.axes)
   above = 0.12 + 0.2 * titles
   finding, *details = fig.get_suptitle().splitlines() or ['']
   top = above + (0.32 + 0.2 * len(details) if finding else 0.0)

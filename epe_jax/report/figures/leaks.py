@@ -1,0 +1,83 @@
+"""The figure of a first page: what each attacker learns at least, about, at most."""
+
+from collections.abc import Sequence
+import math
+
+from matplotlib import axes as mpl_axes
+from matplotlib import figure
+
+from epe_jax.report.figures import style
+from epe_jax.report.leaks import Leak
+from epe_jax.text import cells
+
+
+def draw_leaks(found: Sequence[Leak], *, delta: float) -> figure.Figure:
+  """Draws the lower bound, the estimate and the limit of a canary, by attacker.
+
+  Args:
+    found: the leaks; what was not measured has a line without marks.
+    delta: of every ε.
+
+  Returns:
+    One narrow panel, a line for each attacker.
+  """
+  fig, (axes,) = style.make_panels(
+    1, columns=1, height=0.42 * len(found) + 0.8, width=style.NARROW
+  )
+  axes.spines['left'].set_visible(False)
+  highest = style.find_highest(
+    [x for leak in found for x in _list_values(leak)]
+  )
+  for y, leak in enumerate(found):
+    _draw_leak(axes, y, leak, highest)
+  axes.set_yticks(range(len(found)), [leak.name for leak in found])
+  axes.set_ylim(len(found) - 0.4, -0.6)
+  axes.tick_params(axis='y', length=0)
+  axes.grid(axis='x', color='#DDDDDD', lw=0.6)
+  axes.set_axisbelow(True)
+  style.set_epsilon_axis(axes, 'x', highest)
+  axes.set_xlabel(f'ε of a canary at δ = {cells.format_delta(delta)}')
+  style.draw_legend(fig, [axes], columns=4)
+  return fig
+
+
+def _list_values(leak: Leak) -> list[float]:
+  estimates = [e for e in (leak.at_least, leak.about) if e is not None]
+  return [*(float(e.epsilon) for e in estimates), leak.at_most]
+
+
+def _draw_leak(axes: mpl_axes.Axes, y: int, leak: Leak, highest: float) -> None:
+  about = leak.about
+  if about is not None and about.floor is not None:
+    axes.fill_betweenx(
+      [y - 0.3, y + 0.3],
+      about.floor.q05,
+      about.floor.q95,
+      color=style.GREY,
+      lw=1,
+      label='no leak',
+    )
+  if leak.at_least is not None and math.isfinite(leak.at_least.epsilon):
+    axes.plot(
+      float(leak.at_least.epsilon),
+      y,
+      '|',
+      color=style.BLACK,
+      ms=16,
+      mew=2.5,
+      label='at least',
+    )
+  if about is not None and math.isfinite(about.epsilon):
+    if about.interval is not None:
+      low, high = (min(float(x), 2 * highest) for x in about.interval)
+      axes.plot([low, high], [y, y], color=style.BLUE, lw=5, alpha=0.45)
+    axes.plot(float(about.epsilon), y, 'o', color=style.BLUE, label='about')
+  if math.isfinite(leak.at_most):
+    axes.plot(
+      [leak.at_most] * 2,
+      [y - 0.38, y + 0.38],
+      color=style.VERMILLION,
+      ls='--',
+      lw=1.8,
+      label='at most',
+    )

@@ -1,0 +1,391 @@
+"""The page of a report that everybody reads, of 250 words at most.
+
+A sentence, a row for each of a few attackers, one figure, what the numbers do not say,
+and what they belong to. Of warnings it has the serious ones. A number of canaries is
+never said to be one of people.
+"""
+
+from collections.abc import Sequence
+import math
+
+from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
+from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment.run_result import RunResult
+from epe_jax.report import facts, leaks, sentences
+from epe_jax.report.leaks import EVERY_ROUND, FINAL_MODEL, WORST_CASE, Leak
+from epe_jax.report.page import Block, Cells, Figure, Items, Text
+from epe_jax.report.provenance import Provenance
+from epe_jax.text import audit_notes, cells, tables
+
+_NOT_MEASURED = '–'
+_ABOUT_DELTA = 'With probability δ more may leak than any ε says; at a smaller δ every ε is larger.'
+_ABOVE = '"About" above "at most" is chance, unless a warning denies it.'
+
+
+def make_blocks(
+  result: RunResult,
+  provenance: Provenance,
+  *,
+  figure: Figure | None = None,
+  warnings: Sequence[str] = (),
+) -> list[Block]:
+  """Makes the first page of a run.
+
+  Args:
+    result: what result.json holds.
+    provenance: what the report belongs to.
+    figure: the one that everybody sees; None if it was not drawn.
+    warnings: of its training, as `sentences.describe_overflow` gives them.
+  """
+  alarms: list[Block] = [
+    Text(f'Warning: {text}', 'alarm')
+    for text in (*warnings, *list_alarms(result))
+  ]
+  figures: list[Block] = [] if figure is None else [figure]
+  ending: list[Block] = [
+    Text(_describe_settings(result)),
+    Text(
+      f'{provenance}, epe_jax {result.versions.get("epe_jax", "?")}.', 'muted'
+    ),
+  ]
+  if not result.is_audited:
+    return [
+      Text(sentences.NOT_AUDITED, 'headline'),
+      *alarms,
+      Text(_describe_limit_of_client(result)),
+      *figures,
+      Items(_warn_of_noise(result)),
+      *ending,
+    ]
+  found = leaks.find_leaks(result)
+  return [
+    Text(state_headline(result.audit, found), 'headline'),
+    *alarms,
+    Cells(
+      make_leak_table(found),
+      groups=[('', 1), ('a canary', 3), ('a client', 2)],
+    ),
+    Text(_explain_rows(found), 'muted'),
+    *figures,
+    Items(list_caveats(result)),
+    Text(_list_not_measured(found)),
+    *ending,
+  ]
+
+
+def make_audit_blocks(
+  audit: Audit, *, design: str = '', figure: Figure | None = None
+) -> list[Block]:
+  """Makes the first page of an audit without a run: of scores, or of a record.
+
+  Args:
+    audit: its estimates.
+    design: of the canaries, as in `Scores`; '' if it is not known.
+    figure: the one that everybody sees; None if it was not drawn.
+  """
+  found = _find_leaks(audit)
+  attack = audit.attacks[0]
+  coins = ', each by a coin of its own' if design == 'coin_flip' else ''
+  about = (
+    f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
+    f'not{coins}.'
+  )
+  return [
+    *make_summary_blocks(audit),
+    Text(' '.join([about, *_explain_bounds(audit, found)]), 'muted'),
+    *([] if figure is None else [figure]),
+    Items(
+      [
+        'These ε are of those that were scored: canaries, or members drawn at random. '
+        'Of other people nothing was measured.',
+        _ABOUT_DELTA,
+        'Attacks show ε from below: another attack may learn more.',
+        'Whether scores are of one system, and independent, is assumed.',
+      ]
+    ),
+  ]
+
+
+def make_summary_blocks(audit: Audit) -> list[Block]:
+  """The headline, serious warnings, and a row for each attacker.
+
+  Args:
+    audit: its estimates, of one attacker or several.
+  """
+  found = _find_leaks(audit)
+  return [
+    Text(state_headline(audit, found), 'headline'),
+    *(
+      Text(f'Warning: {text}.', 'alarm')
+      for text in audit_notes.list_serious_warnings(audit)
+    ),
+    Cells(_make_audit_table(found)),
+    *(
+      Text(f'Note: {text}.', 'muted')
+      for text in (audit_notes.list_notes(audit) if len(found) == 1 else ())
+    ),
+  ]
+
+
+def _find_leaks(audit: Audit) -> list[Leak]:
+  return [
+    leaks.find_leak(attack.threat_model.name, attack)
+    for attack in audit.attacks
+  ]
+
+
+def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
+  """The pre-declared bound and the leak by the final model, in one sentence.
+
+  Args:
+    audit: its estimates.
+    found: of the same audit.
+  """
+  if not audit.attacks:
+    return 'No attacker has scores, so that nothing was estimated.'
+  delta = cells.format_delta(audit.attacks[0].first.delta)
+  parts = []
+  if audit.headline is not None:
+    bound = audit.headline.bound
+    level = f'{100 * (bound.confidence or 0):.4g} % confidence'
+    if not bound.is_shape_free:
+      level += ', if scores have the assumed shape'
+    name = leaks.name_headline(audit, found)
+    where = {
+      WORST_CASE: ' in the worst case',
+      EVERY_ROUND: ' from every round',
+    }.get(name, f' ({name})' if len(audit.attacks) > 1 else '')
+    epsilon = cells.format_epsilon(bound)
+    parts.append(f'at least {epsilon}{where} ({level})')
+  weakest = found[0]
+  if weakest.name == FINAL_MODEL and weakest.about is not None:
+    parts.append(
+      'nothing beyond chance from the final model alone'
+      if weakest.about.is_within_floor
+      else f'about {cells.format_epsilon(weakest.about)} from the final model alone'
+    )
+  elif len(found) == 1 and weakest.about is not None:
+    parts.append(f'about {_format_about(weakest.about)}')
+  if not parts:
+    return f'Nothing can be said of ε at δ = {delta}: see the warnings.'
+  return f'Canaries show ε of {" and ".join(parts)}, at δ = {delta}.'
+
+
+def make_leak_table(found: Sequence[Leak]) -> tables.Table:
+  """A row for each attacker: ε of a canary and of a client."""
+  head = [
+    'attacker sees',
+    *(f'canary, {name}' for name in ('at least', 'about', 'at most')),
+    *(f'client, {name}' for name in ('about', 'at most')),
+  ]
+  body = [
+    [
+      leak.name,
+      _format_at_least(leak.at_least),
+      _format_about(leak.about),
+      _format_limit(leak.at_most),
+      _format_client(leak),
+      _format_limit(leak.client_at_most),
+    ]
+    for leak in found
+  ]
+  return tables.Table('', head, body)
+
+
+def _make_audit_table(found: Sequence[Leak]) -> tables.Table:
+  """A row for each attacker: ε of a canary, with interval and floor."""
+  body = []
+  for leak in found:
+    interval = floor = None
+    if leak.about is not None:
+      interval = cells.format_interval(leak.about.interval)
+      floor = cells.format_floor(leak.about)
+    body.append(
+      [
+        leak.name,
+        _format_at_least(leak.at_least),
+        _format_about(leak.about),
+        interval or _NOT_MEASURED,
+        floor or _NOT_MEASURED,
+        _format_limit(leak.at_most),
+      ]
+    )
+  head = ['ε', 'at least', 'about', '90 % interval', 'floor', 'at most']
+  if all(line[-1] == _NOT_MEASURED for line in body):
+    head, body = head[:-1], [line[:-1] for line in body]
+  return tables.Table('', head, body)
+
+
+def list_alarms(result: RunResult) -> list[str]:
+  """What a reader has to know before all numbers, a sentence each.
+
+  Args:
+    result: what result.json holds.
+  """
+  claim = []
+  if result.claim is not None and result.claim.rejected_after is not None:
+    claim = sentences.describe_claim(result)
+  low = audit_notes.warn_of_low_dimension(result.effective_dimension)
+  serious = audit_notes.list_serious_warnings(result.audit, _list_shown(result))
+  return [
+    *claim,
+    *(f'{text}.' for text in serious),
+    *sentences.contradict_expectation(result.audit),
+    *([low] if low else []),
+  ]
+
+
+def list_other_remarks(result: RunResult) -> list[str]:
+  """Warnings and notes that are not on the first page, for the appendix."""
+  claim = []
+  if result.claim is None or result.claim.rejected_after is None:
+    claim = sentences.describe_claim(result)
+  others = audit_notes.list_other_warnings(result.audit, _list_shown(result))
+  return [
+    *claim,
+    *(f'Warning: {text}.' for text in others),
+    *(f'Note: {text}.' for text in audit_notes.list_notes(result.audit)),
+  ]
+
+
+def list_caveats(result: RunResult) -> list[str]:
+  """What the numbers of a run do not say, four sentences.
+
+  Args:
+    result: what result.json holds, of an audited run.
+  """
+  participations = facts.count_participations(result)
+  of_canary = sentences.count_rounds_of_canary(participations)
+  of_client = cells.format_rounds(participations.clients)
+  limit = 'another attack may learn more'
+  if facts.find_analytic_epsilon(result) == math.inf:
+    limit += '; without noise there is no limit'
+  return [
+    f'A canary is an artificial client of {of_canary} with the largest update allowed. '
+    f'A client of this run takes part in up to {of_client}; its numbers are '
+    'computed, not measured.',
+    _ABOUT_DELTA,
+    f'What attacks show is from below: {limit}.',
+    *_warn_of_noise(result),
+  ]
+
+
+def _list_shown(result: RunResult) -> list:
+  """The attackers of the first page."""
+  if not result.is_audited:
+    return []
+  return [
+    leak.attack.threat_model
+    for leak in leaks.find_leaks(result)
+    if leak.attack is not None
+  ]
+
+
+def _explain_rows(found: Sequence[Leak]) -> str:
+  """Who the attackers are, and what the columns are worth."""
+  names = [leak.name for leak in found]
+  parts = []
+  if EVERY_ROUND in names:
+    parts.append('Every round: knows when the canary took part.')
+  if WORST_CASE in names:
+    parts.append('Worst case: also knows all other updates.')
+  parts += _explain_columns(found)
+  return ' '.join(parts)
+
+
+def _explain_columns(found: Sequence[Leak]) -> list[str]:
+  parts = [
+    f'At least: {100 - 100 * SIGNIFICANCE:g} % lower bound. About: estimate, no '
+    'guarantee. At most: by analysis, for every attack.'
+  ]
+  return [*parts, *_explain_signs(found)]
+
+
+def _explain_bounds(audit: Audit, found: Sequence[Leak]) -> list[str]:
+  worth = 'each by itself; the largest of several is not a bound'
+  if audit.is_simultaneous:
+    worth = 'all together'
+  elif sum(len(attack.bounds) for attack in audit.attacks) < 2:
+    worth = 'fixed before any score was seen'
+  parts = [f'At least: lower bound, 95 %, {worth}. About: no guarantee.']
+  return [*parts, *_explain_signs(found)]
+
+
+def _explain_signs(found: Sequence[Leak]) -> list[str]:
+  parts = []
+  if any(_is_above(leak) for leak in found):
+    parts.append(_ABOVE)
+  if any(leak.about and leak.about.is_within_floor for leak in found):
+    parts.append('(chance): no more than is found where nothing leaks.')
+  return [*parts, f'{_NOT_MEASURED}: not known.']
+
+
+def _is_above(leak: Leak) -> bool:
+  """Whether an estimate is above its limit."""
+  return leak.about is not None and float(leak.about.epsilon) > leak.at_most
+
+
+def _warn_of_noise(result: RunResult) -> list[str]:
+  """What the noise of a run is worth."""
+  if not result.noise_multiplier > 0:
+    return ['No noise was added, so that nobody is protected.']
+  if result.is_simulation:
+    return [
+      f'{result.noise.capitalize()}: whoever has the seed can subtract its noise, so '
+      'do not publish this model.'
+    ]
+  return ['Noise was drawn fresh; that it is random enough was not checked.']
+
+
+def _list_not_measured(found: Sequence[Leak]) -> str:
+  missing = [f'the {leak.name}' for leak in found if leak.attack is None]
+  listed = [
+    *missing,
+    "clipping of clients' updates",
+    'attacks with more than one score of a canary',
+    'anything around training',
+  ]
+  return f'Not measured: {"; ".join(listed)}.'
+
+
+def _describe_limit_of_client(result: RunResult) -> str:
+  rounds = cells.format_rounds(result.clients_participations)
+  limit = _format_limit(result.clients_analytic_epsilon)
+  delta = cells.format_delta(result.delta)
+  return f'By analysis ε of a client of up to {rounds} is {limit} at most, at δ = {delta}.'
+
+
+def _describe_settings(result: RunResult) -> str:
+  canaries = 'no canaries'
+  if result.is_audited:
+    canaries = (
+      f'{result.num_observed:,} canaries in, {result.num_unobserved:,} out'
+    )
+  return (
+    f'{result.rounds:,} rounds, d = {result.dim:,}, noise '
+    f'{result.noise_multiplier:g}, {canaries}, accuracy '
+    f'{cells.format_percent(result.accuracy)} (majority class: '
+    f'{cells.format_percent(result.baseline_accuracy)}).'
+  )
+
+
+def _format_at_least(bound: Estimate | None) -> str:
+  return _NOT_MEASURED if bound is None else cells.format_epsilon(bound)
+
+
+def _format_about(estimate: Estimate | None) -> str:
+  if estimate is None:
+    return _NOT_MEASURED
+  text = cells.format_epsilon(estimate)
+  return f'{text} (chance)' if estimate.is_within_floor else text
+
+
+def _format_limit(epsilon: float) -> str:
+  return _NOT_MEASURED if math.isnan(epsilon) else cells.format_number(epsilon)
+
+
+def _format_client(leak: Leak) -> str:
+  if leak.client_about is None:
+    return _NOT_MEASURED
+  low, high = map(cells.format_number, leak.client_about)
+  return low if low == high else f'{low} to {high}'

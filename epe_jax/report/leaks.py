@@ -1,0 +1,117 @@
+"""What a report says first: how much each of a few attackers learns."""
+
+from collections.abc import Sequence
+import math
+from typing import NamedTuple
+
+from epe_jax.audit import clients, threat_models
+from epe_jax.audit.attack_results import Attack, Audit
+from epe_jax.audit.clients import ClientEpsilon
+from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment.run_result import RunResult
+from epe_jax.report import facts
+
+FINAL_MODEL, EVERY_ROUND, WORST_CASE = (
+  'final model',
+  'every round',
+  'worst case',
+)
+"""Names of the attackers of a run."""
+
+# They see the model, and no round.
+_OF_MODEL = (threat_models.FINAL, threat_models.CHANGE)
+
+
+class Leak(NamedTuple):
+  """ε of a canary and of a client, by one attacker.
+
+  Attributes:
+    name: of the attacker.
+    attack: what was found; None where nothing was measured.
+    at_least: the pre-declared lower bound of a canary; None without.
+    about: the point estimate of a canary; None where it is not calibrated.
+    at_most: what the mechanism allows a canary; inf without noise, nan if that is
+      not known.
+    client_about: what is expected of a client; None where nothing is known.
+    client_at_most: what the mechanism allows a client, likewise.
+  """
+
+  name: str
+  attack: Attack | None
+  at_least: Estimate | None
+  about: Estimate | None
+  at_most: float = math.nan
+  client_about: ClientEpsilon | None = None
+  client_at_most: float = math.nan
+
+
+def find_leaks(result: RunResult) -> list[Leak]:
+  """The leaks by the final model, by every round, and in the worst case.
+
+  Whoever sees less cannot be allowed more: what is published last follows from what
+  was published before, so the limit of the strongest attacker is one of all.
+
+  Args:
+    result: what result.json holds, of an audited run.
+
+  Returns:
+    Three, of which some may not have been measured.
+  """
+  limit = facts.find_analytic_epsilon(result)
+  participations = facts.count_participations(result)
+  by_strength = result.audit.by_strength
+  of_rounds = [
+    attack
+    for attack in by_strength
+    if attack.threat_model not in _OF_MODEL
+    and not attack.threat_model.is_worst_case
+  ]
+  worst = [a for a in by_strength if a.threat_model.is_worst_case]
+  chosen = {
+    FINAL_MODEL: result.audit.find(threat_models.FINAL),
+    EVERY_ROUND: of_rounds[-1] if of_rounds else None,
+    WORST_CASE: worst[-1] if worst else None,
+  }
+  return [
+    find_leak(name, attack)._replace(
+      at_most=_find_limit(attack, limit),
+      client_about=attack and clients.expect_client(attack, participations),
+      client_at_most=result.clients_analytic_epsilon,
+    )
+    for name, attack in chosen.items()
+  ]
+
+
+def find_leak(name: str, attack: Attack | None) -> Leak:
+  """The leak to one attacker, of whose clients nothing is known.
+
+  Args:
+    name: of the attacker.
+    attack: what was found; None where nothing was measured.
+  """
+  if attack is None:
+    return Leak(name, None, None, None)
+  headline = Audit((attack,)).headline
+  bound = headline and headline.bound
+  point = attack.first if attack.is_calibrated else None
+  if headline is not None:
+    point = headline.point
+  if point is not None and math.isnan(point.epsilon):
+    point = None
+  return Leak(name, attack, bound, point, _find_limit(attack, math.nan))
+
+
+def name_headline(audit: Audit, leaks: Sequence[Leak]) -> str:
+  """The name of the attacker of the headline: that of its leak, or its own."""
+  assert audit.headline is not None
+  attack = audit.headline.attack
+  names = (leak.name for leak in leaks if leak.attack is attack)
+  return next(names, attack.threat_model.name)
+
+
+def _find_limit(attack: Attack | None, limit: float) -> float:
+  """The least that is known to bound an attacker; nan if nothing is."""
+  analytic = attack and attack.analytic
+  if analytic is None or analytic.kind != 'bound':
+    return limit
+  return analytic.epsilon if math.isnan(limit) else min(analytic.epsilon, limit)

@@ -1,0 +1,133 @@
+"""The page that everybody reads: short, and of what was found."""
+
+import dataclasses
+import math
+import pathlib
+import re
+
+import pytest
+
+from epe_jax.audit import evaluation, threat_models
+from epe_jax.epsilon.types import Scores
+from epe_jax.experiment import finished_runs
+from epe_jax.report import (
+  comparison,
+  comparison_files,
+  first_page,
+  html,
+  leaks,
+  page,
+  report,
+)
+from epe_jax.report.figures import of_audit
+from epe_jax.report.provenance import Provenance
+from tests import recorded_runs
+
+MAX_WORDS = 250
+_RUNS = pathlib.Path(__file__).parents[2] / 'docs' / 'runs'
+_BELONGS = Provenance('2026-11-24', '0' * 12, '1' * 64, '2' * 64)
+
+
+def count_words(content):
+  """Words of the first page in HTML and in Markdown, the larger number."""
+  shown = html.render_html(content, dict.fromkeys(of_audit.CAPTIONS, _SVG))
+  body = shown[shown.index('<body>') : shown.index('<details')]
+  markdown = page.render_markdown(content).partition('<details')[0]
+  # A picture has words for those who cannot see it, which are its caption.
+  markdown = re.sub(r'!\[[^]]*\]\([^)]*\)', '', markdown)
+  texts = (re.sub('<[^>]+>', ' ', body), markdown)
+  return max(len(re.findall(r'\S*\w\S*', text)) for text in texts)
+
+
+_SVG = '<svg viewBox="0 0 345 100" xmlns="http://www.w3.org/2000/svg"></svg>'
+
+
+@pytest.mark.parametrize(
+  'name', ['digits', 'emnist', 'emnist62', 'stackoverflow']
+)
+def test_the_page_of_a_recorded_run_has_at_most_250_words(name):
+  result = finished_runs.load_result(_RUNS / name)
+  content = report.make_page(result, of_audit.CAPTIONS, (), _BELONGS)
+  assert count_words(content) <= MAX_WORDS
+
+
+def test_the_pages_of_scores_and_of_comparisons_have_at_most_250_words():
+  audit = evaluation.evaluate(recorded_runs.by_law())
+  result = recorded_runs.result(audit=audit)
+  runs = [comparison.label_run(name, result) for name in ('one', 'two')]
+  compared = comparison_files.make_page(runs, figure='summary.png')
+  assert count_words(compared) <= MAX_WORDS
+  scores = audit.find(threat_models.OWN).scores
+  of_scores = evaluation.evaluate_scores(
+    dataclasses.replace(scores, shift=None), delta=1e-5
+  )
+  content = report.make_audit_page(of_scores, {'summary.png': 'Scores.'})
+  assert count_words(content) <= MAX_WORDS
+
+
+def test_a_row_is_at_least_about_and_at_most_what_was_found():
+  result = finished_runs.load_result(_RUNS / 'digits')
+  found = leaks.find_leaks(result)
+  models = (threat_models.FINAL, threat_models.OWN, threat_models.RESIDUAL)
+  for leak, model in zip(found, models, strict=True):
+    attack = result.audit.find(model)
+    assert leak.attack is attack
+    assert leak.at_least == attack.bounds[0]
+    assert leak.about == attack.first
+    # An expectation is not a limit, but that of the worst case is one of all.
+    assert leak.at_most <= result.analytic_epsilon
+    assert leak.client_at_most == result.clients_analytic_epsilon
+  assert found[0].at_most == result.analytic_epsilon
+
+
+def test_what_was_not_measured_has_a_limit_and_no_number():
+  result = recorded_runs.result(num_observed=5)
+  table = first_page.make_leak_table(leaks.find_leaks(result))
+  for row in table.body:
+    assert row[1:] == ['–', '–', '35.5', '–', '57.2']
+  unknown = dataclasses.replace(result, analytic_epsilon=math.nan)
+  assert all(math.isnan(x.at_most) for x in leaks.find_leaks(unknown))
+
+
+def test_an_estimate_above_its_limit_is_explained():
+  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  own = audit.find(threat_models.OWN)
+  above = float(own.first.epsilon) / 1.01
+  for limit, is_said in ((above, True), (2 * above, False)):
+    result = recorded_runs.result(audit=audit, analytic_epsilon=limit)
+    said = report.format_summary(result)
+    assert ('above "at most" is chance' in said) == is_said
+
+
+def test_no_sentence_of_the_first_page_is_in_the_appendix():
+  result = finished_runs.load_result(_RUNS / 'digits')
+  content = report.make_page(result, {}, (), _BELONGS)
+  first = page.render_markdown(content._replace(appendix=()))
+  rest = page.render_markdown(content).removeprefix(first)
+  sentences = re.findall(r'[A-Z][^.|*]{30,}\.', first)
+  assert len(sentences) > 5
+  for sentence in sentences:
+    assert sentence not in rest
+
+
+def test_the_day_and_what_the_page_belongs_to_are_its_last_line():
+  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  result = recorded_runs.result(audit=audit)
+  last = report.format_summary(result, _BELONGS).rpartition('\n\n')[2]
+  assert ' '.join(last.split()) == (
+    '2026-11-24, run 000000000000, model 111111111111, record 222222222222, '
+    'epe_jax 0.1.0.'
+  )
+  old = report.format_summary(result).rpartition('\n\n')[2]
+  assert old == 'date not recorded, epe_jax 0.1.0.'
+
+
+def test_a_bound_of_scores_by_coins_says_so():
+  rng_scores = recorded_runs.by_law(design='coin_flip')
+  scores = threat_models.OWN.score(rng_scores).scores
+  audit = evaluation.evaluate_scores(
+    Scores(scores.observed, scores.unobserved, design='coin_flip'),
+    delta=1e-5,
+  )
+  content = report.make_audit_page(audit, design='coin_flip')
+  assert 'each by a coin of its own' in page.render_text(content)
