@@ -7,8 +7,6 @@ import numpy as np
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
-from epe_jax.report import page
-from epe_jax.report.page import Block, Cells, Page, Text
 from epe_jax.text import cells, tables
 
 _TITLES = (
@@ -34,19 +32,19 @@ def format_over_rounds(
     Text without a final newline.
   """
   delta = estimates[0].estimate.delta
-  blocks: list[Block] = [Text(f'δ = {cells.format_delta(delta)}')]
+  made = []
   for is_bound, title in _TITLES:
     if rows := select_estimates(estimates, is_bound=is_bound):
-      blocks.append(Cells(_make_table(title, rows)))
+      made.append(_make_table(title, rows))
   if sequential is not None:
     shown = sorted({row.round for row in estimates})
     title = (
       f'Lower bounds, {100 - 100 * sequential.significance:g} % at all rounds at '
       f'once: {sequential.threat_model.name}'
     )
-    blocks.append(Cells(_make_sequential_table(title, sequential, shown)))
-  render = page.render_markdown if markdown else page.render_text
-  return render(Page('', blocks))
+    made.append(_make_sequential_table(title, sequential, shown))
+  form = tables.format_markdown if markdown else tables.format_text
+  return '\n\n'.join([f'δ = {cells.format_delta(delta)}', *map(form, made)])
 
 
 def format_simultaneous(
