@@ -18,13 +18,11 @@ from epe_jax.papers import files, registry
 from epe_jax.papers.one_shot import mechanism_table
 from epe_jax.report import (
   comparison,
-  facts,
   glossary,
   report,
-  sentences,
 )
 from epe_jax.report.figures import of_audit
-from epe_jax.text import cells, summary_table, tables
+from epe_jax.text import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
@@ -45,12 +43,6 @@ _COMPARED = {
   'stackoverflow': 'StackOverflow',
 }
 
-# Name of an attacker in the first table of the README -> what it sees.
-_ATTACKERS = {
-  'final model': 'only the final model',
-  'own round': 'every round, and knows when a client took part',
-  'own round, others removed': "every round, and knows all others' updates too",
-}
 _INSTALL = """\
 From a checkout, with Python 3.11 or newer:
 
@@ -91,11 +83,11 @@ def make_blocks() -> dict[str, dict[str, str]]:
   }
   return {
     'README.md': {
-      'attackers': tables.format_markdown(_summarize_attackers(digits)),
-      'headline': f'```text\n{_quote_headline(digits)}\n```',
+      'digits': f'```text\n{_quote_page(digits, 3)}\n```',
       'check': f'```text\n{_quote_check()}\n```',
       'install': _describe_installation(),
     },
+    'docs/headline.md': {'headline': f'```text\n{_quote_page(digits, 1)}\n```'},
     'docs/tutorial.md': {
       'digits': f'```text\n{report.format_summary(digits)}\n```'
     },
@@ -114,42 +106,15 @@ def make_blocks() -> dict[str, dict[str, str]]:
   }
 
 
-def _summarize_attackers(result: RunResult) -> tables.Table:
-  """What three attackers measure, and what a client of the run is allowed."""
-  participations = facts.count_participations(result)
-  attacks = {
-    attack.threat_model.name: attack for attack in result.audit.attacks
-  }
-  of = f' of {cells.format_rounds(participations.canaries)}'
-  head = [
-    'An attacker who sees',
-    f'ε{of}, estimated',
-    f'ε{of}, lower bound (95 %)',
-    f'ε{of}, analytic',
-  ]
-  body = [
-    [
-      sees,
-      cells.format_epsilon(attacks[name].first),
-      cells.format_epsilon(attacks[name].bounds[0]),
-      cells.format_analytic(attacks[name].analytic),
-    ]
-    for name, sees in _ATTACKERS.items()
-  ]
-  head.append('ε of a client of the run')
-  for row, name in zip(body, _ATTACKERS):
-    row.append(summary_table.format_client(attacks[name], participations))
-  whose = sentences.describe_participation(result)
-  if whose is None:
-    rounds = cells.format_rounds(participations.clients)
-    whose = f'Clients and canaries of this run take part in {rounds}.'
-  delta = cells.format_delta(result.delta)
-  return tables.Table('', head, body, [f'All ε are at δ = {delta}. {whose}'])
+def _quote_page(result: RunResult, num: int) -> str:
+  """The first paragraphs that a run prints below its title.
 
-
-def _quote_headline(result: RunResult) -> str:
-  """The sentence that a run prints first, under its title."""
-  return report.format_summary(result).split('\n\n')[1]
+  Args:
+    result: of the run.
+    num: of paragraphs: 1 is the sentence, 3 the table and its explanation too.
+  """
+  paragraphs = report.format_summary(result).split('\n\n')
+  return '\n\n'.join(paragraphs[1 : 1 + num])
 
 
 def _quote_check() -> str:

@@ -58,25 +58,6 @@ def count_rounds_of_canary(participations: Participations) -> str:
   return f'up to {rounds}' if participations.canaries_vary else rounds
 
 
-def describe_participation(result: RunResult) -> str | None:
-  """In how many rounds canaries and clients take part; None if it is the same."""
-  participations = facts.count_participations(result)
-  if not result.is_audited or not participations.differ:
-    return None
-  of_canary = count_rounds_of_canary(participations)
-  of_client = cells.format_rounds(participations.clients)
-  epsilon = result.clients_analytic_epsilon
-  limit = (
-    'without noise there is no limit to its ε'
-    if epsilon == math.inf
-    else f'is allowed ε = {cells.format_number(epsilon)}'
-  )
-  return (
-    f'Canaries take part in {of_canary}, and what they show is of as many. A client '
-    f'of this run takes part in up to {of_client}, and {limit}.'
-  )
-
-
 def describe_overflow(history: Sequence[Mapping[str, Any]]) -> list[str]:
   """The number of rounds in which clients diverged, so that their updates were lost.
 
