@@ -31,7 +31,7 @@ CAVEATS = (
   'and guarantee nothing. Differences assume independent estimates; those of equal '
   'seeds are not.',
   'Runs of one config differ too, so that a difference between two runs need not come '
-  'from their settings. Use several seeds of each (`epe-jax sweep --seeds`).',
+  'from their settings. Use several seeds of each (epe-jax sweep --seeds).',
 )
 """What the numbers of a comparison do not say."""
 

@@ -36,7 +36,9 @@ def draw_comparison(
   """
   shown = list_attackers(runs)
   styles = style.assign_styles(shown)
+  # Below both panels is a legend of a line for each attacker and three more.
   height = (0.22 * max(len(shown), 1) + 0.25) * len(runs) + 1.6
+  height += 0.12 * (len(shown) + 3)
   fig, (upper, lower) = style.make_panels(
     2, columns=1, height=height, width=style.NARROW
   )
@@ -75,7 +77,7 @@ def draw_comparison(
   delta = cells.format_delta(runs[0].delta)
   upper.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')
   lower.set_xlabel(f'difference of ε from {runs[0].label}')
-  style.draw_legend(fig, [upper], columns=2)
+  style.draw_legend(fig, [upper], columns=1)
   longest = max(len(run.label) for run in runs)
   style.lay_out(fig, left=0.4 + 0.085 * longest)
   return fig
@@ -202,7 +204,7 @@ def _draw_estimate(
       color=color,
       ms=11,
       mew=2,
-      label='lower bound, 95 %, of the same colour',
+      label='lower bound, 95 %',
     )
 
 
