@@ -8,6 +8,7 @@ from studies import simulated_runs
 from epe_jax.audit import attack_results
 from epe_jax.audit.record import make_record
 from epe_jax.experiment import run_result
+from epe_jax.fact import Fact
 from epe_jax.training.round_scalars import RoundScalars
 
 
@@ -144,15 +145,15 @@ def result(**changes):
     'delta': 1e-5,
     'num_observed': 1000,
     'num_unobserved': 1000,
-    'repetitions': 1,
+    'participations': 1,
     'noise_multiplier': 0.2,
-    'noise': 'reproducible simulation',
+    'noise': 'reproducible_simulation',
     'claim': None,
     'analytic_epsilon': 35.5,
-    'analytic_assumes': 'one who takes part in one round',
+    'analytic_assumes': (Fact('participations', {'rounds': 1}),),
     'clients_participations': 2,
     'clients_analytic_epsilon': 57.25,
-    'clients_analytic_assumes': 'one who takes part in 2 rounds',
+    'clients_analytic_assumes': (Fact('participations', {'rounds': 2}),),
     'audit': attack_results.Audit(()),
     'effective_dimension': None,
     'accuracy': 0.93,

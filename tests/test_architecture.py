@@ -30,6 +30,7 @@ ORDER = [
     'accounting',
     'epsilon',
     'extras',
+    'fact',
     'fields',
     'functions',
     'interpreters',

@@ -204,7 +204,7 @@ def find_broken(row: Row) -> bool:
   Only where its assumptions hold: the shape of scores, independent canaries, or,
   for a credible bound, an average over truths that its prior draws.
   """
-  if row.stated is None or not row.holds or row.kind == 'credible bound':
+  if row.stated is None or not row.holds or row.kind == 'credible_bound':
     return False
   count = round(row.exceeded * row.audits)
   return study.fails_too_often(count, row.audits, row.stated)
@@ -298,7 +298,7 @@ def _promise(row: Row) -> str:
   if row.stated is None:
     return 'no guarantee'
   level = f'{100 * row.stated:.0f} %'
-  return f'{level} on average' if row.kind == 'credible bound' else level
+  return f'{level} on average' if row.kind == 'credible_bound' else level
 
 
 def _cell(record: data_files.Record | None) -> str:
@@ -394,7 +394,7 @@ def _row(
     title=audits.title,
     law=audits.law,
     null=null,
-    kind='credible bound' if 'credible' in method else 'confidence bound',
+    kind='credible_bound' if 'credible' in method else 'confidence_bound',
     assumes_shape=assumes_shape,
     assumes_independence=assumes_independence,
     holds=(not assumes_shape or has_shape)

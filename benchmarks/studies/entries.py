@@ -82,7 +82,7 @@ def _enter_ours(estimator: coverage.Estimator) -> Entry:
     tried.method if std is None else f'{tried.method}, std {std}',
     'epe_jax',
     lambda scores: float(estimator(scores, delta=DELTA).epsilon),
-    is_bound=tried.kind == 'confidence bound',
+    is_bound=tried.kind == 'confidence_bound',
     assumes=', '.join(name for name, is_so in assumed.items() if is_so),
   )
 

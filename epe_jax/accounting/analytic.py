@@ -2,6 +2,8 @@
 
 from typing import Literal, NamedTuple, TypeAlias
 
+from epe_jax.fact import Facts
+
 
 class Mixture(NamedTuple):
   """N(0, 1) of one who took no part, against Σ_j w_j N(shift_j, 1).
@@ -38,7 +40,8 @@ class Analytic(NamedTuple):
 
   Attributes:
     epsilon: >= 0; inf without noise.
-    assumes: the attacker and the participation that it holds for, in words.
+    assumes: the participation and the attacker that it holds for, as keys with
+      numbers; `epe_jax.text.assumptions` has the words.
     kind: 'bound' if no attacker of that kind can exceed it; 'expectation' if it
       also takes clients not to respond to what the model learns.
     is_gaussian: the trade-off between errors is that of the Gaussian mechanism with
@@ -48,7 +51,7 @@ class Analytic(NamedTuple):
   """
 
   epsilon: float
-  assumes: str
+  assumes: Facts
   kind: Literal['bound', 'expectation'] = 'bound'
   is_gaussian: bool = False
   law: Law | None = None

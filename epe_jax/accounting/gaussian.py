@@ -8,6 +8,7 @@ from epe_jax.accounting.analytic import Analytic
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import check_delta
+from epe_jax.fact import Fact
 
 
 def epsilon_of_releases(
@@ -41,13 +42,12 @@ def epsilon_of_releases(
     if noise_multiplier
     else math.inf
   )
-  times = 'one round' if participations == 1 else f'{participations} rounds'
   return Analytic(
     epsilon=float(tradeoff_curves.epsilon_gdp(mu, delta)),
     assumes=(
-      f'one who takes part in {times}; an attacker who sees every round, knows '
-      'which rounds these are and every other update; no amplification by '
-      'sampling or shuffling'
+      Fact('participations', {'rounds': participations}),
+      Fact('known_rounds'),
+      Fact('no_amplification'),
     ),
     is_gaussian=True,
   )
@@ -82,9 +82,8 @@ def epsilon_of_poisson(
   arguments.check_number('probability', probability, '(0, 1]')
   arguments.check_integer('rounds', rounds)
   assumes = (
-    f'one who takes part in each of {rounds:,} rounds with probability '
-    f'{probability:.3g}, by secret coins of its own; an attacker who sees every '
-    'round and knows every other update'
+    Fact('poisson_sampling', {'rounds': rounds, 'probability': probability}),
+    Fact('known_updates'),
   )
   if noise_multiplier == 0:
     return Analytic(math.inf, assumes)

@@ -39,6 +39,7 @@ from epe_jax.accounting.analytic import Allocation, Analytic
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import check_delta
+from epe_jax.fact import Fact
 
 SMALLEST_NOISE = 1 / 30
 """The z below which float64 has no number for the probabilities of a loss."""
@@ -96,11 +97,9 @@ def epsilon_of_allocation(
   check_delta(delta)
   arguments.check_integer('rounds', rounds)
   arguments.check_integer('periods', periods)
-  times = '' if periods == 1 else f'each of {periods} periods of '
   assumes = (
-    f'one who takes part in a random round of {times}{rounds:,} rounds; an '
-    'attacker who sees every round and knows every other update, to whom every '
-    'round of it is as likely'
+    Fact('random_allocation', {'rounds': rounds, 'periods': periods}),
+    Fact('equally_likely_rounds'),
   )
   if noise_multiplier == 0:
     return Analytic(math.inf, assumes)

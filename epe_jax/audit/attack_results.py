@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.audit.threat_models import (
   EXTERNAL,
@@ -18,6 +17,7 @@ from epe_jax.audit.threat_models import (
   sort_by_strength,
 )
 from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
+from epe_jax.fact import Facts
 
 SIGNIFICANCE = 0.05
 """Chance that a lower bound exceeds the true ε."""
@@ -59,7 +59,7 @@ class Attack:
 
   Attributes:
     threat_model: the attacker.
-    sees: what is seen and known of the run at hand, in words.
+    sees: the key of what is seen and known of the run at hand.
     num_observed: canaries that took part.
     num_unobserved: canaries that did not.
     is_calibrated: the first estimate estimates the ε of this attacker, and no
@@ -78,7 +78,7 @@ class Attack:
       hold together; computed where the bound itself is above `analytic`.
     bootstrap_interval: 90 %, of the first estimate over resampled canaries; computed
       where it is shown and the estimator has no interval of its own.
-    unit: of scores times scale.
+    unit: of scores times scale, a key.
     scale: makes scores easy to read.
     scores: of the canaries, for curves and figures; None where they were not kept.
   """
@@ -88,13 +88,13 @@ class Attack:
   num_observed: int
   num_unobserved: int
   is_calibrated: bool
-  failed_checks: Checks
+  failed_checks: Facts
   rates: Rates | None
   agreement: Agreement | None
   estimates: tuple[Estimate, ...]
   analytic: Analytic | None = None
-  notes: Checks = ()
-  contradictions: Checks = ()
+  notes: Facts = ()
+  contradictions: Facts = ()
   joint_bound: Estimate | None = None
   bootstrap_interval: tuple[float, float] | None = None
   unit: str = 'score'
@@ -254,4 +254,4 @@ class Audit(NamedTuple):
 
 def list_bounds(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
   """The confidence bounds among estimates, in their order."""
-  return tuple(e for e in estimates if e.kind == 'confidence bound')
+  return tuple(e for e in estimates if e.kind == 'confidence_bound')

@@ -18,11 +18,11 @@ from epe_jax.audit.attack_results import (
   Rates,
   RoundEstimate,
 )
-from epe_jax.audit.failed_checks import Check, Checks
 from epe_jax.audit.run_effects import OverRuns
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Assumption, Estimate, Floor
+from epe_jax.fact import facts_from_json, facts_to_json
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
@@ -64,7 +64,10 @@ def from_json(values: Mapping[str, Any]) -> Audit:
 def analytic_to_json(analytic: Analytic) -> dict[str, Any]:
   """An analytic ε, with the law of its mechanism if that is known."""
   law = analytic.law
-  return analytic._asdict() | {'law': law and law._asdict()}
+  return analytic._asdict() | {
+    'assumes': facts_to_json(analytic.assumes),
+    'law': law and law._asdict(),
+  }
 
 
 def analytic_from_json(values: Mapping[str, Any]) -> Analytic:
@@ -73,7 +76,7 @@ def analytic_from_json(values: Mapping[str, Any]) -> Analytic:
   Raises:
     KeyError: a field is missing.
   """
-  # Files of before say less of the law.
+  # Earlier files say less of the law.
   law = values.get('law')
   if law is not None and 'shifts' in law:
     law = Mixture(tuple(law['shifts']), tuple(law['weights']))
@@ -81,7 +84,7 @@ def analytic_from_json(values: Mapping[str, Any]) -> Analytic:
     law = Allocation(**law)
   return Analytic(
     float(values['epsilon']),
-    values['assumes'],
+    facts_from_json(values['assumes']),
     values['kind'],
     bool(values.get('is_gaussian', values['kind'] == 'bound')),
     law,
@@ -116,6 +119,7 @@ def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
   return [
     row._asdict()
     | {
+      'threat_model': row.threat_model.key,
       'runs': [run._asdict() for run in row.runs],
       'spread': row.spread._asdict(),
       'mean': row.mean._asdict(),
@@ -123,8 +127,7 @@ def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
       'new_run': row.new_run._asdict(),
       'pooled': row.pooled and row.pooled._asdict(),
       'failed_checks': {
-        run: _checks_to_json(checks)
-        for run, checks in row.failed_checks.items()
+        run: facts_to_json(checks) for run, checks in row.failed_checks.items()
       },
     }
     for row in rows
@@ -148,14 +151,16 @@ def _attack_to_json(
   tpr = attack.rates and {
     f'{fpr:g}': rate for fpr, rate in zip(FPRS, attack.rates.tpr)
   }
-  model = attack.threat_model.to_json()
+  model = attack.threat_model
+  # What the author of an attacker says of it; of those of this package, readers know.
+  words = {} if threat_models.find(model.key) else model.to_json()
   fields = {name: x for name, x in vars(attack).items() if name != 'scores'}
   return fields | {
-    'threat_model': model.pop('key'),
-    **model,
-    'failed_checks': _checks_to_json(attack.failed_checks),
-    'notes': _checks_to_json(attack.notes),
-    'contradictions': _checks_to_json(attack.contradictions),
+    **{name: x for name, x in words.items() if name != 'key'},
+    'threat_model': model.key,
+    'failed_checks': facts_to_json(attack.failed_checks),
+    'notes': facts_to_json(attack.notes),
+    'contradictions': facts_to_json(attack.contradictions),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
     'analytic': attack.analytic
@@ -198,7 +203,7 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     num_observed=values['num_observed'],
     num_unobserved=values['num_unobserved'],
     is_calibrated=values['is_calibrated'],
-    failed_checks=_checks_from_json(values['failed_checks']),
+    failed_checks=facts_from_json(values['failed_checks']),
     rates=rates
     and Rates(
       float(rates['accuracy']),
@@ -208,8 +213,8 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     and Agreement(**{name: float(x) for name, x in agreement.items()}),
     estimates=tuple(map(_estimate_from_json, values['estimates'])),
     analytic=analytic and analytic_from_json(analytic),
-    notes=_checks_from_json(values['notes']),
-    contradictions=_checks_from_json(values['contradictions']),
+    notes=facts_from_json(values['notes']),
+    contradictions=facts_from_json(values['contradictions']),
     joint_bound=joint and _estimate_from_json(joint),
     bootstrap_interval=_interval_from_json(values['bootstrap_interval']),
     unit=values['unit'],
@@ -279,11 +284,3 @@ def _interval_from_json(
   values: Sequence[float | str] | None,
 ) -> tuple[float, float] | None:
   return None if values is None else (float(values[0]), float(values[1]))
-
-
-def _checks_to_json(checks: Checks) -> list[dict[str, Any]]:
-  return [check.to_json() for check in checks]
-
-
-def _checks_from_json(values: Sequence[Mapping[str, Any]]) -> Checks:
-  return tuple(map(Check.from_json, values))

@@ -1,12 +1,12 @@
 """What speaks against an estimate, found in the scores themselves.
 
-A check is a key with numbers. `text.checks` has a sentence for each key.
+A failed check is a fact: a key with numbers. `text.checks` has a sentence for each
+key.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import math
-from typing import Any, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
@@ -22,38 +22,11 @@ from epe_jax.epsilon.types import (
   Sphere,
   Unknown,
 )
+from epe_jax.fact import Fact, Facts
 
 _SWAPPED_BELOW = 1e-3
 # Chance that one of the tests of normality fails on Gaussian scores.
 _NORMALITY_SIGNIFICANCE = 0.01
-
-
-class Check(NamedTuple):
-  """A test that failed, or a fact that explains a number.
-
-  Attributes:
-    key: names it.
-    values: name -> a number, or the key of something.
-  """
-
-  key: str
-  values: Mapping[str, float | int | str] = {}
-
-  def to_json(self) -> dict[str, Any]:
-    """The key and the values."""
-    return {'key': self.key, 'values': dict(self.values)}
-
-  @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> 'Check':
-    """The check that `to_json` wrote.
-
-    Raises:
-      KeyError: a field is missing.
-    """
-    return cls(values['key'], dict(values['values']))
-
-
-Checks = tuple[Check, ...]
 
 
 def scores_differ(scores: Scores) -> bool:
@@ -67,7 +40,7 @@ def scores_differ(scores: Scores) -> bool:
   return bool(np.ptp(scores.observed) > 1e-5 * largest)
 
 
-def drop_rejected_null(scores: Scores) -> tuple[Scores, Checks]:
+def drop_rejected_null(scores: Scores) -> tuple[Scores, Facts]:
   """Scores without a null law that the unobserved ones reject, and failed checks."""
   failed = check_not_swapped(scores)
   if not diagnostics.is_null_rejected(scores):
@@ -75,11 +48,11 @@ def drop_rejected_null(scores: Scores) -> tuple[Scores, Checks]:
   without = dataclasses.replace(scores, null=Unknown(), overlap=0.0)
   return without, (
     *failed,
-    Check('null_law_rejected', {'dim': _name_dim(scores.null)}),
+    Fact('null_law_rejected', {'dim': _name_dim(scores.null)}),
   )
 
 
-def check_not_swapped(scores: Scores) -> Checks:
+def check_not_swapped(scores: Scores) -> Facts:
   """Fails if canaries that took part score lower than others, beyond chance."""
   if scores.unobserved.size:
     p = rank_sum_p_value(scores.observed, scores.unobserved)
@@ -88,7 +61,7 @@ def check_not_swapped(scores: Scores) -> Checks:
       scores.observed.size
     )
     p = float(special.ndtr(scores.observed.mean() / std))
-  return (Check('swapped', {'p_value': p}),) if p < _SWAPPED_BELOW else ()
+  return (Fact('swapped', {'p_value': p}),) if p < _SWAPPED_BELOW else ()
 
 
 def rank_sum_p_value(
@@ -122,7 +95,7 @@ def rank_sum_p_value(
   return float(special.ndtr((wins - m * n / 2 + 0.5) / std))
 
 
-def check_mixture(scores: Scores) -> Checks:
+def check_mixture(scores: Scores) -> Facts:
   """Fails unless scores are Gaussian around shifts with the spread of the null."""
   tests = shift_fit.p_values(scores)
   p_values = {
@@ -130,13 +103,13 @@ def check_mixture(scores: Scores) -> Checks:
     'not_gaussian_around_shifts': float(tests.shape),
   }
   return tuple(
-    Check(key, {'p_value': p})
+    Fact(key, {'p_value': p})
     for key, p in p_values.items()
     if p < shift_fit.REJECTED_BELOW
   )
 
 
-def check_normality(scores: Scores) -> Checks:
+def check_normality(scores: Scores) -> Facts:
   """Fails where estimates that take scores for Gaussian mislead, or nobody can tell.
 
   Args:
@@ -149,9 +122,9 @@ def check_normality(scores: Scores) -> Checks:
   ):
     size = {'group': group, 'num': values.size}
     if test is None and 0 < values.size < diagnostics.MIN_SCORES:
-      failed.append(Check('too_few_to_test', size))
+      failed.append(Fact('too_few_to_test', size))
     elif test is None and values.size:
-      failed.append(Check('all_equal', size))
+      failed.append(Fact('all_equal', size))
     elif test is not None and test.p_value < _NORMALITY_SIGNIFICANCE:
       failed.append(_name_test('not_gaussian', test, group=group))
   test = tests.null
@@ -160,7 +133,7 @@ def check_normality(scores: Scores) -> Checks:
   return tuple(failed)
 
 
-def check_bounds(first: Estimate, bounds: Sequence[Estimate]) -> Checks:
+def check_bounds(first: Estimate, bounds: Sequence[Estimate]) -> Facts:
   """Fails if a bound from the same scores is above the first estimate.
 
   Args:
@@ -177,12 +150,12 @@ def check_bounds(first: Estimate, bounds: Sequence[Estimate]) -> Checks:
     'bound': float(highest.epsilon),
     'confidence': highest.confidence,
     'method': highest.method,
-    'assumes': ' '.join(assumption.name for assumption in highest.assumes),
+    'assumes': [str(assumption) for assumption in highest.assumes],
   }
-  return (Check('below_bound', values),)
+  return (Fact('below_bound', values),)
 
 
-def note_separation(scores: Scores, first: Estimate) -> Checks:
+def note_separation(scores: Scores, first: Estimate) -> Facts:
   """What scores show if no threshold ever errs, and that a fit extrapolates."""
   if not scores.unobserved.size:
     return ()
@@ -190,11 +163,11 @@ def note_separation(scores: Scores, first: Estimate) -> Checks:
     return ()
   num = max(scores.observed.size, scores.unobserved.size)
   if Assumption.GAUSSIAN_SCORES not in first.assumes:
-    return (Check('separated', {'num': num}),)
+    return (Fact('separated', {'num': num}),)
   if not first.epsilon > np.log(num):
     return ()
   epsilon = float(first.epsilon)
-  return (Check('extrapolates', {'num': num, 'epsilon': epsilon}),)
+  return (Fact('extrapolates', {'num': num, 'epsilon': epsilon}),)
 
 
 def _name_dim(null: NullLaw) -> float:
@@ -204,6 +177,6 @@ def _name_dim(null: NullLaw) -> float:
 
 def _name_test(
   key: str, test: diagnostics.AndersonDarling, **values: float | int | str
-) -> Check:
+) -> Fact:
   statistic, p_value = map(float, test)
-  return Check(key, {**values, 'statistic': statistic, 'p_value': p_value})
+  return Fact(key, {**values, 'statistic': statistic, 'p_value': p_value})

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
 from epe_jax.epsilon import registry
 from epe_jax.epsilon.scatter import bootstrap, over_runs
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores, Unknown
+from epe_jax.fact import Facts
 
 # Statistics that taking part shifts: a maximum or a likelihood has no μ.
 _ESTIMATOR = registry.NULL_STD
@@ -61,9 +61,8 @@ class OverRuns(NamedTuple):
   """Random effects over runs of one attack statistic.
 
   Attributes:
-    threat_model: key of the attacker.
-    sees: what is seen and known in these runs, in words.
-    statistic: the score of a canary, in words.
+    threat_model: the attacker.
+    sees: the key of what is seen and known in these runs.
     delta: of every ε.
     confidence: of the intervals.
     tau: standard deviation of the shift between runs.
@@ -82,9 +81,8 @@ class OverRuns(NamedTuple):
     failed_checks: name of a run -> what speaks against its scores.
   """
 
-  threat_model: str
+  threat_model: ThreatModel
   sees: str
-  statistic: str
   delta: float
   confidence: float
   tau: float
@@ -97,7 +95,7 @@ class OverRuns(NamedTuple):
   bound: Estimate
   new_run: Effect
   pooled: Effect | None
-  failed_checks: Mapping[str, Checks]
+  failed_checks: Mapping[str, Facts]
 
 
 def evaluate_runs(
@@ -211,9 +209,8 @@ def _estimate_effects(
   mean = over_runs.epsilon_of_mean(effects, delta=delta)
   new_run = over_runs.epsilon_of_new_run(effects, delta=delta)
   return OverRuns(
-    threat_model=all_scores[0].threat_model.key,
+    threat_model=all_scores[0].threat_model,
     sees=all_scores[0].sees,
-    statistic=all_scores[0].threat_model.statistic,
     delta=delta,
     confidence=effects.confidence,
     tau=effects.tau,

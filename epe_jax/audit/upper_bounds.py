@@ -21,8 +21,9 @@ from epe_jax.epsilon.points import mixture
 from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
 from epe_jax.epsilon.trade_offs.risks import Curve
 from epe_jax.epsilon.types import Estimate
+from epe_jax.fact import Fact
 
-Excess = Literal['violation', 'extrapolates', 'more than expected']
+Excess = Literal['violation', 'extrapolates', 'more_than_expected']
 
 
 def bound_known_rounds(record: Record, delta: float) -> Analytic | None:
@@ -101,9 +102,9 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
   return Analytic(
     epsilon=float(epsilon),
     assumes=(
-      'a canary of a random round; clients who do not respond to what the model '
-      'has learnt, and whose updates the attacker knows; the noise of all rounds '
-      'added up as SGD does'
+      Fact('random_round'),
+      Fact('unresponsive_clients'),
+      Fact('linear_server'),
     ),
     kind='expectation',
     law=Mixture(tuple(shifts.tolist()), tuple(counts.tolist())),
@@ -160,7 +161,7 @@ def compute_gaussian_regret(analytic: Analytic, delta: float) -> float | None:
 def is_above(epsilon: float, analytic: Analytic) -> bool:
   """Whether ε is above an analytic one, by more than the accuracy of either number.
 
-  >>> is_above(1.0005, Analytic(1.0, assumes='', kind='bound'))
+  >>> is_above(1.0005, Analytic(1.0, assumes=(), kind='bound'))
   False
   """
   return epsilon > 1.001 * analytic.epsilon
@@ -190,8 +191,7 @@ def find_limit(
   )
   return Analytic(
     float(epsilon),
-    'the canary of which the model keeps most, whose round is known; else as of a '
-    'random one',
+    (Fact('most_exposed_canary'),),
     kind='expectation',
     is_gaussian=True,
   )
@@ -210,19 +210,19 @@ def describe_excess(
 
   Returns:
     'violation' of a bound with a stated confidence, 'extrapolates' of an estimate
-    that is above a bound by more than its error, 'more than expected' of
+    that is above a bound by more than its error, 'more_than_expected' of
     either where no more than an expectation is known; None where the estimate is
     in line.
   """
   analytic = find_limit(estimate, analytic)
   if analytic is None:
     return None
-  is_certain = estimate.kind == 'confidence bound'
+  is_certain = estimate.kind == 'confidence_bound'
   lowest = float(estimate.epsilon) - (0.0 if is_certain else error)
   if estimate.interval is not None:
     lowest = estimate.interval[0]
   if not is_above(lowest, analytic):
     return None
   if analytic.kind == 'expectation':
-    return 'more than expected'
+    return 'more_than_expected'
   return 'violation' if is_certain else 'extrapolates'

@@ -16,7 +16,6 @@ import numpy as np
 
 from epe_jax import streams
 from epe_jax.audit import attack_results, audit_step, evaluation
-from epe_jax.audit.failed_checks import Check, Checks
 from epe_jax.audit.record import Record, make_record
 from epe_jax.auditor import audit_config, auditor_file
 from epe_jax.auditor.audit_config import AuditConfig
@@ -24,6 +23,7 @@ from epe_jax.auditor.auditor_report import format_auditor
 from epe_jax.auditor.host_canaries import pieces, registry, structures
 from epe_jax.auditor.host_canaries.measure import Measure, measure
 from epe_jax.auditor.host_canaries.threefry import Root
+from epe_jax.fact import Fact, Facts
 from epe_jax.training.round_scalars import RoundScalars
 
 
@@ -126,11 +126,11 @@ class Auditor:
     return int(np.count_nonzero(self._state.observed_rounds))
 
   @property
-  def notes(self) -> Checks:
+  def notes(self) -> Facts:
     """What to know of this audit besides its scores: part of its report."""
     return self._state.notes
 
-  def add_note(self, note: Check) -> None:
+  def add_note(self, note: Fact) -> None:
     """Adds a fact to the report, in place of an earlier one of its key and source.
 
     Args:

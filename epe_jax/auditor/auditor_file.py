@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, UInt32
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit.failed_checks import Check, Checks
 from epe_jax.audit.record import FINAL_MODEL, find_fault_of_array
 from epe_jax.auditor.audit_config import AuditConfig
+from epe_jax.fact import Fact, Facts
 from epe_jax.training.round_scalars import RoundScalars
 
 _SCHEMA = 2
@@ -39,7 +39,7 @@ class AuditorState(NamedTuple):
   included: Bool[np.ndarray, 'T k']
   cosines: dict[str, Float[np.ndarray, '... k']]
   rounds: RoundScalars
-  notes: Checks
+  notes: Facts
 
   @property
   def observed_rounds(self) -> Bool[np.ndarray, ' T']:
@@ -87,7 +87,7 @@ def read_state(path: str | os.PathLike) -> AuditorState:
       rounds=RoundScalars(
         *(arrays[_ROUNDS + name] for name in RoundScalars._fields)
       ),
-      notes=tuple(map(Check.from_json, io.parse_json(str(arrays['notes'])))),
+      notes=tuple(map(Fact.from_json, io.parse_json(str(arrays['notes'])))),
     )
     fault = _find_fault(state)
   except (KeyError, TypeError, ValueError) as error:

@@ -8,12 +8,12 @@ from epe_jax.audit import (
   evaluation,
   threat_models,
 )
-from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.record import Record
 from epe_jax.auditor import claim_check
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.canaries import registry
-from epe_jax.text import audit_notes, cells, checks, tables
+from epe_jax.fact import Facts
+from epe_jax.text import attackers, audit_notes, cells, checks, tables
 from epe_jax.text.audit_notes import warn_of_low_dimension
 from epe_jax.text.headline import format_headline
 from epe_jax.text.summary_table import format_summary_table
@@ -24,7 +24,7 @@ def format_auditor(
   record: Record,
   audit: attack_results.Audit,
   *,
-  notes: Checks,
+  notes: Facts,
 ) -> str:
   """Formats what was audited, one line for each attacker, and what contradicts them.
 
@@ -63,7 +63,7 @@ def format_auditor(
   return '\n\n'.join(part for part in parts if part)
 
 
-def _describe(notes: Checks, *, are_settings: bool) -> list[str]:
+def _describe(notes: Facts, *, are_settings: bool) -> list[str]:
   """Sentences on the settings that were read, or on everything else."""
   return [
     checks.describe_check(note)
@@ -78,7 +78,8 @@ def _describe_headline(
   rounds = int(np.count_nonzero(record.assigned, axis=0).max())
   return (
     f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
-    f'{bound.epsilon:.3g} for an attacker who sees {attack.sees} '
+    f'{bound.epsilon:.3g} for an attacker who sees '
+    f'{attackers.describe_sees(attack.sees)} '
     f'({attack.threat_model.name}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
     'more may leak more.'
   )

@@ -258,7 +258,7 @@ def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
   text = privacy_estimates.format_counts(
     counts, bounds, markdown=given.format == 'markdown'
   )
-  certain = [bound for bound in bounds if bound.kind == 'confidence bound']
+  certain = [bound for bound in bounds if bound.kind == 'confidence_bound']
   return Estimated(
     [dataclasses.asdict(bound) for bound in bounds], text, certain
   )
@@ -285,7 +285,7 @@ def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
     delta=bounds.delta,
     method='epsilon_sequence',
     confidence=1 - bounds.significance,
-    kind='confidence bound',
+    kind='confidence_bound',
   )
   return Estimated(values, text, [bound], bounds.test_claim())
 

@@ -80,13 +80,13 @@ class Entry(NamedTuple):
   function: Estimator
   labels: Mapping[str, str]
   suits: Callable[[Traits], bool] = lambda traits: False
-  kind: Kind = 'confidence bound'
+  kind: Kind = 'confidence_bound'
   is_extra: bool = False
   uses_shift: bool = False
   is_of_most_exposed: bool = False
 
 
-_POINT: Kind = 'point estimate'
+_POINT: Kind = 'point_estimate'
 _GDP = tradeoff_curves.gaussian_family()
 
 # Those that some attackers choose themselves.
@@ -245,13 +245,13 @@ ENTRIES: tuple[Entry, ...] = (
   Entry(
     partial(bayes.epsilon_credible, multiplicity=Split(seed=0)),
     {'epsilon_credible_split': 'credible, threshold from half'},
-    kind='credible bound',
+    kind='credible_bound',
     is_extra=True,
   ),
   Entry(
     partial(bayes.gdp_credible, multiplicity=Split(seed=0)),
     {'gdp_credible_split': 'credible, if f is Gaussian'},
-    kind='credible bound',
+    kind='credible_bound',
     is_extra=True,
   ),
 )

@@ -216,16 +216,19 @@ class Floor(NamedTuple):
 
 
 class Assumption(enum.StrEnum):
-  """A condition without which an estimate is not what it says it is."""
+  """A condition without which an estimate is not what it says it is.
 
-  INDEPENDENT = 'canaries score independently'
-  COINS = 'independent coins decided which canaries took part'
-  COSINE_NULL = 'unobserved canaries score as random directions do'
-  GAUSSIAN_SCORES = 'scores are Gaussian'
-  EQUAL_SPREAD = 'taking part shifts a score and leaves its spread alone'
-  GAUSSIAN_CURVE = 'the trade-off curve of the mechanism is Gaussian'
-  FAMILY = 'the mechanism is of the given family'
-  GAUSSIAN_RUNS = 'shifts of runs are Gaussian'
+  Its value is a key; `epe_jax.text.assumptions` has the words.
+  """
+
+  INDEPENDENT = 'independent_canaries'
+  COINS = 'independent_inclusion'
+  COSINE_NULL = 'cosine_null'
+  GAUSSIAN_SCORES = 'gaussian_scores'
+  EQUAL_SPREAD = 'equal_spread'
+  GAUSSIAN_CURVE = 'gaussian_curve'
+  FAMILY = 'mechanism_of_family'
+  GAUSSIAN_RUNS = 'gaussian_runs'
 
 
 # Assumptions about the shape of a law.
@@ -235,7 +238,7 @@ _SHAPE = frozenset(Assumption) - {
   Assumption.COSINE_NULL,
 }
 
-Kind = Literal['point estimate', 'confidence bound', 'credible bound']
+Kind = Literal['point_estimate', 'confidence_bound', 'credible_bound']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,7 +252,7 @@ class Estimate:
     confidence: the probability that `epsilon` is at most the true ε, provided
       that its assumptions hold; for a credible bound, the posterior probability.
       None marks a point estimate, which guarantees nothing.
-    kind: 'point estimate', 'confidence bound' or 'credible bound'. A credible
+    kind: 'point_estimate', 'confidence_bound' or 'credible_bound'. A credible
       bound is below the true ε as often as stated on average over a prior; at a
       given ε it may fail more often.
     assumes: what must hold of the scores and the mechanism.
@@ -269,7 +272,7 @@ class Estimate:
   delta: float
   method: str
   confidence: float | None
-  kind: Kind = 'point estimate'
+  kind: Kind = 'point_estimate'
   assumes: tuple[Assumption, ...] = ()
   floor: Floor | None = None
   interval: tuple[float, float] | None = None
@@ -277,7 +280,7 @@ class Estimate:
   is_rejected: bool = False
 
   def __post_init__(self):
-    if (self.kind == 'point estimate') != (self.confidence is None):
+    if (self.kind == 'point_estimate') != (self.confidence is None):
       raise ValueError(
         f'kind={self.kind!r} with confidence={self.confidence}; a bound has a '
         'confidence and a point estimate has none.'
@@ -301,7 +304,7 @@ def make_bound(
   *,
   significance: float,
   assumes: tuple[Assumption, ...],
-  kind: Kind = 'confidence bound',
+  kind: Kind = 'confidence_bound',
   rejected: str | None = None,
 ) -> Estimate:
   """A lower bound, or only a point estimate if its assumptions are rejected.
@@ -312,7 +315,7 @@ def make_bound(
     method: the name of the estimator.
     significance: chance that the bound exceeds the true ε, in (0, 1).
     assumes: what must hold.
-    kind: the kind of bound; 'point estimate' if it never had a guarantee.
+    kind: the kind of bound; 'point_estimate' if it never had a guarantee.
     rejected: a name for what the scores reject: it is appended to the name of
       the method, and the result is a point estimate.
 
@@ -320,12 +323,12 @@ def make_bound(
     The estimate. A bound has the confidence 1 - significance.
   """
   if rejected is not None:
-    method, kind = f'{method}_{rejected}', 'point estimate'
+    method, kind = f'{method}_{rejected}', 'point_estimate'
   return Estimate(
     scalar_or_array(epsilon),
     delta,
     method,
-    confidence=None if kind == 'point estimate' else 1 - significance,
+    confidence=None if kind == 'point_estimate' else 1 - significance,
     kind=kind,
     assumes=assumes,
     is_rejected=rejected is not None,

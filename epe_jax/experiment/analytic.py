@@ -1,10 +1,10 @@
 """The analytic ε of a run, by its mechanism and its participation."""
 
-import math
 from typing import NamedTuple
 
 from epe_jax import accounting
 from epe_jax.experiment import build, participation
+from epe_jax.fact import Fact
 
 
 class PrivacyAnalysis(NamedTuple):
@@ -13,13 +13,13 @@ class PrivacyAnalysis(NamedTuple):
   Attributes:
     canaries: ε of the most frequent canary; None without canaries.
     clients: ε of the most frequent client.
-    amplification: what is known of amplification by sampling, in words; None if
-      no clients are sampled.
+    amplification: what is known of amplification by sampling; None if no clients
+      are sampled.
   """
 
   canaries: accounting.Analytic | None
   clients: accounting.Analytic
-  amplification: str | None
+  amplification: Fact | None
 
 
 def analyze_privacy(
@@ -43,7 +43,7 @@ def analyze_privacy(
     clients=compute_epsilon(
       config, participations=participants.max_rounds, delta=setup.delta
     ),
-    amplification=describe_amplification(
+    amplification=find_amplification(
       config, num_clients=setup.train.num_clients, delta=setup.delta
     ),
   )
@@ -68,14 +68,14 @@ def compute_epsilon(
   if config.divisor == 'expected':
     return analytic
   # What is divided by the actual number of clients reveals it.
-  public = '; clients of a round counted in public'
-  return analytic._replace(assumes=analytic.assumes + public)
+  public = Fact('public_counts')
+  return analytic._replace(assumes=(*analytic.assumes, public))
 
 
-def describe_amplification(
+def find_amplification(
   config: build.Config, *, num_clients: int, delta: float
-) -> str | None:
-  """Says what is known of amplification by sampling.
+) -> Fact | None:
+  """Finds what is known of amplification by sampling.
 
   The attacker of the analytic ε knows the rounds of each client. Without this
   knowledge it learns less, if rounds are drawn in secret.
@@ -86,27 +86,30 @@ def describe_amplification(
     delta: the δ of the run, in (0, 1).
 
   Returns:
-    A sentence; None if no clients are sampled.
+    A key with numbers; None if no clients are sampled.
   """
   kind = config.participation.kind
   if kind == 'poisson' and config.divisor != 'expected':
-    return (
-      'not known: the number of clients of a round, which says something of '
-      f'each coin, shows in what divisor={config.divisor!r} divides'
-    )
+    # The number of clients of a round, which says something of each coin, shows in
+    # what divides.
+    return Fact('count_in_divisor', {'divisor': config.divisor})
   if kind == 'poisson':
+    population = participation.count_population(config, num_clients)
+    probability, rounds = config.clients_per_round / population, config.rounds
     analytic = accounting.epsilon_of_poisson(
       config.noise_multiplier,
       delta=delta,
-      probability=config.clients_per_round
-      / participation.count_population(config, num_clients),
-      rounds=config.rounds,
+      probability=probability,
+      rounds=rounds,
     )
-    epsilon = '∞' if math.isinf(analytic.epsilon) else f'{analytic.epsilon:.4g}'
-    return f'ε = {epsilon} for clients: {analytic.assumes}'
+    return Fact(
+      'amplified',
+      {
+        'epsilon': analytic.epsilon,
+        'rounds': rounds,
+        'probability': probability,
+      },
+    )
   if kind in ('fixed_size', 'limited'):
-    return (
-      'not known: there is no tight analysis of a participation '
-      f'{kind.replace("_", " ")}'
-    )
+    return Fact('no_tight_analysis', {'kind': kind})
   return None

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import dataclasses
 import os
-import re
 import typing
 from typing import Any
 
@@ -12,9 +11,11 @@ from epe_jax.audit import audit_json
 from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
+from epe_jax.experiment import old_results
+from epe_jax.fact import Fact, Facts, facts_from_json, facts_to_json
 from epe_jax.text.headline import format_headline
 
-SCHEMA = 5
+SCHEMA = 6
 """The version of result.json."""
 
 
@@ -24,7 +25,7 @@ class RunResult:
 
   Attributes:
     task: its name.
-    data: where the data come from, in words.
+    data: where the data come from, as their source names itself.
     config: every field of the config, nested.
     versions: of the libraries, by name, and the device.
     rounds: T.
@@ -32,17 +33,17 @@ class RunResult:
     delta: δ of every ε, in (0, 1).
     num_observed: canaries that took part.
     num_unobserved: canaries that did not.
-    repetitions: rounds in which a canary took part, at most.
+    participations: rounds in which a canary took part, at most.
     noise_multiplier: z, the noise in units of the clip norm.
-    noise: 'fresh', or 'reproducible simulation' if it follows from the seed.
+    noise: 'fresh', or 'reproducible_simulation' if it follows from the seed.
     analytic_epsilon: of the canary that took part most often; inf without noise,
       None without canaries.
-    analytic_assumes: what it assumes, in words; None without canaries.
+    analytic_assumes: what it assumes, as `Analytic.assumes`; None without canaries.
     clients_participations: rounds in which a real client takes part, at most.
     clients_analytic_epsilon: as `analytic_epsilon`, of a real client.
     clients_analytic_assumes: what that one assumes.
-    amplification: what is known of amplification by sampling, in words; None if
-      no clients are sampled.
+    amplification: what is known of amplification by sampling; None if no clients
+      are sampled.
     audit: the estimates of all attackers; without any if there were no canaries.
     effective_dimension: of the vectors that were scored; None likewise.
     claim: how `audit.claim` stands; None if nothing is claimed, or no attacker's
@@ -68,15 +69,15 @@ class RunResult:
   delta: float
   num_observed: int
   num_unobserved: int
-  repetitions: int
+  participations: int
   noise_multiplier: float
   noise: str
   analytic_epsilon: float | None
-  analytic_assumes: str | None
+  analytic_assumes: Facts | None
   clients_participations: int
   clients_analytic_epsilon: float
-  clients_analytic_assumes: str
-  amplification: str | None
+  clients_analytic_assumes: Facts
+  amplification: Fact | None
   audit: Audit
   effective_dimension: EffectiveDimensions | None
   claim: ClaimTest | None
@@ -120,7 +121,11 @@ def write_result(path: str | os.PathLike, result: RunResult) -> None:
     result: of a finished run.
   """
   dimensions, claim = result.effective_dimension, result.claim
+  of_canary, amplification = result.analytic_assumes, result.amplification
   fields = vars(result) | {
+    'analytic_assumes': of_canary and facts_to_json(of_canary),
+    'clients_analytic_assumes': facts_to_json(result.clients_analytic_assumes),
+    'amplification': amplification and amplification.to_json(),
     'audit': audit_json.to_json(result.audit),
     'effective_dimension': dimensions and dimensions._asdict(),
     'claim': claim and claim._asdict(),
@@ -145,8 +150,13 @@ def load_result(path: str | os.PathLike) -> RunResult:
     raise ValueError(
       f'{path} is not the result of a run; restore it or use another workdir.'
     )
-  io.check_schema(path, values.pop('schema'), reads=SCHEMA)
+  schema = values.pop('schema')
+  if schema != old_results.SCHEMA:
+    io.check_schema(path, schema, reads=SCHEMA)
   try:
+    values = io.join_lines(values)
+    if schema == old_results.SCHEMA:
+      values = old_results.upgrade_result(values)
     return _from_json(values)
   except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
     raise ValueError(
@@ -155,24 +165,20 @@ def load_result(path: str | os.PathLike) -> RunResult:
 
 
 def _from_json(values: Mapping[str, Any]) -> RunResult:
-  values = io.join_lines(values)
   # Numbers that are not finite are strings in JSON.
   numbers = {
     name: float(values[name])
     for name in _FLOATS
     if values.get(name) is not None
   }
-  if 'clients_participations' not in values:
-    # Of an earlier version, in which only a sentence has it.
-    times = re.search(r'in (\d+) rounds', values['clients_analytic_assumes'])
-    values = {
-      **values,
-      'clients_participations': int(times[1]) if times else 1,
-    }
-  dimensions = values['effective_dimension']
-  # A run of an earlier version has no claim.
-  claim = values.get('claim')
+  dimensions, claim = values['effective_dimension'], values['claim']
+  of_canary, amplification = values['analytic_assumes'], values['amplification']
   parsed = {
+    'analytic_assumes': of_canary and facts_from_json(of_canary),
+    'clients_analytic_assumes': facts_from_json(
+      values['clients_analytic_assumes']
+    ),
+    'amplification': amplification and Fact.from_json(amplification),
     'audit': audit_json.from_json(values['audit']),
     'effective_dimension': dimensions and EffectiveDimensions(**dimensions),
     'claim': claim and _parse_claim(claim),

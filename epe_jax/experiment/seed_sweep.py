@@ -24,9 +24,9 @@ class SeedEstimates(NamedTuple):
   Attributes:
     seed: of the run.
     accuracy: of the final model on the test data, in [0, 1].
-    epsilon: attack statistic -> calibrated point estimate of ε, of the attackers
+    epsilon: key of an attacker -> calibrated point estimate of ε, of the attackers
       whose scores are shifted by known multiples.
-    shift: attack statistic -> by how much a canary is shifted on average.
+    shift: key of an attacker -> by how much a canary is shifted on average.
     analytic: ε that the mechanism of the run allows, if its noise is known.
     delta: of every ε.
   """
@@ -113,7 +113,7 @@ def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
   record = outcome.record
   # What a single run rejects by chance must not leave a gap in the mean.
   shifted = {
-    attack_scores.threat_model.statistic: attack_scores
+    attack_scores.threat_model.key: attack_scores
     for attack_scores in threat_models.score_all(record)
     if attack_scores.scores.shift is not None
   }

@@ -21,14 +21,15 @@ from epe_jax.audit import audit_json, clients
 from epe_jax.audit.attack_results import Attack
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.fact import Facts, facts_to_json
 from epe_jax.report import facts
 from epe_jax.report.provenance import UNKNOWN, Provenance
-from epe_jax.text import audit_notes, cells, methods, tables
+from epe_jax.text import audit_notes, cells, methods, tables, wording
 
 Card: TypeAlias = dict[str, Any]
 """A card, as `audit_card.schema.json` describes it."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """The version of the cards that are written and read."""
 
 FILE = 'audit_card.json'
@@ -78,10 +79,14 @@ def make_card(result: RunResult, belongs_to: Provenance = UNKNOWN) -> Card:
       result.audit._replace(by_round=None, sequential=None)
     ),
     'analytic': {
-      analytic.who: {'epsilon': analytic.epsilon, 'assumes': analytic.assumes}
-      for analytic in facts.list_analytic_epsilons(result)
+      'canaries': _analytic_to_json(
+        result.analytic_epsilon, result.analytic_assumes
+      ),
+      'clients': _analytic_to_json(
+        result.clients_analytic_epsilon, result.clients_analytic_assumes
+      ),
     },
-    'amplification': result.amplification,
+    'amplification': result.amplification and result.amplification.to_json(),
     'mechanism': {
       'rounds': result.rounds,
       'parameters': result.dim,
@@ -91,7 +96,7 @@ def make_card(result: RunResult, belongs_to: Provenance = UNKNOWN) -> Card:
     'canaries': {
       'observed': result.num_observed,
       'unobserved': result.num_unobserved,
-      'participations': result.repetitions,
+      'participations': result.participations,
       'design': 'coin_flip' if facts.is_coin_flip(result) else 'fixed',
       'family': (result.config.get('canaries') or {}).get('family'),
     },
@@ -186,6 +191,13 @@ def _show_digest(digest: str | None) -> dict[str, str] | None:
   return None if digest is None else {'sha256': digest}
 
 
+def _analytic_to_json(
+  epsilon: float | None, assumes: Facts | None
+) -> dict[str, Any]:
+  assert assumes is not None, 'canaries took part'
+  return {'epsilon': epsilon, 'assumes': facts_to_json(assumes)}
+
+
 @functools.cache
 def _load_validator() -> jsonschema.Draft202012Validator:
   file = importlib.resources.files('epe_jax.report') / 'audit_card.schema.json'
@@ -253,8 +265,11 @@ def _list_cells(card: Card) -> dict[str, str]:
         'floor 5-95 %': cells.format_floor(point) or '-',
       }
   lines['δ'] = cells.format_delta(card['delta'])
-  for who, analytic in card['analytic'].items():
-    lines[f'analytic ε, {who}'] = cells.format_number(analytic['epsilon'])
+  analytic = card['analytic']
+  if analytic['canaries'] == analytic['clients']:
+    analytic = {'canaries and clients': analytic['clients']}
+  for who, one in analytic.items():
+    lines[f'analytic ε, {who}'] = cells.format_number(one['epsilon'])
   for attack in audit.attacks:
     lines[f'ε, {attack.threat_model.name}'] = _format_attack(attack)
   names = {a.threat_model.key: a.threat_model.name for a in audit.attacks}
@@ -268,7 +283,8 @@ def _list_cells(card: Card) -> dict[str, str]:
     'canaries in + out': f'{canaries["observed"]:,} + {canaries["unobserved"]:,}',
     'rounds': f'{mechanism["rounds"]:,}',
     'parameters': f'{mechanism["parameters"]:,}',
-    'noise': f'{mechanism["noise_multiplier"]:g}, {mechanism["noise"]}',
+    'noise': f'{mechanism["noise_multiplier"]:g}, '
+    f'{wording.spell_key(mechanism["noise"])}',
     'test accuracy': cells.format_percent(card['utility']['test_accuracy']),
     'warnings': f'{len(audit_notes.list_warnings(audit))}',
     'epe_jax': card['software'].get('epe_jax', '-'),

@@ -18,7 +18,7 @@ from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.report.comparison import LabelledRun
-from epe_jax.text import cells, checks, tables
+from epe_jax.text import attackers, cells, checks, tables
 
 _COLUMNS = (
   'μ is by how much taking part shifts a canary on average, in standard deviations '
@@ -38,9 +38,13 @@ def make_variation_table(
     replicates: with the shifts of every seed.
   """
   body = [
-    [_label_settings(run.settings), name, *_list_cells(shifts, run.delta)]
+    [
+      _label_settings(run.settings),
+      attacker.name,
+      *_list_cells(shifts, run.delta),
+    ]
     for run in replicates
-    for name, shifts in run.shifts.items()
+    for attacker, shifts in run.shifts.items()
     if len(shifts) > 1
   ]
   if not body:
@@ -95,8 +99,10 @@ def group_replicates(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
   return [
     group[0]._replace(
       shifts={
-        name: [shift for run in group for shift in run.shifts.get(name, ())]
-        for name in dict.fromkeys(name for run in group for name in run.shifts)
+        attacker: [
+          shift for run in group for shift in run.shifts.get(attacker, ())
+        ]
+        for attacker in dict.fromkeys(x for run in group for x in run.shifts)
       }
     )
     for group in groups.values()
@@ -145,6 +151,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
     for name, effect in effects.items()
     if effect is not None
   ]
+  sees = attackers.describe_sees(row.sees)
   confidence = 100 * (row.bound.confidence or 0)
   body.append(
     [
@@ -157,7 +164,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
     ]
   )
   return tables.Table(
-    f'{row.sees[0].upper()}{row.sees[1:]}: {row.statistic}, '
+    f'{sees[0].upper()}{sees[1:]}: {row.threat_model.statistic}, '
     f'{len(row.runs)} runs, δ = {cells.format_delta(row.delta)}',
     _HEAD,
     body,

@@ -52,7 +52,7 @@ class LabelledRun(NamedTuple):
     headline: the lower bound of the strongest attacker; None if there is none.
     remarks: warnings and notes on the numbers, a sentence each.
     settings: what a sweep sets; field -> value.
-    shifts: attacker, as text -> by how much a canary is shifted in each seed.
+    shifts: attacker -> by how much a canary is shifted in each seed.
     source: of its data.
   """
 
@@ -65,7 +65,7 @@ class LabelledRun(NamedTuple):
   headline: Headline | None = None
   remarks: Sequence[str] = ()
   settings: Mapping[str, Any] = {}
-  shifts: Mapping[str, Sequence[ShiftEstimate]] = {}
+  shifts: Mapping[ThreatModel, Sequence[ShiftEstimate]] = {}
   source: str = ''
 
 
@@ -112,7 +112,7 @@ def label_run(
     remarks=audit_notes.format_remarks(result.audit),
     settings=settings,
     shifts={
-      attacker.name: [over_runs.estimate_shift(attack.scores)]
+      attacker: [over_runs.estimate_shift(attack.scores)]
       for attacker, attack in attacks.items()
       if attack.scores is not None and attack.scores.shift is not None
     },
@@ -131,19 +131,18 @@ def label_seeds(
     settings: what a sweep sets; field -> value.
   """
   delta = rows[0].delta
-  shifts = {
-    name: [row.shift[name] for row in rows if name in row.shift]
-    for name in dict.fromkeys(name for row in rows for name in row.shift)
-  }
-  estimates = {}
+  shifts, estimates = {}, {}
   for attacker in threat_models.THREAT_MODELS:
-    of_attacker = shifts.get(attacker.statistic, ())
+    key = attacker.key
+    of_attacker = [row.shift[key] for row in rows if key in row.shift]
+    if of_attacker:
+      shifts[attacker] = of_attacker
     if len(of_attacker) > 1:
       mu, variance = np.array(of_attacker, np.float64).T
       effects = over_runs.random_effects(mu, variance)
       estimates[attacker] = over_runs.epsilon_of_mean(effects, delta=delta)
-    elif attacker.statistic in rows[0].epsilon:
-      epsilon = rows[0].epsilon[attacker.statistic]
+    elif key in rows[0].epsilon:
+      epsilon = rows[0].epsilon[key]
       estimates[attacker] = Estimate(epsilon, delta, 'location_mixture', None)
   analytic = [row.analytic for row in rows if row.analytic is not None]
   return LabelledRun(

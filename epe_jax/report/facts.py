@@ -15,6 +15,7 @@ from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.audit.threat_models.own_round import score_own_round
 from epe_jax.epsilon.types import Assumption
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.fact import Facts
 
 # Schedules by which canaries may take part in different numbers of rounds.
 _VARYING = ('as_clients', 'replace', 'matrix')
@@ -26,12 +27,12 @@ class AnalyticEpsilon(NamedTuple):
   Attributes:
     who: 'canaries', 'clients', or 'canaries and clients'.
     epsilon: at the δ of the run; inf without noise.
-    assumes: what it assumes, without a full stop.
+    assumes: the participation and the attacker that it holds for.
   """
 
   who: str
   epsilon: float
-  assumes: str
+  assumes: Facts
 
 
 class TradeoffCurves(NamedTuple):
@@ -91,7 +92,7 @@ def list_analytic_epsilons(result: RunResult) -> list[AnalyticEpsilon]:
   of_client = AnalyticEpsilon(
     'clients',
     result.clients_analytic_epsilon,
-    result.clients_analytic_assumes.rstrip('.'),
+    result.clients_analytic_assumes,
   )
   if not result.is_audited:
     return [of_client]
@@ -99,7 +100,7 @@ def list_analytic_epsilons(result: RunResult) -> list[AnalyticEpsilon]:
   of_canary = AnalyticEpsilon(
     'canaries',
     find_analytic_epsilon(result),
-    result.analytic_assumes.rstrip('.'),
+    result.analytic_assumes,
   )
   is_same = np.isclose(of_canary.epsilon, of_client.epsilon, equal_nan=True)
   if is_same and of_canary.assumes == of_client.assumes:
@@ -111,7 +112,7 @@ def count_participations(result: RunResult) -> clients.Participations:
   """How often canaries and clients of an audited run take part."""
   schedule = result.config.get('canaries', {}).get('schedule')
   return clients.Participations(
-    result.repetitions,
+    result.participations,
     result.clients_participations,
     result.clients_analytic_epsilon,
     canaries_vary=schedule in _VARYING,

@@ -15,7 +15,7 @@ from epe_jax.report import facts, leaks, sentences
 from epe_jax.report.leaks import EVERY_ROUND, FINAL_MODEL, WORST_CASE, Leak
 from epe_jax.report.page import Block, Cells, Figure, Items, Text
 from epe_jax.report.provenance import Provenance
-from epe_jax.text import audit_notes, cells, tables
+from epe_jax.text import audit_notes, cells, tables, wording
 
 _NOT_MEASURED = '–'
 _ABOUT_DELTA = 'With probability δ more may leak than any ε says; at a smaller δ every ε is larger.'
@@ -334,7 +334,7 @@ def _warn_of_noise(result: RunResult) -> list[str]:
     return ['No noise was added, so that nobody is protected.']
   if result.is_simulation:
     return [
-      f'{result.noise.capitalize()}: whoever has the seed can subtract its noise, so '
+      f'{wording.spell_key(result.noise).capitalize()}: whoever has the seed can subtract its noise, so '
       'do not publish this model.'
     ]
   return ['Noise was drawn fresh; that it is random enough was not checked.']

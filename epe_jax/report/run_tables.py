@@ -10,7 +10,7 @@ from epe_jax.audit.upper_bounds import Excess
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, sentences
-from epe_jax.text import cells, methods, tables
+from epe_jax.text import assumptions, cells, methods, tables, wording
 
 _RISKS = {
   'in or out': 'accuracy',
@@ -20,13 +20,13 @@ _RISKS = {
 }
 # Title of a table of estimates -> their kind, and whether they assume no shape.
 _KINDS = {
-  'Point estimates: no guarantee': ('point estimate', None),
-  'Lower bounds, no shape assumed': ('confidence bound', True),
+  'Point estimates: no guarantee': ('point_estimate', None),
+  'Lower bounds, no shape assumed': ('confidence_bound', True),
   'Lower bounds if scores or mechanism have the assumed shape': (
-    'confidence bound',
+    'confidence_bound',
     False,
   ),
-  'Credible bounds: beliefs, no lower bounds': ('credible bound', None),
+  'Credible bounds: beliefs, no lower bounds': ('credible_bound', None),
 }
 _EXCESSES: dict[Excess, tuple[str, str]] = {
   'violation': (
@@ -55,15 +55,21 @@ def make_settings_table(result: RunResult) -> tables.Table:
     ('data', result.data),
     ('rounds of a client, at most', f'{result.clients_participations:,}'),
     *_list_canaries(result),
-    ('noise', f'{noise}, {result.noise}'),
+    ('noise', f'{noise}, {wording.spell_key(result.noise)}'),
     *(
       (
         f'analytic ε of {analytic.who}',
-        f'{cells.format_number(analytic.epsilon)}: {analytic.assumes}',
+        f'{cells.format_number(analytic.epsilon)}: '
+        f'{assumptions.describe_analytic(analytic.assumes)}',
       )
       for analytic in facts.list_analytic_epsilons(result)
     ),
-    ('amplification by sampling', result.amplification or 'none counted'),
+    (
+      'amplification by sampling',
+      'none counted'
+      if result.amplification is None
+      else assumptions.describe_amplification(result.amplification),
+    ),
     ('test loss', f'{result.loss:.4g}'),
     *_list_time(result),
     ('versions', ', '.join(versions)),

@@ -167,34 +167,36 @@ def list_assumptions(result: RunResult) -> list[str]:
   """
   estimates = [e for attack in result.audit.attacks for e in attack.estimates]
   kinds = {estimate.kind for estimate in estimates}
-  assumptions = [
+  listed = [
     'Two runs are neighbours if they differ in one client, who takes part in one run '
     'and not in the other. The divisor of a round is the same in both.'
   ]
   if result.audit.headline is not None:
     attack, bound, _ = result.audit.headline
-    listed = '; '.join(bound.assumes) or 'nothing'
-    assumptions.append(
+    assumed = (
+      '; '.join(assumptions.list_assumptions(bound.assumes)) or 'nothing'
+    )
+    listed.append(
       f'The pre-declared lower bound ({methods.describe_method(bound)}, '
-      f'{attack.threat_model.name}) assumes: {listed}.'
+      f'{attack.threat_model.name}) assumes: {assumed}.'
     )
   if facts.is_coin_flip(result):
-    assumptions.append(_ABOUT_COIN_FLIPS)
-  if 'confidence bound' in kinds:
-    assumptions.append(_ABOUT_INDEPENDENCE)
-  if 'credible bound' in kinds:
-    assumptions.append(_ABOUT_CREDIBLE_BOUNDS)
+    listed.append(_ABOUT_COIN_FLIPS)
+  if 'confidence_bound' in kinds:
+    listed.append(_ABOUT_INDEPENDENCE)
+  if 'credible_bound' in kinds:
+    listed.append(_ABOUT_CREDIBLE_BOUNDS)
   if result.is_audited and result.clients_participations > 1:
-    assumptions.append(
+    listed.append(
       'What is expected of a client in the model assumes a server that adds up '
       'aggregates, the same weight of its rounds as of those of canaries, and updates '
       'of the full clip norm.'
     )
   if result.is_simulation:
-    assumptions.append(
+    listed.append(
       'Noise and sampling follow from the seed, and count as unknown to attackers.'
     )
-  return assumptions + describe_hidden_state(result)
+  return listed + describe_hidden_state(result)
 
 
 def describe_hidden_state(result: RunResult) -> list[str]:
@@ -215,7 +217,7 @@ def describe_hidden_state(result: RunResult) -> list[str]:
     # Rounds of other clip norms have other weights.
     and clipping.get('kind', 'fixed') == 'fixed'
   )
-  is_in_all = result.is_audited and result.repetitions == result.rounds > 1
+  is_in_all = result.is_audited and result.participations == result.rounds > 1
   if not (is_linear and is_in_all and result.noise_multiplier > 0):
     return []
   weights = respond_at_end(
@@ -326,7 +328,7 @@ def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
   found = {
     one.threat_model: one.estimate
     for one in estimates
-    if one.round == last and one.estimate.kind == 'point estimate'
+    if one.round == last and one.estimate.kind == 'point_estimate'
   }
   parts = [
     f'{attacker.name} ε ≈ {cells.format_epsilon(found[attacker])}'

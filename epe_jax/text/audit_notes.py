@@ -11,10 +11,10 @@ from scipy import special
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
-from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.threat_models import EXTERNAL, ThreatModel
 from epe_jax.epsilon.types import Estimate
-from epe_jax.text import cells, checks, methods
+from epe_jax.fact import Fact
+from epe_jax.text import assumptions, cells, checks, methods
 
 _VECTORS = {
   'min_round': 'the round where it is smallest',
@@ -132,7 +132,7 @@ def replace_checks(audit: Audit, warning: str) -> Audit:
     audit: of scores.
     warning: a sentence, whose full stop is left out as those of checks have none.
   """
-  given = Check('given', {'text': warning.removesuffix('.')})
+  given = Fact('given', {'text': warning.removesuffix('.')})
   attacks = (
     dataclasses.replace(attack, failed_checks=(given,), notes=())
     for attack in audit.attacks
@@ -166,7 +166,7 @@ def describe_violation(attack: Attack) -> str | None:
     f'{above}, and so is {cells.format_epsilon(attack.joint_bound)}, which holds '
     f'with {100 - 100 * SIGNIFICANCE:g} % confidence if all tests of this audit are '
     f'counted: {_CLAIM_IS_WRONG}, or what the bound assumes is untrue '
-    f'({", ".join(bound.assumes)})'
+    f'({", ".join(assumptions.list_assumptions(bound.assumes))})'
   )
 
 
@@ -187,7 +187,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
   for attack in audit.attacks:
     above = [
       f'{cells.format_epsilon(bound)} ({methods.describe_method(bound)}; holds if '
-      f'{", ".join(bound.assumes)})'
+      f'{", ".join(assumptions.list_assumptions(bound.assumes))})'
       for bound in attack.bounds[1:]
       if attack.describe_excess(bound) == 'violation'
     ]
@@ -266,7 +266,7 @@ def _describe_estimates_above(
       why = (
         'random scatter does not suffice, even if all tests of this audit are '
         f'counted: {_CLAIM_IS_WRONG}, or what the estimate assumes is untrue '
-        f'({", ".join(first.assumes)})'
+        f'({", ".join(assumptions.list_assumptions(first.assumes))})'
       )
     if accuses == beyond_chance:
       text = (

@@ -73,7 +73,7 @@ def format_mu(epsilon: float | Float[np.ndarray, ''], delta: float) -> str:
 def format_analytic(analytic: Analytic | None) -> str:
   """The ε that a mechanism allows an attacker; with ≈ if that is no bound.
 
-  >>> format_analytic(Analytic(1.156, 'a linear server', 'expectation'))
+  >>> format_analytic(Analytic(1.156, (), 'expectation'))
   '≈ 1.16'
   """
   if analytic is None:
@@ -192,12 +192,12 @@ def explain_rejected(cells: Iterable[str]) -> list[str]:
 def describe_kind(estimate: Estimate) -> str:
   """What an estimate is worth, in a few words.
 
-  >>> describe_kind(Estimate(1.0, 1e-5, 'band', 0.95, 'confidence bound'))
+  >>> describe_kind(Estimate(1.0, 1e-5, 'band', 0.95, 'confidence_bound'))
   'lower bound, 95 %'
   """
   if estimate.confidence is None:
     return 'point estimate'
-  parts = ['credible'] if estimate.kind == 'credible bound' else []
+  parts = ['credible'] if estimate.kind == 'credible_bound' else []
   # With coins there are bounds for canaries that leak together, too.
   of_coins = {Assumption.COINS, Assumption.INDEPENDENT} <= {*estimate.assumes}
   conditions = ['independent'] if of_coins else []

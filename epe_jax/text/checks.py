@@ -1,29 +1,23 @@
 """A sentence for each check of an audit, made from its key and its numbers."""
 
-from collections.abc import Callable
-
-from epe_jax.audit.failed_checks import Check
 from epe_jax.epsilon.null_laws.diagnostics import MIN_SCORES, format_p_value
 from epe_jax.epsilon.types import Assumption, Estimate
-from epe_jax.text import cells, methods
+from epe_jax.fact import Fact
+from epe_jax.text import assumptions, cells, methods, wording
 
 
-def describe_check(check: Check) -> str:
+def describe_check(check: Fact) -> str:
   """The check in words, without a full stop.
 
   Args:
     check: of a key of `SENTENCES`, or of an attacker that is not of this package.
 
-  >>> describe_check(Check('separated', {'num': 100}))[:41]
+  >>> describe_check(Fact('separated', {'num': 100}))[:41]
   'every canary that took part scores above '
-  >>> describe_check(Check('mine', {'share': 0.5}))
+  >>> describe_check(Fact('mine', {'share': 0.5}))
   'mine (share = 0.5)'
   """
-  if check.key in SENTENCES:
-    return SENTENCES[check.key](**check.values)
-  values = ', '.join(f'{name} = {x}' for name, x in check.values.items())
-  name = check.key.replace('_', ' ')
-  return f'{name} ({values})' if values else name
+  return wording.describe_fact(check, SENTENCES)
 
 
 def _null_law_rejected(dim: float | str) -> str:
@@ -112,11 +106,11 @@ def _below_bound(
   bound: float | str,
   confidence: float,
   method: str,
-  assumes: str,
+  assumes: list[str],
 ) -> str:
-  assumptions = tuple(Assumption[name] for name in assumes.split())
+  assumed = tuple(map(Assumption, assumes))
   estimate = Estimate(
-    float(bound), 0.5, method, confidence, 'confidence bound', assumptions
+    float(bound), 0.5, method, confidence, 'confidence_bound', assumed
   )
   reasons = 'the estimate is wrong, or the bound is one of the few that exceed the true ε'
   if not estimate.is_shape_free:
@@ -125,7 +119,7 @@ def _below_bound(
     f'the first point estimate, {cells.format_number(epsilon)}, is below a lower '
     f'bound of the same scores, {cells.format_number(bound)} at '
     f'{100 * confidence:g} % ({methods.describe_method(estimate)}; holds if '
-    f'{", ".join(assumptions)}): {reasons}'
+    f'{", ".join(assumptions.list_assumptions(assumed))}): {reasons}'
   )
 
 
@@ -141,21 +135,6 @@ def _crowded(share: float, design: str) -> str:
       'and is smaller'
     )
   return text
-
-
-def _sum_over_rounds() -> str:
-  return (
-    'a canary is scored by a sum over several rounds, whose null law is taken from '
-    'the canaries that took no part, so that its bound that assumes no shape is far '
-    'below the estimate'
-  )
-
-
-def _noise_varies() -> str:
-  return (
-    'the noise varies from round to round by more than that of the claim, so the '
-    'null law is taken from the canaries that took no part'
-  )
 
 
 def _separated(num: int) -> str:
@@ -223,7 +202,7 @@ def _given(text: str) -> str:
   return text
 
 
-SENTENCES: dict[str, Callable[..., str]] = {
+SENTENCES: wording.Words = {
   'null_law_rejected': _null_law_rejected,
   'swapped': _swapped,
   'spread_differs': _spread_differs,
@@ -235,8 +214,15 @@ SENTENCES: dict[str, Callable[..., str]] = {
   'not_cosines': _not_cosines,
   'below_bound': _below_bound,
   'crowded': _crowded,
-  'sum_over_rounds': _sum_over_rounds,
-  'noise_varies': _noise_varies,
+  'sum_over_rounds': (
+    'a canary is scored by a sum over several rounds, whose null law is taken from '
+    'the canaries that took no part, so that its bound that assumes no shape is far '
+    'below the estimate'
+  ),
+  'noise_varies': (
+    'the noise varies from round to round by more than that of the claim, so the '
+    'null law is taken from the canaries that took no part'
+  ),
   'separated': _separated,
   'extrapolates': _extrapolates,
   'noise_not_as_claimed': _noise_not_as_claimed,
@@ -244,4 +230,4 @@ SENTENCES: dict[str, Callable[..., str]] = {
   'larger_clients': _larger_clients,
   'given': _given,
 }
-"""Key of a check -> its sentence, from the values of the check by their names."""
+"""Key of a check -> its sentence."""

@@ -9,13 +9,15 @@ from epe_jax.text import audit_notes, headline, methods
 
 
 def describe_in_json(audit: Audit) -> dict[str, Any]:
-  """What `audit_json.to_json` gives, with warnings, notes and labels.
+  """What `audit_json.to_json` gives, with names of attackers, labels and remarks.
 
   Args:
     audit: of a run or of scores.
   """
   values, found = audit_json.to_json(audit), audit.headline
   for attack, row in zip(audit.attacks, values['attacks']):
+    model = attack.threat_model
+    row |= {x: getattr(model, x) for x in ('name', 'statistic', 'who')}
     for estimate, one in zip(attack.estimates, row['estimates']):
       one['label'] = methods.describe_method(estimate)
   if found is not None:

@@ -8,6 +8,7 @@ from scipy import optimize, special, stats
 
 from epe_jax import accounting
 from epe_jax.experiment import audited_run
+from epe_jax.fact import Fact
 from tests.helpers import load_config
 
 
@@ -29,7 +30,7 @@ def test_n_rounds_have_sensitivity_root_n(z, n):
   found = accounting.epsilon_of_releases(z, delta=1e-6, participations=n)
   exact = _of_sensitivity(math.sqrt(n), z, 1e-6)
   assert found.epsilon == pytest.approx(exact, rel=1e-6)
-  assert ('one round;' if n == 1 else f'{n} rounds;') in found.assumes
+  assert Fact('participations', {'rounds': n}) in found.assumes
 
 
 @pytest.fixture
@@ -56,8 +57,8 @@ def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions(
     assert getattr(result, f'{name}analytic_epsilon') == pytest.approx(
       exact, rel=1e-6
     )
-    said = f'takes part in {times} rounds;'
-    assert said in getattr(result, f'{name}analytic_assumes')
+    assumes = getattr(result, f'{name}analytic_assumes')
+    assert Fact('participations', {'rounds': times}) in assumes
 
 
 @pytest.mark.integration

@@ -40,7 +40,7 @@ def with_bounds(audit, *, own, joint):
   bounds = [
     dataclasses.replace(bound, epsilon=share * limit) for share in (own, joint)
   ]
-  points = [e for e in attack.estimates if e.kind == 'point estimate']
+  points = [e for e in attack.estimates if e.kind == 'point_estimate']
   changed = dataclasses.replace(
     attack, estimates=(*points, bounds[0], *rest), joint_bound=bounds[1]
   )

@@ -110,7 +110,7 @@ def test_what_was_not_measured_is_what_a_linear_server_is_expected_to_leave():
   attack = dataclasses.replace(
     audit.find(threat_models.CHANGE),
     is_calibrated=False,
-    analytic=accounting.Analytic(2.0, 'x', 'expectation'),
+    analytic=accounting.Analytic(2.0, (), 'expectation'),
   )
   found = clients.expect_client(attack, _participations(1, 4))
   mu = tradeoff_curves.mu_of_epsilon(2.0, _DELTA)

@@ -9,7 +9,8 @@ import pytest
 
 import epe_jax
 from epe_jax import audit, canaries
-from epe_jax.audit import failed_checks, observers, threat_models
+from epe_jax.audit import observers, threat_models
+from epe_jax.fact import Fact
 
 DIM, ROUNDS, CLIENTS = 5000, 12, 10
 
@@ -125,12 +126,10 @@ def test_the_file_is_for_its_owner_alone_and_needs_no_pickle(tmp_path):
 def test_notes_are_kept_and_printed(tmp_path):
   auditor = make_auditor()
   observe_rounds(auditor, range(ROUNDS))
-  first = failed_checks.Check(
-    'settings_read', {'source': 'a', 'clip_norm': 1.0}
-  )
+  first = Fact('settings_read', {'source': 'a', 'clip_norm': 1.0})
   for clip_norm in (3.0, 2.0):
     values = {'source': 'b', 'clip_norm': clip_norm}
-    auditor.add_note(failed_checks.Check('settings_read', values))
+    auditor.add_note(Fact('settings_read', values))
   auditor.add_note(first)
   assert [x.values['clip_norm'] for x in auditor.notes] == [2.0, 1.0]
   path = tmp_path / 'audit.npz'

@@ -27,7 +27,7 @@ def format_markdown(rows):
 def test_valid_bounds_hold_and_the_papers_does_not():
   rows = study('Gaussian', [0.0, 2.0], num=60, audits=60)
   assert not any(coverage.find_broken(row) for row in rows)
-  assert {'confidence bound', 'credible bound'} == {row.kind for row in rows}
+  assert {'confidence_bound', 'credible_bound'} == {row.kind for row in rows}
   paper = next(
     r for r in rows if (r.method, r.null, r.epsilon) == ('eps_lo', 'exact', 0)
   )

@@ -211,7 +211,7 @@ def test_a_claim_without_a_bound_is_refused():
 
 def test_the_largest_of_bounds_that_hold_together_judges(capsys):
   bounds = [
-    Estimate(x, 1e-5, 'some', 0.95, 'confidence bound') for x in (1.0, 3.0)
+    Estimate(x, 1e-5, 'some', 0.95, 'confidence_bound') for x in (1.0, 3.0)
   ]
   assert claims.report_claim(2.0, bounds) == 1
   assert 'ε ≥ 3.00 at δ = 1e-5 with 95 % confidence' in capsys.readouterr().out

@@ -136,7 +136,7 @@ def test_a_bound_has_one_minus_its_significance_and_a_point_estimate_nothing():
     estimate = call(function, **settings)
     is_bound = bool(settings) and function != 'eps_lo'
     assert estimate.confidence == (0.9 if is_bound else None), function
-    assert (estimate.kind == 'point estimate') != is_bound, function
+    assert (estimate.kind == 'point_estimate') != is_bound, function
     if is_bound:
       assert estimate.epsilon <= call(function, significance=0.3).epsilon
 

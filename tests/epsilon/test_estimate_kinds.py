@@ -87,7 +87,7 @@ def test_a_posterior_is_of_one_threshold_and_takes_no_band():
 def test_a_bound_is_of_a_kind_and_says_what_it_assumes(multiplicity):
   scores = Scores(np.linspace(1, 2, 40), np.linspace(0, 1, 40))
   free = bound(scores, multiplicity)
-  assert free.kind == 'confidence bound'
+  assert free.kind == 'confidence_bound'
   assert free.is_shape_free
   assert free.assumes == (Assumption.INDEPENDENT,)
   shaped = threshold_bound.gdp_bound(
@@ -99,18 +99,18 @@ def test_a_bound_is_of_a_kind_and_says_what_it_assumes(multiplicity):
     credible = bayes.epsilon_credible(
       scores, delta=1e-3, multiplicity=multiplicity
     )
-    assert (credible.kind, credible.confidence) == ('credible bound', 0.95)
+    assert (credible.kind, credible.confidence) == ('credible_bound', 0.95)
   no_bound = bound(scores, Uncorrected())
-  assert (no_bound.kind, no_bound.confidence) == ('point estimate', None)
+  assert (no_bound.kind, no_bound.confidence) == ('point_estimate', None)
 
 
 def test_a_point_estimate_has_no_confidence_and_a_bound_has_one():
   with pytest.raises(
-    ValueError, match=r"'point estimate' with confidence=0\.9"
+    ValueError, match=r"'point_estimate' with confidence=0\.9"
   ):
     Estimate(1.0, 1e-5, 'made up', confidence=0.9)
-  with pytest.raises(ValueError, match="'credible bound' with confidence=None"):
-    Estimate(1.0, 1e-5, 'made up', None, kind='credible bound')
+  with pytest.raises(ValueError, match="'credible_bound' with confidence=None"):
+    Estimate(1.0, 1e-5, 'made up', None, kind='credible_bound')
 
 
 def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():

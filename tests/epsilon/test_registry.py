@@ -41,7 +41,7 @@ def no_leak(scores: Scores, *, delta: float, significance=0.05) -> Estimate:
     delta,
     'no_leak',
     1 - significance,
-    'confidence bound',
+    'confidence_bound',
     (Assumption.INDEPENDENT,),
   )
 
@@ -52,7 +52,7 @@ def test_a_new_estimator_is_one_entry(monkeypatch):
       mean_difference,
       {'mean_difference': 'difference of means'},
       lambda traits: not traits.is_coin_flip,
-      kind='point estimate',
+      kind='point_estimate',
     ),
     registry.Entry(no_leak, {'no_leak': 'nothing'}, is_extra=True),
   )

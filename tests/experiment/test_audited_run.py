@@ -21,10 +21,12 @@ from epe_jax.experiment import (
   run_result,
   workdirs,
 )
+from epe_jax.fact import Fact
 from epe_jax.report import comparison, report
 from epe_jax.tasks import digits as digits_task
 from tests.helpers import load_config, softmax_regression
 from tests.in_process import run_script
+from tests.sentences import find_sentences
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -46,6 +48,11 @@ def finished(tmp_path_factory):
   return train_wide(load_config('digits'), workdir)
 
 
+def test_a_run_writes_facts_and_no_english(finished):
+  workdir, _ = finished
+  assert not list(find_sentences(io.read_json(workdir / 'result.json')))
+
+
 def test_a_run_writes_what_it_promises(finished):
   workdir, result = finished
   assert run_result.load_result(workdir / 'result.json') == result
@@ -56,12 +63,12 @@ def test_a_run_writes_what_it_promises(finished):
     threat_models.THREAT_MODELS
   )
   assert [attack.sees for attack in audit.attacks] == [
-    'final model',
-    'final model, initial model known',
-    'all iterates',
-    'all iterates',
-    'all iterates',
-    'all iterates, other updates known',
+    'final_model',
+    'initial_and_final_model',
+    'all_iterates',
+    'all_iterates',
+    'all_iterates',
+    'all_iterates_and_updates',
   ]
   for attack in audit.attacks:
     for estimate in attack.estimates:
@@ -378,7 +385,8 @@ def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
   config.canaries.family = 'hadamard'
   result = audited_run.run(config, tmp_path / 'run')
   for who in ('', 'clients_'):
-    assert 'counted in public' in getattr(result, f'{who}analytic_assumes')
+    assumes = getattr(result, f'{who}analytic_assumes')
+    assert assumes[-1] == Fact('public_counts')
 
 
 @pytest.mark.integration

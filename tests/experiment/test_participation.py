@@ -15,6 +15,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.report import report
 from epe_jax.sampling import client_schedules
+from epe_jax.text import assumptions
 from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -255,16 +256,21 @@ def test_wrong_fields_are_refused(changes, message):
     _planned(**changes)
 
 
-def test_amplification_is_known_for_poisson_and_said_to_be_unknown_elsewhere():
-  say = lambda kind: analytic.describe_amplification(
+def test_amplification_is_known_for_poisson_and_unknown_elsewhere():
+  find = lambda kind: analytic.find_amplification(
     _config(**{'participation.kind': kind}), num_clients=N, delta=1e-3
   )
   amplified = accounting.epsilon_of_poisson(
     0.2, delta=1e-3, probability=0.2, rounds=20
   )
-  assert f'ε = {amplified.epsilon:.4g}' in say('poisson')
-  assert 'not known' in say('fixed_size')
-  assert say('shuffled') is None
+  poisson, fixed_size = find('poisson'), find('fixed_size')
+  assert poisson.values['epsilon'] == amplified.epsilon
+  assert f'ε = {amplified.epsilon:.4g} for clients: ' in (
+    assumptions.describe_amplification(poisson)
+  )
+  assert fixed_size.key == 'no_tight_analysis'
+  assert 'not known' in assumptions.describe_amplification(fixed_size)
+  assert find('shuffled') is None
 
 
 @pytest.mark.parametrize('per_round', [10, 60])
@@ -287,12 +293,14 @@ def test_clients_among_canaries_are_drawn_as_rarely_as_amplification_says(
   came = sum(len(found.clients(t)) for t in range(100))
   # Five standard deviations of 5,000 coins.
   assert abs(came / (N * 100) - q) < 5 * np.sqrt(q * (1 - q) / 5000)
-  said = analytic.describe_amplification(config, num_clients=N, delta=1e-3)
-  assert f'with probability {q:.3g}' in said
+  found = analytic.find_amplification(config, num_clients=N, delta=1e-3)
+  assert found.values['probability'] == q
   amplified = accounting.epsilon_of_poisson(
     0.2, delta=1e-3, probability=q, rounds=100
   )
-  assert f'ε = {amplified.epsilon:.4g}' in said
+  assert found.values['epsilon'] == amplified.epsilon
+  said = assumptions.describe_amplification(found)
+  assert f'with probability {q:.3g}' in said
 
 
 def test_more_clients_in_a_round_than_there_are_is_refused_before_training():
@@ -313,9 +321,10 @@ def test_more_clients_in_a_round_than_there_are_is_refused_before_training():
 
 def test_coins_that_are_counted_in_public_amplify_nothing_that_is_known():
   changes = {'participation.kind': 'poisson', 'divisor': 'actual'}
-  said = analytic.describe_amplification(
+  found = analytic.find_amplification(
     _config(**changes), num_clients=N, delta=1e-3
   )
+  said = assumptions.describe_amplification(found)
   assert said.startswith('not known')
   assert 'ε' not in said
 

@@ -144,7 +144,7 @@ class Asked:
 
 PUBLISHED = {
   *('schema', 'task', 'data', 'config', 'versions', 'rounds', 'dim', 'delta'),
-  *('num_observed', 'num_unobserved', 'repetitions', 'audit'),
+  *('num_observed', 'num_unobserved', 'participations', 'audit'),
   *('noise_multiplier', 'noise', 'analytic_epsilon', 'analytic_assumes'),
   *('clients_analytic_epsilon', 'clients_analytic_assumes', 'amplification'),
   'clients_participations',

@@ -134,8 +134,8 @@ def seeds_of(num):
     SeedEstimates(
       seed,
       0.9 + 0.01 * seed,
-      {_OWN.statistic: 8.0},
-      {_OWN.statistic: over_runs.ShiftEstimate(3.0 + 0.1 * seed, 0.01)},
+      {_OWN.key: 8.0},
+      {_OWN.key: over_runs.ShiftEstimate(3.0 + 0.1 * seed, 0.01)},
       None,
       1e-5,
     )

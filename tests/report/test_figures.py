@@ -213,7 +213,7 @@ def test_the_bound_of_external_scores_is_drawn_although_an_estimate_precedes_it(
   first = next(
     e for e in attack.estimates if e.method.startswith('clopper_pearson')
   )
-  assert first.kind == 'point estimate'
+  assert first.kind == 'point_estimate'
   fig = attackers.draw_attackers(
     audit.attacks, analytic=np.nan, canaries='100 and 100', finding='ε'
   )

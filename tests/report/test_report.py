@@ -20,12 +20,12 @@ from epe_jax.audit import (
   release,
   threat_models,
 )
-from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import types
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
+from epe_jax.fact import Fact
 from epe_jax.report import (
   audit_card,
   comparison,
@@ -66,7 +66,7 @@ def _row(
   floor=(0.01, 0.7),
   confidence=None,
   interval=None,
-  kind='point estimate',
+  kind='point_estimate',
   assumes=(),
 ):
   level = floor and types.Floor(
@@ -91,12 +91,12 @@ def _bound(attack_scores, method, epsilon, **settings):
     epsilon,
     floor=None,
     confidence=0.95,
-    **{'kind': 'confidence bound'} | settings,
+    **{'kind': 'confidence_bound'} | settings,
   )
 
 
 def _given(text):
-  return Check('given', {'text': text})
+  return Fact('given', {'text': text})
 
 
 def _reading(
@@ -166,9 +166,9 @@ def test_a_report_fits_in_100_columns():
   wide = _result(
     rounds=20480,
     dim=4_050_748,
-    repetitions=16,
+    participations=16,
     noise_multiplier=0.2317,
-    analytic_assumes='word ' * 60,
+    analytic_assumes=(Fact('word_' * 60),),
     estimates=[
       _row(_FINAL, 'max_threshold_empirical', 45800.0, floor=(1234.5, 98765.4)),
       _row(_FINAL, 'eps_lo', 5e17),
@@ -207,7 +207,7 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
     _bound(_FINAL, 'clopper_pearson_band', 0.5),
     _bound(_FINAL, 'location_mixture_bound', 0.9, assumes=shape),
     _bound(_FINAL, 'gdp_clopper_pearson_band', 0.8, assumes=curve),
-    _bound(_FINAL, 'epsilon_credible_split', 0.7, kind='credible bound'),
+    _bound(_FINAL, 'epsilon_credible_split', 0.7, kind='credible_bound'),
   ]
   with_bounds = _result(estimates=[*_ROWS, *bounds])
   made = run_tables.make_estimate_tables(with_bounds.audit.attacks)
@@ -237,7 +237,7 @@ def test_both_analytic_epsilons_are_in_the_settings_with_what_they_assume():
   )
   same = _result(
     clients_analytic_epsilon=35.5,
-    clients_analytic_assumes='one who takes part in one round',
+    clients_analytic_assumes=(Fact('participations', {'rounds': 1}),),
   )
   names = [name for name in list_settings(same) if 'analytic' in name]
   assert names == ['analytic ε of canaries and clients']
@@ -375,7 +375,7 @@ def _above_its_limit(*, bounds, interval):
       _row(own, 'location_mixture', 5.6, interval=interval)[1],
       *(bound for _, bound in bounds),
     ),
-    Analytic(5.0, 'all'),
+    Analytic(5.0, ()),
   )
   return _result(audit=attack_results.Audit((attack,)))
 
@@ -584,7 +584,7 @@ def test_bounds_that_hold_together_are_lower_ones():
   num = sum(len(attack.bounds) for attack in alone.attacks)
   for single, both in zip(alone.attacks, joint.attacks, strict=True):
     for one, all_ in zip(single.estimates, both.estimates, strict=True):
-      if one.kind == 'confidence bound':
+      if one.kind == 'confidence_bound':
         assert all_.epsilon <= one.epsilon
         assert all_.confidence == pytest.approx(1 - 0.05 / num)
       else:
@@ -619,7 +619,7 @@ def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
   strongest = dataclasses.replace(
     strongest,
     agreement=attack_results.Agreement(31.0, -1.4, 0.16),
-    analytic=Analytic(35.5, 'noise'),
+    analytic=Analytic(35.5, ()),
   )
   audit = audit._replace(attacks=(*weaker, strongest))
   assert sentences.describe_agreements(audit)[-1] == (
@@ -651,7 +651,7 @@ def _in_all_rounds(momentum, **changes):
     'server': {'optimizer': 'sgd', 'learning_rate': 1.0, 'momentum': momentum},
     'clipping': {'kind': 'fixed'},
   }
-  fields = dict(repetitions=100, noise_multiplier=40.0, config=config)
+  fields = dict(participations=100, noise_multiplier=40.0, config=config)
   return _result(**fields | changes)
 
 
@@ -681,7 +681,7 @@ def test_momentum_leaves_less_of_late_rounds_to_a_hidden_state():
 @pytest.mark.parametrize(
   'changes',
   [
-    {'repetitions': 99},
+    {'participations': 99},
     {'noise_multiplier': 0.0},
     {'config': {'server': {'optimizer': 'adam'}, 'audit': {'delta': None}}},
   ],
@@ -700,8 +700,8 @@ def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
 @pytest.mark.parametrize(
   ('noise', 'multiplier', 'warned'),
   [
-    ('reproducible simulation', 0.2, True),
-    ('reproducible simulation', 0.0, False),
+    ('reproducible_simulation', 0.2, True),
+    ('reproducible_simulation', 0.0, False),
     ('fresh', 0.2, False),
   ],
 )
@@ -950,7 +950,14 @@ def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
   path = tmp_path / 'result.json'
   run_result.write_result(
     path,
-    recorded_runs.result(audit=audit, task=text, data=text, noise=text),
+    recorded_runs.result(
+      audit=audit,
+      task=text,
+      data=text,
+      noise=text,
+      amplification=Fact(text, {text: text}),
+      clients_analytic_assumes=(Fact(text),),
+    ),
   )
   values = json.loads(path.read_text())
   for attack in values['audit']['attacks']:

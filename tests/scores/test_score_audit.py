@@ -12,8 +12,8 @@ from scipy import special
 
 import epe_jax
 from epe_jax.audit import evaluation
-from epe_jax.audit.failed_checks import Check
 from epe_jax.epsilon.types import Scores
+from epe_jax.fact import Fact
 from epe_jax.report import report
 from epe_jax.report.figures import of_audit
 from epe_jax.scores import score_audit
@@ -202,7 +202,7 @@ def test_an_estimate_that_counts_is_not_said_to_extrapolate():
   separate = epe_jax.estimate([1] * 100, [0] * 100, delta=1e-5)
   (attack,) = separate.audit.attacks
   assert attack.first.method == 'max_threshold_empirical'
-  assert attack.notes == (Check('separated', {'num': 100}),)
+  assert attack.notes == (Fact('separated', {'num': 100}),)
 
 
 def test_the_bound_that_contradicts_an_estimate_is_named_with_what_it_assumes():

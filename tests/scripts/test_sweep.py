@@ -211,7 +211,7 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   alone = audited_run.run(config, tmp_path / 'alone')
   own = alone.audit.find(threat_models.OWN).find('location_mixture').epsilon
   row = found[points[0].name][1]
-  assert row.epsilon['own round'] == pytest.approx(own, rel=1e-3)
+  assert row.epsilon['own_round'] == pytest.approx(own, rel=1e-3)
   run = comparison.label_seeds('z', found[points[0].name], points[0].settings)
   ((noise, num, *_),) = comparison.make_settings_table([run]).body
   assert (noise, num) == ('0.3', '2')

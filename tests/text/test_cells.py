@@ -9,7 +9,7 @@ from epe_jax.text import cells
 @pytest.mark.parametrize('assumption', Assumption)
 def test_a_bound_of_some_shape_never_reads_as_one_without(assumption):
   bound = Estimate(
-    1.0, 1e-5, 'mine', 0.95, 'confidence bound', assumes=(assumption,)
+    1.0, 1e-5, 'mine', 0.95, 'confidence_bound', assumes=(assumption,)
   )
   is_conditional = cells.describe_kind(bound).startswith('if ')
   assert is_conditional == (not bound.is_shape_free)

@@ -76,7 +76,7 @@ def combining_rounds(
     )
     return shifted_scores.describe_shifted(
       model,
-      'all iterates, combined; other updates known',
+      'all_iterates_combined',
       shifted_scores.scale_noise(
         record, values, shift, noise, independent=False
       ),

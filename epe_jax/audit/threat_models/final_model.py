@@ -7,11 +7,11 @@ from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
 
 
 def _score_final(record: Record) -> AttackScores | None:
-  return score_cosines(FINAL, record, sees='final model', shift=record.weight)
+  return score_cosines(FINAL, record, sees='final_model', shift=record.weight)
 
 
 def _score_change(record: Record) -> AttackScores | None:
-  sees = 'final model, initial model known'
+  sees = 'initial_and_final_model'
   return score_cosines(CHANGE, record, sees=sees, shift=record.weight)
 
 

@@ -30,7 +30,7 @@ def _score(record: Record) -> AttackScores | None:
     threat_model=LIKELIHOOD,
     sees=name_release(record),
     scores=scores,
-    unit='log likelihood ratio',
+    unit='log_likelihood_ratio',
     points=(registry.COUNTED, threshold.eps_lo),
     bounds=registry.choose_bounds(registry.describe(scores)),
     failed_checks=failed_checks.check_not_swapped(scores),

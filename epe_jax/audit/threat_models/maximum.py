@@ -17,7 +17,6 @@ from epe_jax.audit import (
   failed_checks,
   upper_bounds,
 )
-from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.shifted_scores import (
   can_fit_null,
@@ -34,6 +33,7 @@ from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.points import maximum, shift_fit, threshold
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Scores, Unknown
+from epe_jax.fact import Fact
 
 
 def _score(record: Record) -> AttackScores | None:
@@ -92,7 +92,7 @@ def describe_maxima(
     tau = maximum.fit_rounds(scores.unobserved, rounds)
     p = maximum.p_value(scores.unobserved)
     if p < shift_fit.REJECTED_BELOW:
-      failed += (Check('maximum_law_rejected', {'p_value': float(p)}),)
+      failed += (Fact('maximum_law_rejected', {'p_value': float(p)}),)
   return AttackScores(
     threat_model=MAXIMUM,
     sees=sees,

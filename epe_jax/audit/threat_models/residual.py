@@ -32,7 +32,7 @@ def _score(record: Record) -> AttackScores | None:
   residual = record.cosines.get('residual')
   if residual is None:
     return None
-  sees = f'{name_release(record)}, other updates known'
+  sees = f'{name_release(record)}_and_updates'
   assigned = assign_held_out(record.assigned)
   if record.rounds is None:
     if not can_fit_null(record):

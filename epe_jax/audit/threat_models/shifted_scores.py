@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax.audit import failed_checks
-from epe_jax.audit.failed_checks import Check, Checks
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.noise_scale import NoiseScale
 from epe_jax.audit.threat_models.threat_model import (
@@ -24,6 +23,7 @@ from epe_jax.epsilon import registry
 from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.points import shift_fit
 from epe_jax.epsilon.types import Gaussian, NullLaw, Scores, Sphere, Unknown
+from epe_jax.fact import Fact, Facts
 
 # The null law of orthogonal canaries is narrower by half of this share.
 _CROWDED = 0.01
@@ -207,31 +207,31 @@ def describe_shifted(
 
 def _explain_law(
   scores: Scores, *, is_crowded: bool, is_sum: bool, noise: NoiseScale | None
-) -> Checks:
+) -> Facts:
   """Why the null law is that of unobserved canaries."""
   if is_crowded:
     return (note_crowding(scores.design),)
   if is_sum:
-    return (Check('sum_over_rounds'),)
+    return (Fact('sum_over_rounds'),)
   if noise is not None and not noise.is_steady:
-    return (Check('noise_varies'),)
+    return (Fact('noise_varies'),)
   return ()
 
 
-def note_crowding(design: str) -> Check:
+def note_crowding(design: str) -> Fact:
   """What to know where `choose_null` gives `Unknown`.
 
   Args:
     design: of the canaries, as in `Scores`.
   """
-  return Check('crowded', {'share': _CROWDED, 'design': design})
+  return Fact('crowded', {'share': _CROWDED, 'design': design})
 
 
-def contradict(noise: NoiseScale | None) -> Checks:
+def contradict(noise: NoiseScale | None) -> Facts:
   """What the measured noise contradicts of the claim."""
   if noise is None or noise.is_as_claimed:
     return ()
-  return (Check('noise_not_as_claimed', {'ratio': noise.ratio}),)
+  return (Fact('noise_not_as_claimed', {'ratio': noise.ratio}),)
 
 
 def score_cosines(
@@ -285,5 +285,5 @@ def name_law(scores: Scores) -> Hashable:
 
 
 def name_release(record: Record) -> str:
-  """What an attacker who sees rounds sees of them."""
-  return 'published models' if record.sees == 'models' else 'all iterates'
+  """The key of what an attacker who sees rounds sees of them."""
+  return 'published_models' if record.sees == 'models' else 'all_iterates'

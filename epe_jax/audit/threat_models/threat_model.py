@@ -5,14 +5,14 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from epe_jax.accounting import Analytic
-from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.record import Record
 from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Scores
+from epe_jax.fact import Facts
 
-COSINE, IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'
-"""Units of scores."""
+COSINE, IN_NOISE = 'cosine', 'noise'
+"""Units of scores: 1/√d of a cosine, and the standard deviation of the noise."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,9 +77,10 @@ class AttackScores(NamedTuple):
 
   Attributes:
     threat_model: the attacker.
-    sees: what is seen and known of the run at hand, in words.
+    sees: the key of what is seen and known of the run at hand, as
+      `epe_jax.text.attackers` has it; an attacker of another author gives words.
     scores: observed and unobserved.
-    unit: what scores times scale are measured in.
+    unit: the key of what scores times scale are measured in.
     points: point estimators that make sense here, the one to believe first.
     bounds: lower bounds, the headline one first.
     scale: makes scores easy to read.
@@ -107,6 +108,6 @@ class AttackScores(NamedTuple):
   law: Hashable = None
   is_calibrated: bool = False
   is_expected: bool = False
-  failed_checks: Checks = ()
-  notes: Checks = ()
-  contradictions: Checks = ()
+  failed_checks: Facts = ()
+  notes: Facts = ()
+  contradictions: Facts = ()

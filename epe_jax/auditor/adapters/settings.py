@@ -6,10 +6,10 @@ import logging
 import math
 from typing import Any
 
-from epe_jax.audit.failed_checks import Check
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
+from epe_jax.fact import Fact
 from epe_jax.text import checks
 
 _CURES = {
@@ -176,7 +176,7 @@ class Settings:
       config = AuditConfig(**self._known)
       self._auditor = Auditor(config, seed=self._seed)
       for source, values in self._facts.items():
-        fact = Check('settings_read', {'source': source, **values})
+        fact = Fact('settings_read', {'source': source, **values})
         self._auditor.add_note(fact)
         logging.getLogger(__name__).info(checks.describe_check(fact))
     return self._auditor

@@ -2,9 +2,9 @@
 
 import warnings
 
-from epe_jax.audit.failed_checks import Check
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.fact import Fact
 from epe_jax.text import checks
 
 _ROUNDING = 1.01
@@ -41,7 +41,7 @@ def note_larger(
     return
   influence = largest / canary if share is None else share
   epsilon = float(tradeoff_curves.epsilon_gdp(influence / z, delta))
-  note = Check(
+  note = Fact(
     'larger_clients',
     {
       'weighted_by': weighted_by,

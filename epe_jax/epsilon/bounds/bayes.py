@@ -333,7 +333,7 @@ def _estimate(
     f'{name}_{strategy}',
     significance=significance,
     assumes=(*threshold_bound.list_assumptions(scores), *shape),
-    kind='credible bound' if valid else 'point estimate',
+    kind='credible_bound' if valid else 'point_estimate',
     rejected=diagnostics.name_rejected_null(scores),
   )
 

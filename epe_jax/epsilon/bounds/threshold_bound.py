@@ -391,7 +391,7 @@ def _bound(
     f'{curves.name}{method}',
     significance=significance,
     assumes=(*list_assumptions(scores), *curves.shape),
-    kind='confidence bound' if is_valid else 'point estimate',
+    kind='confidence_bound' if is_valid else 'point_estimate',
     rejected=diagnostics.name_rejected_null(scores),
   )
 

@@ -20,7 +20,7 @@ class Run(finished_runs.FinishedRun):
   @property
   def repetitions(self) -> int:
     """The number of rounds with a canary that is observed."""
-    return self.result.repetitions
+    return self.result.participations
 
   @property
   def is_audited(self) -> bool:

@@ -18,6 +18,7 @@ from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.null_laws import cosine_null
 from epe_jax.epsilon.types import NullLaw, Sphere
 from epe_jax.report.figures import style
+from epe_jax.text import attackers
 
 # Up to this many scores each is drawn; more are a histogram.
 _MAX_TICKS = 50
@@ -61,7 +62,7 @@ def draw_densities(
     finding = (findings or {}).get(attack.threat_model)
     title = f'{name}: {finding}' if finding else name
     axes.set_title('' if is_narrow else title, fontsize='medium')
-    axes.set_xlabel(attack.unit)
+    axes.set_xlabel(attackers.describe_unit(attack.unit))
     axes.set_yticks([])
     # Log likelihood ratios have many digits.
     axes.xaxis.set_major_locator(ticker.MaxNLocator(6))

@@ -167,7 +167,7 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   finding = sentences.title_attackers(result)
   canaries = (
     f'{result.num_observed:,} canaries took part in '
-    f'{cells.format_rounds(result.repetitions)}, {result.num_unobserved:,} did not'
+    f'{cells.format_rounds(result.participations)}, {result.num_unobserved:,} did not'
   )
   scored = [attack for attack in audit.attacks if attack.scores is not None]
   participations = facts.count_participations(result)

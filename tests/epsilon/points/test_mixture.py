@@ -197,7 +197,7 @@ def test_scores_that_contradict_the_mixture_give_no_confidence():
     Scores(1.5 * observed, unobserved, Sphere(DIM), shift=scores.shift),
     delta=1e-5,
   )
-  assert (bad.confidence, bad.kind) == (None, 'point estimate')
+  assert (bad.confidence, bad.kind) == (None, 'point_estimate')
   assert bad.method == 'location_mixture_bound_rejected'
   assert bad.is_rejected
 

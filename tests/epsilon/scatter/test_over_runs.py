@@ -388,7 +388,7 @@ def test_epsilon_follows_from_mu():
     assert estimate.interval == tuple(
       float(tradeoff_curves.epsilon_gdp(max(mu, 0), DELTA)) for mu in limits
     )
-    assert (estimate.kind, estimate.confidence) == ('point estimate', None)
+    assert (estimate.kind, estimate.confidence) == ('point_estimate', None)
   assert new.interval[0] == 0 < mean.interval[0]
   assert mean.interval[1] < new.interval[1]
 
@@ -456,7 +456,7 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
     f'runs/{shift}': recorded_runs.by_law(shift=shift) for shift in (2, 3, 4)
   }
   rows = run_effects.evaluate_runs(runs)
-  assert [row.statistic for row in rows] == [
+  assert [row.threat_model.statistic for row in rows] == [
     'cosine with the final model',
     'cosine with the change of the model',
     'own round',

@@ -1,0 +1,138 @@
+"""The words for what an estimate or an analytic ε assumes."""
+
+from collections.abc import Iterable
+import math
+
+from epe_jax.epsilon.types import Assumption
+from epe_jax.fact import Fact, Facts
+from epe_jax.text import wording
+
+ASSUMPTIONS = {
+  Assumption.INDEPENDENT: 'canaries score independently',
+  Assumption.COINS: 'independent coins decided which canaries took part',
+  Assumption.COSINE_NULL: 'unobserved canaries score as random directions do',
+  Assumption.GAUSSIAN_SCORES: 'scores are Gaussian',
+  Assumption.EQUAL_SPREAD: (
+    'taking part shifts a score and leaves its spread alone'
+  ),
+  Assumption.GAUSSIAN_CURVE: (
+    'the trade-off curve of the mechanism is Gaussian'
+  ),
+  Assumption.FAMILY: 'the mechanism is of the given family',
+  Assumption.GAUSSIAN_RUNS: 'shifts of runs are Gaussian',
+}
+"""Assumption of an estimate -> its words."""
+
+
+def list_assumptions(assumptions: Iterable[Assumption]) -> list[str]:
+  """What an estimate assumes, a clause each.
+
+  >>> list_assumptions([Assumption.GAUSSIAN_SCORES])
+  ['scores are Gaussian']
+  """
+  return [ASSUMPTIONS[assumption] for assumption in assumptions]
+
+
+def describe_analytic(assumes: Facts) -> str:
+  """The participation and the attacker of an analytic ε, without a full stop.
+
+  Args:
+    assumes: of keys of `OF_ANALYTIC`, or of an analytic ε that is not of this package.
+
+  >>> describe_analytic((Fact('participations', {'rounds': 1}), Fact('mine')))
+  'one who takes part in one round; mine'
+  """
+  return '; '.join(wording.describe_fact(fact, OF_ANALYTIC) for fact in assumes)
+
+
+def describe_amplification(amplification: Fact) -> str:
+  """What is known of amplification by sampling, without a full stop.
+
+  Args:
+    amplification: of a key of `OF_AMPLIFICATION`.
+
+  >>> describe_amplification(Fact('no_tight_analysis', {'kind': 'fixed_size'}))
+  'not known: there is no tight analysis of a participation fixed size'
+  """
+  return wording.describe_fact(amplification, OF_AMPLIFICATION)
+
+
+def _participations(rounds: int) -> str:
+  times = 'one round' if rounds == 1 else f'{rounds} rounds'
+  return f'one who takes part in {times}'
+
+
+def _poisson_sampling(rounds: int, probability: float) -> str:
+  return (
+    f'one who takes part in each of {rounds:,} rounds with probability '
+    f'{probability:.3g}, by secret coins of its own'
+  )
+
+
+def _random_allocation(rounds: int, periods: int) -> str:
+  times = '' if periods == 1 else f'each of {periods} periods of '
+  return f'one who takes part in a random round of {times}{rounds:,} rounds'
+
+
+OF_ANALYTIC: wording.Words = {
+  'participations': _participations,
+  'known_rounds': (
+    'an attacker who sees every round, knows which rounds these are and every other '
+    'update'
+  ),
+  'no_amplification': 'no amplification by sampling or shuffling',
+  'public_counts': 'clients of a round counted in public',
+  'poisson_sampling': _poisson_sampling,
+  'known_updates': (
+    'an attacker who sees every round and knows every other update'
+  ),
+  'random_allocation': _random_allocation,
+  'equally_likely_rounds': (
+    'an attacker who sees every round and knows every other update, to whom every '
+    'round of it is as likely'
+  ),
+  'random_round': 'a canary of a random round',
+  'unresponsive_clients': (
+    'clients who do not respond to what the model has learnt, and whose updates the '
+    'attacker knows'
+  ),
+  'linear_server': 'the noise of all rounds added up as SGD does',
+  'most_exposed_canary': (
+    'the canary of which the model keeps most, whose round is known; else as of a '
+    'random one'
+  ),
+}
+"""Key of a fact that an analytic ε assumes -> its words."""
+
+
+def _known_amplification(
+  epsilon: float | str, rounds: int, probability: float
+) -> str:
+  number = '∞' if math.isinf(float(epsilon)) else f'{float(epsilon):.4g}'
+  assumes = (
+    Fact('poisson_sampling', {'rounds': rounds, 'probability': probability}),
+    Fact('known_updates'),
+  )
+  return f'ε = {number} for clients: {describe_analytic(assumes)}'
+
+
+def _describe_count_in_divisor(divisor: str) -> str:
+  return (
+    'not known: the number of clients of a round, which says something of each coin, '
+    f'shows in what divisor={divisor!r} divides'
+  )
+
+
+def _describe_no_analysis(kind: str) -> str:
+  return (
+    'not known: there is no tight analysis of a participation '
+    f'{wording.spell_key(kind)}'
+  )
+
+
+OF_AMPLIFICATION: wording.Words = {
+  'amplified': _known_amplification,
+  'count_in_divisor': _describe_count_in_divisor,
+  'no_tight_analysis': _describe_no_analysis,
+}
+"""Key of what is known of amplification by sampling -> its words."""
