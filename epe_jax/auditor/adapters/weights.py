@@ -56,5 +56,5 @@ def note_larger(
   earlier = [x for x in auditor.notes if x.key == note.key]
   if not earlier:
     warnings.warn(f'{checks.describe_check(note)}.', stacklevel=3)
-  if all(float(x.values['epsilon']) < epsilon for x in earlier):
+  if all(float(str(x.values['epsilon'])) < epsilon for x in earlier):
     auditor.add_note(note)
