@@ -40,7 +40,7 @@ _EXCESSES: dict[Excess, tuple[str, str]] = {
     'a point estimate above the analytic ε by more than its error: random scatter, or '
     'read from tails of a law where no canary was.',
   ),
-  'more than expected': (
+  'more_than_expected': (
     '°',
     'above what a server that adds up aggregates would leave, which is no limit.',
   ),

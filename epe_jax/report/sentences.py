@@ -14,7 +14,7 @@ from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
-from epe_jax.text import cells, methods
+from epe_jax.text import assumptions, cells, methods
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '

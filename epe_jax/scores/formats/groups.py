@@ -201,7 +201,9 @@ def warn_if_reversed(
   failed = failed_checks.check_not_swapped(scores)
   if not failed:
     return None
-  found = checks.describe_swapped(float(failed[0].values['p_value']))
+  p_value = failed[0].values['p_value']
+  assert isinstance(p_value, float)
+  found = checks.describe_swapped(p_value)
   low, other = ('lower', 'out') if higher == 'in' else ('higher', 'in')
   return (
     f'the sign is probably reversed: {found}. If {low} scores mean "took part", '
