@@ -1,4 +1,4 @@
-"""Runs notebooks, and writes them with what they show as pages of docs.
+"""Runs notebooks, and writes pages of docs with their outputs.
 
   python colabs/render.py quickstart estimators
   .venv-frameworks/torch/bin/python colabs/render.py own_loop
@@ -8,6 +8,7 @@ figures go to docs/notebooks.
 """
 
 import pathlib
+import shutil
 
 from absl import app, flags
 import nbclient
@@ -20,6 +21,7 @@ _OUT = flags.DEFINE_string('out', 'docs/notebooks', 'Folder of the pages.')
 
 _NOTEBOOKS = pathlib.Path(__file__).parent
 _TIMEOUT = 600
+_WIDGET = 'application/vnd.jupyter.widget-view+json'
 
 
 def execute(path: pathlib.Path) -> nbformat.NotebookNode:
@@ -27,28 +29,36 @@ def execute(path: pathlib.Path) -> nbformat.NotebookNode:
   notebook = nbformat.read(path, as_version=4)
   resources = {'metadata': {'path': str(path.parent)}}
   nbclient.NotebookClient(
-    notebook, timeout=_TIMEOUT, kernel_name='python3', resources=resources
+    notebook,
+    timeout=_TIMEOUT,
+    kernel_name='python3',
+    coalesce_streams=True,
+    resources=resources,
   ).execute()
   for cell in notebook.cells:
-    # Progress is for who waits, not for who reads.
-    outputs = [x for x in cell.get('outputs', []) if x.get('name') != 'stderr']
     if cell.cell_type == 'code':
-      cell.outputs = outputs
-    for output in outputs:
-      if 'text' in output:
-        # Of the machine on which it ran.
-        output.text = io.hide_paths(output.text)
+      cell.outputs = [x for x in cell.outputs if not _is_progress(x)]
+      for output in cell.outputs:
+        if 'text' in output:
+          # Paths are those of the machine on which the notebook ran.
+          output.text = io.hide_paths(output.text)
   return notebook
 
 
+def _is_progress(output: nbformat.NotebookNode) -> bool:
+  """Whether an output only matters while the notebook runs."""
+  return output.get('name') == 'stderr' or _WIDGET in output.get('data', {})
+
+
 def write_page(notebook: nbformat.NotebookNode, name: str) -> pathlib.Path:
-  """Writes the page of a notebook that ran, and its figures beside it."""
+  """Writes the page of a notebook that ran, and its figures next to it."""
   out = pathlib.Path(_OUT.value)
   out.mkdir(parents=True, exist_ok=True)
   resources = {'unique_key': name, 'output_files_dir': name}
   body, made = exporters.MarkdownExporter().from_notebook_node(
     notebook, resources=resources
   )
+  shutil.rmtree(out / name, ignore_errors=True)  # Figures of cells that moved.
   for file, data in made['outputs'].items():
     (out / file).parent.mkdir(exist_ok=True)
     io.write_atomically(out / file, lambda f, data=data: f.write(data))
@@ -67,7 +77,7 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f'give notebooks, some of {known}.')
   for path in paths:
     if not path.exists():
-      raise app.UsageError(f'{path.stem!r} is no notebook of {_NOTEBOOKS}.')
+      raise app.UsageError(f'{path.stem!r} is not a notebook of {_NOTEBOOKS}.')
   for path in paths:
     print(write_page(execute(path), path.stem))
 

@@ -1,17 +1,22 @@
-"""Notebooks run from top to bottom, and are committed without what they show."""
+"""Notebooks run without a checkout, and are committed without their outputs."""
 
+import copy
+import importlib.machinery
 import importlib.util
 import os
-import pathlib
-import shutil
+import re
+import runpy
 import subprocess
-import sys
 
+from IPython.core import inputtransformer2
 import nbclient
 import nbformat
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[1]
+from tests import installed, test_install
+
+_ROOT = installed.ROOT
+_FIRST_CELLS = runpy.run_path(str(_ROOT / 'colabs' / 'first_cells.py'))
 _NOTEBOOKS = sorted((_ROOT / 'colabs').glob('*.ipynb'))
 _NEED_TORCH = ('own_loop',)
 _each_notebook = pytest.mark.parametrize(
@@ -41,14 +46,15 @@ def test_there_are_notebooks_to_test():
   'ignore::DeprecationWarning:(jupyter_c|nbclient|tornado|zmq)'
 )
 @_each_notebook
-def test_a_notebook_runs_and_shows_its_table_and_figures(path, tmp_path):
+def test_a_notebook_runs_without_a_checkout_and_begins_with_epsilon(
+  path, tmp_path
+):
   if path.stem in _NEED_TORCH:
     pytest.importorskip('torch', reason='runs in make test-frameworks')
-  # A clone of its own: only what is in the repository may be relied on, and
-  # whatever the notebook writes is removed with the directory.
-  folder = tmp_path / 'clone' / path.parent.name
-  folder.mkdir(parents=True)
-  shutil.copytree(_ROOT / 'configs', tmp_path / 'clone' / 'configs')
+  # An empty folder: only the package may be relied on, and whatever the notebook
+  # writes is removed with the folder.
+  folder = tmp_path / 'empty'
+  folder.mkdir()
   notebook = _read(path)
   client = nbclient.NotebookClient(
     notebook,
@@ -62,9 +68,10 @@ def test_a_notebook_runs_and_shows_its_table_and_figures(path, tmp_path):
 
   assert all(cell.execution_count for cell in _code_cells(notebook))
   outputs = _outputs(notebook)
-  figures = [out for out in outputs if 'image/png' in out.get('data', {})]
-  assert figures
-  assert any(out.get('name') == 'stdout' for out in outputs)
+  assert any('image/png' in out.get('data', {}) for out in outputs)
+  printed = [out.text for out in outputs if out.get('name') == 'stdout']
+  # A run's report has a title above its headline.
+  assert 'ε' in ''.join(printed[0].splitlines()[:4])
 
 
 @_each_notebook
@@ -78,42 +85,121 @@ def test_a_notebook_is_committed_without_outputs(path):
 
 
 @_each_notebook
-def test_a_notebook_begins_with_the_installation_that_all_share(path):
-  first, *_ = _code_cells(_read(_ROOT / 'colabs' / 'quickstart.ipynb'))
-  assert _code_cells(_read(path))[0].source == first.source
+def test_a_notebook_begins_with_the_cells_that_all_share(path):
+  notebook = _read(path)
+  expected = copy.deepcopy(notebook)
+  _FIRST_CELLS['set_first_cells'](
+    expected, path.stem, _FIRST_CELLS['read_repository']()
+  )
+  assert notebook == expected, 'run colabs/first_cells.py'
+
+
+def test_a_repository_on_github_gives_a_notebook_its_badge_and_installs_it():
+  set_first_cells = _FIRST_CELLS['set_first_cells']
+  notebook = _read(_NOTEBOOKS[0])
+  before = copy.deepcopy(notebook)
+  address = 'https://github.com/owner/epe_jax'
+  for _ in range(2):  # A second time nothing is added.
+    set_first_cells(notebook, 'quickstart', address)
+  title, installation = (cell.source for cell in notebook.cells[:2])
+  assert title.startswith('# ')
+  assert title.count('owner/epe_jax/blob/main/colabs/quickstart.ipynb)') == 1
+  assert f"dpsgd] @ git+{address}'" in installation
+  set_first_cells(notebook, 'quickstart', 'https://example.org/epe_jax')
+  assert 'colab' not in notebook.cells[0].source
+  set_first_cells(notebook, 'quickstart', None)
+  assert notebook == before
+
+
+@pytest.mark.parametrize(
+  ('spec', 'is_installed'),
+  [
+    (None, False),
+    # A clone next to the notebook looks like a package without a file.
+    (importlib.machinery.ModuleSpec('epe_jax', None, is_package=True), False),
+    (importlib.util.find_spec('epe_jax'), True),
+  ],
+  ids=['missing', 'a clone', 'installed'],
+)
+def test_the_package_is_installed_where_it_is_missing(
+  spec, is_installed, monkeypatch
+):
+  commands = []
+
+  class Shell:
+    def run_line_magic(self, name, line):
+      commands.append((name, line))
+
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: spec)
+  cell = inputtransformer2.TransformerManager().transform_cell(
+    _code_cells(_read(_NOTEBOOKS[0]))[0].source
+  )
+  exec(cell, {'get_ipython': Shell})
+  expected = [] if is_installed else [('pip', 'install -q "{PACKAGE}"')]
+  assert commands == expected
+
+
+def _read_page(path):
+  page = _ROOT / 'docs' / 'notebooks' / f'{path.stem}.md'
+  return page.read_text(encoding='utf-8')
 
 
 @_each_notebook
 def test_the_docs_have_a_notebook_with_its_outputs(path):
-  page = (_ROOT / f'docs/notebooks/{path.stem}.md').read_text(encoding='utf-8')
-  for cell in _code_cells(_read(path)):
-    assert cell.source in page
-  assert f'![png]({path.stem}/' in page
-
-
-@_each_notebook
-def test_without_the_package_a_notebook_installs_it_from_its_clone(
-  path, monkeypatch
-):
-  installed = []
-  monkeypatch.chdir(path.parent)
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  monkeypatch.setattr(
-    subprocess, 'run', lambda command, check: installed.append(command)
+  page, cells = _read_page(path), _read(path).cells
+  for cell in cells:
+    # The page has a note below the title.
+    assert cell.source.partition('\n\n')[2] in page
+    assert cell.source.partition('\n\n')[0] in page
+  figures = re.findall(rf'!\[png\]\(({path.stem}/\w+\.png)\)', page)
+  folder = _ROOT / 'docs' / 'notebooks'
+  assert {folder / name for name in figures} == set(
+    (folder / path.stem).iterdir()
   )
-  exec(_code_cells(_read(path))[0].source, {})
-  assert installed == [
-    [
-      *(sys.executable, '-m', 'pip', 'install', '-q'),
-      f'{_ROOT}[training,reports]',
-    ]
-  ]
+  assert figures
 
 
 @_each_notebook
-def test_without_a_clone_a_notebook_says_where_to_put_one(
-  path, tmp_path, monkeypatch
-):
-  monkeypatch.chdir(tmp_path)
-  with pytest.raises(FileNotFoundError, match=r'configs/digits\.py.*clone'):
-    exec(_code_cells(_read(path))[0].source, {})
+def test_a_page_begins_with_epsilon_and_ends_in_a_figure_or_a_sentence(path):
+  page = _read_page(path)
+  printed = re.findall(r'^    (?=\S)(.*)', _remove_code(page), re.MULTILINE)
+  title = printed[:2] if printed[1].startswith('===') else []
+  assert 'ε' in printed[len(title)]
+  last = page.rstrip().splitlines()[-1]
+  assert last.startswith('![png]') or last.endswith('.')
+
+
+def _remove_code(page):
+  return re.sub(r'^```.*?^```', '', page, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.slow  # Builds a wheel and downloads what it requires: a minute.
+def test_in_an_empty_environment_a_notebook_installs_a_wheel_and_runs(tmp_path):
+  wheel = test_install.build_wheel(tmp_path)
+  python = test_install.install('ipython', tmp_path) / 'python'
+  first, *others = (
+    cell.source
+    for cell in _code_cells(_read(_ROOT / 'colabs' / 'estimators.ipynb'))
+  )
+  first, count = re.subn(
+    r"^PACKAGE = '.*'$",
+    # The notebook of estimators does not need JAX.
+    f"PACKAGE = '{wheel}[reports]'",
+    first,
+    flags=re.MULTILINE,
+  )
+  assert count == 1
+  program = tmp_path / 'empty' / 'estimators.ipy'
+  program.parent.mkdir()
+  program.write_text('\n'.join([first, *others]), encoding='utf-8')
+  environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
+  done = subprocess.run(
+    [python, '-m', 'IPython', '--no-banner', program],
+    capture_output=True,
+    text=True,
+    check=False,
+    cwd=program.parent,
+    env=environment | {'MPLBACKEND': 'Agg'},
+  )
+  assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+  assert 'ε of at least' in done.stdout

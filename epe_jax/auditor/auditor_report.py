@@ -26,7 +26,7 @@ def format_auditor(
   *,
   notes: Facts,
 ) -> str:
-  """Formats what was audited, one line for each attacker, and what contradicts them.
+  """Formats the headline, a line for each attacker, and what contradicts them.
 
   Args:
     config: of the audit.
@@ -55,8 +55,8 @@ def format_auditor(
     remarks.insert(0, _describe_headline(record, attack, bound))
   headline = audit.headline
   parts = [
-    tables.fill_paragraph(head),
     '' if headline is None else format_headline(headline),
+    tables.fill_paragraph(head),
     format_summary_table(audit),
     '\n'.join(tables.fill_paragraph(note, bullet='- ') for note in remarks),
   ]
