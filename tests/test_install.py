@@ -35,7 +35,7 @@ import contextlib, io, json, runpy, sys
 csv, script = sys.argv[1:]
 
 from epe_jax import audit, epsilon, experiment, sampling
-from epe_jax.experiment import score_files
+from epe_jax.scores import score_files
 
 scores = score_files.load(csv).scores
 bound = epsilon.lower_bound(scores, delta=1e-5).epsilon
@@ -162,7 +162,7 @@ def test_without_jax_the_error_names_the_extra(tmp_path):
   statements = [
     'from epe_jax import training; training.clipping',
     'from epe_jax.training import dp_fedavg',
-    'from epe_jax import canaries',
+    'from epe_jax import canaries; canaries.sphere',
     'from epe_jax.canaries import sphere',
     'from epe_jax.audit import audited',
     'from epe_jax import experiment; experiment.run',
@@ -337,7 +337,7 @@ CALLING = (
   'tasks/test_images.py',
   'tasks/test_stackoverflow.py',
   'test_io.py',
-  'training/test_dpsgd.py',
+  'dpsgd/test_dp_sgd.py',
 )
 
 

@@ -31,13 +31,14 @@ def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
 def test_bounds_that_claim_too_much_are_named(found):
   def inflated(run, factor):
     attacks = tuple(
-      attack._replace(
+      dataclasses.replace(
+        attack,
         estimates=tuple(
           dataclasses.replace(e, epsilon=factor * e.epsilon)
           if e.method == 'location_mixture_bound'
           else e
           for e in attack.estimates
-        )
+        ),
       )
       for attack in run.audit.attacks
     )

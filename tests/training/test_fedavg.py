@@ -132,9 +132,10 @@ def test_how_the_cohort_is_laid_out_changes_nothing():
     np.testing.assert_allclose(
       theta, expected, rtol=1e-5, atol=1e-6, err_msg=name
     )
+    others = other.by_name()
     for metric, value in info.by_name().items():
       np.testing.assert_allclose(
-        getattr(other.metrics, metric),
+        others[metric],
         value,
         rtol=1e-5,
         atol=1e-6,
