@@ -64,6 +64,7 @@ def stackoverflow(
   if all_full:
     config.data.num_clients = 200
   if context.quick:
+    config.data.vocabulary_size = 1000
     config.data.num_clients = 50
     config.data.max_sentences = config.client.max_examples
     config.evaluate_examples = 20
