@@ -59,18 +59,12 @@ print(json.dumps({
 """
 NEEDS_JAX = {
   'epe_jax.audit': [
-    'GradientCanary',
     'Observer',
     'RoundView',
-    'WhiteBoxSettings',
     'all_iterates',
     'audited',
     'compute_cosines',
-    'derive_game_keys',
     'final_model',
-    'make_gradient_canary',
-    'optimize_canaries',
-    'run_white_box',
     'running_maximum',
     'score_observers',
   ],

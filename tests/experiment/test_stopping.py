@@ -378,7 +378,7 @@ def test_ctrl_c_while_compiling_ends_without_a_traceback(tmp_path):
     sys.executable,
     'scripts/train.py',
     '--config=configs/digits.py',
-    f'--workdir={tmp_path}',
+    f'--workdir={tmp_path / "run"}',
   ]
   environment = {'PATH': '/bin', 'PYTHONPATH': str(ROOT)}
   environment |= {'XDG_CACHE_HOME': str(tmp_path / 'cache')}
