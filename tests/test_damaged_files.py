@@ -327,6 +327,6 @@ def test_a_card_with_numbers_that_cannot_be_is_refused(tmp_path, change, said):
   change(card)
   path.write_text(json.dumps(card))
   with pytest.raises(
-    ValueError, match=rf'card\.json is no audit card: .*{said}'
+    ValueError, match=rf'card\.json is not an audit card: .*{said}'
   ):
     audit_card.load_card(path)

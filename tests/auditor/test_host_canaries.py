@@ -142,7 +142,7 @@ def test_a_vector_gets_the_structure_of_a_model_back():
   [{'w': np.zeros(3), 'steps': np.zeros(1, np.int64)}, [np.zeros((0, 3))]],
 )
 def test_what_is_no_parameter_is_named(model):
-  with pytest.raises(ValueError, match=r'model\[.*parameters\s+alone'):
+  with pytest.raises(ValueError, match=r'model\[.*leave it out: dim counts'):
     view_pieces(model)
 
 

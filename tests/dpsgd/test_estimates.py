@@ -65,7 +65,7 @@ def test_valid_thresholds_give_bounds_and_others_do_not():
       assert (result.confidence is not None) == is_bound
       if is_bound:
         kind = 'credible' if name.endswith('zb') else 'confidence'
-        assert result.kind == f'{kind} bound'
+        assert result.kind == f'{kind}_bound'
 
 
 def test_a_gaussian_step_composes_by_the_square_root():

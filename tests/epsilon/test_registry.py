@@ -59,8 +59,8 @@ def test_a_new_estimator_is_one_entry(monkeypatch):
   monkeypatch.setattr(registry, 'ENTRIES', (*registry.ENTRIES, *mine))
   for name, is_shown in (('fixed', True), ('coin_flip', False)):
     audit = evaluation.evaluate_scores(KINDS_OF_SCORES[name], delta=DELTA)
-    rows = run_tables.make_estimate_table(audit.attacks).body
-    cells = [cell for row in rows for cell in row]
+    made = run_tables.make_estimate_tables(audit.attacks)
+    cells = [cell for table in made for row in table.body for cell in row]
     assert any('difference of means' in cell for cell in cells) == is_shown
     assert any('nothing' in cell for cell in cells)
     estimate = audit.attacks[0].find('mean_difference')

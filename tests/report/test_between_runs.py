@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 
+from epe_jax.audit import threat_models
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.report import between_runs, comparison
 
 DELTA = 1e-5
+OWN_ROUND = threat_models.find('own_round')
 
 
 def label(settings, shifts, delta=DELTA):
   return comparison.LabelledRun(
-    'run', delta, [0.9], {}, {}, settings=settings, shifts={'own round': shifts}
+    'run', delta, [0.9], {}, {}, settings=settings, shifts={OWN_ROUND: shifts}
   )
 
 
@@ -49,7 +51,7 @@ def test_replicates_differ_in_the_seed_alone():
     ]
   )
   assert group.settings == {'model.width': 8}
-  assert group.shifts == {'own round': [one, other]}
+  assert group.shifts == {OWN_ROUND: [one, other]}
   widths = [label({'model.width': width}, [one]) for width in (8, 16)]
   assert between_runs.group_replicates(widths) == []
 

@@ -85,6 +85,7 @@ def maximum_over_rounds(
   """
   check_delta(delta)
   check_confidence(confidence)
+  laws = arguments.check_integer('laws', laws)
   own = arguments.check_numbers('own', own, '[0, inf)')
   _check(scores, own, rounds)
   tau = np.minimum(independent_rounds(scores.unobserved), float(rounds))
@@ -102,8 +103,8 @@ def maximum_over_rounds(
     interval = low, high
   else:
     epsilon = np.empty(tau.shape)
-    laws = min(arguments.check_integer('laws', laws), tau.size)
-    for group in np.array_split(np.argsort(tau, axis=None), laws):
+    groups = np.array_split(np.argsort(tau, axis=None), min(laws, tau.size))
+    for group in groups:
       # One law for all of them, so that ε is a function of s alone.
       typical = float(np.median(tau.flat[group]))
       s = _fit_factor(mean.flat[group], own, typical)
