@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import math
 
 from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, leaks, sentences
@@ -270,7 +271,7 @@ def list_caveats(result: RunResult) -> list[str]:
   ]
 
 
-def _list_shown(result: RunResult) -> list:
+def _list_shown(result: RunResult) -> list[ThreatModel]:
   """The attackers of the first page."""
   if not result.is_audited:
     return []
@@ -289,16 +290,11 @@ def _explain_rows(found: Sequence[Leak]) -> str:
     parts.append('Every round: knows when the canary took part.')
   if WORST_CASE in names:
     parts.append('Worst case: also knows all other updates.')
-  parts += _explain_columns(found)
-  return ' '.join(parts)
-
-
-def _explain_columns(found: Sequence[Leak]) -> list[str]:
-  parts = [
+  parts.append(
     f'At least: {100 - 100 * SIGNIFICANCE:g} % lower bound. About: estimate, no '
     'guarantee. At most: by analysis, for every attack.'
-  ]
-  return [*parts, *_explain_signs(found)]
+  )
+  return ' '.join([*parts, *_explain_signs(found)])
 
 
 def _explain_bounds(audit: Audit, found: Sequence[Leak]) -> list[str]:

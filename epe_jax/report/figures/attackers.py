@@ -68,11 +68,8 @@ def draw_attackers(
       [-0.6, num - 0.4][: len(ends)],
       **style.style_analytic_line(analytic),
     )
-  axes.set_yticks(range(num), [attack.threat_model.name for attack in attacks])
-  axes.set_ylim(num - 0.4, -0.6)
-  axes.tick_params(axis='y', length=0)
-  axes.set_axisbelow(True)
-  axes.grid(axis='x', color='#DDDDDD', lw=0.6)
+  names = [attack.threat_model.name for attack in attacks]
+  style.set_rows(axes, names, first=0.6, last=0.6)
   style.set_epsilon_axis(axes, 'x', highest)
   delta = cells.format_delta(attacks[0].first.delta)
   axes.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')

@@ -68,11 +68,7 @@ def draw_comparison(
       )
   lower.axvline(0, color='#999999', lw=1)
   for axes in (upper, lower):
-    axes.set_yticks(range(len(runs)), [run.label for run in runs])
-    axes.set_ylim(len(runs) - 0.5, -0.5)
-    axes.tick_params(axis='y', length=0)
-    axes.grid(axis='x', color='#DDDDDD', lw=0.6)
-    axes.set_axisbelow(True)
+    style.set_rows(axes, [run.label for run in runs], first=0.5, last=0.5)
   style.set_epsilon_axis(upper, 'x', highest)
   delta = cells.format_delta(runs[0].delta)
   upper.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')

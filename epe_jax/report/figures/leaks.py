@@ -30,11 +30,7 @@ def draw_leaks(found: Sequence[Leak], *, delta: float) -> figure.Figure:
   )
   for y, leak in enumerate(found):
     _draw_leak(axes, y, leak, highest)
-  axes.set_yticks(range(len(found)), [leak.name for leak in found])
-  axes.set_ylim(len(found) - 0.4, -0.6)
-  axes.tick_params(axis='y', length=0)
-  axes.grid(axis='x', color='#DDDDDD', lw=0.6)
-  axes.set_axisbelow(True)
+  style.set_rows(axes, [leak.name for leak in found], first=0.6, last=0.6)
   style.set_epsilon_axis(axes, 'x', highest)
   axes.set_xlabel(f'ε of a canary at δ = {cells.format_delta(delta)}')
   style.draw_legend(fig, [axes], columns=4)

@@ -221,6 +221,24 @@ def style_analytic_line(epsilon: float) -> dict[str, Any]:
   return {'color': BLACK, 'ls': '--', 'lw': 1.5, 'label': label}
 
 
+def set_rows(
+  axes: mpl_axes.Axes, names: Sequence[str], *, first: float, last: float
+) -> None:
+  """Gives a panel a row for each name, from the top down, with vertical lines.
+
+  Args:
+    axes: a panel; row i is at y = i.
+    names: of the rows.
+    first: space above the first row, in rows.
+    last: space below the last row, likewise.
+  """
+  axes.set_yticks(range(len(names)), names)
+  axes.set_ylim(len(names) - 1 + last, -first)
+  axes.tick_params(axis='y', length=0)
+  axes.grid(axis='x', color='#DDDDDD', lw=0.6)
+  axes.set_axisbelow(True)
+
+
 def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
   """Makes an axis linear up to 1 and logarithmic above, to show 0 and 100 both.
 
