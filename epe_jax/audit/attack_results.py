@@ -54,7 +54,7 @@ class Agreement(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Attack:
+class AttackResult:
   """What was found about one attacker.
 
   Attributes:
@@ -157,7 +157,7 @@ class Headline(NamedTuple):
       it.
   """
 
-  attack: Attack
+  attack: AttackResult
   bound: Estimate
   point: Estimate | None
 
@@ -191,13 +191,13 @@ class Audit(NamedTuple):
       attacker's scores have a known law.
   """
 
-  attacks: tuple[Attack, ...]
+  attacks: tuple[AttackResult, ...]
   is_simultaneous: bool = False
   by_round: tuple[RoundEstimate, ...] | None = None
   sequential: SequentialBounds | None = None
 
   @property
-  def by_strength(self) -> tuple[Attack, ...]:
+  def by_strength(self) -> tuple[AttackResult, ...]:
     """From the weakest attacker to the strongest, as `sort_by_strength` ranks them."""
     order = sort_by_strength(attack.threat_model for attack in self.attacks)
     return tuple(
@@ -240,7 +240,7 @@ class Audit(NamedTuple):
     )
     return SIGNIFICANCE / max(num, 1)
 
-  def find(self, threat_model: ThreatModel) -> Attack | None:
+  def find(self, threat_model: ThreatModel) -> AttackResult | None:
     """What was found about an attacker; None if there are no scores for it."""
     return next(
       (a for a in self.attacks if a.threat_model == threat_model), None

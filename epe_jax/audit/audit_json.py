@@ -12,7 +12,7 @@ from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.audit.attack_results import (
   FPRS,
   Agreement,
-  Attack,
+  AttackResult,
   Audit,
   Headline,
   Rates,
@@ -146,7 +146,7 @@ def _headline_to_json(headline: Headline) -> dict[str, Any]:
 
 
 def _attack_to_json(
-  attack: Attack, headline: Estimate | None
+  attack: AttackResult, headline: Estimate | None
 ) -> dict[str, Any]:
   tpr = attack.rates and {
     f'{fpr:g}': rate for fpr, rate in zip(FPRS, attack.rates.tpr)
@@ -193,10 +193,10 @@ def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
   }
 
 
-def _attack_from_json(values: Mapping[str, Any]) -> Attack:
+def _attack_from_json(values: Mapping[str, Any]) -> AttackResult:
   rates, agreement = values['rates'], values['agreement']
   analytic, joint = values['analytic'], values['joint_bound']
-  return Attack(
+  return AttackResult(
     threat_model=threat_models.find(values['threat_model'])
     or ThreatModel.from_json({**values, 'key': values['threat_model']}),
     sees=values['sees'],

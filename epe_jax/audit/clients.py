@@ -17,7 +17,7 @@ import math
 from typing import NamedTuple
 
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.attack_results import Attack
+from epe_jax.audit.attack_results import AttackResult
 from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
 from epe_jax.epsilon.trade_offs.risks import Curve, Risks
 
@@ -99,7 +99,7 @@ def scale_epsilon(
 
 
 def expect_client(
-  attack: Attack, participations: Participations
+  attack: AttackResult, participations: Participations
 ) -> ClientEpsilon | None:
   """ε of a client by an attacker who sees no more than the model.
 
@@ -147,7 +147,7 @@ class AttackRisks(NamedTuple):
 
 
 def compute_attack_risks(
-  attack: Attack, participations: Participations
+  attack: AttackResult, participations: Participations
 ) -> AttackRisks | None:
   """Computes the risks of a client by one attacker.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.attack_results import Attack, Audit
+from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.bounds import intervals
 from epe_jax.epsilon.null_laws import cosine_null
@@ -54,7 +54,7 @@ class Tradeoff(NamedTuple):
 
 
 def compute_over_delta(
-  attacks: Sequence[Attack], deltas: Float[np.ndarray, ' n']
+  attacks: Sequence[AttackResult], deltas: Float[np.ndarray, ' n']
 ) -> list[DeltaCurve]:
   """ε at each δ, of the attackers whose estimate is calibrated.
 
@@ -100,7 +100,7 @@ def compute_tradeoffs(
 
 
 def _compute_tradeoff(
-  attack: Attack, scores: Scores, grid: Float[np.ndarray, ' m']
+  attack: AttackResult, scores: Scores, grid: Float[np.ndarray, ' m']
 ) -> Tradeoff:
   at, false_negatives = threshold.find_realisable(scores.observed)
   num = scores.observed.size

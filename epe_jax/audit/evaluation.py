@@ -18,7 +18,7 @@ from epe_jax.audit.attack_results import (
   FPRS,
   SIGNIFICANCE,
   Agreement,
-  Attack,
+  AttackResult,
   Audit,
   Rates,
   list_bounds,
@@ -147,7 +147,7 @@ def _to_float(estimate: Estimate) -> Estimate:
 
 def _summarize_attack(
   attack_scores: AttackScores, estimates: Sequence[Estimate], delta: float
-) -> Attack:
+) -> AttackResult:
   scores, model = attack_scores.scores, attack_scores.threat_model
   is_external = model == EXTERNAL
   # What is not calibrated claims nothing that a bound could contradict. Of external
@@ -162,7 +162,7 @@ def _summarize_attack(
   bootstrapped = None
   if (is_external or model.is_shift) and estimates[0].interval is None:
     bootstrapped = estimate_with_interval(attack_scores, delta=delta).interval
-  return Attack(
+  return AttackResult(
     threat_model=model,
     sees=attack_scores.sees,
     num_observed=scores.observed.size,
@@ -199,11 +199,11 @@ def _test_agreement(scores: Scores, delta: float) -> Agreement:
 
 
 def _compare_with_limit(
-  attack: Attack,
+  attack: AttackResult,
   attack_scores: AttackScores,
   analytic: Analytic | None,
   audit: Audit,
-) -> Attack:
+) -> AttackResult:
   """The attack with the ε that it is allowed, and whether that stands all tests."""
   attack = dataclasses.replace(attack, analytic=analytic)
   if (

@@ -73,7 +73,9 @@ def _describe(notes: Facts, *, are_settings: bool) -> list[str]:
 
 
 def _describe_headline(
-  record: Record, attack: attack_results.Attack, bound: evaluation.Estimate
+  record: Record,
+  attack: attack_results.AttackResult,
+  bound: evaluation.Estimate,
 ) -> str:
   rounds = int(np.count_nonzero(record.assigned, axis=0).max())
   return (

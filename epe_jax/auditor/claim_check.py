@@ -9,7 +9,7 @@ import numpy as np
 
 from epe_jax import epsilon
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import Attack, Audit
+from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.record import Record
 
 _STANDARD_ERRORS = 4.0
@@ -63,7 +63,7 @@ def _check_release_norm(record: Record) -> str | None:
   )
 
 
-def _check_canaries(own: Attack | None) -> str | None:
+def _check_canaries(own: AttackResult | None) -> str | None:
   """Compares the scores of canaries with the norms of what they are in."""
   if own is None or own.agreement is None:
     return None
@@ -81,7 +81,7 @@ def _check_canaries(own: Attack | None) -> str | None:
   )
 
 
-def _check_excess(own: Attack | None) -> str | None:
+def _check_excess(own: AttackResult | None) -> str | None:
   """Compares what the attacker of a canary's own round finds with the claim."""
   if own is None or own.analytic is None or own.first.interval is None:
     return None

@@ -15,7 +15,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import Attack, Audit
+from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.record import Record
 from epe_jax.epsilon.types import Gaussian, Scores, Sphere, Unknown, make_null
 
@@ -81,7 +81,7 @@ def attach_scores(
 
 
 def _find_scores(
-  attack: Attack,
+  attack: AttackResult,
   record: Record,
   arrays: Mapping[str, Shaped[np.ndarray, '...']],
 ) -> Scores | None:

@@ -18,7 +18,7 @@ import jsonschema.exceptions
 
 from epe_jax import io
 from epe_jax.audit import audit_json, clients
-from epe_jax.audit.attack_results import Attack
+from epe_jax.audit.attack_results import AttackResult
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.fact import Facts, facts_to_json
@@ -233,7 +233,7 @@ def _find_fault(card: Any) -> str | None:
   return next((text for a in audit.attacks for text in _list_inverted(a)), None)
 
 
-def _list_inverted(attack: Attack) -> Iterator[str]:
+def _list_inverted(attack: AttackResult) -> Iterator[str]:
   """The intervals of an attacker that end before they begin."""
   for estimate in attack.estimates:
     floor = estimate.floor and (estimate.floor.q05, estimate.floor.q95)
@@ -297,7 +297,7 @@ def _list_cells(card: Card) -> dict[str, str]:
   }
 
 
-def _format_attack(attack: Attack) -> str:
+def _format_attack(attack: AttackResult) -> str:
   parts = []
   if attack.bounds:
     parts.append(f'≥ {cells.format_epsilon(attack.bounds[0])}')

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit import clients, curves
-from epe_jax.audit.attack_results import Attack, Audit
+from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.audit.threat_models.own_round import score_own_round
@@ -120,7 +120,7 @@ def count_participations(result: RunResult) -> clients.Participations:
 
 
 def estimate_guesses(
-  attack: Attack, participations: clients.Participations
+  attack: AttackResult, participations: clients.Participations
 ) -> float | None:
   """The share of right guesses, at even odds, whether a canary took part.
 

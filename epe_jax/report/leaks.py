@@ -5,7 +5,7 @@ import math
 from typing import NamedTuple
 
 from epe_jax.audit import clients, threat_models
-from epe_jax.audit.attack_results import Attack, Audit
+from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.clients import ClientEpsilon
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
@@ -37,7 +37,7 @@ class Leak(NamedTuple):
   """
 
   name: str
-  attack: Attack | None
+  attack: AttackResult | None
   at_least: Estimate | None
   about: Estimate | None
   at_most: float = math.nan
@@ -82,7 +82,7 @@ def find_leaks(result: RunResult) -> list[Leak]:
   ]
 
 
-def find_leak(name: str, attack: Attack | None) -> Leak:
+def find_leak(name: str, attack: AttackResult | None) -> Leak:
   """The leak to one attacker, of whose clients nothing is known.
 
   Args:
@@ -109,7 +109,7 @@ def name_headline(audit: Audit, leaks: Sequence[Leak]) -> str:
   return next(names, attack.threat_model.name)
 
 
-def _find_limit(attack: Attack | None, limit: float) -> float:
+def _find_limit(attack: AttackResult | None, limit: float) -> float:
   """The least that is known to bound an attacker; nan if nothing is."""
   analytic = attack and attack.analytic
   if analytic is None or analytic.kind != 'bound':

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from epe_jax.audit import clients
-from epe_jax.audit.attack_results import Attack
+from epe_jax.audit.attack_results import AttackResult
 from epe_jax.audit.clients import AttackRisks, Participations
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.upper_bounds import Excess
@@ -78,7 +78,7 @@ def make_settings_table(result: RunResult) -> tables.Table:
 
 
 def make_risk_table(
-  attacks: Sequence[Attack], participations: Participations
+  attacks: Sequence[AttackResult], participations: Participations
 ) -> tables.Table | None:
   """A line for each attacker whose estimate is calibrated; None if none is.
 
@@ -98,7 +98,7 @@ def make_risk_table(
   return tables.Table('', ['attacker', *_RISKS], body) if body else None
 
 
-def make_estimate_tables(attacks: Sequence[Attack]) -> list[tables.Table]:
+def make_estimate_tables(attacks: Sequence[AttackResult]) -> list[tables.Table]:
   """All estimates, a table for each kind, which says what they are worth.
 
   Args:
@@ -119,7 +119,7 @@ def make_estimate_tables(attacks: Sequence[Attack]) -> list[tables.Table]:
 
 
 def _make_estimate_table(
-  title: str, chosen: Sequence[tuple[Attack, Estimate]], has_names: bool
+  title: str, chosen: Sequence[tuple[AttackResult, Estimate]], has_names: bool
 ) -> tables.Table:
   names = ['attacker'] if has_names else []
   body, excesses = [], {}
@@ -184,7 +184,7 @@ def _describe_effective_dimension(dimension: EffectiveDimensions) -> str:
   )
 
 
-def _format_risk(risks: AttackRisks, name: str, attack: Attack) -> str:
+def _format_risk(risks: AttackRisks, name: str, attack: AttackResult) -> str:
   def format_share(of) -> str:
     return cells.format_share(float(getattr(of, name)))
 

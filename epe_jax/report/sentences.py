@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from epe_jax.audit import clients, threat_models, upper_bounds
-from epe_jax.audit.attack_results import Agreement, Attack, Audit, RoundEstimate
+from epe_jax.audit.attack_results import (
+  Agreement,
+  AttackResult,
+  Audit,
+  RoundEstimate,
+)
 from epe_jax.audit.clients import Participations
 from epe_jax.audit.record import respond_at_end
 from epe_jax.epsilon.null_laws import diagnostics
@@ -238,7 +243,7 @@ def describe_hidden_state(result: RunResult) -> list[str]:
   ]
 
 
-def explain_regret(attacks: Sequence[Attack]) -> str | None:
+def explain_regret(attacks: Sequence[AttackResult]) -> str | None:
   """What a μ misstates of mechanisms that are not Gaussian; None if all are."""
   regrets = {
     attack.threat_model.name: upper_bounds.compute_gaussian_regret(
@@ -275,7 +280,7 @@ def title_attackers(result: RunResult) -> str:
   )
 
 
-def title_attack(attack: Attack, participations: Participations) -> str:
+def title_attack(attack: AttackResult, participations: Participations) -> str:
   """Title: ε of an attack, and its share of right guesses at even odds."""
   if not attack.is_calibrated:
     return 'not calibrated'

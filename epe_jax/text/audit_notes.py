@@ -9,7 +9,7 @@ import dataclasses
 from scipy import special
 
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.attack_results import SIGNIFICANCE, Attack, Audit
+from epe_jax.audit.attack_results import SIGNIFICANCE, AttackResult, Audit
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.threat_models import EXTERNAL, ThreatModel
 from epe_jax.epsilon.types import Estimate
@@ -140,7 +140,7 @@ def replace_checks(audit: Audit, warning: str) -> Audit:
   return audit._replace(attacks=tuple(attacks))
 
 
-def describe_violation(attack: Attack) -> str | None:
+def describe_violation(attack: AttackResult) -> str | None:
   """That the bound of an attacker, fixed beforehand, is above what is allowed.
 
   Args:
@@ -205,7 +205,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
 
 def _describe_failed_checks(
   audit: Audit, is_of: Callable[[ThreatModel], bool]
-) -> list[tuple[Attack, str]]:
+) -> list[tuple[AttackResult, str]]:
   return [
     (attack, checks.describe_check(check))
     for attack in audit.attacks
@@ -240,7 +240,7 @@ def _format_notes(audit: Audit) -> list[str]:
 
 def _describe_estimates_above(
   audit: Audit, *, beyond_chance: bool
-) -> list[tuple[Attack, str]]:
+) -> list[tuple[AttackResult, str]]:
   """The point estimates above what is allowed, by chance or beyond it.
 
   Nothing follows from one but by an interval, at a level that counts all tests.
@@ -285,11 +285,11 @@ def _find_lowest(estimate: Estimate, significance: float) -> float:
   return float(estimate.epsilon - widened * below)
 
 
-def _name_limit(attack: Attack) -> str:
+def _name_limit(attack: AttackResult) -> str:
   return f'{cells.format_analytic(attack.analytic)}, the most that the mechanism allows'
 
 
-def _name_attackers(said: Iterable[tuple[Attack, str]]) -> list[str]:
+def _name_attackers(said: Iterable[tuple[AttackResult, str]]) -> list[str]:
   """Each text once, after the names of those of whom it is said.
 
   Scores from elsewhere are of one attacker, who needs no name.

@@ -3,7 +3,7 @@
 import math
 
 from epe_jax.audit import clients
-from epe_jax.audit.attack_results import Attack, Audit
+from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.text import cells, tables
 
 
@@ -52,7 +52,9 @@ def make_summary_table(
   return tables.Table('', head, body)
 
 
-def _summarize(attack: Attack, worst_case_epsilon: float | None) -> list[str]:
+def _summarize(
+  attack: AttackResult, worst_case_epsilon: float | None
+) -> list[str]:
   row = cells.format_cells(attack.first)
   if not attack.is_calibrated:
     row = cells.EstimateCells('-', '-', 'uncalibrated', '-', '')
@@ -68,7 +70,7 @@ def _summarize(attack: Attack, worst_case_epsilon: float | None) -> list[str]:
 
 
 def format_client(
-  attack: Attack, participations: clients.Participations
+  attack: AttackResult, participations: clients.Participations
 ) -> str:
   """ε of a client by an attacker, as a cell: expected, or at most.
 

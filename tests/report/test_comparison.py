@@ -181,7 +181,7 @@ def _attack(threat_model, is_calibrated, *epsilons):
   found = tuple(
     Estimate(epsilon, 1e-5, 'method', None, floor=floor) for epsilon in epsilons
   )
-  return attack_results.Attack(
+  return attack_results.AttackResult(
     threat_model, 'it all', 60, 60, is_calibrated, (), None, None, found
   )
 

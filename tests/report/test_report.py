@@ -127,7 +127,7 @@ def _audit(rows, all_scores):
   about = dict(all_scores)
   return attack_results.Audit(
     tuple(
-      attack_results.Attack(
+      attack_results.AttackResult(
         threat_model,
         'what is seen',
         1000,
@@ -362,7 +362,7 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
 def _above_its_limit(*, bounds, interval):
   """A run whose strongest attacker is allowed an ε of 5."""
   own = threat_models.RESIDUAL
-  attack = attack_results.Attack(
+  attack = attack_results.AttackResult(
     own,
     'what is seen',
     1000,

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
-from epe_jax.audit.attack_results import Attack
+from epe_jax.audit.attack_results import AttackResult
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.report.figures import style
 from epe_jax.text import cells
@@ -29,7 +29,11 @@ _BOUNDS: tuple[tuple[Callable[[Estimate], bool], dict[str, Any], str], ...] = (
 
 
 def draw_attackers(
-  attacks: Sequence[Attack], *, analytic: float, canaries: str, finding: str
+  attacks: Sequence[AttackResult],
+  *,
+  analytic: float,
+  canaries: str,
+  finding: str,
 ) -> figure.Figure:
   """Draws the estimate of each attacker, its interval, bounds and noise floor.
 
@@ -80,7 +84,7 @@ def draw_attackers(
 
 
 def _draw_attacker(
-  axes: mpl_axes.Axes, y: int, attack: Attack, highest: float, color: str
+  axes: mpl_axes.Axes, y: int, attack: AttackResult, highest: float, color: str
 ) -> None:
   """Draws the floor, the first estimate and the bounds of an attacker."""
   first, floor = attack.first, attack.first.floor
@@ -127,7 +131,7 @@ def _draw_attacker(
   )
 
 
-def _draw_limit(axes: mpl_axes.Axes, y: int, attack: Attack) -> None:
+def _draw_limit(axes: mpl_axes.Axes, y: int, attack: AttackResult) -> None:
   """Draws the ε that the mechanism allows an attacker, or is expected to leave."""
   if attack.analytic is None or not math.isfinite(attack.analytic.epsilon):
     return
@@ -144,7 +148,7 @@ def _draw_limit(axes: mpl_axes.Axes, y: int, attack: Attack) -> None:
   )
 
 
-def _describe(attack: Attack) -> str:
+def _describe(attack: AttackResult) -> str:
   """The numbers of an attacker, to the right of its line."""
   parts = ['not calibrated']
   if attack.is_calibrated:

@@ -12,7 +12,7 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
-from epe_jax.audit.attack_results import Attack
+from epe_jax.audit.attack_results import AttackResult
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.null_laws import cosine_null
@@ -25,7 +25,7 @@ _MAX_TICKS = 50
 
 
 def draw_densities(
-  attacks: Sequence[Attack],
+  attacks: Sequence[AttackResult],
   *,
   findings: Mapping[ThreatModel, str] | None = None,
   columns: int = 3,

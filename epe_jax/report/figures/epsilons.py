@@ -9,7 +9,7 @@ from matplotlib import figure
 import numpy as np
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import Attack, RoundEstimate
+from epe_jax.audit.attack_results import AttackResult, RoundEstimate
 from epe_jax.audit.curves import DeltaCurve
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import over_rounds_report
@@ -22,7 +22,7 @@ def draw_over_delta(
   curves: DeltaCurves,
   *,
   analytic: float,
-  attacks: Sequence[Attack],
+  attacks: Sequence[AttackResult],
   canaries: str,
   finding: str,
 ) -> figure.Figure:
@@ -156,7 +156,7 @@ def draw_over_rounds(
 
 def _draw_at_delta(
   axes: mpl_axes.Axes,
-  attack: Attack,
+  attack: AttackResult,
   analytic: float,
   is_beyond: bool,
   look: style.Style,

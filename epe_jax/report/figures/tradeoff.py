@@ -8,7 +8,7 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import special
 
-from epe_jax.audit.attack_results import Attack, Audit
+from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.curves import Tradeoff
 from epe_jax.report.facts import TradeoffCurves
 from epe_jax.report.figures import style
@@ -141,7 +141,7 @@ def _format_rate(rate: float, _: float) -> str:
 
 def _draw_attack(
   axes: mpl_axes.Axes,
-  attack: Attack,
+  attack: AttackResult,
   curve: Tradeoff,
   grid: Float[np.ndarray, ' m'],
   lowest: float,

@@ -45,7 +45,7 @@ def make_auditor(
 
 def evaluate_own_round(
   auditor: epe_jax.Auditor, attacker: audit.ThreatModel = threat_models.OWN
-) -> attack_results.Attack:
+) -> attack_results.AttackResult:
   """What an attacker finds who knows the round of each canary, without floors."""
   attacks = audit.evaluate(
     auditor.record(), threat_models=[attacker], floors=False
