@@ -98,6 +98,11 @@ def scale_epsilon(
   )
 
 
+def is_measured(attack: AttackResult) -> bool:
+  """Whether the shift of canaries was measured, or is only expected."""
+  return attack.is_calibrated and not attack.first.is_within_floor
+
+
 def expect_client(
   attack: AttackResult, participations: Participations
 ) -> ClientEpsilon | None:
@@ -121,7 +126,7 @@ def expect_client(
   if participations.canaries_vary:
     return None
   epsilon = float(first.epsilon)
-  if not attack.is_calibrated or first.is_within_floor:
+  if not is_measured(attack):
     epsilon = analytic.epsilon
   return scale_epsilon(epsilon, first.delta, participations)
 

@@ -8,7 +8,9 @@ never said to be one of people.
 from collections.abc import Sequence
 import math
 
+from epe_jax.audit import clients
 from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
+from epe_jax.audit.clients import Participations
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
@@ -20,7 +22,10 @@ from epe_jax.text import audit_notes, cells, tables, wording
 
 _NOT_MEASURED = '–'
 _ABOUT_DELTA = 'With probability δ more may leak than any ε says; at a smaller δ every ε is larger.'
-_ABOVE = '"About" above "at most" is chance, unless a warning denies it.'
+_ABOVE = (
+  'An "about" above "at most" is within sampling error, unless a warning says '
+  'otherwise.'
+)
 
 
 def make_blocks(
@@ -68,7 +73,7 @@ def make_blocks(
     ),
     Text(_explain_rows(found), 'muted'),
     *figures,
-    Items(list_caveats(result)),
+    Items(list_caveats(result, found)),
     Text(_list_not_measured(found)),
     *ending,
   ]
@@ -249,26 +254,47 @@ def list_other_remarks(result: RunResult) -> list[str]:
   ]
 
 
-def list_caveats(result: RunResult) -> list[str]:
-  """What the numbers of a run do not say, four sentences.
+def list_caveats(result: RunResult, found: Sequence[Leak]) -> list[str]:
+  """What the numbers of a run do not say.
 
   Args:
     result: what result.json holds, of an audited run.
+    found: its leaks, that by the final model first.
   """
   participations = facts.count_participations(result)
   of_canary = sentences.count_rounds_of_canary(participations)
-  of_client = cells.format_rounds(participations.clients)
   limit = 'another attack may learn more'
   if facts.find_analytic_epsilon(result) == math.inf:
     limit += '; without noise there is no limit'
   return [
     f'A canary is an artificial client of {of_canary} with the largest update allowed. '
-    f'A client of this run takes part in up to {of_client}; its numbers are '
-    'computed, not measured.',
+    f'{_explain_client(found[0], participations)}',
     _ABOUT_DELTA,
-    f'What attacks show is from below: {limit}.',
+    f'Attacks show ε from below: {limit}.',
     *_warn_of_noise(result),
   ]
+
+
+def _explain_client(leak: Leak, participations: Participations) -> str:
+  """Where the ε of a client comes from, which no canary measures.
+
+  Args:
+    leak: by the final model.
+    participations: of canaries and clients.
+  """
+  canaries, n = participations.canaries, participations.clients
+  client = f'A client takes part in up to {cells.format_rounds(n)}'
+  if leak.client_about is None:
+    return f'{client}; "about" was not estimated for clients.'
+  if not clients.is_measured(leak.attack):
+    return f'{client}; its "about" is predicted by analysis, not measured.'
+  if n == canaries == 1:
+    return f'{client}, as a canary does, so its "about" is the canary\'s.'
+  share = '' if canaries == 1 else f'/{canaries}'
+  return (
+    f'{client}; its "about" takes the canary\'s μ times √{n}{share} (orthogonal '
+    f'updates) to {n}{share} (aligned).'
+  )
 
 
 def _list_shown(result: RunResult) -> list[ThreatModel]:
@@ -340,7 +366,7 @@ def _list_not_measured(found: Sequence[Leak]) -> str:
   missing = [f'the {leak.name}' for leak in found if leak.attack is None]
   listed = [
     *missing,
-    "clipping of clients' updates",
+    "clients' clipping",
     'attacks with more than one score of a canary',
     'anything around training',
   ]

@@ -74,9 +74,10 @@ TERMS = {
   ),
   'client': Term(
     'Client',
-    'A client who takes part as often as any of this run. "About" is what a server '
-    'that adds up aggregates would leave of it in the model: of updates that are '
-    'orthogonal to each other, to updates that agree.',
+    'The client who takes part most often, in n rounds. Canaries of m rounds show μ '
+    'in the final model. A server that adds up aggregates leaves √n/m μ of a client '
+    'whose updates are orthogonal to each other and n/m μ of one whose updates are '
+    'aligned: "about" is the ε of these. Its rounds by themselves were not measured.',
     'clients?',
   ),
   'calibrated': Term(

@@ -96,7 +96,7 @@ def test_an_estimate_above_its_limit_is_explained():
   for limit, is_said in ((above, True), (2 * above, False)):
     result = recorded_runs.result(audit=audit, analytic_epsilon=limit)
     said = report.format_summary(result)
-    assert ('above "at most" is chance' in said) == is_said
+    assert ('above "at most" is within' in ' '.join(said.split())) == is_said
 
 
 def test_no_sentence_of_the_first_page_is_in_the_appendix():
@@ -131,3 +131,41 @@ def test_a_bound_of_scores_by_coins_says_so():
   )
   content = report.make_audit_page(audit, design='coin_flip')
   assert 'each by a coin of its own' in page.render_text(content)
+
+
+@pytest.mark.parametrize(
+  ('canaries', 'clients', 'said'),
+  [
+    (1, 1, 'in up to one round, as a canary does, so its "about" is the'),
+    (1, 16, "the canary's μ times √16 (orthogonal updates) to 16 (aligned)"),
+    (
+      2,
+      16,
+      "the canary's μ times √16/2 (orthogonal updates) to 16/2 (aligned)",
+    ),
+    (3, 3, "the canary's μ times √3/3 (orthogonal updates) to 3/3 (aligned)"),
+  ],
+)
+def test_the_page_says_where_the_epsilon_of_a_client_comes_from(
+  canaries, clients, said
+):
+  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  result = recorded_runs.result(
+    audit=audit, participations=canaries, clients_participations=clients
+  )
+  assert said in first_page.list_caveats(result, leaks.find_leaks(result))[0]
+
+
+def test_what_is_predicted_of_a_client_is_not_called_measured():
+  result = recorded_runs.result(
+    audit=evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  )
+  final, *_ = found = leaks.find_leaks(result)
+  none = [final._replace(client_about=None)]
+  said = first_page.list_caveats(result, none)[0]
+  assert '"about" was not estimated for clients' in said
+  uncalibrated = dataclasses.replace(final.attack, is_calibrated=False)
+  said = first_page.list_caveats(
+    result, [final._replace(attack=uncalibrated), *found[1:]]
+  )[0]
+  assert 'its "about" is predicted by analysis, not measured' in said

@@ -424,8 +424,9 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
     assert kind == 'Warning' or 'Warning' not in text, name
   said = report.format_summary(result)
   assert ('Warning' in said) == (kind == 'Warning')
-  assert '"About" above "at most" is chance, unless a warning' in ' '.join(
-    said.split()
+  assert (
+    'An "about" above "at most" is within sampling error, unless'
+    in ' '.join(said.split())
   )
   values = worded_json.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
@@ -633,8 +634,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   result = _result(audit=audit, clients_participations=2)
   text = ' '.join(report.format_summary(result).split())
   assert 'A canary is an artificial client of one round' in text
-  assert 'A client of this run takes part in up to 2 rounds' in text
-  assert 'computed, not measured' in text
+  assert 'A client takes part in up to 2 rounds; its "about" takes the' in text
   table = first_page.make_leak_table(leaks.find_leaks(result))
   assert [row[-1] for row in table.body] == ['57.2'] * 3
   # Of rounds nothing is known of a client but the limit.
