@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from absl import app, flags
 
-from epe_jax import functions, io
+from epe_jax import io, python_path
 from epe_jax.cli import command_flags
 from epe_jax.cli.command_flags import Flag
 
@@ -171,7 +171,7 @@ def load_factory(name: str) -> Make:
       sys.modules['checked'] = module
       spec.loader.exec_module(module)
     else:
-      module = functions.import_module(module_name)
+      module = python_path.import_module(module_name)
   except ModuleNotFoundError as error:
     raise ValueError(
       f'{module_name!r} cannot be imported ({error}); give a module on the path '

@@ -93,13 +93,13 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     with progress.phase('importing JAX'):
       from epe_jax.experiment import (
         audited_run,
-        compiled_programs,
         config_fields,
+        programs,
       )
       from epe_jax.parallel import sharding
 
     config = config_fields.check_config(config)
-    compiled_programs.keep_programs()
+    programs.keep_programs()
     sharding.use_cores(config.clients_per_round)
     if is_distributed:
       sharding.initialize_distributed(*cluster)

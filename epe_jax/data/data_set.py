@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 import os
 from typing import Any, NamedTuple
 
-from epe_jax import fields
-from epe_jax.data import sources
+from epe_jax.data import fields, sources
 
 TFF_BUCKET = 'https://storage.googleapis.com/tff-datasets-public/'
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epe_jax import interpreters
+from epe_jax import python_path
 from epe_jax.data import sources
 
 # Bytes of raw data that are sent to a process at a time.
@@ -113,7 +113,7 @@ def _decode_in_processes(
   work: Callable[[str, Any], tuple[str, Any]],
   workers: int,
 ) -> Iterator[tuple[str, Any]]:
-  with interpreters.start_safely():
+  with python_path.start_safely():
     pool = futures.ProcessPoolExecutor(
       workers,
       # Not a fork: JAX may have threads, which a fork would lack.
@@ -124,7 +124,7 @@ def _decode_in_processes(
   pending: collections.deque[futures.Future] = collections.deque()
   try:
     for batch in _pickle_batches(raws):
-      with interpreters.start_safely():
+      with python_path.start_safely():
         pending.append(pool.submit(_decode_batch, batch))
       if len(pending) > 2 * workers:
         yield from pending.popleft().result()

@@ -11,8 +11,8 @@ from typing import Any
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import extras, fields, streams
-from epe_jax.data import data_set, federated
+from epe_jax import extras, streams
+from epe_jax.data import data_set, federated, fields
 
 
 def load_workload(config: Any) -> Any:

@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax import fields
-from epe_jax.data import data_set, decoding, federated, sources, synthetic
+from epe_jax.data import (
+  data_set,
+  decoding,
+  federated,
+  fields,
+  sources,
+  synthetic,
+)
 
 FEATURES = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
 """Background 1.0, ink 0.0; and the class."""

@@ -5,7 +5,7 @@ import importlib
 import os
 import pathlib
 
-from epe_jax import functions
+from epe_jax import python_path
 from epe_jax.data import sources
 
 UNDERSTOOD = """Give one of these:
@@ -47,11 +47,11 @@ def open_source(
   """
   if isinstance(path, sources.Source):
     return contextlib.nullcontext(path)
-  if functions.is_function(path):
+  if python_path.is_function(path):
     from epe_jax.data import group_by
 
     return group_by.open_function(
-      functions.import_function(str(path)), str(path)
+      python_path.import_function(str(path)), str(path)
     )
   path = check_exists(path)
   name = _choose_module(path)

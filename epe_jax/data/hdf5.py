@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax import extras, interpreters
+from epe_jax import extras, python_path
 from epe_jax.data import archives, sources
 
 try:
@@ -172,9 +172,9 @@ def _start_reader() -> Iterator[Callable[..., Any]]:
   command = f'from epe_jax.data import hdf5; hdf5.serve({handle})'
   # Not by multiprocessing, which would import the caller's program again.
   process = subprocess.Popen(
-    interpreters.make_command('-c', command),
+    python_path.make_command('-c', command),
     pass_fds=[handle],
-    env=interpreters.make_environment(),
+    env=python_path.make_environment(),
   )
   its_end.close()
 

@@ -8,7 +8,7 @@ import re
 import time
 from typing import NamedTuple
 
-from epe_jax import functions, io
+from epe_jax import io, python_path
 from epe_jax.data import (
   decoding,
   formats,
@@ -112,8 +112,8 @@ def _check_counts(public: str, splits: Mapping[str, sources.Split]) -> None:
 
 
 def _fingerprint_source(path: str | os.PathLike) -> str:
-  if functions.is_function(path):
-    module = functions.import_module(str(path).partition(':')[0])
+  if python_path.is_function(path):
+    module = python_path.import_module(str(path).partition(':')[0])
     return imports.compute_fingerprint(str(module.__file__))
   return imports.compute_fingerprint(path)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax import fields
 from epe_jax.data import (
   data_set,
   decoding,
   federated,
+  fields,
   sources,
   synthetic,
   vocabulary,

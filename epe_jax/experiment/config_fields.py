@@ -14,9 +14,9 @@ from typing import Any
 from ml_collections import config_dict
 import numpy as np
 
-from epe_jax import canaries, fields, functions, io
+from epe_jax import canaries, io, python_path
 from epe_jax.audit import record
-from epe_jax.data import registry
+from epe_jax.data import fields, registry
 from epe_jax.experiment import config_files, participation, workdirs
 from epe_jax.training import clipping, local_training, servers
 
@@ -119,7 +119,7 @@ def list_fields(
   Raises:
     ValueError: there is no such task.
   """
-  is_own = isinstance(task, str) and functions.is_function(task)
+  is_own = isinstance(task, str) and python_path.is_function(task)
   named = fields.one_of(*registry.list_federated())
   tasks = fields.Field(
     f'{named.description}, or package.module:function of your own',

@@ -11,7 +11,7 @@ import traceback
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from epe_jax import interpreters
+from epe_jax import python_path
 from epe_jax.data import registry
 
 Config: TypeAlias = Any
@@ -50,7 +50,7 @@ def load_config(name: str | os.PathLike) -> Config:
   path = _find_file(text)
   if _is_path(text):
     # Its fields may name functions of the modules next to it.
-    interpreters.search_last(path.resolve().parent)
+    python_path.search_last(path.resolve().parent)
   get_config = getattr(_load_module(path), 'get_config', None)
   if get_config is None:
     raise ValueError(

@@ -30,7 +30,6 @@ from epe_jax.experiment import (
   checkpoint,
   chunk_size,
   dispatch,
-  event_files,
   inputs,
   metrics,
   model_evaluation,
@@ -133,7 +132,7 @@ def train(
     stack.callback(checkpoints.close)
     add_events = lambda line: None
     if config.tensorboard:
-      events = event_files.open_event_files(files.events, start=start)
+      events = metrics.open_event_files(files.events, start=start)
       add_events = stack.enter_context(events)
     fetching = stack.enter_context(futures.ThreadPoolExecutor(1, 'fetch'))
     groups = dispatch.iterate_groups(config, setup, start, mesh)

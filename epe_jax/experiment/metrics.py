@@ -1,16 +1,18 @@
-"""The file metrics.jsonl, with a JSON object for each round, for people.
+"""The numbers of each round, for people: metrics.jsonl, and TensorBoard if asked for.
 
-Nothing that a run computes depends on it.
+Nothing that a run computes depends on them. All are for the auditor alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import json
 import os
 import pathlib
+from typing import Any
 
 from absl import logging
 
-from epe_jax import io
+from epe_jax import extras, io
 
 
 def append_line(
@@ -78,3 +80,45 @@ def rewind_to(path: str | os.PathLike, rounds: int) -> None:
     )
   text = ''.join(json.dumps(r) + '\n' for r in records)
   io.write_text(path, text, private=True)
+
+
+@contextlib.contextmanager
+def open_event_files(
+  folder: str | os.PathLike, *, start: int
+) -> Iterator[Callable[[Mapping[str, float | int]], None]]:
+  """Opens a folder for the event files of a run, by tensorboardX without TensorFlow.
+
+  Nothing is written before the first line. TensorBoard drops the rounds that a
+  resumed run repeats.
+
+  Args:
+    folder: the folder; it need not exist.
+    start: the number of finished rounds, >= 0.
+
+  Yields:
+    A function that writes the numbers of a line of metrics.jsonl.
+
+  Raises:
+    ModuleNotFoundError: tensorboardX is missing; it is in the extra 'tensorboard'.
+  """
+  with extras.explain_missing():
+    import tensorboardX  # pyright: ignore[reportMissingImports]
+
+  writer: Any = None
+
+  def add_line(line: Mapping[str, float | int]) -> None:
+    nonlocal writer
+    if writer is None:
+      os.makedirs(folder, mode=0o700, exist_ok=True)
+      writer = tensorboardX.SummaryWriter(str(folder), purge_step=start + 1)
+      for path in pathlib.Path(folder).iterdir():
+        path.chmod(0o600)
+    for name, value in line.items():
+      if name != 'round':
+        writer.add_scalar(name, value, line['round'])
+
+  try:
+    yield add_line
+  finally:
+    if writer is not None:
+      writer.close()

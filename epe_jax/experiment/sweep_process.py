@@ -18,12 +18,12 @@ from typing import IO, Any
 from absl import logging
 from ml_collections import config_dict
 
-from epe_jax import interpreters, io
+from epe_jax import io, python_path
 from epe_jax.experiment import (
   audited_run,
   build,
-  compiled_programs,
   config_fields,
+  programs,
   stopping,
   workdirs,
   workloads,
@@ -63,8 +63,8 @@ def start(
     stderr: likewise.
   """
   process: subprocess.Popen[bytes] = subprocess.Popen(
-    interpreters.make_command('-m', __name__, *arguments),
-    env=interpreters.make_environment(**environment),
+    python_path.make_command('-m', __name__, *arguments),
+    env=python_path.make_environment(**environment),
     stdin=subprocess.PIPE,
     # Ctrl-C in a terminal would reach it in addition to the signal that we send.
     start_new_session=True,
@@ -150,7 +150,7 @@ def _explain_resuming() -> str:
 def _run(work: Mapping[str, Any], workdir: str) -> None:
   """Runs a point, once no other process does, such as one of a previous sweep."""
   config: workloads.Config = config_dict.ConfigDict(work)
-  compiled_programs.keep_programs()
+  programs.keep_programs()
   sharding.use_cores(config.clients_per_round)
   is_announced = False
   while True:

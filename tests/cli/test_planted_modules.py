@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from epe_jax import interpreters
+from epe_jax import python_path
 from tests import tff_files
 
 PROGRAM = pathlib.Path(sys.executable).with_name('epe-jax')
@@ -114,13 +114,13 @@ def test_a_child_looks_for_modules_where_its_parent_does(tmp_path, monkeypatch):
   (tmp_path / 'json.py').write_text('raise SystemExit("planted")\n')
   (tmp_path / 'own_module_of_this_test.py').write_text('')
   monkeypatch.chdir(tmp_path)
-  interpreters.search_last(tmp_path)
+  python_path.search_last(tmp_path)
   code = (
     'import json, sys, own_module_of_this_test; print(json.dumps(sys.path))'
   )
   done = subprocess.run(
-    interpreters.make_command('-c', code),
-    env=interpreters.make_environment(),
+    python_path.make_command('-c', code),
+    env=python_path.make_environment(),
     capture_output=True,
     text=True,
     check=True,
@@ -133,6 +133,6 @@ def test_processes_of_multiprocessing_start_without_the_working_directory(
   monkeypatch,
 ):
   monkeypatch.delenv('PYTHONSAFEPATH', raising=False)
-  with interpreters.start_safely():
+  with python_path.start_safely():
     assert os.environ['PYTHONSAFEPATH'] == '1'
   assert 'PYTHONSAFEPATH' not in os.environ

@@ -19,9 +19,8 @@ WEATHER = """
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax import fields
 from epe_jax.configs import common
-from epe_jax.data import data_set, decoding, federated, sources, workload
+from epe_jax.data import data_set, decoding, federated, fields, sources, workload
 from epe_jax.tasks.classifier import classifier
 
 FEATURES = {'celsius': (np.float32, (2,)), 'warm': (np.int32, ())}

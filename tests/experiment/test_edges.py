@@ -13,7 +13,7 @@ from epe_jax import canaries, io
 from epe_jax.experiment import (
   audited_run,
   build,
-  event_files,
+  metrics,
   model_file,
   workdirs,
 )
@@ -191,7 +191,7 @@ def test_a_run_of_64_bits_is_refused_before_any_work(tmp_path):
 
 def test_the_owner_alone_reads_event_files(tmp_path):
   pytest.importorskip('tensorboardX')
-  events = event_files.open_event_files(tmp_path / 'events', start=0)
+  events = metrics.open_event_files(tmp_path / 'events', start=0)
   with events as add_line:
     add_line({'round': 1, 'loss': 0.5})
     (path,) = (tmp_path / 'events').iterdir()
@@ -200,7 +200,7 @@ def test_the_owner_alone_reads_event_files(tmp_path):
 
 def test_without_tensorboardx_the_error_names_the_extra(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'tensorboardX', None)
-  events = event_files.open_event_files(tmp_path, start=0)
+  events = metrics.open_event_files(tmp_path, start=0)
   with pytest.raises(ModuleNotFoundError), events:
     pass
 

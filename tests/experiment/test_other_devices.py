@@ -20,9 +20,8 @@ DIM, NUM = 70_000, 5_000
 
 
 def lower(function, *arguments):
-  """Lowers a function for all platforms at once."""
-  exported = export.export(jax.jit(function), platforms=PLATFORMS)(*arguments)
-  assert exported.platforms == PLATFORMS
+  """Lowers a function for all platforms at once, or raises the error of one."""
+  return export.export(jax.jit(function), platforms=PLATFORMS)(*arguments)
 
 
 @pytest.mark.parametrize('family', canaries.FAMILIES)
@@ -37,7 +36,9 @@ def test_canaries_of_every_family_lower(family):
   v = jax.ShapeDtypeStruct((2, DIM), jnp.float32)
   ids = jax.ShapeDtypeStruct((3,), jnp.int32)
   weights = jax.ShapeDtypeStruct((3,), jnp.float32)
-  lower(both, key, v, ids, weights)
+  lowered = lower(both, key, v, ids, weights)
+  assert lowered.platforms == PLATFORMS
+  assert [x.shape for x in lowered.out_avals] == [(2, NUM), (DIM,)]
 
 
 def small_config(task):
@@ -83,4 +84,10 @@ def test_audited_rounds_lower(task, family, tmp_path):
       audited_algorithm.score_observers(state, make(draws)[1]),
     )
 
-  lower(advance_and_score, setup.draws, setup.state, empty)
+  lowered = lower(advance_and_score, setup.draws, setup.state, empty)
+  assert lowered.platforms == PLATFORMS
+  # What comes back is what runs here.
+  here = jax.eval_shape(advance_and_score, setup.draws, setup.state, empty)
+  assert [(x.shape, x.dtype) for x in lowered.out_avals] == [
+    (x.shape, x.dtype) for x in jax.tree.leaves(here)
+  ]

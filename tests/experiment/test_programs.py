@@ -13,7 +13,6 @@ from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.experiment import (
   build,
-  compiled_programs,
   dispatch,
   programs,
 )
@@ -89,19 +88,19 @@ def test_programs_that_were_not_used_for_long_make_room(tmp_path):
     os.utime(tmp_path / name, (1000 + i, 1000 + i))
   # Long written, and read last.
   os.utime(tmp_path / 'a', (2000, 1000))
-  compiled_programs.remove_oldest(tmp_path, 400)
+  programs.remove_oldest(tmp_path, 400)
   assert len(list(tmp_path.iterdir())) == 4
-  compiled_programs.remove_oldest(tmp_path, 250)
+  programs.remove_oldest(tmp_path, 250)
   assert {path.name for path in tmp_path.iterdir()} == {'a', 'd'}
-  compiled_programs.remove_oldest(tmp_path / 'nowhere', 0)
+  programs.remove_oldest(tmp_path / 'nowhere', 0)
 
 
 @pytest.mark.integration
 def test_programs_are_kept_in_the_cache_of_the_user(tmp_path):
   code = """
 import jax
-from epe_jax.experiment import compiled_programs
-compiled_programs.keep_programs()
+from epe_jax.experiment import programs
+programs.keep_programs()
 print(jax.config.jax_compilation_cache_dir)
 """
 

@@ -20,8 +20,8 @@ from epe_jax import canaries, io
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.experiment import (
   audited_run,
-  compiled_programs,
   metrics,
+  programs,
   stopping,
   sweep,
   sweep_process,
@@ -92,7 +92,7 @@ def test_a_stopped_run_is_saved_and_goes_on_to_the_same_bits(
 def test_the_program_says_how_to_go_on_and_exits_as_shells_have_it(
   tmp_path, monkeypatch, signum, code
 ):
-  monkeypatch.setattr(compiled_programs, 'keep_programs', lambda: None)
+  monkeypatch.setattr(programs, 'keep_programs', lambda: None)
   signal_after(monkeypatch, 2, signum)
   ended = run_script(
     'train', '--config=configs/digits.py:smoke', f'--workdir={tmp_path}'
@@ -230,7 +230,7 @@ def test_a_point_of_a_sweep_that_is_stopped_names_the_command_of_the_sweep(
     raise stopping.Stopped(f'Stopped; round 3 is saved in {workdir}.')
 
   monkeypatch.setattr(audited_run, 'run', stop)
-  monkeypatch.setattr(compiled_programs, 'keep_programs', lambda: None)
+  monkeypatch.setattr(programs, 'keep_programs', lambda: None)
   monkeypatch.setattr(sharding, 'use_cores', lambda num_clients: None)
   monkeypatch.setattr(stopping, 'end_with_parent', lambda: None)
   config = load_config('digits', **CONFIG)
@@ -261,7 +261,7 @@ def test_a_point_that_another_process_runs_is_waited_for(
   runs = []
   monkeypatch.setattr(audited_run, 'run', run)
   monkeypatch.setattr(sweep_process.time, 'sleep', sleep)
-  monkeypatch.setattr(compiled_programs, 'keep_programs', lambda: None)
+  monkeypatch.setattr(programs, 'keep_programs', lambda: None)
   monkeypatch.setattr(sharding, 'use_cores', lambda num_clients: None)
   monkeypatch.setattr(stopping, 'end_with_parent', lambda: None)
   config = load_config('digits', **CONFIG)

@@ -1,0 +1,105 @@
+"""The module search path: of functions that users name, and of subprocesses.
+
+The working directory may be a folder of data from others, so its files must not shadow
+packages: it comes last. By default, Python puts it first for -m and -c.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import importlib
+import os
+import pathlib
+import re
+import sys
+import types
+from typing import Any
+
+_SAFE = 'PYTHONSAFEPATH'
+
+
+def make_command(*arguments: str) -> list[str]:
+  """Makes a command that runs this Python; use it with `make_environment`."""
+  return [sys.executable, '-P', *arguments]
+
+
+def make_environment(**variables: str) -> dict[str, str]:
+  """Makes the environment of a subprocess that finds the modules of this one.
+
+  Args:
+    **variables: to set in addition to those of this process.
+  """
+  return {
+    **os.environ,
+    'PYTHONPATH': os.pathsep.join(sys.path),
+    **variables,
+  }
+
+
+@contextlib.contextmanager
+def start_safely() -> Iterator[None]:
+  """Starts processes of multiprocessing without the working directory on their path.
+
+  Their path is that of this process once they run, but not while they start.
+  """
+  before = os.environ.get(_SAFE)
+  os.environ[_SAFE] = '1'
+  try:
+    yield
+  finally:
+    if before is None:
+      del os.environ[_SAFE]
+    else:
+      os.environ[_SAFE] = before
+
+
+def search_last(folder: str | os.PathLike) -> None:
+  """Appends a folder to the module search path.
+
+  Args:
+    folder: an absolute path.
+  """
+  if os.fspath(folder) not in sys.path:
+    sys.path.append(os.fspath(folder))
+
+
+def is_function(name: str | os.PathLike) -> bool:
+  """Whether a name is that of a Python function and not of a file.
+
+  >>> is_function('package.module:function'), is_function('folder/file.h5')
+  (True, False)
+  """
+  match = re.fullmatch(r'[A-Za-z_][\w.]*:[A-Za-z_]\w*', str(name))
+  return match is not None and not pathlib.Path(name).exists()
+
+
+def import_module(name: str) -> types.ModuleType:
+  """Imports a module, last of all from the working directory.
+
+  Raises:
+    ImportError: there is no such module.
+  """
+  # Installed programs do not have it on their path.
+  search_last(os.getcwd())
+  return importlib.import_module(name)
+
+
+def import_function(name: str) -> Callable[..., Any]:
+  """Imports a function by its name.
+
+  Args:
+    name: package.module:function. Modules in the working directory are found, too.
+
+  Raises:
+    ValueError: there is no such function.
+  """
+  module, _, function = name.partition(':')
+  try:
+    value = getattr(import_module(module), function)
+  except (ImportError, AttributeError) as error:
+    raise ValueError(
+      f'{name} cannot be imported ({error}). Its module should lie in the '
+      f'working directory or on the path of Python, {sys.path}.'
+    ) from error
+  if not callable(value):
+    raise ValueError(f'{name} is a {type(value).__name__}, not a function.')
+  return value
