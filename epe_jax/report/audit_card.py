@@ -224,7 +224,7 @@ def _find_fault(card: Any) -> str | None:
   """What is wrong with a card, with the name of its field; None if nothing is."""
   error = jsonschema.exceptions.best_match(_load_validator().iter_errors(card))
   if error is not None:
-    field = '.'.join(map(str, error.absolute_path)) or 'the whole'
+    field = '.'.join(map(str, error.absolute_path)) or 'the card'
     return f'{field}: {error.message[:200]}'
   try:
     audit = audit_json.from_json(card['audit'])

@@ -30,6 +30,7 @@ _ABOVE = (
 
 def make_blocks(
   result: RunResult,
+  found: Sequence[Leak],
   provenance: Provenance,
   *,
   figure: Figure | None = None,
@@ -39,13 +40,14 @@ def make_blocks(
 
   Args:
     result: what result.json holds.
+    found: its leaks, as `leaks.find_leaks` gives them.
     provenance: what the report belongs to.
     figure: the one that everybody sees; None if it was not drawn.
     warnings: of its training, as `sentences.describe_overflow` gives them.
   """
   alarms: list[Block] = [
     Text(f'Warning: {text}', 'alarm')
-    for text in (*warnings, *list_alarms(result))
+    for text in (*warnings, *list_alarms(result, found))
   ]
   figures: list[Block] = [] if figure is None else [figure]
   ending: list[Block] = [
@@ -63,7 +65,6 @@ def make_blocks(
       Items(_warn_of_noise(result)),
       *ending,
     ]
-  found = leaks.find_leaks(result)
   return [
     Text(state_headline(result.audit, found), 'headline'),
     *alarms,
@@ -222,17 +223,18 @@ def _make_audit_table(found: Sequence[Leak]) -> tables.Table:
   return tables.Table('', head, body)
 
 
-def list_alarms(result: RunResult) -> list[str]:
+def list_alarms(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What a reader has to know before all numbers, a sentence each.
 
   Args:
     result: what result.json holds.
+    found: its leaks.
   """
   claim = []
   if result.claim is not None and result.claim.rejected_after is not None:
     claim = sentences.describe_claim(result)
   low = audit_notes.warn_of_low_dimension(result.effective_dimension)
-  serious = audit_notes.list_serious_warnings(result.audit, _list_shown(result))
+  serious = audit_notes.list_serious_warnings(result.audit, _list_shown(found))
   return [
     *claim,
     *(f'{text}.' for text in serious),
@@ -241,12 +243,17 @@ def list_alarms(result: RunResult) -> list[str]:
   ]
 
 
-def list_other_remarks(result: RunResult) -> list[str]:
-  """Warnings and notes that are not on the first page, for the appendix."""
+def list_other_remarks(result: RunResult, found: Sequence[Leak]) -> list[str]:
+  """Warnings and notes that are not on the first page, for the appendix.
+
+  Args:
+    result: what result.json holds.
+    found: its leaks.
+  """
   claim = []
   if result.claim is None or result.claim.rejected_after is None:
     claim = sentences.describe_claim(result)
-  others = audit_notes.list_other_warnings(result.audit, _list_shown(result))
+  others = audit_notes.list_other_warnings(result.audit, _list_shown(found))
   return [
     *claim,
     *(f'Warning: {text}.' for text in others),
@@ -284,7 +291,7 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
   """
   canaries, n = participations.canaries, participations.clients
   client = f'A client takes part in up to {cells.format_rounds(n)}'
-  if leak.client_about is None:
+  if leak.attack is None or leak.client_about is None:
     return f'{client}; "about" was not estimated for clients.'
   if not clients.is_measured(leak.attack):
     return f'{client}; its "about" is predicted by analysis, not measured.'
@@ -297,15 +304,9 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
   )
 
 
-def _list_shown(result: RunResult) -> list[ThreatModel]:
+def _list_shown(found: Sequence[Leak]) -> list[ThreatModel]:
   """The attackers of the first page."""
-  if not result.is_audited:
-    return []
-  return [
-    leak.attack.threat_model
-    for leak in leaks.find_leaks(result)
-    if leak.attack is not None
-  ]
+  return [leak.attack.threat_model for leak in found if leak.attack is not None]
 
 
 def _explain_rows(found: Sequence[Leak]) -> str:
@@ -410,7 +411,7 @@ def _format_limit(epsilon: float) -> str:
 
 
 def _format_client(leak: Leak) -> str:
-  if leak.client_about is None:
+  if leak.attack is None or leak.client_about is None:
     return _NOT_MEASURED
   low, high = map(cells.format_number, leak.client_about)
   return low if low == high else f'{low} to {high}'

@@ -52,11 +52,13 @@ def find_leaks(result: RunResult) -> list[Leak]:
   was published before, so the limit of the strongest attacker is one of all.
 
   Args:
-    result: what result.json holds, of an audited run.
+    result: what result.json holds.
 
   Returns:
-    Three, of which some may not have been measured.
+    Three, of which some may not have been measured; none of a run without canaries.
   """
+  if not result.is_audited:
+    return []
   limit = facts.find_analytic_epsilon(result)
   participations = facts.count_participations(result)
   by_strength = result.audit.by_strength

@@ -21,12 +21,14 @@ from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
   facts,
   first_page,
+  leaks,
   page,
   provenance,
   reproduction,
   run_tables,
   sentences,
 )
+from epe_jax.report.leaks import Leak
 from epe_jax.report.page import (
   Block,
   Cells,
@@ -121,9 +123,10 @@ def make_page(
   """
   kind = 'Privacy audit' if result.is_audited else 'Training run, not audited'
   first, others = _split_figures(captions)
+  found = leaks.find_leaks(result)
   config = json.dumps(result.config, indent=2, ensure_ascii=False)
   appendix = [
-    Section('Every attacker', _list_attackers(result), key='attackers'),
+    Section('Every attacker', _list_attackers(result, found), key='attackers'),
     Section('Risks of a person', _state_risks(result), key='risks'),
     Section('Figures', others, key='figures'),
     Section(
@@ -155,6 +158,7 @@ def make_page(
   ]
   blocks = first_page.make_blocks(
     result,
+    found,
     belongs_to or Provenance(result.date),
     figure=first,
     warnings=warnings,
@@ -255,7 +259,7 @@ def _split_figures(
   return first, [figure for figure in others if figure is not None]
 
 
-def _list_attackers(result: RunResult) -> list[Block]:
+def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
   """All attackers with ranges of their estimates, and remarks on these."""
   if not result.is_audited:
     return []
@@ -268,7 +272,7 @@ def _list_attackers(result: RunResult) -> list[Block]:
     participations=facts.count_participations(result),
   )
   remarks = [
-    *first_page.list_other_remarks(result),
+    *first_page.list_other_remarks(result, found),
     *sentences.describe_agreements(result.audit),
   ]
   return [Cells(table, marked), *([Items(remarks)] if remarks else [])]

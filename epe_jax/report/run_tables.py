@@ -10,7 +10,7 @@ from epe_jax.audit.upper_bounds import Excess
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, sentences
-from epe_jax.text import assumptions, cells, methods, tables, wording
+from epe_jax.text import assumptions, cells, methods, tables
 
 _RISKS = {
   'in or out': 'accuracy',
@@ -48,14 +48,11 @@ _EXCESSES: dict[Excess, tuple[str, str]] = {
 
 
 def make_settings_table(result: RunResult) -> tables.Table:
-  """The name and the value of every fact about a run."""
-  noise = f'{result.noise_multiplier:g} times the clip norm'
+  """The facts about a run that its first page does not have."""
   versions = [f'{name} {value}' for name, value in result.versions.items()]
   rows = [
     ('data', result.data),
-    ('rounds of a client, at most', f'{result.clients_participations:,}'),
     *_list_canaries(result),
-    ('noise', f'{noise}, {wording.spell_key(result.noise)}'),
     *(
       (
         f'analytic ε of {analytic.who}',
@@ -148,12 +145,12 @@ def _make_estimate_table(
 
 
 def _list_canaries(result: RunResult) -> list[tuple[str, str]]:
-  if not result.is_audited:
-    return [('canaries', 'none')]
-  participations = facts.count_participations(result)
-  rounds = sentences.count_rounds_of_canary(participations)
-  coins = ', each with probability 1/2' if facts.is_coin_flip(result) else ''
-  rows = [('rounds of a canary', f'{rounds}{coins}')]
+  rows = []
+  if facts.is_coin_flip(result):
+    rounds = sentences.count_rounds_of_canary(
+      facts.count_participations(result)
+    )
+    rows.append(('rounds of a canary', f'{rounds}, each with probability 1/2'))
   if dimension := result.effective_dimension:
     described = _describe_effective_dimension(dimension)
     rows.append(('effective dimension of what was seen', described))

@@ -1,4 +1,4 @@
-"""What is to be said beside the numbers of an audit: warnings, and plain notes.
+"""What a reader has to know next to the numbers of an audit: warnings, and plain notes.
 
 Texts, JSON, cards, pages and comparisons all take them from here.
 """
@@ -183,7 +183,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
   worth = f'each holds at {level} by itself, and several not all at once'
   if audit.is_simultaneous:
     worth = f'all bounds hold together at {level}'
-  said = []
+  remarks = []
   for attack in audit.attacks:
     above = [
       f'{cells.format_epsilon(bound)} ({methods.describe_method(bound)}; holds if '
@@ -192,7 +192,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
       if attack.describe_excess(bound) == 'violation'
     ]
     if above:
-      said.append(
+      remarks.append(
         (
           attack,
           f'{len(above)} of {len(attack.bounds) - 1} other lower bounds '
@@ -200,7 +200,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
           f'{", ".join(above)}. Of these bounds {worth}',
         )
       )
-  return _name_attackers(said)
+  return _name_attackers(remarks)
 
 
 def _describe_failed_checks(
@@ -289,13 +289,13 @@ def _name_limit(attack: AttackResult) -> str:
   return f'{cells.format_analytic(attack.analytic)}, the most that the mechanism allows'
 
 
-def _name_attackers(said: Iterable[tuple[AttackResult, str]]) -> list[str]:
-  """Each text once, after the names of those of whom it is said.
+def _name_attackers(remarks: Iterable[tuple[AttackResult, str]]) -> list[str]:
+  """Each text once, after the names of the attackers it is about.
 
   Scores from elsewhere are of one attacker, who needs no name.
   """
   names: dict[str, list[str]] = {}
-  for attack, text in said:
+  for attack, text in remarks:
     of_run = attack.threat_model != EXTERNAL
     names.setdefault(text, []).extend([attack.threat_model.name] * of_run)
   return [

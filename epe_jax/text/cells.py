@@ -198,9 +198,9 @@ def describe_kind(estimate: Estimate) -> str:
   if estimate.confidence is None:
     return 'point estimate'
   parts = ['credible'] if estimate.kind == 'credible_bound' else []
-  # With coins there are bounds for canaries that leak together, too.
-  of_coins = {Assumption.COINS, Assumption.INDEPENDENT} <= {*estimate.assumes}
-  conditions = ['independent'] if of_coins else []
+  # Where inclusion is random, some bounds hold for canaries that leak together too.
+  has_choice = {Assumption.COINS, Assumption.INDEPENDENT} <= {*estimate.assumes}
+  conditions = ['independent'] if has_choice else []
   shapes = [x for shape, x in _SHAPES.items() if shape in estimate.assumes]
   if not (shapes or estimate.is_shape_free):
     shapes = ['of its shape']

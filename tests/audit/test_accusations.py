@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from epe_jax.audit import attack_results, audit_json, evaluation, threat_models
-from epe_jax.report import first_page
+from epe_jax.report import first_page, leaks
 from epe_jax.text import audit_notes
 from tests import recorded_runs
 
@@ -66,7 +66,10 @@ def test_a_run_of_a_third_of_its_noise_is_accused():
   said = ' '.join(audit_notes.format_remarks(audit))
   assert ACCUSES in said
   assert audit.attacks[-1].is_violated
-  alarms = first_page.list_alarms(recorded_runs.result(audit=audit))
+  alarms = first_page.list_alarms(
+    recorded_runs.result(audit=audit),
+    leaks.find_leaks(recorded_runs.result(audit=audit)),
+  )
   assert any(ACCUSES in text for text in alarms)
   read = audit_json.from_json(audit_json.to_json(audit))
   assert [a.is_violated for a in read.attacks] == [
@@ -77,16 +80,19 @@ def test_a_run_of_a_third_of_its_noise_is_accused():
 def test_a_bound_that_is_above_at_its_own_level_alone_accuses_nobody(correct):
   by_chance = with_bounds(correct, own=1.1, joint=0.9)
   result = recorded_runs.result(audit=by_chance)
-  assert first_page.list_alarms(result) == []
+  assert first_page.list_alarms(result, leaks.find_leaks(result)) == []
   (said,) = audit_notes.list_warnings(by_chance)
   assert 'happens by chance' in said
   assert ACCUSES not in said
   # The first page does not say it, so the appendix does.
-  others = first_page.list_other_remarks(result)
+  others = first_page.list_other_remarks(result, leaks.find_leaks(result))
   assert any('by chance' in text for text in others)
   certain = with_bounds(correct, own=1.3, joint=1.1)
   result = recorded_runs.result(audit=certain)
-  assert any(ACCUSES in text for text in first_page.list_alarms(result))
+  assert any(
+    ACCUSES in text
+    for text in first_page.list_alarms(result, leaks.find_leaks(result))
+  )
 
 
 def test_the_level_counts_all_by_which_an_audit_may_accuse(correct):

@@ -6,7 +6,7 @@ import pytest
 from epe_jax import audit
 from epe_jax.audit import sequential
 from epe_jax.experiment import audited_run, run_result, watch
-from epe_jax.report import first_page, report
+from epe_jax.report import first_page, leaks, report
 from tests import helpers, recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -86,8 +86,8 @@ def test_the_report_says_how_a_claim_stands():
     config = recorded_runs.result().config
     config = config | {'audit': config['audit'] | {'claim': claim}}
     result = recorded_runs.result(config=config, claim=test, audit=found)
-    alarms = first_page.list_alarms(result)
-    others = first_page.list_other_remarks(result)
+    alarms = first_page.list_alarms(result, leaks.find_leaks(result))
+    others = first_page.list_other_remarks(result, leaks.find_leaks(result))
     # A claim that is rejected is on the first page.
     is_rejected = test is not None and test.rejected_after is not None
     assert any('claimed' in text for text in alarms) == is_rejected

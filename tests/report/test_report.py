@@ -278,7 +278,7 @@ def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
 
 
 def _alarms(result):
-  return first_page.list_alarms(result)
+  return first_page.list_alarms(result, leaks.find_leaks(result))
 
 
 def test_the_headline_is_the_bound_and_the_final_model_in_a_sentence():
