@@ -1,29 +1,24 @@
 """TFF's legacy archives: one HDF5 file per split, `/examples/<client>/<feature>`.
 
 The rows of a feature are a client's examples. Links, and datasets whose data are in
-another file or missing, are refused. libhdf5 refuses most damaged files, but some make
-it allocate gigabytes, crash, or loop forever. So it runs in a subprocess with limited
-memory, and each answer has a time limit. The published archives have hashes, which
+another file or missing, are refused. libhdf5 refuses most damaged files, but not all: it
+is no sandbox for files from strangers. The published archives have hashes, which
 --download compares.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import contextlib
 import functools
 import math
-import multiprocessing
-from multiprocessing import connection
 import os
 import pathlib
 import re
-import resource
-import subprocess
 import tempfile
 from typing import Any
 
 import numpy as np
 
-from epe_jax import extras, python_path
+from epe_jax import extras
 from epe_jax.data import archives, sources
 
 try:
@@ -50,12 +45,8 @@ _SPLITS = {
   'stackoverflow_heldout': 'heldout',
   'stackoverflow_test': 'test',
 }
-# A client and a decompressed chunk are held in memory.
+# Of a client's feature, and of a decompressed chunk, which are held in memory.
 _MAX_BYTES = 1 << 30
-# Of the subprocess after its start: two copies of a client, and a chunk.
-_MAX_MEMORY = 3 * _MAX_BYTES
-# For an answer; a client of 1 GiB takes seconds.
-_MAX_SECONDS = 60.0
 # The errors of h5py for damaged files.
 _DAMAGE = (
   KeyError,
@@ -73,8 +64,7 @@ def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
   """Opens HDF5 files for reading, one client at a time.
 
   An archive is first unpacked into the temporary directory (`TMPDIR`) and
-  removed at the end; unpack it yourself to read it often. HDF5 runs in a
-  subprocess, which is killed if an answer takes over a minute.
+  removed at the end; unpack it yourself to read it often.
 
   Args:
     path: an .h5 file, a folder with such files (hidden and other files are
@@ -88,33 +78,36 @@ def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
   Raises:
     FileNotFoundError, ValueError: there is no file, or one is truncated, not HDF5,
       without `/examples`, of the same split as another, or, now or while it is
-      read, so damaged that HDF5 gives no answer.
+      read, damaged.
 
   References:
     Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the form of
     TensorFlow Federated's first releases.
   """
-  path, splits = pathlib.Path(path), {}
+  path, names, clients = pathlib.Path(path), {}, {}
   with contextlib.ExitStack() as stack:
-    files = _find_files(path, stack)
-    ask = stack.enter_context(_start_reader())
-    for name, file in files:
+    for name, file in _find_files(path, stack):
       split = _name_split(name)
-      if split in splits:
+      if split in names:
         raise ValueError(
-          f'{name} and {splits[split]} are both the split {split!r}. Keep one. '
+          f'{name} and {names[split]} are both the split {split!r}. Keep one. '
           f'{CURE}'
         )
-      splits[split] = name
-      ask(name, _open_group, split, file)
-    num_clients = {
-      split: len(ask(name, _list_clients, split))
-      for split, name in splits.items()
+      names[split] = name
+      with _explain_damage(name):
+        hdf5 = stack.enter_context(h5py.File(file, 'r'))
+        clients[split] = _open_member(hdf5, 'examples', h5py.Group)
+    client_ids = {
+      split: _list_clients(names[split], clients[split]) for split in names
     }
     yield sources.Source(
       name=str(path),
-      splits={s: sources.Split(num_clients[s], None) for s in splits},
-      read=functools.partial(_read_clients, str(path), splits, ask),
+      splits={
+        s: sources.Split(len(ids), None) for s, ids in client_ids.items()
+      },
+      read=functools.partial(
+        _read_clients, str(path), names, clients, client_ids
+      ),
       decode=sources.decode_columns,
     )
 
@@ -150,118 +143,39 @@ def _name_split(name: str) -> str:
 
 def _read_clients(
   path: str,
-  splits: Mapping[str, str],
-  ask: Callable[..., Any],
+  names: Mapping[str, str],
+  clients: Mapping[str, h5py.Group],
+  client_ids: Mapping[str, list[str]],
   split: str,
   features: sources.Features,
   after: str | None,
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
   """The clients of a split; see `sources.Source`."""
-  place = f'{sources.find_split(splits, split, path)}, split {split!r}'
-  for client_id in ask(place, _list_clients, split):
+  name = sources.find_split(names, split, path)
+  for client_id in client_ids[split]:
     if after is None or client_id > after:
-      where = f'{place}, client {client_id!r}'
-      yield client_id, ask(where, _read_client, split, client_id, [*features])
+      with _explain_damage(f'{name}, split {split!r}, client {client_id!r}'):
+        client = _open_member(clients[split], client_id, h5py.Group)
+        columns = {feature: _read_rows(client, feature) for feature in features}
+      yield client_id, columns
 
 
 @contextlib.contextmanager
-def _start_reader() -> Iterator[Callable[..., Any]]:
-  """Starts the subprocess; yields a function that asks it for an answer."""
-  pipe, its_end = multiprocessing.Pipe()
-  handle = its_end.fileno()
-  command = f'from epe_jax.data import hdf5; hdf5.serve({handle})'
-  # Not by multiprocessing, which would import the caller's program again.
-  process = subprocess.Popen(
-    python_path.make_command('-c', command),
-    pass_fds=[handle],
-    env=python_path.make_environment(),
-  )
-  its_end.close()
-
-  def ask(place: str, function: Callable[..., Any], *args: Any) -> Any:
-    try:
-      pipe.send((place, function, args))
-      if not pipe.poll(_MAX_SECONDS):
-        raise ValueError(
-          f'{place}: HDF5 gave no answer in {_MAX_SECONDS} s, as it follows some '
-          f'damaged bytes for ever. Get the file again. {CURE}'
-        )
-      answer = pipe.recv()
-    except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-      raise ValueError(
-        f'{place}: HDF5 ended with status {process.wait()}, as it does of some '
-        f'damaged bytes. Get the file again. {CURE}'
-      ) from error
-    if isinstance(answer, Exception):
-      raise answer
-    return answer
-
+def _explain_damage(where: str) -> Iterator[None]:
+  """Adds a place and a cure to the errors of h5py."""
   try:
-    yield ask
-  finally:
-    process.kill()
-    process.wait()
-    pipe.close()
-
-
-def serve(handle: int) -> None:
-  """Answers the questions of `open_source`, in the subprocess.
-
-  Args:
-    handle: of a pipe that sends (place, function, arguments), to be called with
-      the open groups.
-  """
-  # Only Linux tells the size of the address space; elsewhere there is no limit.
-  if (statm := pathlib.Path('/proc/self/statm')).exists():
-    taken = int(statm.read_text().split()[0]) * resource.getpagesize()
-    limit = taken + _MAX_MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-  groups: dict[str, h5py.Group] = {}
-  with connection.Connection(handle) as pipe:
-    while True:
-      try:
-        request = pipe.recv()
-      except EOFError:
-        return
-      pipe.send(_answer(groups, *request))
-
-
-def _answer(
-  groups: dict[str, h5py.Group],
-  place: str,
-  function: Callable[..., Any],
-  args: tuple[Any, ...],
-) -> Any:
-  """The result of a function, or its error with a place and a cure."""
-  try:
-    return function(groups, *args)
+    yield
   except _DAMAGE as error:
-    return ValueError(f'{place}: {error}. {CURE}')
+    raise ValueError(f'{where}: {error}. {CURE}') from error
 
 
-def _open_group(
-  groups: dict[str, h5py.Group], split: str, file: pathlib.Path
-) -> None:
-  groups[split] = _open_member(h5py.File(file, 'r'), 'examples', h5py.Group)
-
-
-def _list_clients(groups: dict[str, h5py.Group], split: str) -> list[str]:
-  client_ids = list(groups[split])
-  for client_id in client_ids:
-    # h5py gives bytes for a name that is not UTF-8.
-    if not isinstance(client_id, str):
-      raise ValueError(f'client {client_id!r} is not UTF-8')
-  return sorted(client_ids)
-
-
-def _read_client(
-  groups: dict[str, h5py.Group],
-  split: str,
-  client_id: str,
-  features: Sequence[str],
-) -> dict[str, np.ndarray]:
-  client = _open_member(groups[split], client_id, h5py.Group)
-  return {feature: _read_rows(client, feature) for feature in features}
+def _list_clients(name: str, clients: h5py.Group) -> list[str]:
+  with _explain_damage(name):
+    for client_id in clients:
+      # h5py gives bytes for a name that is not UTF-8.
+      if not isinstance(client_id, str):
+        raise ValueError(f'client {client_id!r} is not UTF-8')
+    return sorted(clients)
 
 
 def _open_member(group: h5py.Group, name: str, kind: type) -> Any:
