@@ -105,7 +105,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   """
   from epe_jax.audit import release
   from epe_jax.epsilon.types import Scores
-  from epe_jax.scores.formats import groups
+  from epe_jax.scores.formats import base
 
   path, loaded = _read(values, paths)
   scores = loaded.scores
@@ -124,7 +124,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   if isinstance(scores, Scores):
     higher = values.higher or (loaded.tool.higher if loaded.tool else 'in')
     _tell_conventions(path, scores, loaded.tool, higher)
-    warning = groups.warn_if_reversed(scores, higher=higher, cure='--higher={}')
+    warning = base.warn_if_reversed(scores, higher=higher, cure='--higher={}')
     return ScoreInput(path, scores, warning)
   part = release.restrict_record(
     scores, every=values.every, last=values.last, models=values.models

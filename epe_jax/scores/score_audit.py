@@ -7,14 +7,12 @@ import pathlib
 from typing import Any, Literal
 import warnings
 
-import numpy as np
-
 from epe_jax import extras, io
 from epe_jax.audit import evaluation
 from epe_jax.audit.attack_results import Audit, Headline
 from epe_jax.epsilon.types import Estimate, Scores, check_delta
 from epe_jax.report import first_page, page, report
-from epe_jax.scores.formats import groups
+from epe_jax.scores.formats import base
 from epe_jax.text import audit_notes, tables, terminal, worded_json
 
 
@@ -121,22 +119,24 @@ def estimate(
     ValueError: a setting is out of range, or scores are too few, not finite or no
       real numbers [n].
 
+  >>> import numpy as np
   >>> rng = np.random.default_rng(0)
   >>> found = estimate(rng.normal(2, 1, 200), rng.normal(0, 1, 200), delta=1e-5)
   >>> found.lower_bound.confidence, found.lower_bound.epsilon > 0.5
   (0.95, True)
   """
   check_delta(delta)
-  scores = groups.make_scores(
-    'estimate',
-    _to_scores('in_scores', in_scores, may_be_empty=False),
-    _to_scores('out_scores', out_scores, may_be_empty=dim is not None),
+  scores = base.make_scores(
+    None,
+    in_scores,
+    out_scores,
+    names=('in_scores', 'out_scores'),
     higher=higher,
     dim=dim,
     design=design,
     inclusion_probability=inclusion_probability,
   )
-  warning = groups.warn_if_reversed(scores, higher=higher)
+  warning = base.warn_if_reversed(scores, higher=higher)
   if warning is not None:
     warnings.warn(warning, stacklevel=2)
   audit = evaluation.evaluate_scores(
@@ -181,35 +181,6 @@ def write_score_report(
     path.parent / 'estimates.json', worded_json.describe_in_json(audit)
   )
   return path
-
-
-def _to_scores(name: str, values: Any, *, may_be_empty: bool) -> np.ndarray:
-  """Scores [n] as an array, or what is wrong with the argument."""
-  try:
-    array = np.asanyarray(values)
-  except (TypeError, ValueError) as error:
-    raise ValueError(f'{name} is no array of numbers ({error}).') from error
-  if not array.size:
-    if may_be_empty:
-      return np.empty(0)
-    raise ValueError(f'{name} is empty; give the score of each canary.')
-  if array.dtype.kind not in 'biuf':
-    raise ValueError(
-      f'{name} has dtype {array.dtype}; give real numbers, such as float64.'
-    )
-  if array.ndim != 1:
-    raise ValueError(
-      f'{name} has shape {array.shape}; give one score for each canary, [n].'
-    )
-  not_finite = np.flatnonzero(~np.isfinite(np.ma.getdata(array)))
-  if not_finite.size:
-    first = not_finite[0]
-    raise ValueError(
-      f'{name} has {not_finite.size:,} values that are not finite, the first is '
-      f'{name}[{first}] = {np.ma.getdata(array)[first]}; drop these canaries if '
-      'that does not depend on who took part.'
-    )
-  return array
 
 
 def _format_html(table: tables.Table) -> str:

@@ -11,8 +11,8 @@ from epe_jax.audit.record import Record, load_record
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
 from epe_jax.scores import score_tables
-from epe_jax.scores.formats import groups, registry
-from epe_jax.scores.formats.score_format import ScoreFormat
+from epe_jax.scores.formats import base, registry
+from epe_jax.scores.formats.base import ScoreFormat
 
 _TABLES = ('.csv', '.tsv', '.txt')
 CURE = (
@@ -42,7 +42,7 @@ def load(
   path: str | os.PathLike,
   *,
   source: str = 'auto',
-  **settings: Unpack[groups.Settings],
+  **settings: Unpack[base.Settings],
 ) -> Loaded:
   """Reads scores from a workdir, an .npz, a table or a file of another tool.
 
@@ -52,7 +52,7 @@ def load(
       labels; a table .csv, .tsv or .txt as `score_tables.read_table` takes it, or '-'
       for one on stdin; or a file or folder of a tool of `formats`.
     source: a name of `registry.FORMATS`, or 'auto' to recognize the format.
-    **settings: of external scores, as in `groups.Settings`. Those left out have the
+    **settings: of external scores, as in `base.Settings`. Those left out have the
       convention of the tool; without a tool, that higher scores say "took part" and
       the design is 'fixed'.
 
@@ -87,7 +87,7 @@ def load(
     return Loaded(load_record(path))
   if path.suffix in _TABLES or str(path) == score_tables.STDIN:
     observed, unobserved, note = score_tables.read_table(path, higher=higher)
-    scores = groups.make_scores(path, observed, unobserved, **settings)
+    scores = base.make_scores(path, observed, unobserved, **settings)
     return Loaded(scores, note)
   raise ValueError(f'{path} is neither .npz nor .csv nor .tsv. {CURE}')
 
@@ -95,7 +95,7 @@ def load(
 def load_groups(
   observed: str | os.PathLike,
   unobserved: str | os.PathLike,
-  **settings: Unpack[groups.Settings],
+  **settings: Unpack[base.Settings],
 ) -> Scores:
   """Reads external scores from two files, one of each group.
 
@@ -115,7 +115,7 @@ def load_groups(
     )
   where = f'{observed}, {unobserved}'
   arrays = [score_tables.read_column(path) for path in (observed, unobserved)]
-  return groups.make_scores(where, *arrays, **settings)
+  return base.make_scores(where, *arrays, **settings)
 
 
 def find_format(
@@ -170,7 +170,7 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
 def _read_npz(
   path: pathlib.Path,
   arrays: dict[str, np.ndarray],
-  **settings: Unpack[groups.Settings],
+  **settings: Unpack[base.Settings],
 ) -> Scores:
   """Reads an array for each group, or scores with a label each."""
   roles = score_tables.choose_by_name(
@@ -178,11 +178,11 @@ def _read_npz(
   )
   if roles.kind == 'labelled':
     first, second = (arrays[name] for name in roles.titles)
-    return groups.split_by_label(
+    return base.split_by_label(
       path, first, second, names=roles.titles, **settings
     )
   first, second = (_read_group(path, arrays, name) for name in roles.titles)
-  return groups.make_scores(path, first, second, **settings)
+  return base.make_scores(path, first, second, **settings)
 
 
 def _read_group(

@@ -13,7 +13,7 @@ from scipy import stats
 
 from epe_jax import epsilon
 from epe_jax.scores import formats, score_files
-from epe_jax.scores.formats import registry, score_format
+from epe_jax.scores.formats import base, registry
 from tests.in_process import run_script
 
 DELTA = 1e-5
@@ -554,7 +554,7 @@ def test_a_new_format_is_one_entry(monkeypatch, tmp_path):
     mine = np.load(path)['mine']
     return formats.make_scores(path, mine[0], mine[1], **settings)
 
-  mine = score_format.ScoreFormat(
+  mine = base.ScoreFormat(
     'mine', 'scores of mine', read, suffix='.npz', fields=frozenset({'mine'})
   )
   monkeypatch.setitem(registry.FORMATS, 'mine', mine)

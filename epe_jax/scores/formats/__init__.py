@@ -5,7 +5,7 @@ score higher in them, and how canaries were included. Whatever the tool, what is
 read says "took part" by a higher score.
 """
 
-from epe_jax.scores.formats.groups import (
+from epe_jax.scores.formats.base import (
   make_scores,
   split_by_label,
   warn_if_reversed,

@@ -10,19 +10,19 @@ References: jax_privacy 2.0.0, `auditing.py` (CanaryScoreAuditor).
 from typing import Any, Unpack
 
 from epe_jax.epsilon.types import Scores
-from epe_jax.scores.formats import groups
+from epe_jax.scores.formats import base
 
 
 def from_canary_score_auditor(
   auditor: Any,
-  **settings: Unpack[groups.Settings],
+  **settings: Unpack[base.Settings],
 ) -> Scores:
   """Scores that an auditor of jax-privacy was given.
 
   Args:
     auditor: a `jax_privacy.auditing.CanaryScoreAuditor`, or the pair of arrays
       (in_canary_scores, out_canary_scores) that it takes.
-    **settings: as in `groups.Settings`. `epsilon_one_run` of the auditor needs
+    **settings: as in `base.Settings`. `epsilon_one_run` of the auditor needs
       design 'coin_flip'; the auditor does not know.
 
   Raises:
@@ -32,11 +32,11 @@ def from_canary_score_auditor(
   >>> scores.observed.tolist(), scores.unobserved.tolist()
   ([2.0, 3.0], [0.0, 1.0])
   """
-  observed, unobserved = groups.take_pair(
+  observed, unobserved = base.take_pair(
     'auditor',
     auditor,
     ('_in_canary_scores', '_out_canary_scores'),
     cure='Give a CanaryScoreAuditor of jax_privacy 2, or the pair '
     '(in_canary_scores, out_canary_scores).',
   )
-  return groups.make_scores('auditor', observed, unobserved, **settings)
+  return base.make_scores('auditor', observed, unobserved, **settings)

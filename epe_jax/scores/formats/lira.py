@@ -24,8 +24,8 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.epsilon.types import Scores
-from epe_jax.scores.formats import groups
-from epe_jax.scores.formats.score_format import ScoreFormat
+from epe_jax.scores.formats import base
+from epe_jax.scores.formats.base import ScoreFormat
 
 Attack = Literal['online', 'offline', 'global']
 
@@ -38,7 +38,7 @@ def read_lira(
   *,
   attack: Attack = 'online',
   fix_variance: bool = True,
-  **settings: Unpack[groups.Settings],
+  **settings: Unpack[base.Settings],
 ) -> Scores:
   """LiRA scores of one target model: those of `plot.py`, but for the sign.
 
@@ -56,7 +56,7 @@ def read_lira(
       mean over augmentations.
     fix_variance: one variance for all examples, which is better with fewer than
       64 shadow models.
-    **settings: as in `groups.Settings`. The design of the tool is what hparams.json
+    **settings: as in `base.Settings`. The design of the tool is what hparams.json
       says: 'coin_flip', since `train.py` flips a coin for each example, with
       probability int(pkeep N)/N for N models trained together and pkeep for one
       alone; 'fixed' if that file is missing, or if `only_subset` left out all
@@ -82,27 +82,27 @@ def read_lira(
   design, probability = _read_design(path, settings.get('design'))
   settings.setdefault('design', design)
   settings.setdefault('inclusion_probability', probability)
-  return groups.split_by_label(
+  return base.split_by_label(
     path, scores, kept, names=('scores', 'keep.npy'), **settings
   )
 
 
 def from_lira(
-  prediction: Any, answers: Any, **settings: Unpack[groups.Settings]
+  prediction: Any, answers: Any, **settings: Unpack[base.Settings]
 ) -> Scores:
   """Scores from what the attacks in LiRA's `plot.py` return.
 
   Args:
     prediction: [n], lower for members, for one target model (ntest=1).
     answers: [n], whether the target model kept the example.
-    **settings: as in `groups.Settings`. `train.py` flips a coin for each example:
+    **settings: as in `base.Settings`. `train.py` flips a coin for each example:
       give design 'coin_flip' for its models.
 
   Raises:
     ValueError: shapes differ or answers are neither true nor false.
   """
   settings.setdefault('higher', 'out')
-  return groups.split_by_label(
+  return base.split_by_label(
     'LiRA',
     np.asarray(prediction),
     np.asarray(answers),

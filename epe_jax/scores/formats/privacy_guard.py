@@ -15,7 +15,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from epe_jax.epsilon.types import Scores
-from epe_jax.scores.formats import groups
+from epe_jax.scores.formats import base
 
 _FRAMES = ('df_train_user', 'df_test_user')
 
@@ -24,7 +24,7 @@ def from_privacy_guard(
   analysis_input: Any,
   *,
   user_id_key: str = 'user_id',
-  **settings: Unpack[groups.Settings],
+  **settings: Unpack[base.Settings],
 ) -> Scores:
   """Scores that an attack of PrivacyGuard made.
 
@@ -34,7 +34,7 @@ def from_privacy_guard(
       pandas, polars, or a dict of arrays.
     user_id_key: the column of users, if there is one. No user may have several
       rows, which would not score independently.
-    **settings: as in `groups.Settings`. PrivacyGuard compares two sets of users that
+    **settings: as in `base.Settings`. PrivacyGuard compares two sets of users that
       were chosen: design 'fixed'.
 
   Raises:
@@ -45,7 +45,7 @@ def from_privacy_guard(
   >>> from_privacy_guard(frames).observed.tolist()
   [2.0, 3.0]
   """
-  frames = groups.take_pair(
+  frames = base.take_pair(
     'analysis_input',
     analysis_input,
     _FRAMES,
@@ -56,7 +56,7 @@ def from_privacy_guard(
     _read_frame(name, frame, user_id_key)
     for name, frame in zip(_FRAMES, frames)
   )
-  return groups.make_scores('PrivacyGuard', train, test, **settings)
+  return base.make_scores('PrivacyGuard', train, test, **settings)
 
 
 def _read_frame(name, frame, user_id_key):

@@ -13,22 +13,21 @@ get_all_dp_audit_results) and `attacks.py` at e384af8; the RMIA paper's code,
 """
 
 import os
-import pathlib
 from typing import Unpack
 
 import numpy as np
 
 from epe_jax import io
 from epe_jax.epsilon.types import Scores
-from epe_jax.scores.formats import groups
-from epe_jax.scores.formats.score_format import ScoreFormat
+from epe_jax.scores.formats import base
+from epe_jax.scores.formats.base import ScoreFormat
 
 # Coins look like copies of one another with a chance of 2 to the minus this.
 _MIN_COINS = 20
 
 
 def read_privacy_meter(
-  path: str | os.PathLike, **settings: Unpack[groups.Settings]
+  path: str | os.PathLike, **settings: Unpack[base.Settings]
 ) -> Scores:
   """Scores of one target model from a report of ML Privacy Meter.
 
@@ -40,7 +39,7 @@ def read_privacy_meter(
     path: `report/exp/attack_result_{i}.npz`, or the
       `report/attack_result_average_dp.npz` of `run_audit_dp.py` with one
       target.
-    **settings: as in `groups.Settings`. The design of the tool is 'coin_flip' in a
+    **settings: as in `base.Settings`. The design of the tool is 'coin_flip' in a
       file of `run_audit_dp.py` with `k_neg`, whose target has a fair coin for each
       example; otherwise 'fixed', as `run_mia.py` takes exactly half of them.
       `attack_result_0.npz` does not say which program wrote it: give
@@ -51,21 +50,22 @@ def read_privacy_meter(
     ValueError: it is no such file, or has examples more than once: those of
       several target models, or several neighbors of each (range attack).
   """
-  path = pathlib.Path(path)
-  arrays = io.read_arrays(path)
-  if 'memberships' in arrays:
-    members = np.ravel(arrays['memberships'])
-    _check_one_target(path, members)
-    _check_one_score_each(path, members)
+  arrays = _read_arrays(path, 'memberships', example='attack_result_0.npz')
+  members = np.ravel(arrays['memberships'])
+  _check_one_target(path, members)
+  _check_one_score_each(path, members)
   settings.setdefault('design', 'coin_flip' if 'k_neg' in arrays else 'fixed')
-  example = 'attack_result_0.npz'
-  return groups.split_arrays(
-    path, arrays, 'memberships', example=example, **settings
+  return base.split_by_label(
+    path,
+    arrays['scores'],
+    members,
+    names=('scores', 'memberships'),
+    **settings,
   )
 
 
 def read_rmia(
-  path: str | os.PathLike, **settings: Unpack[groups.Settings]
+  path: str | os.PathLike, **settings: Unpack[base.Settings]
 ) -> Scores:
   """Scores of one target model from the code of the RMIA paper.
 
@@ -73,7 +73,7 @@ def read_rmia(
 
   Args:
     path: `attack_predictions_{i}.npz` or `scores_{i}_gamma_{γ}.npz`.
-    **settings: as in `groups.Settings`. The file does not say whether its models were
+    **settings: as in `base.Settings`. The file does not say whether its models were
       trained by `scripts/train.py` of that code, which flips a coin for each example
       as LiRA does (`lira.read_lira`): give design 'coin_flip' then.
 
@@ -81,12 +81,13 @@ def read_rmia(
     FileNotFoundError: there is no such file.
     ValueError: it is no such file.
   """
+  arrays = _read_arrays(path, 'answers', example='attack_predictions_0.npz')
   settings.setdefault('higher', 'out')
-  return groups.split_arrays(
+  return base.split_by_label(
     path,
-    io.read_arrays(path),
-    'answers',
-    example='attack_predictions_0.npz',
+    arrays['scores'],
+    arrays['answers'],
+    names=('scores', 'answers'),
     **settings,
   )
 
@@ -108,6 +109,16 @@ FORMATS = (
     fields=frozenset({'scores', 'answers'}),
   ),
 )
+
+
+def _read_arrays(path, labels, *, example):
+  arrays = io.read_arrays(path)
+  if not {'scores', labels} <= arrays.keys():
+    raise ValueError(
+      f'{path} has the arrays {sorted(arrays)}, but not scores and {labels}. '
+      f'Give a file such as {example}.'
+    )
+  return arrays
 
 
 def _check_one_target(path, members):

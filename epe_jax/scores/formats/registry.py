@@ -5,7 +5,7 @@ import pathlib
 
 from epe_jax import io
 from epe_jax.scores.formats import lira, privacy_estimates, privacy_meter
-from epe_jax.scores.formats.score_format import ScoreFormat
+from epe_jax.scores.formats.base import ScoreFormat
 
 FORMATS: dict[str, ScoreFormat] = {
   one.name: one

@@ -1,7 +1,8 @@
-"""Scores of another tool, split into canaries that took part and others."""
+"""What a format of another tool is, and `Scores` of what is read from it."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from collections.abc import Callable
+import os
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import numpy as np
 
@@ -31,11 +32,35 @@ class Settings(TypedDict, total=False):
   inclusion_probability: float
 
 
+class ScoreFormat(NamedTuple):
+  """A format of another tool.
+
+  Attributes:
+    name: as in --from.
+    label: what it is, for people.
+    read: `(path, **Settings) -> Scores`, where settings that are left out have the
+      convention of the tool; None for counts, which are not scores.
+    higher: which group scores higher, unless the user says otherwise.
+    suffix: of its files; '' for a folder.
+    fields: names by which it is recognized: all of them are arrays of its .npz,
+      keys of its .json, or files in its folder or one level below. Without any it
+      is read only by name.
+  """
+
+  name: str
+  label: str
+  read: Callable[..., Scores] | None
+  higher: Higher = 'in'
+  suffix: str = ''
+  fields: frozenset[str] = frozenset()
+
+
 def make_scores(
-  where: object,
+  where: str | os.PathLike | None,
   observed: Any,
   unobserved: Any,
   *,
+  names: tuple[str, str] = ('observed', 'unobserved'),
   higher: Higher = 'in',
   dim: float | None = None,
   design: Design = 'fixed',
@@ -44,9 +69,11 @@ def make_scores(
   """Scores oriented so that a higher one says "took part".
 
   Args:
-    where: the file or argument that errors name.
-    observed: [n1] scores of canaries that took part.
-    unobserved: [n0] scores of those that did not.
+    where: the file or object that errors name; None if `names` are arguments.
+    observed: [n1] scores of canaries that took part: anything that NumPy takes for
+      an array.
+    unobserved: [n0] scores of those that did not; empty only if `dim` is given.
+    names: what errors call both.
     higher: as in `Settings`, like the others.
     dim: see above.
     design: see above.
@@ -55,25 +82,25 @@ def make_scores(
   Raises:
     ValueError: `higher` is neither, or these are not scores of one audit.
   """
-  if higher not in get_args(Higher):
-    raise ValueError(
-      f"higher={higher!r} is neither 'in' nor 'out'. Say which canaries score higher in "
-      f'{where}: those that took part, or the others.'
-    )
-  for group, meaning in ((observed, 'took part'), (unobserved, 'did not')):
-    _check_finite(where, group, meaning)
-  if not np.size(observed):
-    raise ValueError(
-      f'{where}: no scores of canaries that took part. Add them: an audit '
-      'compares the scores of both groups.'
-    )
-  if dim is None and not np.size(unobserved):
-    raise ValueError(
-      f'{where}: no scores of canaries that did not take part. Add them, or, if '
-      'scores are cosines in R^d, give d: --dim=D on the command line, dim in '
-      'Python.'
-    )
   try:
+    if higher not in get_args(Higher):
+      raise ValueError(
+        f"higher={higher!r} is neither 'in' nor 'out'. Say which canaries score "
+        'higher: those that took part, or the others.'
+      )
+    observed = _to_array(names[0], observed)
+    unobserved = _to_array(names[1], unobserved)
+    if not observed.size:
+      raise ValueError(
+        f'{names[0]} is empty: there are no scores of canaries that took part. Add '
+        'them: an audit compares the scores of both groups.'
+      )
+    if dim is None and not unobserved.size:
+      raise ValueError(
+        f'{names[1]} is empty: there are no scores of canaries that did not take '
+        'part. Add them, or, if scores are cosines in R^d, give d: --dim=D on the '
+        'command line, dim in Python.'
+      )
     return Scores(
       _orient(observed, higher),
       _orient(unobserved, higher),
@@ -82,11 +109,11 @@ def make_scores(
       inclusion_probability=inclusion_probability,
     )
   except ValueError as error:
-    raise ValueError(f'{where}: {error}') from error
+    raise ValueError(error if where is None else f'{where}: {error}') from error
 
 
 def split_by_label(
-  where: object,
+  where: str | os.PathLike,
   scores: Any,
   labels: Any,
   *,
@@ -96,7 +123,7 @@ def split_by_label(
   """Scores of canaries with a label each, which says whether it took part.
 
   Args:
-    where: the file or argument that errors name.
+    where: the file or object that errors name.
     scores: [n].
     labels: [n], True or 1 for a canary that took part; False, 0 or -1 for one
       that did not, but not both 0 and -1.
@@ -129,37 +156,6 @@ def split_by_label(
         'audit compares the scores of both kinds.'
       )
   return make_scores(where, scores[took_part], scores[~took_part], **settings)
-
-
-def split_arrays(
-  where: object,
-  arrays: Mapping[str, np.ndarray],
-  labels: str,
-  *,
-  example: str,
-  **settings: Unpack[Settings],
-) -> Scores:
-  """`split_by_label` of the arrays `scores` and `labels` of a file.
-
-  Args:
-    where: the file.
-    arrays: its arrays.
-    labels: the name of the labels.
-    example: a file that has both.
-    **settings: as in `Settings`.
-
-  Raises:
-    ValueError: an array is missing, or as in `split_by_label`.
-  """
-  if not {'scores', labels} <= arrays.keys():
-    raise ValueError(
-      f'{where} has the arrays {sorted(arrays)}, but not scores and {labels}. '
-      f'Give a file such as {example}.'
-    )
-  names = 'scores', labels
-  return split_by_label(
-    where, arrays['scores'], arrays[labels], names=names, **settings
-  )
 
 
 def take_pair(
@@ -211,23 +207,33 @@ def warn_if_reversed(
   )
 
 
-def _check_finite(where: object, values: Any, meaning: str) -> None:
-  """Rejects NaN and inf; `Scores` rejects what is not an array of numbers."""
-  array = np.asarray(values)
-  if array.dtype.kind != 'f':
-    return
-  wrong = array[~np.isfinite(array)]
-  if wrong.size:
+def _to_array(name: str, values: Any) -> np.ndarray:
+  """Scores [n] as an array, or what is wrong with them."""
+  try:
+    array = np.asanyarray(values)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f'{name} is no array of numbers ({error}).') from error
+  if not array.size:
+    return np.empty(0)
+  if array.dtype.kind not in 'biuf':
     raise ValueError(
-      f'{where}: {wrong.size:,} of the scores of canaries that {meaning} are not '
-      f'finite, the first is {wrong[0]}. Remove these canaries, or fix what '
-      'wrote the scores.'
+      f'{name} has dtype {array.dtype}; give real numbers, such as float64.'
     )
+  if array.ndim != 1:
+    raise ValueError(
+      f'{name} has shape {array.shape}; give one score for each canary, [n].'
+    )
+  not_finite = np.flatnonzero(~np.isfinite(np.ma.getdata(array)))
+  if not_finite.size:
+    first = not_finite[0]
+    raise ValueError(
+      f'{name} has {not_finite.size:,} values that are not finite, the first is '
+      f'{name}[{first}] = {np.ma.getdata(array)[first]}; drop these canaries if '
+      'that does not depend on who took part.'
+    )
+  return array
 
 
-def _orient(values, higher):
-  array = np.asanyarray(values)
-  if higher == 'in':
-    return array
-  # Unsigned integers would wrap around; `Scores` rejects what is not a number.
-  return -array.astype(np.float64) if array.dtype.kind in 'biuf' else array
+def _orient(scores: np.ndarray, higher: Higher) -> np.ndarray:
+  # Unsigned integers would wrap around.
+  return scores if higher == 'in' else -scores.astype(np.float64)
