@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import app
 import drawings
+from gpu_parts import schedule
 import layout
 import scale
 import targets
@@ -65,7 +66,7 @@ def page(text: str, records: Records) -> str:
   for name in sorted(records.keys() - set(list_sections(text))):
     title = name.replace('_', ' ')
     text += f'\n## {title}\n\n<!-- begin {name} -->\n<!-- end {name} -->\n'
-  blocks = {'targets': _reached(records), 'gpu': _remote(records)}
+  blocks = {'targets': _reached(records), 'gpu': _show_gpu(records)}
   for name in list_sections(text):
     blocks[name] = _show(name, records.get(name))
   return tables.splice(text, {k: f'\n{x}\n' for k, x in blocks.items()})
@@ -168,7 +169,7 @@ def _reached(records: Records) -> str:
   return tables.format_markdown(tables.Table('', head, body)) + f'\n\n{said}'
 
 
-def _remote(records: Records) -> str:
+def _show_gpu(records: Records) -> str:
   sheet = targets.costs.H200
   said = (
     f'The floors follow from the data sheet of one {sheet.name}: '
@@ -178,13 +179,7 @@ def _remote(records: Records) -> str:
     'dense. The floors are not measurements. They assume that each local step reads '
     "a client's parameters twice and writes them once, and moves nothing else."
   )
-  body, commands = [], []
-  for remote in targets.REMOTE:
-    line = _line(remote.target, records)
-    line[4] = line[4] or remote.time
-    body.append(line)
-    if line[2] == NOT_MEASURED and remote.command not in commands:
-      commands.append(remote.command)
+  body = [_line(target, records) for target in targets.GPU_TARGETS]
   table = tables.Table(
     '', ['figure', 'target', 'measured', 'reached', 'floor'], body
   )
@@ -192,17 +187,17 @@ def _remote(records: Records) -> str:
   parts.append(
     'The command has these parts, in this order; `--parts=NAME` runs one of them.'
   )
-  parts.append(tables.format_markdown(_remote_parts(records)))
-  if commands:
-    listed = '\n'.join(map(_broken, commands))
-    parts.append(f'To measure what is not measured:\n\n```sh\n{listed}\n```')
+  parts.append(tables.format_markdown(_list_gpu_parts(records)))
+  if any(line[2] == NOT_MEASURED for line in body):
+    command = _broken(targets.GPU_COMMAND)
+    parts.append(f'To measure what is not measured:\n\n```sh\n{command}\n```')
   return '\n\n'.join(parts)
 
 
-def _remote_parts(records: Records) -> tables.Table:
+def _list_gpu_parts(records: Records) -> tables.Table:
   """The parts of benchmarks/gpu.py, and the device of each."""
   body = []
-  for part in targets.REMOTE_PARTS:
+  for part in schedule.PARTS:
     found = records.get(f'gpu_{part.name}')
     state = NOT_MEASURED
     if found is not None and found.get('quick'):

@@ -208,28 +208,13 @@ TARGETS = (
 """Targets of figures of any machine."""
 
 
-class Remote(NamedTuple):
-  """A target of a figure that is measured on a GPU.
-
-  Attributes:
-    target: of a figure in its result file.
-    command: that writes the file.
-    time: the least possible, by arithmetic and the data sheet; empty if the target
-      has a floor.
-  """
-
-  target: Target
-  command: str
-  time: str = ''
-
-
 # The EMNIST CNN: multiplications of a forward pass of one image, all layers.
 _CNN = 26 * 26 * 32 * 9 + 24 * 24 * 64 * 9 * 32 + 9216 * 128 + 128 * 62
 # Backward is twice that, but for the gradient of the pixels.
 CNN_FLOPS = 6.0 * _CNN - 2.0 * 26 * 26 * 32 * 9
-_CNN_DIM, _LSTM_DIM = 1_206_590, 4_050_748
+CNN_DIM, LSTM_DIM = 1_206_590, 4_050_748
 # Each weight is used at each of 20 words; the embedding is a table lookup.
-SENTENCE_FLOPS = 6.0 * 20 * (_LSTM_DIM - 10_004 * 96)
+SENTENCE_FLOPS = 6.0 * 20 * (LSTM_DIM - 10_004 * 96)
 _BATCH = 16
 
 
@@ -247,15 +232,17 @@ def _round_floor(
 
 
 # 671,585 images of 3,400 writers.
-_EMNIST = _round_floor(clients=101, examples=198, flops=CNN_FLOPS, dim=_CNN_DIM)
-_NEXT_WORD = _round_floor(
-  clients=167, examples=256, flops=SENTENCE_FLOPS, dim=_LSTM_DIM
+EMNIST_FLOOR = _round_floor(
+  clients=101, examples=198, flops=CNN_FLOPS, dim=CNN_DIM
+)
+NEXT_WORD_FLOOR = _round_floor(
+  clients=167, examples=256, flops=SENTENCE_FLOPS, dim=LSTM_DIM
 )
 _WORK_B = _round_floor(
-  clients=20, examples=64, flops=SENTENCE_FLOPS, dim=_LSTM_DIM
+  clients=20, examples=64, flops=SENTENCE_FLOPS, dim=LSTM_DIM
 )
 # A projection reads a vector once, and inserting canaries writes one.
-_AUDIT = 8.0 * _LSTM_DIM / costs.H200.bandwidth
+_AUDIT = 8.0 * LSTM_DIM / costs.H200.bandwidth
 _HADAMARD_PASSES = 'sizes?[dim=100000000,canaries=2000,vectors=1]/passes'
 GPU_COMMAND = (
   'python benchmarks/gpu.py --minutes=25 --out=runs/gpu && '
@@ -263,168 +250,67 @@ GPU_COMMAND = (
 )
 """Measures all rows."""
 
-REMOTE = (
-  Remote(
-    Target(
-      'digits run on the device and on its processor: largest difference of a '
-      'cosine in the first round, in standard deviations',
-      'gpu_same',
-      'digits?/trace_difference_in_std?/first_round',
-      1e-2,
-      floor='0',
-    ),
-    GPU_COMMAND,
+GPU_TARGETS = (
+  Target(
+    'digits run on the device and on its processor: largest difference of a '
+    'cosine in the first round, in standard deviations',
+    'gpu_same',
+    'digits?/trace_difference_in_std?/first_round',
+    1e-2,
+    floor='0',
   ),
-  Remote(
-    Target(
-      'the same: largest difference of an ε',
-      'gpu_same',
-      'digits?/largest_epsilon_difference?',
-      0.1,
-      floor='0',
-    ),
-    GPU_COMMAND,
+  Target(
+    'the same: largest difference of an ε',
+    'gpu_same',
+    'digits?/largest_epsilon_difference?',
+    0.1,
+    floor='0',
   ),
-  Remote(
-    Target(
-      '500 rounds of EMNIST, 101 clients, 2,000 canaries, all iterates',
-      'gpu_emnist',
-      'seconds?',
-      120.0,
-    ),
-    GPU_COMMAND,
-    layout.seconds(500 * _EMNIST),
+  Target(
+    '500 rounds of EMNIST, 101 clients, 2,000 canaries, all iterates',
+    'gpu_emnist',
+    'seconds?',
+    120.0,
+    floor=layout.seconds(500 * EMNIST_FLOOR),
   ),
-  Remote(
-    Target(
-      'a StackOverflow round, 167 clients of 256 sentences, float32',
-      'gpu_next_word_round',
-      'float32?/seconds_in_a_row?',
-      0.5,
-    ),
-    GPU_COMMAND,
-    layout.seconds(_NEXT_WORD),
+  Target(
+    'a StackOverflow round, 167 clients of 256 sentences, float32',
+    'gpu_next_word_round',
+    'float32?/seconds_in_a_row?',
+    0.5,
+    floor=layout.seconds(NEXT_WORD_FLOOR),
   ),
-  Remote(
-    Target(
-      'audited / unaudited round, work B, 2,000 canaries, Hadamard',
-      'gpu_audited_round',
-      'works?/B/over_unaudited/hadamard',
-      1.01,
-      floor=f'{1 + _AUDIT / _WORK_B:.3f}',
-    ),
-    GPU_COMMAND,
+  Target(
+    'audited / unaudited round, work B, 2,000 canaries, Hadamard',
+    'gpu_audited_round',
+    'works?/B/over_unaudited/hadamard',
+    1.01,
+    floor=f'{1 + _AUDIT / _WORK_B:.3f}',
   ),
-  Remote(
-    Target(
-      'the same of a round of EMNIST, 101 clients',
-      'gpu_emnist_round',
-      'ratio?/audited_over_unaudited?',
-      1.01,
-      floor=f'{1 + 8.0 * _CNN_DIM / costs.H200.bandwidth / _EMNIST:.3f}',
-    ),
-    GPU_COMMAND,
+  Target(
+    'the same of a round of EMNIST, 101 clients',
+    'gpu_emnist_round',
+    'ratio?/audited_over_unaudited?',
+    1.01,
+    floor=f'{1 + 8.0 * CNN_DIM / costs.H200.bandwidth / EMNIST_FLOOR:.3f}',
   ),
-  Remote(
-    Target(
-      'all 2,000 cosines with Hadamard canaries, d = 10^8 / one pass for the norm',
-      'gpu_canary_kernels',
-      f'{_HADAMARD_PASSES}/hadamard?',
-      5.0,
-      floor='1, the vector read once',
-    ),
-    GPU_COMMAND,
+  Target(
+    'all 2,000 cosines with Hadamard canaries, d = 10^8 / one pass for the norm',
+    'gpu_canary_kernels',
+    f'{_HADAMARD_PASSES}/hadamard?',
+    5.0,
+    floor='1, the vector read once',
   ),
-  Remote(
-    Target(
-      '2048 StackOverflow rounds on synthetic text in one recorded run: rounds',
-      'gpu_stackoverflow',
-      'rounds?',
-      2048,
-      at_most=False,
-    ),
-    GPU_COMMAND,
-    layout.seconds(2048 * _NEXT_WORD),
+  Target(
+    '2048 StackOverflow rounds on synthetic text in one recorded run: rounds',
+    'gpu_stackoverflow',
+    'rounds?',
+    2048,
+    at_most=False,
+    floor=layout.seconds(2048 * NEXT_WORD_FLOOR),
   ),
 )
 """Targets of figures of a GPU."""
-
-
-class RemotePart(NamedTuple):
-  """A part of benchmarks/gpu.py.
-
-  Attributes:
-    name: as for `--parts`; its result file is gpu_NAME.
-    what: figures it measures, in words.
-    floor: of its figures.
-  """
-
-  name: str
-  what: str
-  floor: str
-
-
-_CANARY_FLOOR = ', '.join(
-  f'{layout.seconds(4.0 * dim / costs.H200.bandwidth)} at d = {dim:.3g}'
-  for dim in (_CNN_DIM, _LSTM_DIM, 1e8, 1e9)
-)
-
-REMOTE_PARTS = (
-  RemotePart(
-    'device',
-    'the device, its driver; large products in each precision, copying, reading',
-    'its data sheet',
-  ),
-  RemotePart(
-    'same',
-    'canaries of every family, and runs of the three tasks, against the '
-    'processor: bits, cosines, ε, programs compiled',
-    'no difference',
-  ),
-  RemotePart(
-    'emnist_round',
-    'rounds of EMNIST: seconds, chunk, memory, share of the peak, the longest '
-    'kernels and the idle share of a profile; audited / unaudited',
-    layout.seconds(_EMNIST),
-  ),
-  RemotePart(
-    'next_word_round',
-    'the same of StackOverflow, 167 clients of 256 sentences; in float32, '
-    'tensorfloat32 and bfloat16',
-    layout.seconds(_NEXT_WORD),
-  ),
-  RemotePart(
-    'audited_round', 'work B audited / unaudited, Hadamard and sphere', '1'
-  ),
-  RemotePart(
-    'emnist',
-    'the run of 500 rounds, with data and estimates',
-    layout.seconds(500 * _EMNIST),
-  ),
-  RemotePart(
-    'canary_kernels',
-    'all families: a projection, and two canaries put in',
-    f'a pass: {_CANARY_FLOOR}',
-  ),
-  RemotePart(
-    'memory', 'a chunk that is too large is halved until it fits', '-'
-  ),
-  RemotePart(
-    'precision', 'tensorfloat32 and bfloat16: what cosines and ε move by', '0'
-  ),
-  RemotePart(
-    'variants',
-    'other chunks, several rounds of a dispatch, barriers without branches',
-    'as the rounds',
-  ),
-  RemotePart('tests', 'the unit tests of what computes on the device', '-'),
-  RemotePart(
-    'stackoverflow',
-    'the run of 2,048 rounds, as far as the time goes',
-    layout.seconds(2048 * _NEXT_WORD),
-  ),
-)
-"""The parts of benchmarks/gpu.py in their order."""
 
 
 _SIZES = {'d': 'dim', 'k': 'canaries', 'vectors': 'vectors'}

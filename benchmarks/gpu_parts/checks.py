@@ -1,11 +1,7 @@
 """Whether the device computes the same as a CPU, before anything is timed."""
 
 import concurrent.futures
-import importlib.util
-import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import harness
@@ -166,34 +162,4 @@ def call_on_cpu(function: str, context: Context, *arguments: Any) -> Any:
     *arguments,
     environment={'JAX_PLATFORMS': 'cpu', 'CUDA_VISIBLE_DEVICES': ''},
     timeout=max(1.0, context.seconds_left),
-  )
-
-
-def run_tests(context: Context, results: Results) -> None:
-  """Runs the unit tests of what computes on a device."""
-  folders = ['canaries', 'training', 'audit', 'epsilon', 'tasks']
-  if any(
-    importlib.util.find_spec(name) is None for name in ('pytest', 'beartype')
-  ):
-    results.add(not_measured='pytest or beartype is missing')
-    return
-  command = [sys.executable, '-P', '-m', 'pytest', '-q', '--maxfail=20']
-  # The package is the one on the path of Python, with its configs.
-  command += ['-p', 'no:cacheprovider', '--import-mode=importlib']
-  command += [f'tests/{folder}' for folder in folders]
-  command += ['--collect-only'] * context.quick
-  done = subprocess.run(
-    command,
-    cwd=configs.ROOT,
-    env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
-    capture_output=True,
-    text=True,
-    timeout=max(1.0, context.seconds_left - 5),
-  )
-  print(done.stdout[-5000:])
-  lines = done.stdout.splitlines()
-  results.add(
-    passed=done.returncode == 0,
-    summary=lines[-1] if lines else '',
-    failed=[x[:200] for x in lines if x.startswith(('FAILED', 'ERROR'))][:50],
   )

@@ -6,9 +6,8 @@ import pathlib
 import subprocess
 import sys
 import time
-import zipfile
 
-from gpu_parts import bare_machine, profiles, schedule
+from gpu_parts import profiles, schedule
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -16,7 +15,7 @@ PROGRAM = ROOT / 'benchmarks' / 'gpu.py'
 
 
 def run(folder, *flags, **environment):
-  command = [sys.executable, '-P', str(PROGRAM), '--quick', f'--out={folder}']
+  command = [sys.executable, str(PROGRAM), '--quick', f'--out={folder}']
   return subprocess.run(
     [*command, *flags],
     capture_output=True,
@@ -30,9 +29,7 @@ def read(folder, part):
   return json.loads((folder / f'gpu_{part}.json').read_text())
 
 
-def test_every_part_has_a_row_of_the_page_and_a_function(load_benchmark):
-  rows = [part.name for part in load_benchmark('targets').REMOTE_PARTS]
-  assert rows == [part.name for part in schedule.PARTS]
+def test_every_part_has_its_functions():
   for part in schedule.PARTS:
     for name in part.functions:
       module, function = name.split(':')
@@ -43,42 +40,16 @@ def test_every_part_has_a_row_of_the_page_and_a_function(load_benchmark):
 
 def test_every_gpu_target_is_of_a_part(load_benchmark):
   names = {f'gpu_{part.name}' for part in schedule.PARTS}
-  for remote in load_benchmark('targets').REMOTE:
-    assert remote.target.file in names
+  for target in load_benchmark('targets').GPU_TARGETS:
+    assert target.file in names
 
 
 def test_a_part_that_has_no_figures_yet_is_not_measured(load_benchmark):
   page, targets = load_benchmark('page'), load_benchmark('targets')
   for figures in ({}, {'digits': {'not_measured': 'out of memory'}}):
-    for remote in targets.REMOTE:
-      records = {remote.target.file: figures}
-      assert page.measured(remote.target, records) is None
-
-
-def test_a_bare_machine_gets_the_package_its_configs_and_what_is_missing(
-  tmp_path,
-):
-  wheels = [tmp_path / 'absent_thing-1.0-py3-none-any.whl']
-  wheels.append(tmp_path / 'numpy-1.0-py3-none-any.whl')
-  for path in wheels:
-    with zipfile.ZipFile(path, 'w') as wheel:
-      wheel.writestr(f'{path.name.split("-")[0]}/__init__.py', 'x = 1')
-  site = tmp_path / 'site'
-  assert bare_machine.make_site(site, ROOT, wheels) == ['absent-thing']
-  assert not (site / 'numpy').exists()
-  code = (
-    'import absent_thing, epe_jax.io; from epe_jax.configs import common; '
-    'print(common.__file__)'
-  )
-  done = subprocess.run(
-    [sys.executable, '-P', '-c', code],
-    env={**os.environ, 'PYTHONPATH': str(site)},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert done.stdout.strip() == str(site / 'epe_jax/configs/common.py')
-  assert bare_machine.find_missing([]) == []
+    for target in targets.GPU_TARGETS:
+      records = {target.file: figures}
+      assert page.measured(target, records) is None
 
 
 def test_kernels_that_overlap_are_busy_once():
@@ -99,15 +70,10 @@ def test_a_part_is_not_run_again_and_one_without_time_is_not_begun(tmp_path):
   assert 'device: finished in' in out
   before = read(tmp_path, 'device')
   assert before['finished']
-  out = run(
-    tmp_path, '--parts=device,tests', '--minutes=0.1', f'--bundle={tmp_path}/b'
-  )
+  out = run(tmp_path, '--parts=device,variants', '--minutes=0.1')
   assert 'device: finished before' in out
-  assert 'tests: no time left' in out
+  assert 'variants: no time left' in out
   assert read(tmp_path, 'device') == before
-  other = tmp_path / 'other'
-  out = run(other, '--parts=device', '--minutes=1', f'--resume={tmp_path}/b')
-  assert 'device: finished before' in out
 
 
 @pytest.mark.integration
@@ -141,7 +107,6 @@ SLOW = (
   'memory',
   'precision',
   'stackoverflow',
-  'tests',
   'variants',
 )
 
