@@ -4,7 +4,6 @@ from collections.abc import Iterator
 import contextlib
 import http.server
 import os
-import re
 import threading
 from types import SimpleNamespace
 from unittest import mock
@@ -20,15 +19,13 @@ def served(files, **faults) -> Iterator[SimpleNamespace]:
   """Serves files: name -> bytes.
 
   Yields:
-    url: where; asked: the (name, Range header or None) of requests so far.
+    url: where; asked: the names of requests so far.
     The faults may be changed at any time: `cuts` (after how many bytes the
-    connection ends, a list used up by requests), `ranges` (False: ignored),
-    `etag`, `headers` (more of them; None: not sent), `status`.
+    connection ends, a list used up by requests), `headers` (more of them), `status`.
   """
   state = SimpleNamespace(
-    files=files, asked=[], cuts=[], ranges=True, etag='"1"', headers={},
-    status=None, url='',
-  )  # fmt: skip
+    files=files, asked=[], cuts=[], headers={}, status=None, url=''
+  )
   vars(state).update(faults)
 
   class Handler(http.server.BaseHTTPRequestHandler):
@@ -52,26 +49,15 @@ def served(files, **faults) -> Iterator[SimpleNamespace]:
 
 def _answer(handler, state):
   name = handler.path.removeprefix('/')
-  asked = handler.headers['Range']
-  state.asked.append((name, asked))
+  state.asked.append(name)
   if name not in state.files or state.status:
     handler.send_error(state.status or 404)
     return
-  data, start = state.files[name], 0
-  same = handler.headers['If-Range'] in (None, state.etag)
-  if asked and state.ranges and same:
-    start = int(re.fullmatch(r'bytes=(\d+)-', asked)[1])
-    if start >= len(data):
-      handler.send_error(416)
-      return
-  headers = {'ETag': state.etag, 'Content-Length': str(len(data) - start)}
-  if start:
-    headers['Content-Range'] = f'bytes {start}-{len(data) - 1}/{len(data)}'
-  handler.send_response(206 if start else 200)
-  for key, value in (headers | state.headers).items():
-    if value is not None:
-      handler.send_header(key, value)
+  data = state.files[name]
+  handler.send_response(200)
+  headers = {'Content-Length': str(len(data))} | state.headers
+  for key, value in headers.items():
+    handler.send_header(key, value)
   handler.end_headers()
-  stop = start + state.cuts.pop(0) if state.cuts else len(data)
-  handler.wfile.write(data[start:stop])
+  handler.wfile.write(data[: state.cuts.pop(0) if state.cuts else None])
   handler.close_connection = True

@@ -1,14 +1,12 @@
-"""Compressed files and archives, unpacked in bounded memory.
+"""Compressed files and tar archives, unpacked in bounded memory.
 
-Archives are not trusted. Only the bytes of regular files are extracted, under names
-chosen here, so names, links and devices in an archive reach nothing else. The disk is
-never filled completely.
+Only the bytes of regular files are extracted, under names chosen here, so names, links
+and devices in an archive reach nothing else.
 """
 
 import bz2
 from collections.abc import Iterator
 import contextlib
-import errno
 import gzip
 import lzma
 import os
@@ -20,11 +18,9 @@ import zlib
 
 from tqdm.utils import CallbackIOWrapper
 
-from epe_jax import progress
+from epe_jax import io, progress
 
 _BLOCK = 1 << 20
-_MAX_MEMBERS = 10_000
-_SPARE = 64 << 20
 # By the suffix of the file, in the way each module opens a stream.
 _FORMATS = {
   '.bz2': bz2.open,
@@ -33,6 +29,8 @@ _FORMATS = {
   '.tgz': gzip.open,
   '.xz': lzma.open,
 }
+# What reading a damaged file ends in.
+_DAMAGE = (EOFError, OSError, lzma.LZMAError, tarfile.TarError, zlib.error)
 
 
 def decompress(
@@ -52,8 +50,8 @@ def decompress(
     ValueError: if the file is truncated or not of the format of its suffix.
     OSError: if the disk has no room for it.
   """
-  with _open(path) as stream:
-    return _write(stream.file, pathlib.Path(target))
+  with _open(path, target) as file:
+    return _write(file, pathlib.Path(target))
 
 
 def extract(
@@ -78,58 +76,30 @@ def extract(
     OSError: if the disk has no room for a file.
   """
   files = {}
-  with _open(path) as stream:
-    with tarfile.open(fileobj=stream, mode='r:') as archive:  # pyright: ignore
+  with _open(path, folder) as file:
+    with tarfile.open(fileobj=file, mode='r|') as archive:
       for info in archive:
-        name = info.name
-        # tarfile keeps all members in memory.
-        if len(archive.members) > _MAX_MEMBERS:
-          raise ValueError(f'it has over {_MAX_MEMBERS} members')
-        hidden = pathlib.PurePosixPath(name).name.startswith('.')
-        if hidden or info.isdir() or not name.endswith(suffix):
+        hidden = pathlib.PurePosixPath(info.name).name.startswith('.')
+        if hidden or info.isdir() or not info.name.endswith(suffix):
           continue
-        data = archive.extractfile(info) if info.isreg() else None
-        if data is None or info.size < 0:
-          raise ValueError(f'{name!r} is not a regular file')
-        if name in files:
-          raise ValueError(f'{name!r} occurs twice')
-        files[name] = _write(
-          data, pathlib.Path(folder, f'{len(files)}{suffix}')
-        )
-    # tarfile mistakes a damaged or missing header for the end.
-    if stream.last != bytes(tarfile.BLOCKSIZE):
-      raise ValueError('it ends without the zeros that end a tar archive')
-    # Read to the checksum at the end; only short padding precedes it.
-    if any(stream.file.read(_BLOCK)) or stream.file.read(1):
-      raise ValueError('something follows its end')
+        is_plain = info.isreg() and info.size >= 0
+        data = archive.extractfile(info) if is_plain else None
+        if data is None or info.name in files:
+          what = 'is not a regular file' if data is None else 'occurs twice'
+          raise tarfile.TarError(f'{info.name!r} {what}')
+        target = pathlib.Path(folder, f'{len(files)}{suffix}')
+        files[info.name] = _write(data, target)
+    # To the checksum, which is at the end.
+    while file.read(_BLOCK):
+      pass
   if not files:
     raise ValueError(f'{path} has no file *{suffix}. Give another archive.')
   return files
 
 
-class _Stream:
-  """A decompressed file whose reads are limited, and complete or an error.
-
-  tarfile would read an extended header of any size at once, and for a negative size
-  the rest of the file.
-  """
-
-  def __init__(self, file: Any):
-    self.file, self.last = file, b''
-    self.seek, self.tell = file.seek, file.tell
-
-  def read(self, size: int) -> bytes:
-    if not 0 <= size <= _BLOCK:
-      raise ValueError(f'it has a header of {size} bytes')
-    self.last = self.file.read(size)
-    if len(self.last) < size:
-      raise EOFError('it ends within a header or a file')
-    return self.last
-
-
 @contextlib.contextmanager
-def _open(path: str | os.PathLike) -> Iterator[_Stream]:
-  """The decompressed bytes of a file, with a progress bar."""
+def _open(path: str | os.PathLike, target: str | os.PathLike) -> Iterator[Any]:
+  """The decompressed bytes of a file, with a progress bar; explains errors."""
   path = pathlib.Path(path)
   if path.suffix not in _FORMATS:
     raise ValueError(
@@ -137,43 +107,28 @@ def _open(path: str | os.PathLike) -> Iterator[_Stream]:
     )
   size, name = path.stat().st_size, f'unpacking {path.name}'
   with (
+    io.explain_disk_errors(target),
     open(path, 'rb') as raw,
     progress.bar(total=size, desc=name, unit='B', unit_scale=True) as bar,
     _FORMATS[path.suffix](CallbackIOWrapper(bar.update, raw, 'read')) as file,
   ):
     try:
-      yield _Stream(file)
-    except (
-      EOFError,
-      OSError,
-      ValueError,
-      lzma.LZMAError,
-      tarfile.TarError,
-      zlib.error,
-    ) as e:
+      yield file
+    except _DAMAGE as error:
       # Errors of the system have a number, those of bz2 and gzip do not.
-      if isinstance(e, OSError) and e.errno is not None:
+      if isinstance(error, OSError) and error.errno is not None:
         raise
       raise ValueError(
-        f'{path} is damaged, truncated or not {path.suffix[1:]}: {e}. Get it '
+        f'{path} is damaged, truncated or not {path.suffix[1:]}: {error}. Get it '
         'again, or, if you trust it, unpack it yourself and give the contents.'
-      ) from e
+      ) from error
 
 
 def _write(data: Any, target: pathlib.Path) -> pathlib.Path:
   """Copies a stream into a new file, which is removed if that fails."""
   with open(target, 'xb') as out:
     try:
-      # A few bytes can decompress to any number of bytes.
-      while block := data.read(_BLOCK):
-        free = shutil.disk_usage(target.parent).free
-        if len(block) + _SPARE > free:
-          raise OSError(
-            errno.ENOSPC,
-            f'no room for {target}: only {free} bytes are left. Make room, or '
-            'set TMPDIR to a folder on another disk',
-          )
-        out.write(block)
+      shutil.copyfileobj(data, out, _BLOCK)
     except BaseException:
       target.unlink()
       raise

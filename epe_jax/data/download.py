@@ -1,26 +1,15 @@
 """Public files, fetched once and whole, and checked as far as they can be.
 
-A file lies under its name only when all of it is there and its hash, if one was
-published, is right. pooch begins again when a connection breaks, but public files have
-gigabytes. So what has arrived of a file is kept in a `.part` file named after its ETag,
-and the rest is requested on the condition that the ETag is still the same: the parts of
-two versions are never joined.
-
-References:
-  RFC 9110, If-Range.
+pooch puts a file under its name only when all of it has arrived and its hash, if one was
+published, is right.
 """
 
-import base64
 from collections.abc import Mapping
 import filecmp
 import os
 import pathlib
-import re
-import shutil
 import tempfile
 from typing import Any
-
-import tqdm
 
 from epe_jax import extras, io, progress
 from epe_jax.data import archives, registry, sources
@@ -31,8 +20,8 @@ with extras.explain_missing():
   import requests
 
 _TIMEOUT = 60  # seconds without a byte
-_ATTEMPTS = 5
-_CHUNK = 1 << 15
+_RETRIES = 3
+_CHUNK = 1 << 20
 
 
 def fetch(
@@ -40,9 +29,8 @@ def fetch(
 ) -> list[pathlib.Path]:
   """Fetches public files into a folder, or what is missing of them.
 
-  A file that is there is not fetched again; its hash is compared if one is
-  known. If the connection breaks, the rest is asked for, here and in the next
-  call, of a server that can give a part of a file, and otherwise all of it.
+  A file that is there is not fetched again; its hash is compared if one is known. A
+  broken download is begun again a few times.
 
   Args:
     name: of `registry.list_downloads`.
@@ -63,22 +51,12 @@ def fetch(
     raise ValueError(f'base_url={base_url!r} is not http or https.')
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
-  # It would print the hash of each file for which none is known.
+  # It would print what it downloads next to the progress bar.
   pooch.get_logger().setLevel('WARNING')
   for public in files:
     path, url = folder / public.name, f'{base_url.rstrip("/")}/{public.name}'
     if not path.exists():
-      try:
-        # pooch documents the names (url, output_file, pooch), but its types
-        # have others.
-        downloader: Any = _download
-        pooch.retrieve(
-          url, public.sha256, path.name, folder, downloader=downloader
-        )
-      except ConnectionError as error:
-        raise ConnectionError(
-          f'{error} {_explain_offline(url, folder / files[0].name)}'
-        ) from error
+      _download(url, path, public.sha256, folder / files[0].name)
     elif public.sha256 and (digest := pooch.file_hash(path)) != public.sha256:
       raise ValueError(
         f'{path} has the sha256 {digest}, but was published as {public.sha256}. '
@@ -154,120 +132,38 @@ def _find_download(name: str) -> Download:
   return downloads[name]
 
 
-def _explain_offline(url: str, first: pathlib.Path) -> str:
-  return (
-    f'Without a network: download {url} elsewhere, put it into {first.parent} '
-    'under the same name, and run the same command again, or continue with '
-    f'`epe-jax data {first} --out DIR`. Or train on synthetic data of the same '
-    'size: --config.data.synthetic=True.'
+def _download(
+  url: str, path: pathlib.Path, sha256: str | None, first: pathlib.Path
+) -> None:
+  fetcher = pooch.create(
+    path.parent,
+    base_url='',
+    registry={path.name: sha256},
+    urls={path.name: url},
+    retry_if_failed=_RETRIES,
   )
-
-
-class _Broken(Exception):
-  """The connection ended before the file did."""
-
-
-def _download(url: str, output_file: str, pooch_: Any) -> None:
-  """Downloads a file, or what is missing of it; a downloader of pooch.
-
-  A broken connection is opened again a few times, and by the next call. The
-  MD5 is compared if the server sends one (`x-goog-hash`).
-
-  Raises:
-    ConnectionError: there is no connection, it keeps breaking, or the server
-      refuses or answers something else.
-    ValueError: the MD5 differs.
-    OSError: the disk has no room.
-  """
-  del pooch_
-  folder, name = pathlib.Path(output_file).parent, url.rpartition('/')[2]
-  broken = None
-  with (
-    io.explain_disk_errors(folder),
-    progress.bar(desc=name, unit='B', unit_scale=True) as bar,
-  ):
-    for _ in range(_ATTEMPTS):
-      try:
-        os.replace(_resume(url, folder, name, bar), output_file)
-        return
-      except _Broken as error:
-        broken = error
-      except requests.RequestException as error:
-        raise ConnectionError(f'{url} cannot be fetched ({error}).') from error
-  raise ConnectionError(
-    f'{url}: {broken}, {_ATTEMPTS} times. Run it again to fetch the rest.'
-  ) from broken
-
-
-def _resume(
-  url: str, folder: pathlib.Path, name: str, bar: tqdm.tqdm
-) -> pathlib.Path:
-  """The whole file; raises _Broken if some of it is still missing."""
-  start, headers = 0, {'Accept-Encoding': 'identity'}
-  parts = sorted(folder.glob(f'{name}.*.part'))
-  for part in parts[:1]:
-    # The last byte is fetched again: a request for none would be refused.
-    start = max(0, part.stat().st_size - 1)
-    etag = bytes.fromhex(part.suffixes[-2][1:]).decode()
-    headers |= {'Range': f'bytes={start}-', 'If-Range': etag}
-  with requests.get(
-    url, headers=headers, stream=True, timeout=_TIMEOUT
-  ) as response:
-    response.raise_for_status()
-    start, total = _parse_span(url, response, start)
-    etag = response.headers.get('ETag', '').encode().hex()
-    # What has no ETag is not resumed: nothing says which version it is.
-    part = folder / (f'{name}.{etag}.part' if etag else f'{name}.part')
-    for stale in {*parts} - {part}:
-      stale.unlink()
-    free = shutil.disk_usage(folder).free
-    if total - start > free:
-      raise OSError(
-        f'no room for {part}: {total - start} more bytes, but {free} are free. '
-        'Make room or choose another folder.'
+  try:
+    with (
+      io.explain_disk_errors(path.parent),
+      # pooch sets the total; tqdm has no truth value without one.
+      progress.bar(total=1, desc=path.name, unit='B', unit_scale=True) as bar,
+    ):
+      # pooch's types know neither other bars nor the names of its own arguments.
+      make_downloader: Any = pooch.HTTPDownloader
+      downloader = make_downloader(
+        bar,
+        chunk_size=_CHUNK,
+        timeout=_TIMEOUT,
+        # Files are compressed already.
+        headers={'Accept-Encoding': 'identity'},
       )
-    bar.reset(total)
-    bar.update(start)
-    with open(part, 'r+b' if start else 'wb') as out:
-      out.seek(start)
-      try:
-        for block in response.iter_content(_CHUNK):
-          out.write(block)
-          bar.update(len(block))
-      except requests.RequestException as error:
-        raise _Broken(f'the connection broke ({error})') from error
-      if out.tell() != total:
-        raise _Broken(f'the connection ended at byte {out.tell()} of {total}')
-      os.fsync(out.fileno())
-    _check_md5(part, response.headers.get('x-goog-hash', ''))
-  return part
-
-
-def _parse_span(
-  url: str, response: requests.Response, start: int
-) -> tuple[int, int]:
-  """(where the response starts, bytes of the whole file)."""
-  length = response.headers.get('Content-Length', '')
-  given = response.headers.get('Content-Range', '')
-  span = re.fullmatch(rf'bytes {start}-(\d{{1,18}})/(\d{{1,18}})', given)
-  if response.status_code == 206 and span and int(span[1]) + 1 == int(span[2]):
-    return start, int(span[2])
-  if response.status_code == 200 and re.fullmatch(r'\d{1,18}', length):
-    return 0, int(length)
-  raise ConnectionError(
-    f'{url}: asked for the bytes from {start} on, the server answered with '
-    f'status {response.status_code}, length {length!r} and range {given!r}.'
-  )
-
-
-def _check_md5(part: pathlib.Path, header: str) -> None:
-  """Compares the MD5 that Google's storage sends, as base64."""
-  sent = re.search(r'md5=([\w+/]+=*)', header)
-  if sent and (md5 := base64.b64decode(sent[1]).hex()) != (
-    digest := pooch.file_hash(str(part), alg='md5')
-  ):
-    part.unlink()
-    raise ValueError(
-      f'{part.name} has the md5 {digest}, but the server says {md5}. It is '
-      'deleted; fetch it again.'
-    )
+      fetcher.fetch(path.name, downloader=downloader)
+  except requests.RequestException as error:
+    raise ConnectionError(
+      f'{url} cannot be fetched ({error}). Without a network, or if it keeps '
+      f'breaking: download it elsewhere, e.g. by `curl -C - -O {url}`, which goes '
+      f'on where it stopped; put it into {path.parent} under the same name, and run '
+      f'the same command again, or continue with `epe-jax data {first} --out DIR`. '
+      'Or train on synthetic data of the same size: '
+      '--config.data.synthetic=True.'
+    ) from error

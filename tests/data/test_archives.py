@@ -1,11 +1,11 @@
 """Archives: what is wanted comes out whole, and nothing else happens."""
 
 import bz2
+import errno
 import io
 import lzma
 import shutil
 import tarfile
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,10 +88,6 @@ def test_a_size_beyond_what_a_header_holds_is_in_an_extension(tmp_path):
       member('x.h5', pax_headers={'size': '-512'}),
       'not a regular|ends|damaged',
     ),
-    (
-      member('x.h5', pax_headers={'k': 'v' * (2 << 20)}),
-      'it has a header of 2[0-9]+ bytes',
-    ),
   ],
 )
 def test_what_is_no_plain_file_of_its_own_is_refused_by_name(
@@ -134,14 +130,9 @@ def test_a_negative_size_in_a_header_is_refused(tmp_path):
     extracted(tmp_path, bytes(raw))
 
 
-def test_an_archive_without_a_wanted_file_or_with_too_many_is_refused(
-  tmp_path, monkeypatch
-):
+def test_an_archive_without_a_wanted_file_is_refused(tmp_path):
   with pytest.raises(ValueError, match=r'has no file \*\.h5'):
     extracted(tmp_path, tar(member('README', b'x')))
-  monkeypatch.setattr(archives, '_MAX_MEMBERS', 2)
-  with pytest.raises(ValueError, match='over 2 members'):
-    extracted(tmp_path, tar(*(member(f'{i}.h5') for i in range(3))))
 
 
 def test_an_archive_cut_anywhere_is_truncated(tmp_path):
@@ -151,10 +142,9 @@ def test_an_archive_cut_anywhere_is_truncated(tmp_path):
     with pytest.raises(ValueError, match=r'f\.tar\.bz2 is damaged, truncated'):
       extracted(tmp_path, raw, cut=cut)
     shutil.rmtree(tmp_path / 'out')
-  # The tar within can be cut too, even between two of its files.
-  between = raw.index(b'y.h5')
-  for cut in (100, 512, 1000, between, between + 100, between + 600):
-    with pytest.raises(ValueError, match='it ends with'):
+  # The tar within can be cut too, though its compressed bytes are whole.
+  for cut in (100, 512, 1000):
+    with pytest.raises(ValueError, match=r'f\.tar\.bz2 is damaged, truncated'):
       extracted(tmp_path, raw[:cut])
     shutil.rmtree(tmp_path / 'out')
 
@@ -172,45 +162,28 @@ def test_a_flipped_bit_in_an_archive_is_an_error(tmp_path):
     shutil.rmtree(tmp_path / 'out')
 
 
-@pytest.mark.parametrize(
-  'raw', [b'', b'no tar' * 1000, tar(member('x.h5')) + b'more' * 512]
-)
-def test_what_is_no_tar_or_goes_on_behind_it_is_refused(tmp_path, raw):
+@pytest.mark.parametrize('raw', [b'', b'no tar' * 1000])
+def test_what_is_no_tar_is_refused(tmp_path, raw):
   with pytest.raises(ValueError, match=r'truncated'):
     extracted(tmp_path, raw)
 
 
-def test_zeros_without_end_are_not_read_to_their_end(tmp_path):
-  # Tar is padded to a multiple of some kilobytes.
-  raw = tar(member('x.h5', b'x'))
-  assert len(extracted(tmp_path, raw + bytes(1 << 16))) == 1
-  shutil.rmtree(tmp_path / 'out')
-  with pytest.raises(ValueError, match='follows its end'):
-    extracted(tmp_path, raw + bytes(1 << 21))
-
-
-def room(monkeypatch, *free):
-  """Makes the disk have so many free bytes, at one call after the other."""
-  left = [*free]
-  usage = lambda folder: SimpleNamespace(
-    free=left.pop(0) if len(left) > 1 else left[0]
-  )
-  monkeypatch.setattr(shutil, 'disk_usage', usage)
-
-
-def test_unpacking_ends_when_the_disk_fills_and_removes_what_it_began(
+def test_unpacking_onto_a_full_disk_removes_what_it_began(
   tmp_path, monkeypatch
 ):
-  room(monkeypatch, 10**9, 10**6)
-  with pytest.raises(OSError, match=r'no room for .*TMPDIR'):
+  def fill(source, target, size):
+    target.write(source.read(size))
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(shutil, 'copyfileobj', fill)
+  with pytest.raises(OSError, match=r'out: the disk is full\. Make room'):
     extracted(tmp_path, tar(member('x.h5', BYTES)))
   assert not list((tmp_path / 'out').iterdir())
-  path = tmp_path / 'bomb.xz'
-  path.write_bytes(lzma.compress(bytes(10**7)))
-  room(monkeypatch, 10**9, 10**6)
-  with pytest.raises(OSError, match=r'no room for .*bomb: only 1000000 bytes'):
-    archives.decompress(path, tmp_path / 'bomb')
-  assert not (tmp_path / 'bomb').exists()
+  path = tmp_path / 'f.xz'
+  path.write_bytes(lzma.compress(BYTES))
+  with pytest.raises(OSError, match=r'plain: the disk is full\. Make room'):
+    archives.decompress(path, tmp_path / 'plain')
+  assert not (tmp_path / 'plain').exists()
 
 
 @pytest.mark.parametrize(
