@@ -15,7 +15,7 @@ from epe_jax import extras, io
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.papers import files, registry
-from epe_jax.papers.one_shot import mechanism_table
+from epe_jax.papers.one_shot import mechanism
 from epe_jax.report import (
   comparison,
   glossary,
@@ -75,7 +75,7 @@ _ITEMS = flags.DEFINE_multi_string(
 def make_blocks() -> dict[str, dict[str, str]]:
   """Makes what stands between markers: page -> name of a marker -> text."""
   rows = io.read_json(_RUNS / 'gaussian.json')
-  mechanism = mechanism_table.format_table(mechanism_table.parse_rows(rows))
+  text = mechanism.format_table(mechanism.parse_rows(rows))
   digits = finished_runs.load_result(_RUNS / 'digits')
   compared = {
     f'[{title}](runs/{name}/report.md)': finished_runs.load_result(_RUNS / name)
@@ -100,7 +100,7 @@ def make_blocks() -> dict[str, dict[str, str]]:
       )
     },
     'docs/experiments.md': {
-      'gaussian': f'```text\n{mechanism}\n```',
+      'gaussian': f'```text\n{text}\n```',
       'runs': tables.format_markdown(comparison.make_results_table(compared)),
     },
   }

@@ -29,7 +29,7 @@ with extras.explain_missing():
   import tqdm
 
   from epe_jax import canaries, epsilon, io
-  from epe_jax.papers.one_shot import gaussian_mechanism, mechanism_table
+  from epe_jax.papers.one_shot import gaussian_mechanism, mechanism
 
 _SIGMAS = ('4.22', '1.54', '0.541')
 _PLOTS = ('.png', '.pdf', '.svg')
@@ -177,14 +177,14 @@ def main(argv: Sequence[str]) -> None:
   rows = gaussian_mechanism.summarize(
     sigmas, epsilons, delta=_DELTA.value, **shape
   )
-  print(mechanism_table.format_table(rows))
+  print(mechanism.format_table(rows))
   plot = _PLOT.value
   if _OUT.value:
     io.write_json(_OUT.value, [row._asdict() for row in rows])
     plot = plot or pathlib.Path(_OUT.value).with_suffix('.png')
   if plot:
     save = functools.partial(
-      mechanism_table.draw_mechanism(rows).savefig,
+      mechanism.draw_mechanism(rows).savefig,
       format=pathlib.Path(plot).suffix[1:],
       dpi=150,
     )

@@ -1,6 +1,6 @@
 """A mechanism of a framework as released, with what it claims."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from epe_jax.conformance import Claim, Mechanism
@@ -25,10 +25,3 @@ class Subject(NamedTuple):
   make: Callable[[Claim], Mechanism]
   claim: Claim
   note: str = ''
-
-
-class ByFunction:
-  """A mechanism without a state that a checkpoint would have to keep."""
-
-  def __init__(self, aggregate: Callable[..., Sequence]):
-    self.aggregate = aggregate

@@ -10,9 +10,7 @@ from .estimates import make_step_mechanism as make_step_mechanism
 from .gradient_canaries import GradientCanary as GradientCanary
 from .gradient_canaries import make_gradient_canary as make_gradient_canary
 from .metagradient_canaries import optimize_canaries as optimize_canaries
-from .scores import StepScores as StepScores
-from .scores import load_scores as load_scores
-from .scores import write_scores as write_scores
+from .white_box import StepScores as StepScores
 from .white_box import WhiteBoxSettings as WhiteBoxSettings
 from .white_box import derive_game_keys as derive_game_keys
 from .white_box import run_white_box as run_white_box

@@ -15,7 +15,6 @@ pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax import epsilon
 from epe_jax.dpsgd import dp_sgd, white_box
-from epe_jax.dpsgd import scores as scores_lib
 from epe_jax.dpsgd.gradient_canaries import GradientCanary, make_gradient_canary
 from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.papers.tight_auditing import planted_bugs
@@ -146,7 +145,7 @@ def test_a_bound_by_the_tradeoff_curve_reaches_most_of_the_analytic_epsilon():
   exact = float(epsilon.epsilon_gdp(1 / SIGMA, 1e-5))
   bound = epsilon.gdp_bound(scores, delta=1e-5, significance=0.05)
   assert 0.75 * exact < float(bound.epsilon) < exact
-  few = step_scores.select(first=100)
+  few = epsilon.Scores(scores.observed[:100], scores.unobserved[:100])
   assert few.observed.shape == few.unobserved.shape == (100,)
   assert float(epsilon.gdp_bound(few, delta=1e-5).epsilon) < bound.epsilon
 
@@ -245,19 +244,6 @@ def test_microbatches_change_nothing_in_a_game():
     np.testing.assert_allclose(
       getattr(chosen, name), getattr(all_at_once, name), rtol=1e-4, atol=1e-5
     )
-
-
-def test_observations_are_read_as_they_were_written(tmp_path):
-  step_scores = game('dirac', True)
-  scores_lib.write_scores(tmp_path / 'o.npz', step_scores)
-  again = scores_lib.load_scores(tmp_path / 'o.npz')
-  for name, value in dataclasses.asdict(step_scores).items():
-    np.testing.assert_array_equal(getattr(again, name), value)
-  with pytest.raises(ValueError, match=r'first=0, but there are 1000 steps'):
-    step_scores.select(first=0)
-  np.savez(tmp_path / 'other.npz', x=np.zeros(3))
-  with pytest.raises(ValueError, match='lacks'):
-    scores_lib.load_scores(tmp_path / 'other.npz')
 
 
 @pytest.mark.parametrize(

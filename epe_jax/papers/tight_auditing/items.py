@@ -5,7 +5,7 @@ import importlib
 from typing import Any
 
 from epe_jax import extras
-from epe_jax.papers.item import Item, from_settings, from_training
+from epe_jax.papers.item import Item, Product, from_settings, from_training
 from epe_jax.papers.tight_auditing import (
   bug_hunts,
   curves,
@@ -30,183 +30,159 @@ _train_games = _call_late('white_box_games', 'train_games')
 _train_models = _call_late('black_box', 'train_models')
 _DATA = ('cifar10', 'fashion_mnist', 'purchase100')
 
+
+def _simulated(
+  title: str, source: str, experiment: str, make: Callable[[Any], Product]
+) -> Item:
+  """An item without a model."""
+  return Item(title, source, experiment, from_settings(make))
+
+
+def _trained(
+  title: str,
+  source: str,
+  experiment: str,
+  make: Callable[[Any], Product],
+  train: Callable[..., Any] = _train_games,
+) -> Item:
+  """An item of audited trainings, by default of white-box games."""
+  return Item(title, source, experiment, from_training(train, make), _DATA)
+
+
 ITEMS = {
-  'figure3': Item(
+  'figure3': _simulated(
     'A Gaussian step: ε over the number of observations',
     'section 4.1, Figure 3',
     'tight_figure3',
-    from_settings(gaussian_steps.make_figure3),
+    gaussian_steps.make_figure3,
   ),
-  'figure4': Item(
+  'figure4': _simulated(
     'A Gaussian step: ε at every threshold',
     'section 5.2, Figure 4',
     'tight_figure4',
-    from_settings(gaussian_steps.make_figure4),
+    gaussian_steps.make_figure4,
   ),
-  'figure5': Item(
+  'figure5': _simulated(
     'Error rates of a subsampled step',
     'section 5.4, Figure 5',
     'tight_figure5',
-    from_settings(curves.make_figure5),
+    curves.make_figure5,
   ),
-  'figure13': Item(
+  'figure13': _simulated(
     'Algorithm 4 and the exact trade-off curve',
     'appendix A, Figure 13',
     'tight_figure13',
-    from_settings(curves.make_figure13),
+    curves.make_figure13,
   ),
-  'figure14': Item(
+  'figure14': _simulated(
     '(ε, δ)-DP at several thresholds, over the number of observations',
     'appendix C.1, Figure 14',
     'tight_figure14',
-    from_settings(gaussian_steps.make_figure14),
+    gaussian_steps.make_figure14,
   ),
-  'table1_simulated': Item(
+  'table1_simulated': _simulated(
     'Lower limits of ε by the law of observations',
     'section 6.2, Table 1, without a model',
     'tight_table1_simulated',
-    from_settings(simulated_table.make_table1),
+    simulated_table.make_table1,
   ),
-  'clipping_bug': Item(
+  'clipping_bug': _simulated(
     'Bug: clipping after averaging',
     'section 6.3, Figure 7, without a model',
     'tight_clipping_bug',
-    from_settings(bug_hunts.make_clipping),
+    bug_hunts.make_clipping,
   ),
-  'seeds_bug': Item(
+  'seeds_bug': _simulated(
     'Bug: noise from 100 seeds',
     'section 6.3, Figure 8, without a model',
     'tight_seeds_bug',
-    from_settings(bug_hunts.make_seeds),
+    bug_hunts.make_seeds,
   ),
-  'scale_bug': Item(
+  'scale_bug': _simulated(
     'Bug: noise that is too small',
     'section 6.3, Figure 9, without a model',
     'tight_scale_bug',
-    from_settings(bug_hunts.make_scale),
+    bug_hunts.make_scale,
   ),
-  'table1': Item(
+  'table1': _trained(
     'White-box audits of trained models',
     'section 6.2, Table 1',
     'tight_table1',
-    from_training(_train_games, white_box_results.make_table1),
-    _DATA,
+    white_box_results.make_table1,
   ),
-  'figure6': Item(
+  'figure6': _trained(
     'Audits of trained models, by estimator',
     'section 6.2, Figure 6',
     'tight_table1',
-    from_training(
-      _train_games,
-      white_box_results.make_figure6,
-    ),
-    _DATA,
+    white_box_results.make_figure6,
   ),
-  'convnet': Item(
+  'convnet': _trained(
     'A private ConvNet, its accuracy and its audit',
     'appendix B, the ConvNet of Table 1, on images that are at hand',
     'tight_convnet',
-    from_training(
-      _train_games,
-      white_box_results.make_convnet,
-    ),
-    _DATA,
+    white_box_results.make_convnet,
   ),
-  'figure15': Item(
+  'figure15': _trained(
     'Kinds of canary gradients',
     'appendix C.2, Figure 15',
     'tight_gradient_canaries',
-    from_training(
-      _train_games,
-      white_box_results.make_figure15,
-    ),
-    _DATA,
+    white_box_results.make_figure15,
   ),
-  'figure16': Item(
+  'figure16': _trained(
     'Kinds of canary inputs',
     'appendix C.3, Figure 16',
     'tight_input_canaries',
-    from_training(
-      _train_games,
-      white_box_results.make_figure16,
-    ),
-    _DATA,
+    white_box_results.make_figure16,
   ),
-  'figure17': Item(
+  'figure17': _trained(
     'Canary inputs in the first steps',
     'appendix D.1, Figure 17',
     'tight_input_canaries',
-    from_training(
-      _train_games,
-      white_box_results.make_figure17,
-    ),
-    _DATA,
+    white_box_results.make_figure17,
   ),
-  'figure10': Item(
+  'figure10': _trained(
     'Canary inputs at several ε',
     'section 6.4, Figure 10',
     'tight_inputs_by_epsilon',
-    from_training(
-      _train_games,
-      white_box_results.make_figure10,
-    ),
-    _DATA,
+    white_box_results.make_figure10,
   ),
-  'figure11': Item(
+  'figure11': _trained(
     'Clipping without noise, black box',
     'section 6.4, Figure 11',
     'tight_clipped_black_box',
-    from_training(
-      _train_models,
-      _call_late('black_box', 'make_figure11'),
-    ),
-    _DATA,
+    _call_late('black_box', 'make_figure11'),
+    _train_models,
   ),
-  'figure12': Item(
+  'figure12': _trained(
     'Private models, black box',
     'section 6.4, Figure 12',
     'tight_black_box',
-    from_training(
-      _train_models,
-      _call_late('black_box', 'make_figure12'),
-    ),
-    _DATA,
+    _call_late('black_box', 'make_figure12'),
+    _train_models,
   ),
-  'costs': Item(
+  'costs': _trained(
     'Audits of one training and of many: ε and cost',
     'section 6.4, Algorithms 1 and 2, next to a one-shot audit',
     'tight_costs',
-    from_training(
-      _call_late('costs', 'train_costs'),
-      _call_late('costs', 'make_costs'),
-    ),
-    _DATA,
+    _call_late('costs', 'make_costs'),
+    _call_late('costs', 'train_costs'),
   ),
-  'figure18': Item(
+  'figure18': _trained(
     'Models of different depths',
     'appendix D.2, Figure 18',
     'tight_depths',
-    from_training(
-      _train_games,
-      white_box_results.make_figure18,
-    ),
-    _DATA,
+    white_box_results.make_figure18,
   ),
-  'figure19': Item(
+  'figure19': _trained(
     'Augmentations of each image',
     'appendix D.3, Figure 19',
     'tight_augmentations',
-    from_training(
-      _train_games,
-      white_box_results.make_figure19,
-    ),
-    _DATA,
+    white_box_results.make_figure19,
   ),
-  'trained_bugs': Item(
+  'trained_bugs': _trained(
     'Bugs in the steps of a training',
     'section 6.3, Figures 7, 8 and 9',
     'tight_trained_bugs',
-    from_training(_train_games, white_box_results.make_bugs),
-    _DATA,
+    white_box_results.make_bugs,
   ),
 }
