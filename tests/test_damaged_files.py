@@ -1,7 +1,6 @@
 """Whatever a file holds, it is read or refused with its name, and nothing else."""
 
 import json
-import pickle
 import zipfile
 
 import numpy as np
@@ -11,7 +10,6 @@ import epe_jax
 from epe_jax import io
 from epe_jax.audit import evaluation
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.data import pickled_arrays
 from epe_jax.experiment import metrics, run_result
 from epe_jax.report import audit_card
 from epe_jax.scores import score_files, score_tables
@@ -56,18 +54,6 @@ def write_table(path):
   path.write_text('\n'.join(['score,label', *rows]))
 
 
-def write_pickle(path):
-  value = {'data': np.zeros((3, 4), np.uint8), 'labels': [0, 1, 2]}
-  path.write_bytes(pickle.dumps(value, protocol=2))
-
-
-def name_pickle(path):
-  try:
-    return pickled_arrays.loads(path.read_bytes())
-  except ValueError as error:
-    raise ValueError(f'{path}: {error}') from error
-
-
 # Of each format: what writes a small file, and what reads it.
 FORMATS = {
   'record.npz': (
@@ -90,7 +76,6 @@ FORMATS = {
     lambda p: p.write_text('{"FN": 1, "FP": 2, "TN": 3, "TP": 4}'),
     privacy_estimates.read_counts,
   ),
-  'images.pickle': (write_pickle, name_pickle),
 }
 # Whose check sums notice any flip of what they hold.
 SUMMED = ('record.npz', 'auditor.npz', 'groups.npz')
@@ -295,13 +280,6 @@ def test_a_record_that_nothing_wrote_is_refused(tmp_path):
     replace_arrays(path, **{name: value})
     with pytest.raises(ValueError, match=r'scores\.npz is damaged'):
       load_record(path)
-
-
-def test_a_pickle_that_asks_for_more_memory_than_it_has_bytes_is_refused():
-  data = b'\x80\x02Nr' + (2**27).to_bytes(4, 'little') + b'.'
-  assert len(data) == 9
-  with pytest.raises(ValueError, match='under the number 134217728'):
-    pickled_arrays.loads(data)
 
 
 @pytest.mark.parametrize(

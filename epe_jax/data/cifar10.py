@@ -1,23 +1,20 @@
-"""CIFAR-10: the public archives, TensorFlow Datasets, or JPEG-coded copies."""
+"""CIFAR-10: the public archive of its binary form, or TensorFlow Datasets."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+import io
 import os
 import pathlib
 import tempfile
 
+from jaxtyping import UInt8
 import numpy as np
 
-from epe_jax.data import (
-  archives,
-  coded_images,
-  data_set,
-  pickled_arrays,
-  sources,
-)
+from epe_jax import extras
+from epe_jax.data import archives, data_set, sources
 
 CURE = (
-  'Give cifar-10-python.tar.gz or cifar-10-binary.tar.gz, or the folder that is '
-  'in one of them.'
+  'Give cifar-10-binary.tar.gz or the folder that is in it. The Python archive holds '
+  'pickles, which could run any program.'
 )
 """Ends every message about a file that is not what it should be."""
 
@@ -29,8 +26,8 @@ TFDS_CURE = (
 )
 """Ends every message about a directory of TFDS that is not what it should be."""
 
-_TRAIN = tuple(f'data_batch_{i}' for i in range(1, 6))
-_TEST = ('test_batch',)
+_TRAIN = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
+_TEST = ('test_batch.bin',)
 # Channels, rows, columns of an image, in the order in which bytes are stored.
 _SHAPE = (3, 32, 32)
 _IMAGE = (32, 32, 3)
@@ -39,28 +36,22 @@ _IMAGE = (32, 32, 3)
 def load_examples(
   path: str | os.PathLike | None, rng_seed: int
 ) -> data_set.Examples:
-  """Loads the images of any of the forms of CIFAR-10; its splits are given.
+  """Loads the images of either form of CIFAR-10; its splits are given.
 
   Args:
-    path: cifar-10-python.tar.gz, cifar-10-binary.tar.gz or the folder in one of
-      them; the directory of a version of a TFDS data set; or a folder of
-      cifar10_train*.npz and cifar10_test*.npz with JPEG-coded images.
+    path: cifar-10-binary.tar.gz, the folder in it, or the directory of a version of
+      a TFDS data set.
     rng_seed: not used.
   """
   del rng_seed
   if path is None:
     raise ValueError(f"'cifar10' is read from files, but path is None. {CURE}")
   path = pathlib.Path(path)
-  if path.is_dir() and (path / 'dataset_info.json').is_file():
-    train, test = read_tfds(path)
-    source = 'CIFAR-10, from TensorFlow Datasets'
-  elif path.is_dir() and (files := _find_coded(path)):
-    train, test = (coded_images.read_npz(f, _IMAGE) for f in files)
-    source = 'CIFAR-10, JPEG-coded (lossy) copy'
-  else:
-    train, test = read_splits(path)
-    source = 'CIFAR-10'
-  return data_set.Examples(train, test, source)
+  if (path / 'dataset_info.json').is_file():
+    return data_set.Examples(
+      *read_tfds(path), 'CIFAR-10, from TensorFlow Datasets'
+    )
+  return data_set.Examples(*read_splits(path), 'CIFAR-10')
 
 
 def read_tfds(
@@ -87,7 +78,7 @@ def read_tfds(
     try:
       blobs = records.__getitems__(range(len(records)))
       stored = example_proto.stack(blobs, features)
-      pixels = coded_images.decode_images(stored['image'], _IMAGE)
+      pixels = _decode_images(stored['image'])
     except ValueError as error:
       raise ValueError(f'{directory}, {error}. {TFDS_CURE}') from error
     splits.append({'pixels': pixels, 'label': stored['label']})
@@ -99,12 +90,9 @@ def read_splits(
 ) -> tuple[sources.Columns, sources.Columns]:
   """Reads the train and test images of an archive or of its folder.
 
-  The Python archive is of pickles, which `pickled_arrays` reads without running
-  them. The archive is unpacked in a temporary folder.
-
   Args:
-    path: cifar-10-python.tar.gz, cifar-10-binary.tar.gz, or a folder of their
-      files.
+    path: cifar-10-binary.tar.gz, which is unpacked in a temporary folder, or a
+      folder of its files.
 
   Returns:
     (train, test) with columns pixels, uint8 [n, 32, 32, 3], and label, int32
@@ -129,38 +117,17 @@ def read_splits(
     return _read_batches(path, files)
 
 
-def _find_coded(folder: pathlib.Path) -> list[pathlib.Path]:
-  """The coded train and test files of a folder, or nothing."""
-  files = []
-  for split in ('train', 'test'):
-    matches = sorted(folder.glob(f'cifar10_{split}*.npz'))
-    if len(matches) > 1:
-      raise ValueError(
-        f'{folder} has several files of the {split} split: '
-        f'{[m.name for m in matches]}. Leave one of them there.'
-      )
-    files += matches
-  if len(files) == 1:
-    raise FileNotFoundError(
-      f'{folder} has {files[0].name}, but not both of cifar10_train*.npz and '
-      'cifar10_test*.npz. Put the other one there.'
-    )
-  return files
-
-
 def _read_batches(
   path: pathlib.Path, files: Mapping[str, pathlib.Path]
 ) -> tuple[sources.Columns, sources.Columns]:
-  is_binary = f'{_TEST[0]}.bin' in files
-  suffix, read = ('.bin', _read_binary) if is_binary else ('', _read_pickle)
   splits = []
   for names in (_TRAIN, _TEST):
     batches = []
-    for name in (name + suffix for name in names):
+    for name in names:
       if name not in files:
         raise FileNotFoundError(f'{path} has no file {name!r}. {CURE}')
       try:
-        batches.append(_check_batch(*read(files[name].read_bytes())))
+        batches.append(_read_batch(files[name].read_bytes()))
       except ValueError as error:
         raise ValueError(f'{path}, file {name!r}: {error}. {CURE}') from error
     pixels, labels = (np.concatenate(parts) for parts in zip(*batches))
@@ -168,37 +135,37 @@ def _read_batches(
   return splits[0], splits[1]
 
 
-def _read_pickle(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-  batch = pickled_arrays.loads(data)
-  pixels, labels = batch.get(b'data'), batch.get(b'labels')
-  if not isinstance(pixels, np.ndarray) or not isinstance(labels, list):
-    raise ValueError(f"it has {sorted(batch)}, not b'data' and b'labels'")
-  if not all(type(label) is int for label in labels):
-    raise ValueError('a label is not an integer')
-  return pixels, np.array(labels)
-
-
-def _read_binary(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+def _read_batch(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+  """The images [n, 32, 32, 3] and labels [n] of a file: a label before each image."""
   size = 1 + np.prod(_SHAPE)
-  if len(data) % size:
+  if not data or len(data) % size:
     raise ValueError(f'its {len(data)} bytes are not a multiple of {size}')
   rows = np.frombuffer(data, np.uint8).reshape(-1, size)
-  return rows[:, 1:], rows[:, 0]
-
-
-def _check_batch(
-  pixels: np.ndarray, labels: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  if pixels.shape != (len(labels), np.prod(_SHAPE)) or not len(labels):
-    raise ValueError(
-      f'pixels of shape {pixels.shape} for {len(labels)} labels, not (n, 3072)'
-    )
-  wrong = np.flatnonzero((labels < 0) | (labels > 9))
+  labels = rows[:, 0]
+  wrong = np.flatnonzero(labels > 9)
   if wrong.size:
     raise ValueError(
       f'row {wrong[0]}: label {labels[wrong[0]]} is not in [0, 10)'
     )
-  return pixels.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1), labels
+  return rows[:, 1:].reshape(-1, *_SHAPE).transpose(0, 2, 3, 1), labels
+
+
+def _decode_images(files: Iterable[bytes]) -> UInt8[np.ndarray, 'n 32 32 3']:
+  """Decodes JPEG or PNG images; a ValueError names the row."""
+  with extras.explain_missing():
+    from PIL import Image, UnidentifiedImageError
+
+  images = []
+  for row, data in enumerate(files):
+    try:
+      with Image.open(io.BytesIO(data), formats=('JPEG', 'PNG')) as image:
+        if (image.height, image.width) != _IMAGE[:2]:
+          raise ValueError(f'it has {image.height} x {image.width} pixels')
+        pixels = np.asarray(image.convert('RGB'))
+    except (OSError, SyntaxError, UnidentifiedImageError, ValueError) as error:
+      raise ValueError(f'row {row}: no image of {_IMAGE}: {error}') from error
+    images.append(pixels)
+  return np.array(images, np.uint8).reshape(-1, *_IMAGE)
 
 
 DATA_SET = data_set.ExampleLevel(
