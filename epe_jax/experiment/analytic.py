@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from epe_jax import accounting
 from epe_jax.experiment import build, participation
+from epe_jax.experiment.config_files import Config
 from epe_jax.fact import Fact
 
 
@@ -22,9 +23,7 @@ class PrivacyAnalysis(NamedTuple):
   amplification: Fact | None
 
 
-def analyze_privacy(
-  config: build.Config, setup: build.Setup
-) -> PrivacyAnalysis:
+def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
   """Computes the privacy that follows from the mechanism of a run alone.
 
   Args:
@@ -50,7 +49,7 @@ def analyze_privacy(
 
 
 def compute_epsilon(
-  config: build.Config, *, participations: int, delta: float
+  config: Config, *, participations: int, delta: float
 ) -> accounting.Analytic:
   """Computes ε of a participant in a number of rounds of a run.
 
@@ -73,7 +72,7 @@ def compute_epsilon(
 
 
 def find_amplification(
-  config: build.Config, *, num_clients: int, delta: float
+  config: Config, *, num_clients: int, delta: float
 ) -> Fact | None:
   """Finds what is known of amplification by sampling.
 

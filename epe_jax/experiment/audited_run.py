@@ -16,12 +16,13 @@ from epe_jax.experiment import (
   stopping,
   workdirs,
 )
+from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.parallel import sharding
 
 
 def run(
-  config: build.Config,
+  config: Config,
   workdir: str | os.PathLike,
   *,
   observers: build.Observe | None = None,
@@ -76,7 +77,7 @@ def run(
 
 
 def _run_or_read(
-  config: build.Config,
+  config: Config,
   workdir: str | os.PathLike,
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],

@@ -26,12 +26,11 @@ from epe_jax.experiment import (
   randomness,
   workloads,
 )
+from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
 from epe_jax.training import clipping, fedavg, noise, servers
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Key, Params, Task
-
-Config = workloads.Config
 
 Observe = Mapping[str, Callable[[canaries.Canaries], Observer]]
 """Observers of a user: name -> (canaries -> observer)."""

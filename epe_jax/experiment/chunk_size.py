@@ -16,6 +16,7 @@ import numpy as np
 
 from epe_jax.data import cohort
 from epe_jax.experiment import build, programs
+from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
 from epe_jax.training import fedavg
 
@@ -61,7 +62,7 @@ def _make_even(max_chunk: int, clients: int) -> int:
 
 
 def set_chunk_size(
-  config: build.Config,
+  config: Config,
   setup: build.Setup,
   *,
   mesh: sharding.Mesh | None = None,
@@ -101,7 +102,7 @@ def set_chunk_size(
   return setup._replace(plan=setup.plan._replace(chunk=chunk))
 
 
-def is_tried(config: build.Config) -> bool:
+def is_tried(config: Config) -> bool:
   """Says whether the chunk of a run is an estimate, which has to be tried.
 
   Of several processes one alone may run out of memory, and the others would wait
@@ -115,7 +116,7 @@ def is_tried(config: build.Config) -> bool:
 
 
 def halve_until_it_fits(
-  config: build.Config,
+  config: Config,
   setup: build.Setup,
   advance: Callable[[fedavg.Cohort], Any],
   *,
@@ -167,7 +168,7 @@ def halve_until_it_fits(
 
 
 def _make_empty_cohorts(
-  config: build.Config, setup: build.Setup, mesh: sharding.Mesh | None
+  config: Config, setup: build.Setup, mesh: sharding.Mesh | None
 ) -> fedavg.Cohort:
   """Makes a group of cohorts as large as those of a run, without any client."""
   devices = sharding.num_devices(mesh)

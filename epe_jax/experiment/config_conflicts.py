@@ -6,10 +6,9 @@ import numpy as np
 
 from epe_jax import canaries, io
 from epe_jax.data import cohort, federated
-from epe_jax.experiment import participation, workdirs
+from epe_jax.experiment import participation
+from epe_jax.experiment.config_files import Config
 from epe_jax.training import servers
-
-Config = workdirs.Config
 
 
 def check_fields(config: Config) -> None:

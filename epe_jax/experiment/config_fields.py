@@ -17,10 +17,9 @@ import numpy as np
 from epe_jax import canaries, io, python_path
 from epe_jax.audit import record
 from epe_jax.data import fields, registry
-from epe_jax.experiment import config_files, participation, workdirs
+from epe_jax.experiment import config_files, participation
+from epe_jax.experiment.config_files import Config
 from epe_jax.training import clipping, local_training, servers
-
-Config = workdirs.Config
 
 # Larger numbers than these are no setting of anything, or no float32.
 _MAX_REAL = 1e38

@@ -16,6 +16,7 @@ import numpy as np
 
 from epe_jax.data import cohort
 from epe_jax.experiment import build
+from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
 from epe_jax.training import fedavg
 from epe_jax.types import Array
@@ -67,7 +68,7 @@ def group_rounds(
 
 
 def iterate_groups(
-  config: build.Config,
+  config: Config,
   setup: build.Setup,
   start: int,
   mesh: sharding.Mesh | None,
@@ -175,7 +176,7 @@ def collect(
 
 
 def check_finite(
-  config: build.Config, metrics: Mapping[str, float], name: str
+  config: Config, metrics: Mapping[str, float], name: str
 ) -> None:
   """Checks that training has not diverged.
 

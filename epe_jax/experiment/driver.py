@@ -43,13 +43,14 @@ from epe_jax.experiment import (
   watch,
   workdirs,
 )
+from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.parallel import in_flight, sharding
 from epe_jax.text.audit_notes import warn_of_low_dimension
 
 
 def train(
-  config: build.Config,
+  config: Config,
   files: workdirs.Workdir,
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
@@ -273,7 +274,7 @@ def _agree_to_stop(requests: stopping.Requests, *, drains: bool) -> bool:
   return drains and bool(sharding.broadcast_from_primary(int(asked)))
 
 
-def _progress_bar(config: build.Config, start: int) -> tqdm.tqdm:
+def _progress_bar(config: Config, start: int) -> tqdm.tqdm:
   return progress.bar(
     total=config.rounds,
     initial=start,

@@ -6,16 +6,16 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from epe_jax.audit import release, threat_models
+from epe_jax.audit import release
 from epe_jax.audit.by_round import add_rounds
 from epe_jax.audit.record import Record, load_record
-from epe_jax.epsilon.points import mixture
 from epe_jax.experiment import (
   metrics,
   own_attacker_scores,
   run_result,
   workdirs,
 )
+from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
 
 
@@ -89,7 +89,7 @@ def load_result(workdir: str | os.PathLike[str]) -> RunResult:
 
 
 def find_result(
-  workdir: str | os.PathLike[str], config: workdirs.Config
+  workdir: str | os.PathLike[str], config: Config
 ) -> RunResult | None:
   """Finds what a finished run of a config has found, without JAX.
 
@@ -117,28 +117,6 @@ def _require_file(path: pathlib.Path) -> pathlib.Path:
       'was removed, restore it, or repeat the run in a new workdir.'
     )
   return path
-
-
-def predict_own_round(run: FinishedRun) -> float | None:
-  """Predicts the ε of the own-round attacker from norms alone.
-
-  The shift of a canary is √d S / (m |ρ̄|): the other clients and canaries of
-  the round are part of |ρ̄|, and so of the noise.
-
-  Args:
-    run: a finished run.
-
-  Returns:
-    ε >= 0; None where the trace is not of aggregates.
-  """
-  if run.record is None:
-    return None
-  own = threat_models.OWN.score(run.record)
-  if own is None or not own.is_expected:
-    return None
-  shift = own.scores.shift
-  assert shift is not None, 'it is expected'
-  return float(mixture.epsilon_mixture(shift, run.record.delta))
 
 
 def check_audited(path: str | os.PathLike) -> None:

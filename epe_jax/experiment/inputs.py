@@ -10,6 +10,7 @@ import jax
 from epe_jax import io
 from epe_jax.data import federated
 from epe_jax.experiment import build, randomness, workdirs
+from epe_jax.experiment.config_files import Config
 from epe_jax.types import PyTree
 
 # Small files, whose contents are hashed if the config uses them.
@@ -34,7 +35,7 @@ _SETTINGS = (
 
 
 def write_inputs(
-  config: build.Config,
+  config: Config,
   files: workdirs.Workdir,
   setup: build.Setup,
   secret: bytes | None,
@@ -87,7 +88,7 @@ def describe_randomness(secret: bytes | None) -> dict[str, str]:
 
 
 def compute_digests(
-  config: build.Config,
+  config: Config,
   train: federated.FederatedData,
   test: federated.FederatedData,
   *,

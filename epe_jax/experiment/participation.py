@@ -7,10 +7,8 @@ import numpy as np
 
 from epe_jax import streams
 from epe_jax.data import federated
-from epe_jax.experiment import workloads
+from epe_jax.experiment.config_files import Config
 from epe_jax.sampling import canary_schedules, client_schedules
-
-Config = workloads.Config
 
 # The probability of exceeding `Participation.max_rounds` or `slots`, if the coins of a
 # Poisson schedule are secret.

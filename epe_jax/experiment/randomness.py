@@ -17,10 +17,9 @@ import numpy as np
 
 from epe_jax import streams
 from epe_jax.experiment import threefry_seeds, workdirs
+from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, Key
-
-Config = workdirs.Config
 
 SECRET_BYTES = 32
 """Length of a secret in bytes."""

@@ -11,7 +11,6 @@ from epe_jax.audit import audit_json
 from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
-from epe_jax.experiment import old_results
 from epe_jax.fact import Fact, Facts, facts_from_json, facts_to_json
 from epe_jax.text.headline import format_headline
 
@@ -150,14 +149,9 @@ def load_result(path: str | os.PathLike) -> RunResult:
     raise ValueError(
       f'{path} is not the result of a run; restore it or use another workdir.'
     )
-  schema = values.pop('schema')
-  if schema != old_results.SCHEMA:
-    io.check_schema(path, schema, reads=SCHEMA)
+  io.check_schema(path, values.pop('schema'), reads=SCHEMA)
   try:
-    values = io.join_lines(values)
-    if schema == old_results.SCHEMA:
-      values = old_results.upgrade_result(values)
-    return _from_json(values)
+    return _from_json(io.join_lines(values))
   except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
     raise ValueError(
       f'{path} is damaged: {e!r}. Restore it or use another workdir.'

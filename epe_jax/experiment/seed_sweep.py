@@ -16,6 +16,7 @@ from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.experiment import build, seeds, sweep, workdirs
+from epe_jax.experiment.config_files import Config
 
 
 class SeedEstimates(NamedTuple):
@@ -92,8 +93,8 @@ def run_seed_sweep(
 
 
 def _run_point(
-  claimed: build.Config,
-  config: build.Config,
+  claimed: Config,
+  config: Config,
   draft: pathlib.Path,
   *,
   at_once: int | None,

@@ -24,6 +24,7 @@ from epe_jax.experiment import (
   model_evaluation,
   programs,
 )
+from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import in_flight
 from epe_jax.training import fedavg
 
@@ -60,7 +61,7 @@ class Sizes(NamedTuple):
 
 
 def run_seeds(
-  config: build.Config,
+  config: Config,
   seeds: Sequence[int],
   *,
   at_once: int | None = None,
@@ -131,7 +132,7 @@ def run_seeds(
 
 
 def check_seeds(
-  config: build.Config, seeds: Sequence[int], *, at_once: int = 1
+  config: Config, seeds: Sequence[int], *, at_once: int = 1
 ) -> None:
   """Checks that `run_seeds` can make these runs.
 
@@ -156,7 +157,7 @@ def check_seeds(
 
 
 def _train(
-  config: build.Config,
+  config: Config,
   setups: Mapping[int, build.Setup],
   sizes: Sizes,
   jitted: programs.Programs,

@@ -18,12 +18,13 @@ from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
 from epe_jax.experiment import build
 from epe_jax.experiment.analytic import PrivacyAnalysis
+from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.types import Array, Params
 
 
 def summarize_run(
-  config: build.Config,
+  config: Config,
   setup: build.Setup,
   *,
   privacy: PrivacyAnalysis,
@@ -84,7 +85,7 @@ def summarize_run(
 
 
 def summarize_dimension(
-  config: build.Config,
+  config: Config,
   setup: build.Setup,
   params: Params,
   rounds: Float[np.ndarray, ' T'],

@@ -23,10 +23,8 @@ from epe_jax.experiment import (
   stopping,
   sweep_process,
   workdirs,
-  workloads,
 )
-
-Config = workloads.Config
+from epe_jax.experiment.config_files import Config
 
 FAILED = '.failed'
 """The suffix of the file beside the folder of a point that failed."""

@@ -28,6 +28,7 @@ from epe_jax.experiment import (
   workdirs,
   workloads,
 )
+from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
 
 # Fields that decide which data and which model are loaded.
@@ -80,7 +81,7 @@ def start(
 
 
 def find_faults_in_process(
-  configs: Mapping[str, workloads.Config],
+  configs: Mapping[str, Config],
 ) -> dict[str, str]:
   """Finds the same as `find_faults`, in a process of its own on the CPU.
 
@@ -108,7 +109,7 @@ def find_faults_in_process(
   return json.loads(lines[-1])
 
 
-def find_faults(configs: Mapping[str, workloads.Config]) -> dict[str, str]:
+def find_faults(configs: Mapping[str, Config]) -> dict[str, str]:
   """Finds what would keep points from starting: in fields, data or participation.
 
   Data are loaded, and imported if need be, once for all points that share them.
@@ -149,7 +150,7 @@ def _explain_resuming() -> str:
 @functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
 def _run(work: Mapping[str, Any], workdir: str) -> None:
   """Runs a point, once no other process does, such as one of a previous sweep."""
-  config: workloads.Config = config_dict.ConfigDict(work)
+  config: Config = config_dict.ConfigDict(work)
   programs.keep_programs()
   sharding.use_cores(config.clients_per_round)
   is_announced = False

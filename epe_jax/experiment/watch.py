@@ -7,6 +7,7 @@ import numpy as np
 
 from epe_jax.audit import audited_algorithm, release, sequential
 from epe_jax.experiment import build, programs
+from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
 
 Watch = Callable[[audited_algorithm.AuditState, int], str | None]
@@ -14,7 +15,7 @@ Watch = Callable[[audited_algorithm.AuditState, int], str | None]
 
 
 def make_watch(
-  config: build.Config,
+  config: Config,
   setup: build.Setup,
   jitted: programs.Programs,
   draws: build.Draws,

@@ -12,13 +12,11 @@ import pathlib
 import shlex
 import shutil
 import socket
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from epe_jax import io, locks
 from epe_jax.experiment import metrics
-
-Config: TypeAlias = Any
-"""An ml_collections ConfigDict, whose fields type checkers know nothing of."""
+from epe_jax.experiment.config_files import Config
 
 
 class Workdir(NamedTuple):

@@ -9,10 +9,8 @@ import numpy as np
 from epe_jax import python_path
 from epe_jax.data import federated, registry, workload
 from epe_jax.data.workload import Workload
-from epe_jax.experiment import workdirs
+from epe_jax.experiment.config_files import Config
 from epe_jax.types import Task, Weighted
-
-Config = workdirs.Config
 
 LABELS = ('label', 'y')
 """Columns whose majority class is the baseline of a task that names none."""

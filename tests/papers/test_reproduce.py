@@ -12,6 +12,7 @@ from epe_jax.audit import threat_models
 from epe_jax.experiment import finished_runs, sweep
 from epe_jax.papers import files, registry, reported
 from epe_jax.papers.item import Item, Product, from_training
+from epe_jax.papers.one_shot import noise_tables
 from epe_jax.text import tables
 from tests.in_process import run_script
 
@@ -229,7 +230,7 @@ def check_the_laws(made):
   assert noisy[1].endswith('(300.0)')
   for folder in (made / 'runs' / 'emnist').glob('*repetitions=1'):
     run = finished_runs.load_finished_run(folder)
-    expected = finished_runs.predict_own_round(run)
+    expected = noise_tables.predict_own_round(run)
     own = run.result.audit.find_first(threat_models.OWN)
     low, high = own.interval
     # Twice as wide as the interval: eight canaries, one draw.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from epe_jax.audit import threat_models
 from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.epsilon.points import mixture
 from epe_jax.experiment import finished_runs
 from epe_jax.papers import item, reported
 from epe_jax.papers.one_shot import grid
@@ -87,9 +88,31 @@ def _list_as_printed(run: grid.Run, name: str) -> list[str]:
   return line
 
 
+def predict_own_round(run: finished_runs.FinishedRun) -> float | None:
+  """Predicts the ε of the own-round attacker from norms alone.
+
+  The shift of a canary is √d S / (m |ρ̄|): the other clients and canaries of
+  the round are part of |ρ̄|, and so of the noise.
+
+  Args:
+    run: a finished run.
+
+  Returns:
+    ε >= 0; None where the trace is not of aggregates.
+  """
+  if run.record is None:
+    return None
+  own = threat_models.OWN.score(run.record)
+  if own is None or not own.is_expected:
+    return None
+  shift = own.scores.shift
+  assert shift is not None, 'it is expected'
+  return float(mixture.epsilon_mixture(shift, run.record.delta))
+
+
 def _list_calibrated(run: grid.Run) -> list[str]:
   """The line of a run with its calibrated estimates."""
-  expected = finished_runs.predict_own_round(run)
+  expected = predict_own_round(run)
   return [
     f'{run.noise:g}',
     cells.format_percent(run.result.accuracy),

@@ -32,6 +32,7 @@ from epe_jax.epsilon.types import (
   Sphere,
 )
 from epe_jax.experiment import build, seeds, workdirs
+from epe_jax.experiment.config_files import Config
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Of ε̂ over experiments, as the paper has them."""
@@ -96,7 +97,7 @@ class Cosines(NamedTuple):
 
 
 def compare(
-  config: build.Config,
+  config: Config,
   *,
   experiments: int,
   runs: int,
@@ -161,9 +162,7 @@ def select_rows(
   return [row for row in rows if (row.design, row.std) == (design, std)]
 
 
-def _share_canaries(
-  config: build.Config, experiments: int, runs: int
-) -> build.Config:
+def _share_canaries(config: Config, experiments: int, runs: int) -> Config:
   """The config of each of several runs."""
   for name, value in (('experiments', experiments), ('runs', runs)):
     if value < 1:
@@ -181,8 +180,8 @@ def _share_canaries(
 
 
 def _run_experiments(
-  config: build.Config,
-  share: build.Config,
+  config: Config,
+  share: Config,
   numbers: Sequence[int],
   runs: int,
 ) -> Iterator[Cosines]:
@@ -209,7 +208,7 @@ def _collect_cosines(outcomes: Sequence[seeds.Outcome]) -> Cosines:
 
 
 def _estimate_designs(
-  cosines: Cosines, experiment: int, config: build.Config
+  cosines: Cosines, experiment: int, config: Config
 ) -> Iterator[DesignEstimate]:
   """ε̂ of an experiment, by each design and estimator."""
   for design, part in (('single', slice(0, 1)), ('several', slice(1, None))):
