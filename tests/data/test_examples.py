@@ -113,7 +113,7 @@ def encode(pixels, form):
 
 def test_jpeg_is_decoded_to_nearly_the_image(tmp_path):
   smooth = np.linspace(0, 255, 32).astype(np.uint8)
-  pixels = np.broadcast_to(smooth[:, None, None])
+  pixels = np.broadcast_to(smooth[:, None, None], (32, 32, 3))
   (decoded,) = cifar10._decode_images(
     [encode(np.ascontiguousarray(pixels), 'JPEG')]
   )
