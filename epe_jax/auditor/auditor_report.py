@@ -42,7 +42,10 @@ def format_auditor(
     f'δ = {audit.attacks[0].first.delta:.3g}'
   )
   remarks = [
-    *claim_check.check_claim(record, audit),
+    *(
+      f'Warning: {checks.describe_check(x)}.'
+      for x in claim_check.check_claim(record, audit)
+    ),
     *(f'Warning: {x}.' for x in _describe(notes, are_settings=False)),
     *audit_notes.format_remarks(audit),
   ]

@@ -1,8 +1,8 @@
-"""Whether what an auditor saw is what the claim of its config says, in words.
+"""Whether what an auditor saw is what the claim of its config says, as facts.
 
 Three things follow from a claim and are measured in every round: how large the noise
 is, how much of a canary arrives in a release, and that no attacker finds more than
-the claim allows. Each check says what is wrong, by how much, and what to look at.
+the claim allows. Each check tells by how much it fails.
 """
 
 import numpy as np
@@ -11,6 +11,7 @@ from epe_jax import epsilon
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.record import Record
+from epe_jax.fact import Fact, Facts
 
 _STANDARD_ERRORS = 4.0
 """Differences beyond this are named: of right audits, fewer than 1 in 10,000."""
@@ -21,27 +22,27 @@ _ROOM = 0.1
 """What canaries of a round may add to the noise of one of them, of its square."""
 
 
-def check_claim(record: Record, audit: Audit) -> list[str]:
-  """Sentences on what contradicts the claim; none if nothing does.
+def check_claim(record: Record, audit: Audit) -> Facts:
+  """What contradicts the claim; nothing if nothing does.
 
   Args:
     record: of an auditor, with the noise that it was told of.
     audit: what was estimated from it.
   """
   own = audit.find(threat_models.OWN)
-  checks: list[str | None] = []
+  checks: list[Fact | None] = []
   # Noise that is measured is named by the attacker whose scores are in its units.
   if not any(attack.contradictions for attack in audit.attacks):
     checks = [_check_release_norm(record)]
-    if not any(checks):
+    if checks == [None]:
       checks = [_check_canaries(own)]
-    if not any(checks):
+    if checks == [None]:
       # Canaries are as claimed, so a higher ε is the noise's.
       checks = [_check_excess(own)]
-  return [text for text in (*checks, _check_room(record)) if text]
+  return tuple(x for x in (*checks, _check_room(record)) if x is not None)
 
 
-def _check_release_norm(record: Record) -> str | None:
+def _check_release_norm(record: Record) -> Fact | None:
   """Whether releases are shorter than the noise that is claimed to be in them."""
   rounds = record.rounds
   if rounds is None:
@@ -56,14 +57,10 @@ def _check_release_norm(record: Record) -> str | None:
   ratio = float(np.median(norm[is_known] / claimed))
   if 1 - ratio < max(_STANDARD_ERRORS * float(error), _ROUNDING):
     return None
-  return (
-    f'Releases are {ratio:.2g} times as long as the noise that is claimed to be '
-    'in them, so that there is at most so much of it. Check the noise, and that '
-    'divisor, clip_norm and noise_multiplier are those of the loop.'
-  )
+  return Fact('release_shorter_than_noise', {'ratio': ratio})
 
 
-def _check_canaries(own: AttackResult | None) -> str | None:
+def _check_canaries(own: AttackResult | None) -> Fact | None:
   """Compares the scores of canaries with the norms of what they are in."""
   if own is None or own.agreement is None:
     return None
@@ -72,16 +69,14 @@ def _check_canaries(own: AttackResult | None) -> str | None:
   if abs(errors) < _STANDARD_ERRORS or not 0 < expected < np.inf:
     return None
   share = _compute_mu(float(own.first.epsilon), own.first.delta) / expected
+  values = {'standard_errors': errors}
   # An ε has no sign, and scores that are reversed have another.
-  times = f'{share:.2g} times what' if own.is_calibrated else 'otherwise than'
-  return (
-    f'Canaries score {times} their norm predicts '
-    f'({errors:+.1f} standard errors). Check that each injection was added to the '
-    'sum of its round, whole and once, and that divisor and included are right.'
-  )
+  if own.is_calibrated:
+    values['share'] = share
+  return Fact('canaries_not_as_predicted', values)
 
 
-def _check_excess(own: AttackResult | None) -> str | None:
+def _check_excess(own: AttackResult | None) -> Fact | None:
   """Compares what the attacker of a canary's own round finds with the claim."""
   if own is None or own.analytic is None or own.first.interval is None:
     return None
@@ -94,9 +89,13 @@ def _check_excess(own: AttackResult | None) -> str | None:
   share = _compute_mu(allowed, delta) / _compute_mu(
     float(own.first.epsilon), delta
   )
-  return (
-    f'The own round finds ε = {own.first.epsilon:.3g}, and the claim allows '
-    f'{allowed:.3g}: the noise is at most about {share:.2g} of what is claimed.'
+  return Fact(
+    'epsilon_above_claim',
+    {
+      'epsilon': float(own.first.epsilon),
+      'claimed': float(allowed),
+      'noise_share': share,
+    },
   )
 
 
@@ -104,7 +103,7 @@ def _compute_mu(at_delta: float, delta: float) -> float:
   return float(epsilon.mu_of_epsilon(float(at_delta), delta))
 
 
-def _check_room(record: Record) -> str | None:
+def _check_room(record: Record) -> Fact | None:
   """Whether the canaries of a round hide one another."""
   rounds = record.rounds
   if rounds is None:
@@ -115,8 +114,7 @@ def _check_room(record: Record) -> str | None:
   share = share[np.isfinite(share)]
   if not share.size or np.max(share) < _ROOM:
     return None
-  return (
-    f'Up to {np.max(rounds.num_canaries):.0f} canaries are in a release of '
-    f'{record.dim:,} dimensions and hide one another, so that estimates are too '
-    'low. Lower num_observed, or make more rounds.'
+  return Fact(
+    'canaries_hide_one_another',
+    {'num': int(np.max(rounds.num_canaries)), 'dim': record.dim},
   )

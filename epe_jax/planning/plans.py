@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -10,32 +10,24 @@ from epe_jax import accounting
 from epe_jax.audit import clients
 from epe_jax.audit.threat_models import CHANGE, FINAL, shifted_scores
 from epe_jax.epsilon.types import Floor
+from epe_jax.fact import Fact, Facts, facts_to_json
 from epe_jax.planning.planned_costs import Costs
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Reason
-from epe_jax.text import cells, checks, tables
+from epe_jax.text import cells, tables
+from epe_jax.text import plans as words
 
 MAX_CANARIES = 100_000
 """The largest number of canaries that a plan advises."""
 
-_ASSUMES = (
-  'clipped client updates have the clip norm, and a cosine of client_agreement '
-  'with each other',
-  'clients do not respond to the canaries in the model',
-  'cosines with canaries of the family follow their null law (the effective '
-  'dimension of what the attacker sees is large enough)',
-  'the server is SGD, so that a final model is a weighted sum of rounds',
+ASSUMES = (
+  'updates_have_clip_norm',
+  'clients_do_not_respond',
+  'null_law',
+  'server_is_sgd',
 )
-_REASONS: Mapping[Reason, str] = {
-  'no_noise': 'without noise ε is ∞',
-  'no_unobserved': (
-    'only unobserved canaries tell its null law, and there are fewer than two'
-  ),
-  'no_initial_norm': 'the norm of the initial model is not given, see initial_norm',
-  'nothing_to_score': 'nothing that it scores is simulated',
-  'not_calibrated': 'it has no calibrated estimate',
-  'too_large': 'the run has too many rounds and canaries to simulate them all',
-}
+"""What every plan assumes, keys."""
+
 _UNITS = ((1e12, 'TB'), (1e9, 'GB'), (1e6, 'MB'), (1e3, 'kB'))
 
 
@@ -115,28 +107,33 @@ class Plan(NamedTuple):
     return next((p for p in self.predictions if p.key == key), None)
 
   @property
-  def warnings(self) -> tuple[str, ...]:
-    """Weaknesses of the plan, each with a cure."""
+  def warnings(self) -> Facts:
+    """Weaknesses of the plan; attackers are named by their keys."""
     return tuple(_list_warnings(self))
 
   def to_json(self) -> dict[str, Any]:
-    """Everything that the plan says, for a file."""
+    """Everything that the plan says, for a file: keys and numbers."""
     predictions = [
-      p._asdict()
+      _without_name(p)
       | {x: getattr(p, x)._asdict() for x in ('estimate', 'bound', 'floor')}
       for p in self.predictions
     ]
     return self._asdict() | {
       'run': dataclasses.asdict(self.run),
       'predictions': predictions,
-      'not_planned': [one._asdict() for one in self.not_planned],
+      'not_planned': [_without_name(x) for x in self.not_planned],
       'costs': self.costs._asdict(),
-      'assumes': _ASSUMES,
-      'warnings': self.warnings,
+      'assumes': ASSUMES,
+      'warnings': facts_to_json(self.warnings),
     }
 
   def __str__(self) -> str:
     return format_plan(self)
+
+
+def _without_name(one: Prediction | NotPlanned) -> dict[str, Any]:
+  """Its fields; the key of an attacker says which it is."""
+  return {field: x for field, x in one._asdict().items() if field != 'name'}
 
 
 def format_plan(plan: Plan, *, markdown: bool = False) -> str:
@@ -152,10 +149,12 @@ def format_plan(plan: Plan, *, markdown: bool = False) -> str:
   table = _make_table(plan)
   if markdown:
     text = tables.format_markdown(table)
-    warnings = [f'- {warning}' for warning in plan.warnings]
+    warnings = [f'- {warning}' for warning in describe_warnings(plan)]
   else:
     text = tables.format_text(tables.fold_table(table))
-    warnings = [tables.fill_paragraph(x, bullet='- ') for x in plan.warnings]
+    warnings = [
+      tables.fill_paragraph(x, bullet='- ') for x in describe_warnings(plan)
+    ]
   return '\n'.join([text, '', *warnings]) if warnings else text
 
 
@@ -186,16 +185,18 @@ def _make_table(plan: Plan) -> tables.Table:
 def _list_notes(plan: Plan) -> Iterator[str]:
   costs = plan.costs
   memory = ', '.join(
-    f'{format_bytes(x)} for {name}' for name, x in costs.memory.items() if x
+    f'{format_bytes(x)} for {words.MEMORY[key]}'
+    for key, x in costs.memory.items()
+    if x
   )
   for one in plan.not_planned:
-    yield f'{one.name}: not planned: {_REASONS[one.reason]}.'
+    yield f'{one.name}: not planned: {words.REASONS[one.reason]}.'
   yield (
     f'ε and the bound are medians of {plan.simulations} simulated audits; ranges are '
     'from 5 to 95 %. The floor is what the estimator of ε reports when nothing '
     'leaks. A plan is a prediction, not a guarantee.'
   )
-  yield f'Assumed: {"; ".join(_ASSUMES)}.'
+  yield f'Assumed: {"; ".join(words.ASSUMPTIONS[x] for x in ASSUMES)}.'
   yield (
     f'The audit needs {format_bytes(sum(costs.memory.values()))} of memory at its '
     f'peak ({memory}) and {format_bytes(costs.disk)} on disk.'
@@ -203,84 +204,81 @@ def _list_notes(plan: Plan) -> Iterator[str]:
   yield (
     f'Its projections take {costs.passes:,.0f} passes over the model in total, '
     f'about {format_seconds(costs.seconds)}; up to {costs.rounds_together:,} rounds '
-    f'are scored together. Based on: {costs.basis}.'
+    'are scored together. Based on: '
+    f'{words.describe_basis(plan.run.family, costs.measured_family)}.'
   )
 
 
-def _list_warnings(plan: Plan) -> Iterator[str]:
+def _list_warnings(plan: Plan) -> Iterator[Fact]:
   run = plan.run
-  if note := _compare_with_clients(plan):
-    yield note
+  yield from _compare_with_clients(plan)
   for p in plan.predictions:
     if p.min_canaries == 0:
       continue
-    expected = (
-      f'{p.name}: with {run.num_observed:,} canaries in and '
-      f'{run.num_unobserved:,} out, the estimate is about ε = '
-      f'{p.estimate.q50:.2g} and the floor reaches {p.floor.q95:.2g}'
-    )
+    weak = {
+      'attacker': p.key,
+      'observed': run.num_observed,
+      'unobserved': run.num_unobserved,
+      'epsilon': p.estimate.q50,
+      'floor': p.floor.q95,
+    }
     if p.min_canaries:
       ratio = run.num_unobserved / run.num_observed
-      yield (
-        f'{expected}: use at least {p.min_canaries:,} in and '
-        f'{-int(-p.min_canaries * ratio // 1):,} out.'
-      )
+      needed = {
+        'needed_observed': p.min_canaries,
+        'needed_unobserved': -int(-p.min_canaries * ratio // 1),
+      }
+      yield Fact('few_canaries', weak | needed)
     else:
-      yield (
-        f'{expected}, and no number of canaries up to {MAX_CANARIES:,}, or d, makes '
-        'it twice that floor: expect nothing of this attacker.'
-      )
+      yield Fact('out_of_reach', weak | {'max_canaries': MAX_CANARIES})
   for p in plan.predictions:
     if p.bound.q50 <= 0 and p.min_canaries == 0:
-      yield (
-        f'{p.name}: the lower bound will most likely be 0, although the estimate '
-        'is above its floor; use more canaries.'
-      )
+      yield Fact('bound_is_zero', {'attacker': p.key})
   for p in plan.predictions:
     if p.is_crowded:
-      yield (
-        f'{p.name}: {checks.describe_check(shifted_scores.note_crowding(run.design))}. Use fewer '
-        'canaries, or more rounds.'
-      )
+      crowded = shifted_scores.note_crowding(run.design)
+      yield Fact('crowded', {'attacker': p.key, **crowded.values})
   if run.num_unobserved == 0 and run.design == 'fixed':
-    yield (
-      'without canaries that take no part, the null law cannot be tested and the '
-      'maximum over rounds cannot be estimated: use as many as take part.'
-    )
+    yield Fact('no_unobserved')
 
 
-def _compare_with_clients(plan: Plan) -> str | None:
+def _compare_with_clients(plan: Plan) -> Iterator[Fact]:
   """What follows for a client that takes part more or less often than canaries."""
   run = plan.run
   n, m = run.client_participations, run.repetitions
-  of_canary = f'canaries take part in {m} of {run.rounds:,} rounds'
+  rounds = {'repetitions': m, 'rounds': run.rounds}
   if n is None:
-    if m == run.rounds:
-      return None
-    return (
-      f'{of_canary}, and the plan is of as many: set client_participations to learn '
-      'what follows for a client who takes part more often.'
-    )
+    if m != run.rounds:
+      yield Fact('clients_not_given', rounds)
+    return
   if n == m:
-    return None
+    return
   limit = accounting.epsilon_of_releases(
     run.noise_multiplier, delta=run.delta, participations=n
   ).epsilon
-  text = (
-    f'{of_canary}, clients in up to {n}: a client is allowed '
-    f'ε = {cells.format_number(limit)}'
-  )
+  allowed = rounds | {'clients': n, 'epsilon': limit}
   model = plan.find(CHANGE.key) or plan.find(FINAL.key)
-  if model is not None and run.noise_multiplier:
-    expected = clients.scale_epsilon(
-      model.analytic, run.delta, clients.Participations(m, n, limit)
-    )
-    low, high = map(cells.format_number, expected)
-    text += (
-      f', and of the {model.name} ε ≈ {low} is to be expected if its updates are '
-      f'orthogonal, ε ≈ {high} if they agree'
-    )
-  return f'{text}. Plan with repetitions={n} to measure it.'
+  if model is None or not run.noise_multiplier:
+    yield Fact('clients_differ', allowed)
+    return
+  expected = clients.scale_epsilon(
+    model.analytic, run.delta, clients.Participations(m, n, limit)
+  )
+  of_model = {'model': model.key, **expected._asdict()}
+  yield Fact('clients_differ_in_model', allowed | of_model)
+
+
+def describe_warnings(plan: Plan) -> list[str]:
+  """The warnings of a plan, a sentence each."""
+  names = {p.key: p.name for p in plan.predictions}
+  described = []
+  for key, values in plan.warnings:
+    named = {
+      field: names[str(x)] if field in ('attacker', 'model') else x
+      for field, x in values.items()
+    }
+    described.append(words.describe_warning(Fact(key, named)))
+  return described
 
 
 def format_bytes(size: float) -> str:

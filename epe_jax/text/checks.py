@@ -198,6 +198,41 @@ def _larger_clients(
   )
 
 
+def _release_shorter_than_noise(ratio: float) -> str:
+  return (
+    f'releases are {ratio:.2g} times as long as the noise that is claimed to be in '
+    'them, so that there is at most so much of it. Check the noise, and that '
+    'divisor, clip_norm and noise_multiplier are those of the loop'
+  )
+
+
+def _canaries_not_as_predicted(
+  standard_errors: float, share: float | None = None
+) -> str:
+  times = 'otherwise than' if share is None else f'{share:.2g} times what'
+  return (
+    f'canaries score {times} their norm predicts ({standard_errors:+.1f} standard '
+    'errors). Check that each injection was added to the sum of its round, whole '
+    'and once, and that divisor and included are right'
+  )
+
+
+def _epsilon_above_claim(
+  epsilon: float, claimed: float, noise_share: float
+) -> str:
+  return (
+    f'the own round finds ε = {epsilon:.3g}, and the claim allows {claimed:.3g}: '
+    f'the noise is at most about {noise_share:.2g} of what is claimed'
+  )
+
+
+def _canaries_hide_one_another(num: int, dim: int) -> str:
+  return (
+    f'up to {num} canaries are in a release of {dim:,} dimensions and hide one '
+    'another, so that estimates are too low. Lower num_observed, or make more rounds'
+  )
+
+
 def _given(text: str) -> str:
   return text
 
@@ -228,6 +263,10 @@ SENTENCES: wording.Words = {
   'noise_not_as_claimed': _noise_not_as_claimed,
   'settings_read': _settings_read,
   'larger_clients': _larger_clients,
+  'release_shorter_than_noise': _release_shorter_than_noise,
+  'canaries_not_as_predicted': _canaries_not_as_predicted,
+  'epsilon_above_claim': _epsilon_above_claim,
+  'canaries_hide_one_another': _canaries_hide_one_another,
   'given': _given,
 }
 """Key of a check -> its sentence."""

@@ -8,7 +8,9 @@ import pytest
 import epe_jax
 from epe_jax import audit
 from epe_jax.auditor import claim_check
+from epe_jax.fact import facts_to_json
 from epe_jax.text import checks
+from tests.sentences import find_sentences
 
 DIM, ROUNDS, CLIENTS, NOISE = 4096, 25, 20, 0.5
 
@@ -47,11 +49,11 @@ def run(
   record = auditor.record()
   found = audit.evaluate(record, floors=False)
   measured = [
-    checks.describe_check(check)
-    for attack in found.attacks
-    for check in attack.contradictions
+    check for attack in found.attacks for check in attack.contradictions
   ]
-  return [*measured, *claim_check.check_claim(record, found)]
+  failed = [*measured, *claim_check.check_claim(record, found)]
+  assert not list(find_sentences(facts_to_json(failed)))
+  return [checks.describe_check(check) for check in failed]
 
 
 @pytest.mark.parametrize('others', [None, 0.0, 1.0])
@@ -64,11 +66,11 @@ def test_a_loop_that_does_what_it_claims_is_not_accused(seed, others):
 @pytest.mark.parametrize(
   ('loop', 'says'),
   [
-    ({'noise': 0.25}, r'Releases are 0\.5\d* times as long'),
-    ({'noise': 0.0}, r'Releases are 0\.0\d* times as long'),
-    ({'canaries': 0.0}, r'Canaries score .* times what their norm'),
-    ({'canaries': 0.5}, r'Canaries score 0\.[45]\d* times'),
-    ({'canaries': 2.0}, r'Canaries score (1\.[89]\d*|2[.\d]*) times'),
+    ({'noise': 0.25}, r'releases are 0\.5\d* times as long'),
+    ({'noise': 0.0}, r'releases are 0\.0\d* times as long'),
+    ({'canaries': 0.0}, r'canaries score .* times what their norm'),
+    ({'canaries': 0.5}, r'canaries score 0\.[45]\d* times'),
+    ({'canaries': 2.0}, r'canaries score (1\.[89]\d*|2[.\d]*) times'),
     ({'noise': 0.25, 'others': 1.0}, r'is 0\.5\d* times as long as the noise'),
     ({'noise': 0.45, 'others': 0.0}, r'is 0\.9\d* times as long as the noise'),
     ({'divide': 1 / 30, 'others': 0.0}, r'left of a release'),

@@ -2,11 +2,13 @@
 
 import pytest
 
-from epe_jax import io
+from epe_jax import io, planning
 from epe_jax.audit import by_round, evaluation
 from epe_jax.experiment import run_result
 from epe_jax.fact import Fact
+from epe_jax.planning import plans
 from epe_jax.report import audit_card
+from epe_jax.text import plans as plan_words
 from tests import recorded_runs
 from tests.sentences import find_sentences
 
@@ -45,6 +47,33 @@ def test_results_and_cards_hold_no_english(tmp_path, kind):
   )
   for name in ('result.json', audit_card.FILE):
     assert not list(find_sentences(io.read_json(tmp_path / name)))
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'num_observed': 20, 'num_unobserved': 40, 'initial_norm': 1.0},
+    {'client_participations': 9},
+    {'noise_multiplier': 50.0},
+    {'num_observed': 300, 'num_unobserved': 0, 'repetitions': 10},
+    {'noise_multiplier': 0.0},
+  ],
+)
+def test_plans_hold_no_english_and_every_key_has_words(changes):
+  sizes = {
+    'dim': 2000,
+    'rounds': 20,
+    'clients_per_round': 20,
+    'noise_multiplier': 0.7,
+    'delta': 1e-5,
+  }
+  plan = planning.plan(planning.PlannedRun(**sizes | changes))
+  assert not list(find_sentences(io.spell_non_finite(plan.to_json())))
+  assert plan.warnings
+  assert {fact.key for fact in plan.warnings} <= {*plan_words.WARNINGS}
+  for warning, text in zip(plan.warnings, plans.describe_warnings(plan)):
+    assert warning.key.replace('_', ' ') not in text
+    assert '_' not in text.replace('client_participations', '')
 
 
 def test_a_sentence_in_a_result_is_found(tmp_path):
