@@ -14,8 +14,7 @@ import epe_jax
 from epe_jax import audit
 from epe_jax.audit.record import RoundScalars
 from epe_jax.canaries import registry as families
-from epe_jax.data import examples
-from epe_jax.data import registry as data_sets
+from epe_jax.data import data_sets, examples
 from epe_jax.epsilon import registry as estimators
 
 PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'extend.md'

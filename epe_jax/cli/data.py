@@ -23,7 +23,7 @@ from absl import app, flags
 
 from epe_jax.cli import command_flags
 from epe_jax.cli.command_flags import Flag
-from epe_jax.data import registry
+from epe_jax.data import data_sets
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -34,13 +34,13 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag(
       'download',
       'Public data to download to OUT/public, instead of a source.',
-      tuple(registry.list_downloads()),
+      tuple(data_sets.list_downloads()),
     ),
     Flag(
       'tfds',
       'Write a TFDS data set of array_record files with this builder to OUT, '
       'instead of Arrow files. It can be the source of another import.',
-      tuple(registry.list_tfds_builders()),
+      tuple(data_sets.list_tfds_builders()),
     ),
     Flag(
       'clear_cache',
@@ -132,9 +132,9 @@ def _prepare(values: flags.FlagValues, given: Sequence[str]):
 
 
 def _write_tfds(values: flags.FlagValues, given: Sequence[str]) -> pathlib.Path:
-  from epe_jax.data import formats, tfds
+  from epe_jax.data import sources, tfds
 
   if len(given) != 1:
     raise app.UsageError('--tfds takes a source on the disk.')
-  with formats.open_source(given[0]) as source:
+  with sources.open_source(given[0]) as source:
     return tfds.prepare(tfds.BUILDERS[values.tfds], source, values.out)

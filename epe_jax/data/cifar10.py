@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 import numpy as np
 
 from epe_jax import extras
-from epe_jax.data import archives, data_set, sources
+from epe_jax.data import archives, data_sets, sources
 
 CURE = (
   'Give cifar-10-binary.tar.gz or the folder that is in it. The Python archive holds '
@@ -35,7 +35,7 @@ _IMAGE = (32, 32, 3)
 
 def load_examples(
   path: str | os.PathLike | None, rng_seed: int
-) -> data_set.Examples:
+) -> data_sets.Examples:
   """Loads the images of either form of CIFAR-10; its splits are given.
 
   Args:
@@ -48,10 +48,10 @@ def load_examples(
     raise ValueError(f"'cifar10' is read from files, but path is None. {CURE}")
   path = pathlib.Path(path)
   if (path / 'dataset_info.json').is_file():
-    return data_set.Examples(
+    return data_sets.Examples(
       *read_tfds(path), 'CIFAR-10, from TensorFlow Datasets'
     )
-  return data_set.Examples(*read_splits(path), 'CIFAR-10')
+  return data_sets.Examples(*read_splits(path), 'CIFAR-10')
 
 
 def read_tfds(
@@ -168,6 +168,6 @@ def _decode_images(files: Iterable[bytes]) -> UInt8[np.ndarray, 'n 32 32 3']:
   return np.array(images, np.uint8).reshape(-1, *_IMAGE)
 
 
-DATA_SET = data_set.ExampleLevel(
+DATA_SET = data_sets.ExampleLevel(
   load_examples, 'an archive or a folder of CIFAR-10'
 )

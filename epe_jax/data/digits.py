@@ -12,7 +12,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax import extras, streams
-from epe_jax.data import data_set, federated, fields
+from epe_jax.data import data_sets, federated, fields
 
 
 def load_workload(config: Any) -> Any:
@@ -149,7 +149,7 @@ def _read_images() -> tuple[Float[np.ndarray, 'n 64'], Float[np.ndarray, ' n']]:
   return table[:, :-1], table[:, -1]
 
 
-DATA_SET = data_set.Federated(
+DATA_SET = data_sets.Federated(
   load=load_workload,
   fields={
     'data.num_clients': fields.integer(1),

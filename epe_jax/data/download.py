@@ -12,8 +12,8 @@ import tempfile
 from typing import Any
 
 from epe_jax import extras, io, progress
-from epe_jax.data import archives, registry, sources
-from epe_jax.data.data_set import Download
+from epe_jax.data import archives, data_sets, sources
+from epe_jax.data.data_sets import Download
 
 with extras.explain_missing():
   import pooch
@@ -33,7 +33,7 @@ def fetch(
   broken download is begun again a few times.
 
   Args:
-    name: of `registry.list_downloads`.
+    name: of `data_sets.list_downloads`.
     folder: made if it is not there.
     base_url: where the files are, http or https; None: as the data set says.
 
@@ -71,7 +71,7 @@ def check_counts(name: str, splits: Mapping[str, sources.Split]) -> None:
   It stands in for the hash that the SQLite files lack.
 
   Args:
-    name: of `registry.list_downloads`.
+    name: of `data_sets.list_downloads`.
     splits: all splits of the file that holds the examples, as counted.
 
   Raises:
@@ -124,7 +124,7 @@ def unpack_word_count(path: str | os.PathLike) -> pathlib.Path:
 
 
 def _find_download(name: str) -> Download:
-  downloads = registry.list_downloads()
+  downloads = data_sets.list_downloads()
   if name not in downloads:
     raise ValueError(
       f'no public files {name!r}. Use one of {sorted(downloads)}.'

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from epe_jax.data import (
-  data_set,
+  data_sets,
   decoding,
   federated,
   fields,
@@ -67,7 +67,7 @@ def load(
 
   Args:
     path: emnist_all.sqlite, plain or LZMA-compressed, or another form of these
-      splits that `formats.open_source` knows; or a folder that
+      splits that `sources.open_source` knows; or a folder that
       `epe-jax data` made of one.
     only_digits: True for the splits with 10 classes (3,383 writers), False for
       those with 62 (3,400 writers).
@@ -143,10 +143,10 @@ def _make_recipes(
 _SPLITS = {k: sources.Split(*n) for k, n in synthetic.EMNIST.items()}
 _DIGITS = {k: n for k, n in _SPLITS.items() if k.startswith('digits')}
 _ALL = {k: n for k, n in _SPLITS.items() if k.startswith('all')}
-DATA_SET = data_set.Federated(
+DATA_SET = data_sets.Federated(
   load=load_workload,
   fields={
-    **data_set.FILE_FIELDS,
+    **data_sets.FILE_FIELDS,
     'data.only_digits': fields.FLAG,
     'data.num_clients': fields.or_none(
       fields.integer(1), 'as many as EMNIST has'
@@ -160,21 +160,21 @@ DATA_SET = data_set.Federated(
   make_recipes=_make_recipes,
   # Hashes and counts are as published. The SQLite files have no hash.
   downloads={
-    'emnist': data_set.Download(
-      (data_set.PublicFile('emnist_all.sqlite.lzma'),), _SPLITS
+    'emnist': data_sets.Download(
+      (data_sets.PublicFile('emnist_all.sqlite.lzma'),), _SPLITS
     ),
-    'fed_emnist': data_set.Download(
+    'fed_emnist': data_sets.Download(
       (
-        data_set.PublicFile(
+        data_sets.PublicFile(
           'fed_emnist.tar.bz2',
           'fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0',
         ),
       ),
       _ALL,
     ),
-    'fed_emnist_digitsonly': data_set.Download(
+    'fed_emnist_digitsonly': data_sets.Download(
       (
-        data_set.PublicFile(
+        data_sets.PublicFile(
           'fed_emnist_digitsonly.tar.bz2',
           '55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b',
         ),

@@ -5,8 +5,8 @@ import os
 import numpy as np
 
 from epe_jax import streams
-from epe_jax.data import registry
-from epe_jax.data.data_set import Examples
+from epe_jax.data import data_sets
+from epe_jax.data.data_sets import Examples
 
 
 def load_examples(
@@ -20,7 +20,7 @@ def load_examples(
   """Loads data of single examples.
 
   Args:
-    name: one of `registry.list_example_level`, such as 'cifar10' or 'random'.
+    name: one of `data_sets.list_example_level`, such as 'cifar10' or 'random'.
     path: where it is, as the function `load_examples` of its module says; None
       for data that are generated.
     rng_seed: >= 0, of everything that is drawn: what is generated, which
@@ -46,7 +46,7 @@ def load_examples(
   >>> examples.source
   "random pixels and labels of CIFAR-10's shape (20 of 50,000 train, 10 of 10,000 test examples, drawn at random)"
   """
-  loaded = registry.find_example_level(name).load(path, rng_seed)
+  loaded = data_sets.find_example_level(name).load(path, rng_seed)
   splits, counts = [], []
   for split, num, columns in (
     ('train', num_train, loaded.train),

@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 
-from epe_jax.data import data_set, sources
+from epe_jax.data import data_sets, sources
 
 CURE = (
   'Give a folder of train-images-idx3-ubyte, train-labels-idx1-ubyte, '
@@ -22,14 +22,14 @@ _MAX_BYTES = 784 * 1_000_000
 
 def load_examples(
   path: str | os.PathLike | None, rng_seed: int
-) -> data_set.Examples:
+) -> data_sets.Examples:
   """Loads the four files of a folder; its splits are given."""
   del rng_seed
   if path is None:
     raise ValueError(
       f"'fashion_mnist' is read from files, but path is None. {CURE}"
     )
-  return data_set.Examples(*read_splits(path), 'Fashion-MNIST')
+  return data_sets.Examples(*read_splits(path), 'Fashion-MNIST')
 
 
 def read_splits(
@@ -91,4 +91,4 @@ def _read(folder: pathlib.Path, name: str, ndim: int) -> np.ndarray:
   return np.frombuffer(data, np.uint8, offset=head).reshape(shape)
 
 
-DATA_SET = data_set.ExampleLevel(load_examples, 'the folder of the idx files')
+DATA_SET = data_sets.ExampleLevel(load_examples, 'the folder of the idx files')

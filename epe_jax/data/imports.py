@@ -13,7 +13,7 @@ import reprlib
 from typing import Any, TypeGuard
 
 from epe_jax import io, progress
-from epe_jax.data import decoding, federated, formats, sources, store
+from epe_jax.data import decoding, federated, sources, store
 
 
 def compute_fingerprint(path: str | os.PathLike) -> str:
@@ -88,23 +88,23 @@ def load_splits(
   """Loads splits from the cache, into which those that are missing are imported.
 
   Args:
-    origin: what `formats.open_source` understands.
+    origin: what `sources.open_source` understands.
     splits: which ones.
     make_recipes: (open source) -> (split -> recipe), called if a split is missing.
     key: as for `choose_cache_path`, and so is the cache.
     cache: directory of the imports.
 
   Raises:
-    FileNotFoundError, ValueError: as `formats.open_source` and `import_split`.
+    FileNotFoundError, ValueError: as `sources.open_source` and `import_split`.
   """
   if not isinstance(origin, sources.Source):
-    origin = formats.check_exists(origin)
+    origin = sources.check_exists(origin)
   paths = {
     split: choose_cache_path(origin, split, key=key, cache=cache)
     for split in splits
   }
   if not all(path.exists() for path in paths.values()):
-    with formats.open_source(origin) as source:
+    with sources.open_source(origin) as source:
       choose_recipe = make_recipes(source)
       for split, path in paths.items():
         import_split(path, source, split, choose_recipe(split))

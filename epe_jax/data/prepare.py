@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from epe_jax import io, python_path
 from epe_jax.data import (
+  data_sets,
   decoding,
-  formats,
   imports,
-  registry,
   sources,
   store,
   vocabulary,
@@ -53,15 +52,15 @@ def prepare(
   """Writes splits into stores, out/SPLIT.arrow; existing ones are left unchanged.
 
   The features of the examples determine what is written: if they are those of a data
-  set of `registry`, its recipe is used; otherwise arrays are written unchanged. An
+  set of `data_sets`, its recipe is used; otherwise arrays are written unchanged. An
   interrupted call is resumed by the next one.
 
   Args:
-    path: a source, as for `formats.open_source`.
+    path: a source, as for `sources.open_source`.
     out: folder to write into.
     splits: which ones; None: all.
     text: how sentences are written.
-    public: name in `registry.list_downloads` of the file that this should be; None:
+    public: name in `data_sets.list_downloads` of the file that this should be; None:
       any file.
     workers: processes that decode, as for `decoding.decode_clients`.
 
@@ -73,7 +72,7 @@ def prepare(
       or damaged, has no such split, or out/SPLIT.arrow was made of
       something else.
   """
-  out, opening = pathlib.Path(out), formats.open_source(path)
+  out, opening = pathlib.Path(out), sources.open_source(path)
   mark = _fingerprint_source(path)
   with io.explain_disk_errors(out), opening as source:
     # Before a long import if the source knows its numbers, and after it.
@@ -148,9 +147,9 @@ def _choose_recipes(
   workers: int,
 ) -> Callable[[str], decoding.Recipe]:
   """split -> recipe, of the data set that has the features of the source."""
-  for data_set in map(registry.find_federated, registry.list_federated()):
-    make = data_set.make_recipes
-    features = data_set.features
+  for declared in map(data_sets.find_federated, data_sets.list_federated()):
+    make = declared.make_recipes
+    features = declared.features
     if make and features and _has_features(source, splits[0], features):
       digits = imports.hash_key((mark, text.vocabulary_size))
       counts = out / f'.train-{digits}.word_count'

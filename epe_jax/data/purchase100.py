@@ -7,7 +7,7 @@ import tempfile
 import numpy as np
 
 from epe_jax import extras, streams
-from epe_jax.data import archives, data_set, sources
+from epe_jax.data import archives, data_sets, sources
 
 NUM_FEATURES = 600
 NUM_CLASSES = 100
@@ -24,7 +24,7 @@ CURE = (
 
 def load_examples(
   path: str | os.PathLike | None, rng_seed: int
-) -> data_set.Examples:
+) -> data_sets.Examples:
   """Loads the public file, or generates data of its size; a tenth is the test."""
   if path is None:
     columns = generate(rng_seed)
@@ -40,7 +40,7 @@ def load_examples(
     {key: column[np.sort(rows)] for key, column in columns.items()}
     for rows in (order[num_test:], order[:num_test])
   )
-  return data_set.Examples(
+  return data_sets.Examples(
     train,
     test,
     f'{source}, split at random',
@@ -144,4 +144,4 @@ def _parse(path: pathlib.Path, plain: pathlib.Path) -> sources.Columns:
   return {'features': features, 'label': label - 1}
 
 
-DATA_SET = data_set.ExampleLevel(load_examples)
+DATA_SET = data_sets.ExampleLevel(load_examples)

@@ -6,14 +6,14 @@ import os
 import numpy as np
 
 from epe_jax import streams
-from epe_jax.data import data_set
+from epe_jax.data import data_sets
 
 _SHAPE = (32, 32, 3)
 
 
 def load_examples(
   path: str | os.PathLike | None, rng_seed: int
-) -> data_set.Examples:
+) -> data_sets.Examples:
   """Draws as many images as CIFAR-10 has, with uniform pixels and labels."""
   if path is not None:
     raise ValueError(f"'random' is drawn, not read, but path={str(path)!r}.")
@@ -24,7 +24,7 @@ def load_examples(
     label = rng.integers(10, size=size, dtype=np.int32)
     splits.append({'pixels': pixels.reshape(size, *_SHAPE), 'label': label})
   source = "random pixels and labels of CIFAR-10's shape"
-  return data_set.Examples(splits[0], splits[1], source)
+  return data_sets.Examples(splits[0], splits[1], source)
 
 
-DATA_SET = data_set.ExampleLevel(load_examples)
+DATA_SET = data_sets.ExampleLevel(load_examples)

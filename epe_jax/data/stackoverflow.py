@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from epe_jax.data import (
-  data_set,
+  data_sets,
   decoding,
   federated,
   fields,
@@ -89,7 +89,7 @@ def load(
 
   Args:
     path: stackoverflow.sqlite, plain or LZMA-compressed, or another form of
-      these splits that `formats.open_source` knows; or a folder that
+      these splits that `sources.open_source` knows; or a folder that
       `epe-jax data` made of one.
     vocabulary_size: V, the number of words with an id of their own; 10,000 in the
       literature.
@@ -226,14 +226,14 @@ def _encode(
 
 
 _SPLITS = {k: sources.Split(*n) for k, n in synthetic.STACKOVERFLOW.items()}
-_WORD_COUNT = data_set.PublicFile(
+_WORD_COUNT = data_sets.PublicFile(
   'stackoverflow.word_count.tar.bz2',
   '1dc00256d6e527c54b9756d968118378ae14e6692c0b3b6cad470cdd3f0c519c',
 )
-DATA_SET = data_set.Federated(
+DATA_SET = data_sets.Federated(
   load=load_workload,
   fields={
-    **data_set.FILE_FIELDS,
+    **data_sets.FILE_FIELDS,
     'data.word_count': fields.or_none(
       fields.PATH, "the words of the split 'train'"
     ),
@@ -253,13 +253,13 @@ DATA_SET = data_set.Federated(
   make_recipes=make_recipes,
   # Hashes and counts are as published. The SQLite file has no hash.
   downloads={
-    'stackoverflow': data_set.Download(
-      (data_set.PublicFile('stackoverflow.sqlite.lzma'), _WORD_COUNT),
+    'stackoverflow': data_sets.Download(
+      (data_sets.PublicFile('stackoverflow.sqlite.lzma'), _WORD_COUNT),
       _SPLITS,
     ),
-    'stackoverflow_hdf5': data_set.Download(
+    'stackoverflow_hdf5': data_sets.Download(
       (
-        data_set.PublicFile(
+        data_sets.PublicFile(
           'stackoverflow.tar.bz2',
           '99eca2f8b8327a09e5fc123979df2d237acbc5e52322f6d86bf523ee47b961a2',
         ),

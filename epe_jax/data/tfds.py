@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epe_jax import extras, progress
-from epe_jax.data import example_proto, registry, sources
+from epe_jax.data import data_sets, example_proto, sources
 
 try:
   import tensorflow_datasets as tfds
@@ -106,7 +106,7 @@ class _Federated(tfds.core.ShardBasedBuilder, skip_registration=True):
 
 def _make_builder(class_name: str, name: str) -> type[_Federated]:
   """The builder of a data set with `tfds_features`."""
-  columns = registry.find_federated(name).tfds_features or {}
+  columns = data_sets.find_federated(name).tfds_features or {}
   row_bytes = sum(
     _TEXT_BYTES
     if dtype is bytes
@@ -115,7 +115,7 @@ def _make_builder(class_name: str, name: str) -> type[_Federated]:
   )
   rows = max(1, _SHARD_BYTES // row_bytes)
   attributes = {
-    '__doc__': registry.find_module(name).__doc__,
+    '__doc__': data_sets.find_module(name).__doc__,
     '__module__': __name__,
     'columns': dict(columns),
     # A power of 2, so that small changes of features leave it.
@@ -126,7 +126,7 @@ def _make_builder(class_name: str, name: str) -> type[_Federated]:
 
 BUILDERS = {
   class_name: _make_builder(class_name, name)
-  for class_name, name in registry.list_tfds_builders().items()
+  for class_name, name in data_sets.list_tfds_builders().items()
 }
 """Name of a class, such as 'FederatedEmnist' -> the builder."""
 

@@ -5,7 +5,7 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
-from epe_jax.data import data_set, federated, imports, sources, store
+from epe_jax.data import data_sets, federated, imports, sources, store
 from epe_jax.types import Task
 
 
@@ -37,7 +37,7 @@ def choose_origin(
   """Gives config.data.path, or a generated source if config.data.synthetic.
 
   Args:
-    config: with the fields `data_set.FILE_FIELDS`.
+    config: with the fields `data_sets.FILE_FIELDS`.
     example: name of a usual file, for the error.
     generate: makes the source.
 
@@ -63,7 +63,7 @@ def describe_origin(
   origin: str | os.PathLike | sources.Source,
   train: federated.FederatedData,
   split: str,
-  downloads: Mapping[str, data_set.Download],
+  downloads: Mapping[str, data_sets.Download],
 ) -> str:
   """Names the origin of data, and says whether it is the public data.
 
@@ -83,7 +83,7 @@ def describe_origin(
   if 'synthetic' in name:
     return name
   numbers = sources.Split(train.num_clients, train.num_examples)
-  is_public = data_set.is_published(downloads, split, numbers)
+  is_public = any(x.splits.get(split) == numbers for x in downloads.values())
   kind = 'the public data' if is_public else 'not the public data'
   return f'{name} ({kind}, by its {train.num_examples:,} train examples)'
 

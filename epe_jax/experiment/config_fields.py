@@ -16,7 +16,7 @@ import numpy as np
 
 from epe_jax import canaries, io, python_path
 from epe_jax.audit import record
-from epe_jax.data import fields, registry
+from epe_jax.data import data_sets, fields
 from epe_jax.experiment import config_files, participation
 from epe_jax.experiment.config_files import Config
 from epe_jax.training import clipping, local_training, servers
@@ -119,7 +119,7 @@ def list_fields(
     ValueError: there is no such task.
   """
   is_own = isinstance(task, str) and python_path.is_function(task)
-  named = fields.one_of(*registry.list_federated())
+  named = fields.one_of(*data_sets.list_federated())
   tasks = fields.Field(
     f'{named.description}, or package.module:function of your own',
     lambda x: is_own or named.is_valid(x),
@@ -127,7 +127,7 @@ def list_fields(
   )
   _check_value('task', task, tasks)
   own = {name: _ANYTHING for name in names if name.startswith(_OWN_GROUPS)}
-  of_task = own if is_own else registry.find_federated(str(task)).fields
+  of_task = own if is_own else data_sets.find_federated(str(task)).fields
   return {'task': tasks, **_COMMON_FIELDS, **of_task}
 
 

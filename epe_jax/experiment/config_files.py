@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from epe_jax import python_path
-from epe_jax.data import registry
+from epe_jax.data import data_sets
 
 Config: TypeAlias = Any
 """An ml_collections ConfigDict, whose fields type checkers know nothing of."""
@@ -31,7 +31,7 @@ def list_configs() -> list[str]:
     ValueError: the package is not installed.
   """
   stems = {path.stem for path in _find_folder().glob('*.py')}
-  return sorted((stems | registry.list_jobs().keys()) - _NO_JOBS)
+  return sorted((stems | data_sets.list_jobs().keys()) - _NO_JOBS)
 
 
 def load_config(name: str | os.PathLike) -> Config:
@@ -156,7 +156,7 @@ def _find_file(text: str) -> pathlib.Path:
   if not _is_path(text):
     path = _find_folder() / f'{text}.py'
     if not path.is_file():
-      path = registry.list_jobs().get(text, path)
+      path = data_sets.list_jobs().get(text, path)
     if text.isidentifier() and path.is_file():
       return path
     similar = difflib.get_close_matches(text, list_configs(), n=1)

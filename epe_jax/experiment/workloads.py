@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epe_jax import python_path
-from epe_jax.data import federated, registry, workload
+from epe_jax.data import data_sets, federated, workload
 from epe_jax.data.workload import Workload
 from epe_jax.experiment.config_files import Config
 from epe_jax.types import Task, Weighted
@@ -42,10 +42,10 @@ def load_workload(config: Config) -> Workload:
         'experiment.Workload(task, train, test).'
       )
     check_task(name, loaded.task, loaded.train)
-  elif name in registry.list_federated():
-    loaded = registry.find_federated(name).load(config)
+  elif name in data_sets.list_federated():
+    loaded = data_sets.find_federated(name).load(config)
   else:
-    names = ', '.join(map(repr, registry.list_federated()))
+    names = ', '.join(map(repr, data_sets.list_federated()))
     raise ValueError(
       f'task={name!r}; give one of {names}, or package.module:function.'
     )

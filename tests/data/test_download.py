@@ -14,7 +14,7 @@ import numpy as np
 import pooch
 import pytest
 
-from epe_jax.data import data_set, download, emnist, registry, sources
+from epe_jax.data import data_sets, download, emnist, sources
 from tests import http_files
 
 FILE = 'emnist_all.sqlite.lzma'
@@ -54,9 +54,9 @@ def test_a_cut_connection_is_begun_again(tmp_path):
 
 
 def public(monkeypatch, data, sha256):
-  file = data_set.PublicFile('x.tar.bz2', sha256)
+  file = data_sets.PublicFile('x.tar.bz2', sha256)
   monkeypatch.setitem(
-    emnist.DATA_SET.downloads, 'x', data_set.Download((file,), {})
+    emnist.DATA_SET.downloads, 'x', data_sets.Download((file,), {})
   )
   return {'x.tar.bz2': data}
 
@@ -156,9 +156,9 @@ def test_unknown_names_and_other_protocols_are_refused(tmp_path):
     download.fetch('emnist', tmp_path, base_url='file:///etc/')
 
 
-@pytest.mark.parametrize('name', registry.list_downloads())
+@pytest.mark.parametrize('name', data_sets.list_downloads())
 def test_counts_are_accepted_when_equal_and_refused_when_one_differs(name):
-  right = registry.list_downloads()[name].splits
+  right = data_sets.list_downloads()[name].splits
   download.check_counts(name, right)
   for split, (clients, examples) in right.items():
     for wrong in (
@@ -178,7 +178,7 @@ def test_counts_are_accepted_when_equal_and_refused_when_one_differs(name):
 
 
 def test_the_table_is_of_hashes_and_plain_file_names():
-  for public in registry.list_downloads().values():
+  for public in data_sets.list_downloads().values():
     assert public.splits
     for file in public.files:
       assert re.fullmatch(r'[a-z_.0-9]+\.(tar\.bz2|lzma)', file.name)

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from epe_jax.data import decoding, formats, hdf5, sources
+from epe_jax.data import decoding, hdf5, sources
 
 IMAGES = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
 TEXT = {'tokens': (bytes, ())}
@@ -232,7 +232,7 @@ def test_a_missing_h5py_is_an_error_with_the_cure(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'h5py', None)
   monkeypatch.delitem(sys.modules, hdf5.__name__)
   with pytest.raises(ImportError, match=r"pip install '\.\[hdf5\]'"):
-    formats.open_source(path)
+    sources.open_source(path)
 
 
 def read_changed(tmp_path, change, features=IMAGES):

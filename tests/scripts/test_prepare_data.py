@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from epe_jax.data import (
-  data_set,
+  data_sets,
   emnist,
-  formats,
   imports,
   prepare,
   sources,
@@ -141,7 +140,7 @@ def test_the_public_file_is_known_by_its_counts(tmp_path, monkeypatch):
     'all_train': sources.Split(2, 2),
     'digits_only_train': sources.Split(1, 1),
   }
-  public = data_set.Download((data_set.PublicFile('f'),), counts)
+  public = data_sets.Download((data_sets.PublicFile('f'),), counts)
   monkeypatch.setitem(emnist.DATA_SET.downloads, 'emnist', public)
   assert len([*prepare.prepare(file, tmp_path / 'out', public='emnist')]) == 3
 
@@ -153,7 +152,7 @@ def test_counts_that_are_known_only_afterwards_are_checked_then(
   with h5py.File(path, 'w') as file:
     file['examples/a/tokens'] = [b'how is it brewed ?']
   counts = {'train': sources.Split(9, 9)}
-  public = data_set.Download((data_set.PublicFile('f'),), counts)
+  public = data_sets.Download((data_sets.PublicFile('f'),), counts)
   monkeypatch.setitem(stackoverflow.DATA_SET.downloads, 'stackoverflow', public)
   text = vocabulary.Text(2, 4)
   found = prepare.prepare(
@@ -272,7 +271,7 @@ def test_a_file_is_opened_by_what_is_in_it(tmp_path, name, content):
   path.write_bytes(content)
   with (
     pytest.raises(ValueError, match=str(path)) as caught,
-    formats.open_source(path),
+    sources.open_source(path),
   ):
     pass
   assert 'no known format' not in str(caught.value)
@@ -280,15 +279,15 @@ def test_a_file_is_opened_by_what_is_in_it(tmp_path, name, content):
 
 def test_folders_and_functions_are_told_apart(tmp_path):
   with pytest.raises(ValueError, match='no known format'):
-    formats.open_source(tmp_path)
+    sources.open_source(tmp_path)
   with pytest.raises(FileNotFoundError, match=r'does not exist\. Give one of'):
-    formats.open_source(tmp_path / 'a:b')
+    sources.open_source(tmp_path / 'a:b')
   with pytest.raises(ValueError, match='no_such:f cannot be imported'):
-    formats.open_source('no_such:f')
+    sources.open_source('no_such:f')
   with pytest.raises(ValueError, match='epe_jax:__version__ is a str, not'):
-    formats.open_source('epe_jax:__version__')
+    sources.open_source('epe_jax:__version__')
   (tmp_path / 'x.h5').write_bytes(b'')
-  with pytest.raises(ValueError, match=r'x\.h5'), formats.open_source(tmp_path):
+  with pytest.raises(ValueError, match=r'x\.h5'), sources.open_source(tmp_path):
     pass
 
 

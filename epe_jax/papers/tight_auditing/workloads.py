@@ -12,8 +12,8 @@ import numpy as np
 import optax
 
 from epe_jax import accounting
+from epe_jax.data import data_sets
 from epe_jax.data import examples as examples_lib
-from epe_jax.data import registry
 from epe_jax.dpsgd import input_canaries
 from epe_jax.dpsgd.gradient_canaries import GradientCanary
 from epe_jax.papers.tight_auditing import accounted_run
@@ -121,7 +121,7 @@ def load_workload(
   Raises:
     ValueError, FileNotFoundError: the data cannot be read, or are not given.
   """
-  declared = registry.find_example_level(settings.data)
+  declared = data_sets.find_example_level(settings.data)
   if declared.path and settings.data not in data:
     raise ValueError(
       f'{settings.title} trains on {settings.data}; give '

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax.cli import program
-from epe_jax.data import examples, imports, prepare, registry
+from epe_jax.data import data_sets, examples, imports, prepare
 from epe_jax.experiment import (
   audited_run,
   config_fields,
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epe_jax.configs import common
-from epe_jax.data import data_set, decoding, federated, fields, sources, workload
+from epe_jax.data import data_sets, decoding, federated, fields, sources, workload
 from epe_jax.tasks.classifier import classifier
 
 FEATURES = {'celsius': (np.float32, (2,)), 'warm': (np.int32, ())}
@@ -57,14 +57,14 @@ def get_config(mode='full'):
   )
 
 
-DATA_SET = data_set.Federated(
+DATA_SET = data_sets.Federated(
   load=load,
   fields={'data.num_stations': fields.integer(1, 100)},
   features=FEATURES,
   make_recipes=make_recipes,
   downloads={
-    'weather_2020': data_set.Download(
-      (data_set.PublicFile('weather.npz'),), {'train': sources.Split(2, 3)}
+    'weather_2020': data_sets.Download(
+      (data_sets.PublicFile('weather.npz'),), {'train': sources.Split(2, 3)}
     )
   },
   tfds_features=FEATURES,
@@ -73,13 +73,13 @@ DATA_SET = data_set.Federated(
 
 STARS = """
 import numpy as np
-from epe_jax.data import data_set
+from epe_jax.data import data_sets
 
 def load(path, rng_seed):
   columns = {'pixels': np.full((4, 2, 2, 1), 255, np.uint8), 'label': np.arange(4)}
-  return data_set.Examples(columns, columns, 'four stars', num_classes=4)
+  return data_sets.Examples(columns, columns, 'four stars', num_classes=4)
 
-DATA_SET = data_set.ExampleLevel(load, 'a file of stars')
+DATA_SET = data_sets.ExampleLevel(load, 'a file of stars')
 """
 
 
@@ -88,7 +88,7 @@ def weather(tmp_path, monkeypatch):
   for name, text in (('weather', WEATHER), ('stars', STARS)):
     (tmp_path / f'{name}_data.py').write_text(text)
     # The one line.
-    monkeypatch.setitem(registry.MODULES, name, f'{name}_data')
+    monkeypatch.setitem(data_sets.MODULES, name, f'{name}_data')
     monkeypatch.delitem(sys.modules, f'{name}_data', raising=False)
   monkeypatch.syspath_prepend(tmp_path)
 
@@ -147,6 +147,6 @@ def test_a_new_data_set_of_single_examples_is_loaded_by_its_name():
 
 def test_a_data_set_of_the_other_kind_is_not_found():
   with pytest.raises(ValueError, match=r"no data 'random'.*'emnist'"):
-    registry.find_federated('random')
+    data_sets.find_federated('random')
   with pytest.raises(ValueError, match=r"no data 'emnist'.*'random'"):
-    registry.find_example_level('emnist')
+    data_sets.find_example_level('emnist')
