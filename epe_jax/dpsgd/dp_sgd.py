@@ -49,13 +49,11 @@ class DpSgdState(NamedTuple):
     round: the number of steps done, int32.
     params: the model.
     opt_state: state of the optimizer.
-    average: exponential moving average of the models, or None.
   """
 
   round: Int[Array, '']
   params: Params
   opt_state: optax.OptState
-  average: Params | None
 
 
 SumGradients = Callable[[Params, ExampleBatch, Key], fedavg.ClippedSums]
@@ -94,7 +92,6 @@ def dpsgd(
   microbatch: int | None = None,
   augment: Augment | None = None,
   augmentations: int = 1,
-  average_decay: float | None = None,
 ) -> fedavg.Algorithm:
   """ρ = Σ_i CLIP(-∇ℓ_i; S) + S Σ_j c_j;  θ <- optimizer(θ, -(ρ + Z) / m).
 
@@ -116,9 +113,6 @@ def dpsgd(
       augmented; None for none.
     augmentations: K >= 1 augmentations of each example, whose gradients are
       averaged before clipping. They cost K times the work and no privacy.
-    average_decay: in (0, 1), of an exponential moving average of the models in
-      the state; min(decay, (1 + t)/(10 + t)) in step t, so that the first model is
-      forgotten. None keeps no average.
 
   Returns:
     init(params) -> `DpSgdState`, and step(state, batch, injection,
@@ -133,13 +127,9 @@ def dpsgd(
   References:
     Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1;
     De et al. 2022, "Unlocking High-Accuracy Differentially Private Image
-    Classification through Scale" (augmentations, averages).
+    Classification through Scale" (augmentations).
   """
   check_sizes(clip_norm, noise_multiplier, expected_batch)
-  if average_decay is not None and not 0 < average_decay < 1:
-    raise ValueError(
-      f'average_decay={average_decay}; give a decay in (0, 1), or None.'
-    )
   sum_gradients = sum_clipped_gradients(
     task,
     clip_norm=clip_norm,
@@ -149,13 +139,11 @@ def dpsgd(
   )
 
   def init(params: Params) -> DpSgdState:
-    # Copies, so that a caller may donate the state and keep the parameters.
-    copy = lambda: jax.tree.map(jnp.copy, params)
+    # A copy, so that a caller may donate the state and keep the parameters.
     return DpSgdState(
       round=jnp.zeros((), jnp.int32),
-      params=copy(),
+      params=jax.tree.map(jnp.copy, params),
       opt_state=optimizer.init(params),
-      average=None if average_decay is None else copy(),
     )
 
   def step(
@@ -178,11 +166,6 @@ def dpsgd(
     params, opt_state = fedavg.apply_gradient(
       optimizer, -aggregate, state.params, state.opt_state
     )
-    average = state.average
-    if average_decay is not None and average is not None:
-      t = state.round.astype(jnp.float32)
-      decay = jnp.minimum(average_decay, (1 + t) / (10 + t))
-      average = optax.incremental_update(params, average, 1 - decay)
     round = fedavg.make_round(
       sums,
       aggregate,
@@ -191,7 +174,7 @@ def dpsgd(
       noise_multiplier=noise_multiplier,
       divisor=expected_batch,
     )
-    return DpSgdState(state.round + 1, params, opt_state, average), round
+    return DpSgdState(state.round + 1, params, opt_state), round
 
   return fedavg.Algorithm(init, step)
 

@@ -233,20 +233,6 @@ def test_gradients_of_augmentations_are_averaged_before_clipping():
   )
 
 
-def test_the_average_of_models_forgets_the_first_one():
-  alg = algorithm(average_decay=0.5)
-  state, expected = alg.init(PARAMS), np.float64(ravel_pytree(PARAMS)[0])
-  for t in range(12):
-    state, _ = one_step(alg, make_batch(seed=t), state=state)
-    decay = min(0.5, (1 + t) / (10 + t))
-    theta = np.float64(ravel_pytree(state.params)[0])
-    expected = decay * expected + (1 - decay) * theta
-  np.testing.assert_allclose(
-    ravel_pytree(state.average)[0], expected, rtol=1e-5
-  )
-  assert algorithm().init(PARAMS).average is None
-
-
 def test_the_gradient_of_a_weighted_example_is_that_of_its_mean():
   """A sentence of n words counts as one example, whatever n is."""
   heavy = TASK._replace(
@@ -290,9 +276,7 @@ def test_a_batch_without_examples_is_noise_alone():
 
 
 def test_it_keeps_the_contract_of_an_algorithm():
-  alg = algorithm(
-    optimizer=optax.adam(0.1), noise_multiplier=1.0, average_decay=0.9
-  )
+  alg = algorithm(optimizer=optax.adam(0.1), noise_multiplier=1.0)
   state = alg.init(PARAMS)
   new, info = one_step(alg)
   same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
@@ -308,7 +292,6 @@ def test_it_keeps_the_contract_of_an_algorithm():
     ({'clip_norm': float('inf')}, 'clip_norm=inf'),
     ({'noise_multiplier': -1.0}, 'noise_multiplier=-1.0'),
     ({'expected_batch': 0.0}, 'expected_batch=0.0'),
-    ({'average_decay': 1.0}, 'average_decay=1.0'),
     ({'augmentations': 0}, 'augmentations=0'),
     ({'augmentations': 4}, 'augment=None'),
     ({'microbatch': 0}, 'microbatch=0'),

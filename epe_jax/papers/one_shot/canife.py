@@ -119,7 +119,7 @@ def _tabulate_methods(comparison: Comparison) -> tables.Table:
       '-',
     ],
     [
-      'ε_lo of the same scores, no bound',
+      'ε_lo of the same scores, not a bound',
       _format_spread([_read(r, runs.PAPER, 'bound') for r in audited]),
       _format_eps_lo_cap(settings),
     ],
@@ -180,14 +180,14 @@ def _tabulate_ours(comparison: Comparison) -> tables.Table:
       ]
     )
   return tables.Table(
-    'Our readings of the same runs, mean ± std',
+    'Our estimates of the same runs, mean ± std',
     ['attacker', 'estimate', 'lower bound, 95 %', 'analytic'],
     body,
     [
-      f'{settings.observed:,} canaries that took part once and '
-      f'{settings.unobserved:,} that did not, {settings.family}; δ = '
+      f'{settings.observed:,} canaries observed in one round each and '
+      f'{settings.unobserved:,} unobserved, {settings.family}; δ = '
       f'1/{settings.num_train:,}. The estimate is the one to believe first, the '
-      'bound the one that is declared beforehand; each holds for one run by itself.',
+      'bound the one that is declared in advance; each holds for one run by itself.',
     ],
   )
 
@@ -226,7 +226,7 @@ def _tabulate_variants(comparison: Comparison) -> tables.Table:
       'One run each. The updates of the others are noise to an attacker who does '
       'not know them: the effective noise is the root of z² + s²/(S² d), with s '
       'the norm of their clipped sum, averaged over rounds. The last two columns '
-      'are our readings.',
+      'are our estimates.',
     ],
   )
 

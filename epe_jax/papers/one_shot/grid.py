@@ -103,8 +103,8 @@ def describe_runs(runs: Sequence[Run]) -> list[str]:
   for run in runs:
     r = run.result
     canaries = (
-      f'{r.num_observed:,} canaries that took part and '
-      f'{r.num_unobserved:,} that did not'
+      f'{r.num_observed:,} observed canaries and '
+      f'{r.num_unobserved:,} unobserved'
       if run.is_audited
       else 'no canaries'
     )

@@ -36,8 +36,8 @@ def make_densities(runs: Sequence[grid.Run]) -> item.Product:
   ]
   head = ['noise', 'repetitions', 'final model', 'change of the model']
   note = (
-    'Mean ± standard deviation over the canaries that took part, in units of '
-    '1/√d; one that took no part has 0 ± 1.'
+    'Mean ± standard deviation over the observed canaries, in units of '
+    '1/√d; an unobserved one has 0 ± 1.'
   )
   table = tables.Table(
     'Cosines of canaries', head, rows, [note, *grid.describe_runs(runs)]

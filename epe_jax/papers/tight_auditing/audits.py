@@ -29,13 +29,13 @@ class Choice(NamedTuple):
     return f'{name_estimator(self.estimator)}, {self.thresholds}'
 
   @property
-  def look(self) -> dict[str, Any]:
+  def plot_style(self) -> dict[str, Any]:
     """How it is drawn: hollow if the threshold is chosen on the same scores."""
     hollow = {'mfc': 'white'} if self.thresholds == 'same' else {}
-    return LOOKS[self.estimator] | hollow
+    return STYLES[self.estimator] | hollow
 
 
-LOOKS: dict[str, dict[str, Any]] = {
+STYLES: dict[str, dict[str, Any]] = {
   'f_dp_cp': dict(color=style.VERMILLION, marker='o'),
   'f_dp_zb': dict(color=style.ORANGE, marker='^'),
   'dp_cp': dict(color=style.BLUE, marker='s'),
@@ -57,7 +57,7 @@ CHOICES = (
 
 THRESHOLDS = (
   'Same: the threshold is chosen on the same observations, as in the paper. That '
-  'is no bound. Band: a 95 % lower bound, of all thresholds at once.'
+  'is not a bound. Band: a 95 % lower bound, of all thresholds at once.'
 )
 """A note on the choices of thresholds."""
 
@@ -173,7 +173,7 @@ def compare(
   fig, (axes,) = style.make_panels(1, height=4.2)
   for i, (choice, values) in enumerate(zip(CHOICES, zip(*epsilon.values()))):
     x = np.arange(len(values)) + (i - len(CHOICES) / 2) * 0.08
-    axes.plot(x, values, ls='', label=choice.label, **choice.look)
+    axes.plot(x, values, ls='', label=choice.label, **choice.plot_style)
   analytic = next(iter(audited.values())).analytic
   if np.isfinite(analytic):
     ends = [-0.5, len(epsilon) - 0.5]

@@ -284,7 +284,7 @@ def _compare_curves(audited: Sequence[AuditedTraining]) -> tables.Table:
       'PLD: as many guarantees of the privacy loss distribution as follow its curve. '
       "Algorithm 4, the paper's: ten of them, at evenly spaced δ'.",
       'Gaussian: that of μ-GDP, of which ε is then taken at the same δ. A training '
-      'on Poisson samples has another curve, so that this is no bound.',
+      'on Poisson samples has another curve, so that this is not a bound.',
     ],
   )
 
@@ -305,7 +305,7 @@ def _tabulate_with_paper(audited: Sequence[AuditedTraining]) -> tables.Table:
   (row,) = _REPORTED.load_rows('figure11_maximum')
   body.append(
     [
-      'scores that are all apart',
+      'scores that are all separated',
       reported.add_reported(largest, row, 'epsilon'),
     ]
   )
@@ -318,7 +318,7 @@ def _tabulate_with_paper(audited: Sequence[AuditedTraining]) -> tables.Table:
       'with the canary and as many without it.',
       f'Here there are {num:,} of each. The last row is the largest result of so '
       'many models, whatever is trained.',
-      'The threshold is chosen on the same scores, as in the paper: no bound.',
+      'The threshold is chosen on the same scores, as in the paper: it is not a bound.',
     ],
   )
 

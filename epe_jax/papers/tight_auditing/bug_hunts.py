@@ -140,11 +140,11 @@ def make_scale(settings: Any) -> item.Product:
       nums = settings.nums if truth == settings.shown else [settings.num]
       outcomes[truth] = run_audits(draw, nums, choice=choice, settings=settings)
     at_num = {
-      t: {k: e[settings.num, k] for k in audits.LOOKS}
+      t: {k: e[settings.num, k] for k in audits.STYLES}
       for t, e in outcomes.items()
     }
     by_num = {
-      num: {k: outcomes[settings.shown][num, k] for k in audits.LOOKS}
+      num: {k: outcomes[settings.shown][num, k] for k in audits.STYLES}
       for num in settings.nums
     }
     notes = [explained, *_explain(settings), _BATCH_NOTE]
@@ -199,7 +199,7 @@ def _make_hunt(
       draws[title], settings.nums, choice=choice, settings=settings
     )
     lines = {
-      num: {key: outcome[num, key] for key in audits.LOOKS}
+      num: {key: outcome[num, key] for key in audits.STYLES}
       for num in settings.nums
     }
     explained = _CHOICES[choice]
@@ -244,7 +244,7 @@ def _tabulate(
 
   return tables.Table(
     title,
-    [first, *map(audits.name_estimator, audits.LOOKS)],
+    [first, *map(audits.name_estimator, audits.STYLES)],
     [[name, *map(format_cell, line.values())] for name, line in lines.items()],
     notes,
   )
@@ -255,15 +255,15 @@ def _draw_lines(
   lines: Mapping[float, Mapping[str, np.ndarray]],
   claimed: float,
 ) -> None:
-  for key, look in audits.LOOKS.items():
+  for key, plot_style in audits.STYLES.items():
     values = [line[key] for line in lines.values()]
     low, middle, high = (
       np.array([np.quantile(v, q) for v in values]) for q in (0.1, 0.5, 0.9)
     )
     x = list(lines)
     label = audits.name_estimator(key)
-    axes.plot(x, middle, ms=4, lw=1.5, label=label, **look)
-    axes.fill_between(x, low, high, color=look['color'], alpha=0.12, lw=0)
+    axes.plot(x, middle, ms=4, lw=1.5, label=label, **plot_style)
+    axes.fill_between(x, low, high, color=plot_style['color'], alpha=0.12, lw=0)
   axes.axhline(claimed, color=style.BLACK, ls='--', lw=1.5, label='claimed ε')
   axes.set_ylabel('lower limit of ε, median and 10-90 %')
 

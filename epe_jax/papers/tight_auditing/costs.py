@@ -206,9 +206,9 @@ def make_costs(timed: Sequence[TimedAudit]) -> item.Product:
     ],
     body,
     [
-      'Gradient canaries: they join batches by coins as examples do, and whoever '
-      'sees the initial and the final model scores them, who does not know the '
-      'coins. Data canaries: mislabelled examples, scored by the log-odds of their '
+      'Gradient canaries: they join batches at random as examples do, and an '
+      'attacker who sees the initial and the final model, but not who joined, '
+      'scores them. Data canaries: mislabelled examples, scored by the log-odds of their '
       'labels in the final model. Optimized ones begin as those, and ascend the '
       'separation in trainings without noise from the same initial model. All '
       'three take scores of one training to be independent.',

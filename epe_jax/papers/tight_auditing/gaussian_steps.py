@@ -25,7 +25,7 @@ _LAW = (
 )
 _NO_BOUND = (
   'Best: the threshold that gives the same observations the largest ε, as in the '
-  'paper. That is no bound. At thresholds fixed in advance the numbers are 95 % '
+  'paper. That is not a bound. At thresholds fixed in advance the numbers are 95 % '
   'lower bounds.'
 )
 
@@ -303,7 +303,7 @@ def _count(scores, thresholds) -> simulated_game.Counts:
 
 def _draw_by_number(curves: dict, nums: Sequence[int]) -> figure.Figure:
   fig, panels = style.make_panels(len(curves), columns=2, height=3.4)
-  looks: dict[str, dict[str, Any]] = {
+  styles: dict[str, dict[str, Any]] = {
     'f-DP, best': dict(color=style.VERMILLION, ls='-', marker='o'),
     '(ε, δ)-DP, best': dict(color=style.BLUE, ls='-', marker='s'),
     'f-DP, halfway': dict(color=style.ORANGE, ls=':'),
@@ -320,7 +320,7 @@ def _draw_by_number(curves: dict, nums: Sequence[int]) -> figure.Figure:
         lw=1.5,
         capsize=2,
         label=name,
-        **looks[name],
+        **styles[name],
       )
     axes.set(xscale='log', title=f'ε = {cells.format_number(epsilon)}')
     axes.set(xlabel='observations', ylabel='lower limit of ε')

@@ -76,7 +76,7 @@ def make_table1(settings: Any) -> item.Product:
       'No model is trained: with the canary in every step observations are '
       'N(0, σ²) and N(1, σ²), whatever the model. The noise is what dp_accounting '
       'gives for the analytic ε, interpolated between its values at 24 noises.',
-      'Thresholds are chosen on the same observations, as in the paper: no bounds.',
+      'Thresholds are chosen on the same observations, as in the paper: they are not bounds.',
     ],
   )
   return item.Product([table], {})

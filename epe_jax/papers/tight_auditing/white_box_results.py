@@ -82,7 +82,7 @@ def make_table1(games: Sequence[AuditedTraining]) -> item.Product:
     lines = {g.epsilon: g for g in games if g.title == title}
     for choice in audits.CHOICES:
       values = [game.estimate(choice) for game in lines.values()]
-      axes.plot(list(lines), values, label=choice.label, **choice.look)
+      axes.plot(list(lines), values, label=choice.label, **choice.plot_style)
     axes.plot(
       epsilons, epsilons, color=style.BLACK, ls='--', label='analytic ε'
     )
