@@ -221,7 +221,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
       f'--out={given.out} is for one file, but {len(paths)} are given.'
     )
   from epe_jax.audit import audit_json, run_effects
-  from epe_jax.report import between_runs
+  from epe_jax.report import over_runs_report
   from epe_jax.scores import score_files
 
   files = [score_files.find_scores(path).resolve() for path in paths]
@@ -233,7 +233,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
       )
   runs = {path: score_input.load(given, [path]).scores for path in paths}
   effects = run_effects.evaluate_runs(runs, delta=given.delta)
-  text = between_runs.format_over_runs(
+  text = over_runs_report.format_over_runs(
     effects, markdown=given.format == 'markdown'
   )
   # Of the strongest attacker, as of a single run.

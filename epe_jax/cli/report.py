@@ -67,10 +67,10 @@ def _compare(workdirs: Sequence[str], values: flags.FlagValues) -> int:
       f'--claim={values.claim:g} is of one run, but {len(workdirs)} are given.'
     )
   from epe_jax import io
-  from epe_jax.report import comparison, comparison_files
+  from epe_jax.report import comparison, labelled_runs
 
   io.check_folder('out', values.out)
-  runs = comparison.label_workdirs(workdirs)
-  text = comparison_files.write_comparison(values.out, runs, name='comparison')
+  runs = labelled_runs.label_workdirs(workdirs)
+  text = comparison.write_comparison(values.out, runs, name='comparison')
   print(f'{text}\n\nWrote {values.out}/comparison.html and its figure.')
   return 0

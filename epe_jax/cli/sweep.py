@@ -64,7 +64,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     raise app.UsageError('nothing varies; give --grid or --axis.')
   from epe_jax import io
   from epe_jax.experiment import config_files, seed_sweep, sweep
-  from epe_jax.report import comparison_files
+  from epe_jax.report import comparison
 
   axes = [
     *(config_files.load_grid(grid).axes if grid else ()),
@@ -77,12 +77,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     results = stopping.wait_for(
       lambda: seed_sweep.run_seed_sweep(points, workdir, num_seeds=values.seeds)
     )
-    print(comparison_files.write_seed_sweep(workdir, points, results))
+    print(comparison.write_seed_sweep(workdir, points, results))
     return 0
   outcome = sweep.run_sweep(
     points, workdir, jobs=values.jobs, retry=values.retry
   )
-  print(comparison_files.write_sweep(workdir, points, outcome))
+  print(comparison.write_sweep(workdir, points, outcome))
   print(f'\nTable, figure and runs: {workdir}')
   if outcome.failed:
     raise ValueError(

@@ -1,29 +1,27 @@
-"""Labelled runs in comparison: the ε of each attacker, and differences to the first.
-
-Finished runs, the points of a sweep, and points of several seeds are compared alike.
-Estimates have intervals, and so have differences.
-"""
+"""A comparison of labelled runs: its tables, its page and the files of a sweep."""
 
 from collections.abc import Mapping, Sequence
 import math
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import Headline
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
-from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment import finished_runs
+from epe_jax.experiment import finished_runs, sweep
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.seed_sweep import SeedEstimates
-from epe_jax.report import facts
-from epe_jax.text import audit_notes, cells, tables
+from epe_jax.report import html, labelled_runs, page
+from epe_jax.report.figures import comparison as figures
+from epe_jax.report.figures import pictures
+from epe_jax.report.labelled_runs import Difference, LabelledRun
+from epe_jax.report.page import Cells, Figure, Items, Page, Section, Text
+from epe_jax.text import cells, tables
 
 CAVEATS = (
   'These ε are of canaries; of clients nothing was measured.',
@@ -36,237 +34,130 @@ CAVEATS = (
 """What the numbers of a comparison do not say."""
 
 
-class LabelledRun(NamedTuple):
-  """A run, or several of one config that differ in the seed.
-
-  Attributes:
-    label: its name.
-    delta: of every ε.
-    accuracies: of the final model of each seed, in [0, 1].
-    estimates: attacker -> its first point estimate with a 90 % interval, which
-      carries its floor; without those that have none.
-    analytic: 'canaries' and 'clients' -> ε that the mechanism allows them; of
-      clients alone where there are no canaries, of canaries alone where clients take
-      part as they do, of none where it is not known.
-    bounds: attacker -> its pre-declared lower bound.
-    headline: the lower bound of the strongest attacker; None if there is none.
-    remarks: warnings and notes on the numbers, a sentence each.
-    settings: what a sweep sets; field -> value.
-    shifts: attacker -> by how much a canary is shifted in each seed.
-    source: of its data.
-  """
-
-  label: str
-  delta: float
-  accuracies: Sequence[float]
-  estimates: Mapping[ThreatModel, Estimate]
-  analytic: Mapping[str, float]
-  bounds: Mapping[ThreatModel, Estimate] = {}
-  headline: Headline | None = None
-  remarks: Sequence[str] = ()
-  settings: Mapping[str, Any] = {}
-  shifts: Mapping[ThreatModel, Sequence[ShiftEstimate]] = {}
-  source: str = ''
+CAPTION = (
+  'Above, what each attacker learns in each run, with 90 % intervals; what is estimated '
+  'when nothing leaks is grey, lower bounds are ticks, limits dashed. Below, differences '
+  'from the first run.'
+)
+"""What the figure of a comparison shows."""
 
 
-class Difference(NamedTuple):
-  """By how much one ε is above another, with a two-sided interval."""
-
-  epsilon: float
-  interval: tuple[float, float] | None
-
-
-def label_run(
-  label: str, result: RunResult, settings: Mapping[str, Any] = {}
-) -> LabelledRun:
-  """A finished run under a name.
+def write_comparison(
+  folder: str | os.PathLike[str], runs: Sequence[LabelledRun], *, name: str
+) -> str:
+  """Writes NAME.md, NAME.html and the figure of a comparison, NAME.png and .svg.
 
   Args:
-    label: its name.
-    result: what its result.json holds; a run that was not audited has no estimates.
-      Shifts of canaries are known if its attacks have their scores.
-    settings: what a sweep sets; field -> value.
-  """
-  attacks = {attack.threat_model: attack for attack in result.audit.attacks}
-  analytic = {}
-  if result.is_audited:
-    analytic['canaries'] = facts.find_analytic_epsilon(result)
-  if not result.is_audited or facts.count_participations(result).differ:
-    analytic['clients'] = result.clients_analytic_epsilon
-  return LabelledRun(
-    label,
-    result.delta,
-    [result.accuracy],
-    {
-      attacker: attack.first_with_interval
-      for attacker, attack in attacks.items()
-      if attacker.is_shift
-    },
-    analytic=analytic,
-    bounds={
-      attacker: attack.bounds[0]
-      for attacker, attack in attacks.items()
-      if attack.bounds
-    },
-    headline=result.audit.headline,
-    remarks=audit_notes.format_remarks(result.audit),
-    settings=settings,
-    shifts={
-      attacker: [over_runs.estimate_shift(attack.scores)]
-      for attacker, attack in attacks.items()
-      if attack.scores is not None and attack.scores.shift is not None
-    },
-    source=io.hide_paths(result.data),
-  )
-
-
-def label_seeds(
-  label: str, rows: Sequence[SeedEstimates], settings: Mapping[str, Any] = {}
-) -> LabelledRun:
-  """The means over runs of one config, with intervals over their seeds.
-
-  Args:
-    label: the name of the config.
-    rows: a row for each seed, 1 or more.
-    settings: what a sweep sets; field -> value.
-  """
-  delta = rows[0].delta
-  shifts, estimates = {}, {}
-  for attacker in threat_models.THREAT_MODELS:
-    key = attacker.key
-    of_attacker = [row.shift[key] for row in rows if key in row.shift]
-    if of_attacker:
-      shifts[attacker] = of_attacker
-    if len(of_attacker) > 1:
-      mu, variance = np.array(of_attacker, np.float64).T
-      effects = over_runs.random_effects(mu, variance)
-      estimates[attacker] = over_runs.epsilon_of_mean(effects, delta=delta)
-    elif key in rows[0].epsilon:
-      epsilon = rows[0].epsilon[key]
-      estimates[attacker] = Estimate(epsilon, delta, 'location_mixture', None)
-  analytic = [row.analytic for row in rows if row.analytic is not None]
-  return LabelledRun(
-    label,
-    delta,
-    [row.accuracy for row in rows],
-    estimates,
-    analytic={'canaries': max(analytic)} if analytic else {},
-    settings=settings,
-    shifts=shifts,
-  )
-
-
-def label_workdirs(
-  workdirs: Sequence[str | os.PathLike[str]],
-) -> list[LabelledRun]:
-  """Loads finished runs; the label of each is the shortest unique end of its path.
-
-  Raises:
-    FileNotFoundError: a workdir has no finished run.
-    ValueError: a workdir is given twice, or a file is damaged.
-  """
-  paths = [pathlib.Path(workdir).resolve() for workdir in workdirs]
-  for path in paths:
-    if paths.count(path) > 1:
-      raise ValueError(f'{path} is given more than once; give it once.')
-  return [
-    label_run(label, finished_runs.load_result(path))
-    for label, path in zip(_shorten(paths), paths)
-  ]
-
-
-def list_attackers(runs: Sequence[LabelledRun]) -> list[ThreatModel]:
-  """The attackers that any of the runs has an estimate of, the weakest first."""
-  return threat_models.sort_by_strength(
-    attacker for run in runs for attacker in run.estimates
-  )
-
-
-def subtract(estimate: Estimate, first: Estimate) -> Difference:
-  """The difference of two estimates, with an interval from both of theirs.
-
-  The distance of a limit from its estimate stands for a standard error on that side;
-  those of independent estimates add up in squares (MOVER).
-
-  Args:
-    estimate: with an interval, or without.
-    first: what is subtracted, at the same δ.
+    folder: where the files go.
+    runs: two or more at one δ; differences are to the first.
+    name: of the files, without an ending.
 
   Returns:
-    The difference; without an interval where one of the estimates has none.
+    The page and its appendix as text, without a final newline.
 
   Raises:
-    ValueError: they are of different δ.
-
-  References:
-    Zou and Donner, "Construction of confidence limits about effect measures: a
-    general approach" (2008), equation (2).
-
-  >>> one, other = (
-  ...   Estimate(e, 1e-5, 'any', None, interval=(e - 3, e + 4)) for e in (9.0, 20.0)
-  ... )
-  >>> subtract(other, one)
-  Difference(epsilon=11.0, interval=(6.0, 16.0))
+    ValueError: there are fewer than two runs, or they are of several δ.
   """
-  if estimate.delta != first.delta:
-    raise ValueError(
-      f'delta={estimate.delta} and {first.delta}: ε of different δ have no '
-      'difference; compare runs of one δ (config.audit.delta).'
-    )
-  there, here = float(estimate.epsilon), float(first.epsilon)
-  if not (math.isfinite(there) and math.isfinite(here)):
-    return Difference(math.nan, None)
-  if estimate.interval is None or first.interval is None:
-    return Difference(there - here, None)
-  (low, high), (low0, high0) = estimate.interval, first.interval
-  below = math.hypot(there - low, high0 - here)
-  above = math.hypot(high - there, here - low0)
-  difference = there - here
-  return Difference(difference, (difference - below, difference + above))
+  labelled_runs.check_comparable(runs)
+  content = make_page(runs, figure=f'{name}.png')
+  drawing = figures.draw_comparison(runs, labelled_runs.subtract_first(runs))
+  defined = page.define_words(content)
+  html.write_page(folder, name, defined, {f'{name}.png': drawing})
+  return page.render_text(content, has_appendix=True)
 
 
-def subtract_first(
-  runs: Sequence[LabelledRun],
-) -> list[dict[ThreatModel, Difference]]:
-  """The differences of each run to the first; those of the first are empty."""
-  first = runs[0]
-  return [
-    {
-      attacker: subtract(estimate, first.estimates[attacker])
-      for attacker, estimate in run.estimates.items()
-      if run is not first and attacker in first.estimates
-    }
+def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
+  """The report of a comparison.
+
+  Args:
+    runs: two or more at one δ; differences are to the first.
+    figure: the name of its file.
+  """
+  alarms = [
+    Text(f'{run.label}: Warning: {text}.', 'alarm')
     for run in runs
+    for text in run.warnings
   ]
-
-
-def is_comparable(runs: Sequence[LabelledRun]) -> bool:
-  """Whether two runs or more are at one δ, and one has estimates."""
-  return (
-    len(runs) > 1
-    and len({run.delta for run in runs}) == 1
-    and any(run.estimates for run in runs)
+  return Page(
+    f'Comparison of {len(runs)} audits',
+    [
+      Text(f'{make_title(runs)}.', 'headline'),
+      *alarms,
+      Cells(make_headline_table(runs)),
+      Figure(figure, CAPTION),
+      Items(CAVEATS),
+    ],
+    [
+      Section(
+        'Every attacker, and differences',
+        [Cells(make_table(runs))],
+        key='differences',
+      )
+    ],
   )
 
 
-def check_comparable(runs: Sequence[LabelledRun]) -> None:
-  """Raises a ValueError unless there are two runs or more, all at one δ."""
-  if len(runs) < 2:
-    raise ValueError(f'{len(runs)} run is given; give two or more.')
-  deltas = {run.delta for run in runs}
-  if len(deltas) > 1:
-    listed = ', '.join(f'{run.label}: {run.delta:.3g}' for run in runs)
-    raise ValueError(
-      f'runs differ in δ ({listed}), and ε of different δ do not compare; give '
-      'runs of one δ (config.audit.delta).'
-    )
+def write_sweep(
+  folder: str | os.PathLike[str],
+  points: Sequence[sweep.Point],
+  outcome: sweep.Outcome,
+) -> str:
+  """Writes the tables, the figure and the comparison of the points of a sweep.
+
+  Args:
+    folder: where the files go: sweep.md and sweep.tex; sweep.png and .svg, where
+      there is anything to draw; and, where two points of one δ or more have
+      estimates, comparison.html, .md, .png and .svg, as of any runs.
+    points: of the grid.
+    outcome: what `sweep.run_sweep` returned for them.
+
+  Returns:
+    The tables as text, without a final newline.
+
+  Raises:
+    FileNotFoundError: a file of a finished point is missing.
+    ValueError: a file is damaged or of another version.
+  """
+  runs, failed = [], {}
+  for point in points:
+    if point.name in outcome.failed:
+      failed[point.name] = (point.settings, outcome.failed[point.name])
+    elif point.name in outcome.finished:
+      run = finished_runs.load_finished_run(outcome.finished[point.name])
+      runs.append(
+        labelled_runs.label_run(point.name, run.result, point.settings)
+      )
+  replicates = labelled_runs.group_replicates(runs)
+  return _write_points(folder, runs, replicates, failed)
+
+
+def write_seed_sweep(
+  folder: str | os.PathLike[str],
+  points: Sequence[sweep.Point],
+  results: Mapping[str, Sequence[SeedEstimates]],
+) -> str:
+  """Writes the same of points that are means over seeds.
+
+  Args:
+    folder: as in `write_sweep`.
+    points: of the grid.
+    results: what `seed_sweep.run_seed_sweep` returned for them.
+
+  Returns:
+    The tables as text, without a final newline.
+  """
+  runs = [
+    labelled_runs.label_seeds(point.name, results[point.name], point.settings)
+    for point in points
+  ]
+  return _write_points(folder, runs, runs)
 
 
 def make_title(runs: Sequence[LabelledRun]) -> str:
   """The range of ε of the strongest attacker that all runs have, in one line."""
   shared = [
     attacker
-    for attacker in list_attackers(runs)
+    for attacker in labelled_runs.list_attackers(runs)
     if all(attacker in run.estimates for run in runs)
   ]
   if not (runs and shared):
@@ -287,22 +178,17 @@ def make_table(runs: Sequence[LabelledRun]) -> tables.Table:
   Args:
     runs: two or more at one δ; differences are to the first.
   """
-  differences = subtract_first(runs)
+  differences = labelled_runs.subtract_first(runs)
   body = [
     _list_cells(run, attacker, of_run.get(attacker))
-    for attacker in list_attackers(runs)
+    for attacker in labelled_runs.list_attackers(runs)
     for run, of_run in zip(runs, differences)
     if attacker in run.estimates
   ]
   notes = [
     *cells.explain_rejected(cell for line in body for cell in line),
     # Warnings are on the first page.
-    *(
-      f'{run.label}: {text}'
-      for run in runs
-      for text in run.remarks
-      if not text.startswith('Warning')
-    ),
+    *(f'{run.label}: Note: {text}.' for run in runs for text in run.notes),
   ]
   head = (
     'attacker',
@@ -392,6 +278,58 @@ def make_settings_table(
   )
 
 
+def make_variation_table(
+  replicates: Sequence[LabelledRun],
+) -> tables.Table | None:
+  """A line for each config and attacker; None if no config has two seeds.
+
+  Args:
+    replicates: with the shifts of every seed.
+  """
+  body = [
+    [
+      _label_settings(run.settings),
+      attacker.name,
+      *_list_variation(shifts, run.delta),
+    ]
+    for run in replicates
+    for attacker, shifts in run.shifts.items()
+    if len(shifts) > 1
+  ]
+  if not body:
+    return None
+  return tables.Table(
+    'How much ε varies between runs',
+    [
+      'runs',
+      'attacker',
+      'number',
+      'μ',
+      'τ',
+      '90 % interval',
+      'I²',
+      'p',
+      'ε',
+      'std of ε',
+      '5-95 % of runs',
+    ],
+    body,
+    [
+      'μ is by how much taking part shifts a canary, in standard deviations of the '
+      'null: its mean over runs, and its standard deviation τ between them, without '
+      'the scatter of canaries. I² is the share of the scatter of estimates that is '
+      'not from canaries; p is its p-value if all runs leaked the same.',
+      'ε is that of the Gaussian mechanism with the mean μ, and its spread over runs '
+      'is that of μ: the empirical privacy variance. Point estimates: no guarantee.',
+      'Std and range show how far ε varies between runs beyond the error of each '
+      "run's own estimate, so they are narrower than the estimates themselves "
+      'scatter. With τ = 0 (-) errors alone explain all of the scatter; the interval '
+      'of τ says what else is possible.',
+      'The runs of a line differ in the seed alone.',
+    ],
+  )
+
+
 def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
   """A line for each run: sizes, accuracy, and the first estimate of each attacker.
 
@@ -423,7 +361,7 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
         f'{result.noise_multiplier:g}',
         f'{cells.format_percent(result.accuracy)} '
         f'({cells.format_percent(result.baseline_accuracy)})',
-        _format_analytic(label_run(name, result)),
+        _format_analytic(labelled_runs.label_run(name, result)),
         *(_format_first(result, attacker) for attacker in attackers),
       ]
     )
@@ -439,14 +377,25 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
   return tables.Table('', head, body)
 
 
-def _shorten(paths: Sequence[pathlib.Path]) -> list[str]:
-  """The last folders of each path, as many as tell all apart."""
-  depth = 1
-  while True:
-    labels = ['/'.join(path.parts[-depth:]) for path in paths]
-    if len(set(labels)) == len(paths):
-      return labels
-    depth += 1
+def _write_points(
+  folder: str | os.PathLike[str],
+  runs: Sequence[LabelledRun],
+  replicates: Sequence[LabelledRun],
+  failed: Mapping[str, tuple[Mapping[str, Any], str]] = {},
+) -> str:
+  folder = pathlib.Path(folder)
+  table = make_settings_table(runs, failed)
+  variation = make_variation_table(replicates)
+  shown = [table, *([variation] if variation else [])]
+  text = '\n\n'.join(map(tables.format_markdown, shown))
+  io.write_text(folder / 'sweep.tex', f'{tables.format_latex(table)}\n')
+  io.write_text(folder / 'sweep.md', f'{tables.escape_html(text)}\n')
+  drawing = figures.draw_sweep(runs, finding=make_title(runs))
+  if drawing is not None:
+    pictures.write_figure(drawing, folder / 'sweep.png')
+  if labelled_runs.is_comparable(runs):
+    write_comparison(folder, runs, name='comparison')
+  return '\n\n'.join(map(tables.format_text, shown))
 
 
 def _list_cells(
@@ -467,6 +416,31 @@ def _list_cells(
     '-' if bound is None else f'≥ {cells.format_epsilon(bound)}',
     text,
   ]
+
+
+def _list_variation(shifts: Sequence[ShiftEstimate], delta: float) -> list[str]:
+  mu, variance = np.array(shifts, np.float64).T
+  effects = over_runs.random_effects(mu, variance)
+  spread = over_runs.compute_epsilon_spread(
+    effects.mu, effects.tau, delta=delta
+  )
+  epsilon = over_runs.epsilon_of_mean(effects, delta=delta).epsilon
+  return [
+    f'{len(shifts)}',
+    cells.format_number(effects.mu),
+    cells.format_number(effects.tau),
+    cells.format_interval(effects.tau_interval) or '-',
+    f'{100 * effects.i_squared:.0f} %',
+    f'{effects.p_value:.2g}',
+    cells.format_number(float(epsilon)),
+    cells.format_number(spread.std) if effects.tau > 0 else '-',
+    (effects.tau > 0 and cells.format_interval((spread.low, spread.high)))
+    or '-',
+  ]
+
+
+def _label_settings(settings: Mapping[str, Any]) -> str:
+  return ', '.join(f'{k} = {v}' for k, v in settings.items()) or 'all seeds'
 
 
 def _format_signed(value: float) -> str:

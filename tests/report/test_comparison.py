@@ -10,7 +10,7 @@ from epe_jax.audit import attack_results, evaluation, threat_models
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.types import Estimate, Floor
 from epe_jax.experiment.seed_sweep import SeedEstimates
-from epe_jax.report import comparison, comparison_files
+from epe_jax.report import comparison, labelled_runs
 from epe_jax.report.figures import comparison as figures
 from tests import recorded_runs
 
@@ -20,7 +20,7 @@ _OWN = threat_models.OWN
 def describe(label, shift, **changes):
   record = recorded_runs.by_law(shift=shift)
   result = recorded_runs.result(audit=evaluation.evaluate(record), **changes)
-  return comparison.label_run(label, result)
+  return labelled_runs.label_run(label, result)
 
 
 @pytest.fixture(scope='module')
@@ -37,7 +37,7 @@ def test_an_interval_of_a_difference_covers_it_as_often_as_it_says():
       Estimate(e, 1e-5, 'any', None, interval=(e - z * std, e + z * std))
       for e, std in ((one, 1.0), (other, 0.5))
     ]
-    low, high = comparison.subtract(estimate[1], estimate[0]).interval
+    low, high = labelled_runs.subtract(estimate[1], estimate[0]).interval
     covered += low <= 3.0 <= high
   # Five standard errors of a share of 0.9.
   assert abs(covered / trials - 0.9) < 5 * np.sqrt(0.09 / trials)
@@ -45,11 +45,11 @@ def test_an_interval_of_a_difference_covers_it_as_often_as_it_says():
 
 def test_a_difference_without_intervals_has_none():
   one, other = (Estimate(e, 1e-5, 'any', None) for e in (1.0, 3.0))
-  assert comparison.subtract(other, one) == (2.0, None)
+  assert labelled_runs.subtract(other, one) == (2.0, None)
   infinite = dataclasses.replace(other, epsilon=np.inf)
-  assert np.isnan(comparison.subtract(infinite, one).epsilon)
+  assert np.isnan(labelled_runs.subtract(infinite, one).epsilon)
   with pytest.raises(ValueError, match='compare runs of one δ'):
-    comparison.subtract(dataclasses.replace(other, delta=1e-6), one)
+    labelled_runs.subtract(dataclasses.replace(other, delta=1e-6), one)
 
 
 def test_runs_of_several_deltas_do_not_compare(runs):
@@ -57,9 +57,9 @@ def test_runs_of_several_deltas_do_not_compare(runs):
   with pytest.raises(
     ValueError, match=r'strong: 1e-06\), and ε of different δ'
   ):
-    comparison.check_comparable([runs[0], other])
+    labelled_runs.check_comparable([runs[0], other])
   with pytest.raises(ValueError, match='give two or more'):
-    comparison.check_comparable(runs[:1])
+    labelled_runs.check_comparable(runs[:1])
 
 
 def test_the_table_has_every_attacker_of_every_run(runs):
@@ -77,14 +77,14 @@ def test_the_table_has_every_attacker_of_every_run(runs):
 
 def test_the_figure_shows_points_floors_and_differences(runs):
   upper, lower = figures.draw_comparison(
-    runs, comparison.subtract_first(runs)
+    runs, labelled_runs.subtract_first(runs)
   ).axes
   (own,) = [
     line
     for line in lower.get_lines()
     if len(line.get_xdata()) == 1 and line.get_color() == '#009E73'
   ]
-  expected = comparison.subtract(
+  expected = labelled_runs.subtract(
     runs[1].estimates[_OWN], runs[0].estimates[_OWN]
   )
   assert own.get_xdata()[0] == pytest.approx(expected.epsilon)
@@ -96,7 +96,7 @@ def test_the_figure_shows_points_floors_and_differences(runs):
 
 
 def test_a_comparison_is_a_page_a_text_and_a_figure(runs, tmp_path):
-  text = comparison_files.write_comparison(tmp_path / 'new', runs, name='ab')
+  text = comparison.write_comparison(tmp_path / 'new', runs, name='ab')
   names = {path.name for path in (tmp_path / 'new').iterdir()}
   assert names == {'ab.md', 'ab.html', 'ab.png', 'ab.svg'}
   assert '+14.7 [+12.4, +16.9]' in text
@@ -107,10 +107,10 @@ def test_a_comparison_is_a_page_a_text_and_a_figure(runs, tmp_path):
 
 def test_folders_are_called_by_as_much_as_tells_them_apart(tmp_path):
   paths = [tmp_path / 'a/run', tmp_path / 'b/run']
-  assert comparison._shorten(paths) == ['a/run', 'b/run']
-  assert comparison._shorten([tmp_path / 'a', tmp_path / 'b']) == ['a', 'b']
+  assert labelled_runs._shorten(paths) == ['a/run', 'b/run']
+  assert labelled_runs._shorten([tmp_path / 'a', tmp_path / 'b']) == ['a', 'b']
   with pytest.raises(ValueError, match='more than once'):
-    comparison.label_workdirs([tmp_path, f'{tmp_path}/.'])
+    labelled_runs.label_workdirs([tmp_path, f'{tmp_path}/.'])
 
 
 def test_sweeps_show_the_floors_of_their_estimates(runs):
@@ -144,7 +144,7 @@ def seeds_of(num):
 
 
 def test_points_of_several_seeds_are_compared_by_their_means():
-  point = comparison.label_seeds('z=1', seeds_of(4), {'z': 1.0})
+  point = labelled_runs.label_seeds('z=1', seeds_of(4), {'z': 1.0})
   low, high = point.estimates[_OWN].interval
   assert low < point.estimates[_OWN].epsilon < high
   assert list(point.estimates) == [_OWN]
@@ -160,7 +160,7 @@ def test_points_of_several_seeds_are_compared_by_their_means():
   )
   assert row['ε, own round'].endswith(']')
   assert row['ε, final model'] == row['analytic ε'] == '-'
-  alone = comparison.label_seeds('z=1', seeds_of(1), {'z': 1.0})
+  alone = labelled_runs.label_seeds('z=1', seeds_of(1), {'z': 1.0})
   assert alone.estimates[_OWN].epsilon == 8.0
   assert alone.estimates[_OWN].interval is None
 

@@ -12,9 +12,9 @@ from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import finished_runs
 from epe_jax.report import (
   comparison,
-  comparison_files,
   first_page,
   html,
+  labelled_runs,
   leaks,
   page,
   report,
@@ -54,8 +54,8 @@ def test_the_page_of_a_recorded_run_has_at_most_250_words(name):
 def test_the_pages_of_scores_and_of_comparisons_have_at_most_250_words():
   audit = evaluation.evaluate(recorded_runs.by_law())
   result = recorded_runs.result(audit=audit)
-  runs = [comparison.label_run(name, result) for name in ('one', 'two')]
-  compared = comparison_files.make_page(runs, figure='summary.png')
+  runs = [labelled_runs.label_run(name, result) for name in ('one', 'two')]
+  compared = comparison.make_page(runs, figure='summary.png')
   assert count_words(compared) <= MAX_WORDS
   scores = audit.find(threat_models.OWN).scores
   of_scores = evaluation.evaluate_scores(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax.report import comparison, comparison_files, report
+from epe_jax.report import comparison, labelled_runs, report
 from epe_jax.scores import score_audit
 from tests.report import test_report
 
@@ -81,8 +81,8 @@ def page(request, tmp_path_factory):
     score_audit.write_score_report(folder, found.scores, found.audit)
   else:
     result = test_report._result()
-    runs = [comparison.label_run(name, result) for name in ('a', 'b')]
-    comparison_files.write_comparison(folder, runs, name='report')
+    runs = [labelled_runs.label_run(name, result) for name in ('a', 'b')]
+    comparison.write_comparison(folder, runs, name='report')
   return folder / 'report.html'
 
 

@@ -15,7 +15,7 @@ from epe_jax.experiment import (
   run_result,
   workdirs,
 )
-from epe_jax.report import comparison, report
+from epe_jax.report import comparison, labelled_runs, report
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import of_audit, style
 from tests import recorded_runs
@@ -134,10 +134,12 @@ def test_it_is_in_every_figure_of_attackers(run):
 
 
 def test_it_is_compared_between_runs(run):
-  runs = [comparison.label_run(label, run.result) for label in 'ab']
+  runs = [labelled_runs.label_run(label, run.result) for label in 'ab']
   names = [line[0] for line in comparison.make_table(runs).body]
   assert names.count('my own attack') == 2
-  upper, _ = figures.draw_comparison(runs, comparison.subtract_first(runs)).axes
+  upper, _ = figures.draw_comparison(
+    runs, labelled_runs.subtract_first(runs)
+  ).axes
   assert 'my own attack' in upper.get_legend_handles_labels()[1]
   table = comparison.make_results_table({'a': run.result})
   assert 'ε, my own attack' in table.head

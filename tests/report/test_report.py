@@ -29,10 +29,10 @@ from epe_jax.fact import Fact
 from epe_jax.report import (
   audit_card,
   comparison,
-  comparison_files,
   facts,
   first_page,
   html,
+  labelled_runs,
   leaks,
   page,
   report,
@@ -382,7 +382,7 @@ def _above_its_limit(*, bounds, interval):
 
 def _show_everywhere(result):
   """Each output of a run, with white space made alike."""
-  run = comparison.label_run('a', result)
+  run = labelled_runs.label_run('a', result)
   shown = {
     'report': report.format_report(result),
     'all estimates': report.format_estimates(result.audit),
@@ -390,7 +390,7 @@ def _show_everywhere(result):
     'html': html.render_html(report.make_page(result, {}), {}),
     'card': audit_card.format_cards({'a': audit_card.make_card(result)}),
     'comparison': page.render_text(
-      comparison_files.make_page([run, run], figure='a.png'), has_appendix=True
+      comparison.make_page([run, run], figure='a.png'), has_appendix=True
     ),
   }
   return {

@@ -14,7 +14,7 @@ from epe_jax.experiment import (
   sweep,
   sweep_process,
 )
-from epe_jax.report import comparison, comparison_files
+from epe_jax.report import comparison, labelled_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -212,7 +212,9 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   own = alone.audit.find(threat_models.OWN).find('location_mixture').epsilon
   row = found[points[0].name][1]
   assert row.epsilon['own_round'] == pytest.approx(own, rel=1e-3)
-  run = comparison.label_seeds('z', found[points[0].name], points[0].settings)
+  run = labelled_runs.label_seeds(
+    'z', found[points[0].name], points[0].settings
+  )
   ((noise, num, *_),) = comparison.make_settings_table([run]).body
   assert (noise, num) == ('0.3', '2')
   # Again: read and not run.
@@ -240,7 +242,7 @@ def test_points_without_canaries_stand_beside_those_with(tmp_path):
   for point in points:
     audited_run.run(point.config, tmp_path / point.name)
   outcome = sweep.run_sweep(points, tmp_path)
-  text = comparison_files.write_sweep(tmp_path, points, outcome)
+  text = comparison.write_sweep(tmp_path, points, outcome)
   without, with_canaries = text.splitlines()[1:3]
   assert '(clients)' in without
   assert without.split()[-4:] == ['-'] * 4

@@ -8,12 +8,12 @@ from matplotlib import figure
 
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Estimate
-from epe_jax.report.comparison import (
+from epe_jax.report.figures import style
+from epe_jax.report.labelled_runs import (
   Difference,
   LabelledRun,
   list_attackers,
 )
-from epe_jax.report.figures import style
 from epe_jax.text import cells
 
 # The largest distance of an attacker from the line of its run.
@@ -29,7 +29,7 @@ def draw_comparison(
 
   Args:
     runs: two or more at one δ.
-    differences: of each run to the first, as `comparison.subtract_first` gives them.
+    differences: of each run to the first, as `labelled_runs.subtract_first` gives them.
 
   Returns:
     Two narrow panels, one above the other, with a line for each run.
@@ -56,7 +56,7 @@ def draw_comparison(
         _draw_estimate(upper, at, attacker, run, styles[attacker].color)
       if attacker in of_run:
         _draw_difference(lower, at, of_run[attacker], styles[attacker].color)
-    analytic = _find_analytic(run)
+    analytic = run.analytic_epsilon
     if math.isfinite(analytic):
       upper.plot(
         [analytic] * 2,
@@ -115,7 +115,7 @@ def draw_sweep(
       # Moved sideways, so that the intervals of attackers do not overlap.
       shift = 0.06 * (i - (len(attackers) - 1) / 2)
       _draw_along(axes, of_panel, attacker, styles[attacker], shift)
-    analytic = [*enumerate(map(_find_analytic, of_panel))]
+    analytic = [*enumerate(run.analytic_epsilon for run in of_panel)]
     if finite := [(x, e) for x, e in analytic if math.isfinite(e)]:
       options = {'color': style.BLACK, 'ms': 24, 'mew': 1.5}
       axes.plot(*zip(*finite), '_', label='analytic ε', **options)
@@ -161,11 +161,6 @@ def _draw_along(
       )
     if estimate.interval is not None:
       axes.plot([x, x], estimate.interval, color=look.color, lw=3, alpha=0.4)
-
-
-def _find_analytic(run: LabelledRun) -> float:
-  """The ε that is drawn: of a canary, or of a client where there are none."""
-  return next(iter(run.analytic.values()), math.nan)
 
 
 def _format_value(value: object) -> str:

@@ -22,7 +22,7 @@ from epe_jax.epsilon.types import (
   Sphere,
   make_null,
 )
-from epe_jax.report import between_runs
+from epe_jax.report import over_runs_report
 from tests import recorded_runs
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -472,10 +472,12 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   assert low < own.mean.epsilon < high
   assert own.new_run.interval[1] > high
   assert own.i_squared > 0.9
-  table = between_runs.format_over_runs(rows)
+  table = over_runs_report.format_over_runs(rows)
   for name in (*runs, 'mean of runs', 'a new run', 'pooled, cluster bootstrap'):
     assert table.count(name) == 4
-  assert '| a new run |' in between_runs.format_over_runs(rows, markdown=True)
+  assert '| a new run |' in over_runs_report.format_over_runs(
+    rows, markdown=True
+  )
   with pytest.raises(ValueError, match='runs differ in more than their seeds'):
     run_effects.evaluate_runs(
       {'a': recorded_runs.by_law(), 'b': recorded_runs.by_law(dim=10**5)}
@@ -501,10 +503,10 @@ def test_a_null_law_that_one_run_rejects_is_believed_in_none():
   }
   assert row.failed_checks['bad'][0].key == 'null_law_rejected'
   assert 'bad: scores of canaries that took no part' in (
-    between_runs.format_over_runs([row])
+    over_runs_report.format_over_runs([row])
   )
   assert row.runs[1].mu == pytest.approx(0.5, abs=5 * np.sqrt(2 / 90))
-  assert 'cluster bootstrap' not in between_runs.format_over_runs([row])
+  assert 'cluster bootstrap' not in over_runs_report.format_over_runs([row])
 
 
 def test_the_command_takes_several_files(tmp_path):

@@ -5,14 +5,14 @@ import pytest
 
 from epe_jax.audit import threat_models
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
-from epe_jax.report import between_runs, comparison
+from epe_jax.report import comparison, labelled_runs
 
 DELTA = 1e-5
 OWN_ROUND = threat_models.find('own_round')
 
 
 def label(settings, shifts, delta=DELTA):
-  return comparison.LabelledRun(
+  return labelled_runs.LabelledRun(
     'run', delta, [0.9], {}, {}, settings=settings, shifts={OWN_ROUND: shifts}
   )
 
@@ -28,7 +28,7 @@ def test_the_scatter_of_canaries_is_no_variance_of_privacy():
     label({'kind': name}, draw(rng, 2.0, tau, 200))
     for name, tau in (('alike', 0.0), ('unlike', 0.5))
   ]
-  table = between_runs.make_variation_table(runs)
+  table = comparison.make_variation_table(runs)
   assert table is not None
   columns = {name: i for i, name in enumerate(table.head)}
   alike, unlike = table.body
@@ -42,7 +42,7 @@ def test_the_scatter_of_canaries_is_no_variance_of_privacy():
 
 def test_replicates_differ_in_the_seed_alone():
   one, other = ShiftEstimate(1.0, 0.01), ShiftEstimate(2.0, 0.01)
-  (group,) = between_runs.group_replicates(
+  (group,) = labelled_runs.group_replicates(
     [
       label({'seed': 0, 'model.width': 8}, [one]),
       label({'seed': 1, 'model.width': 8}, [other]),
@@ -53,12 +53,12 @@ def test_replicates_differ_in_the_seed_alone():
   assert group.settings == {'model.width': 8}
   assert group.shifts == {OWN_ROUND: [one, other]}
   widths = [label({'model.width': width}, [one]) for width in (8, 16)]
-  assert between_runs.group_replicates(widths) == []
+  assert labelled_runs.group_replicates(widths) == []
 
 
 def test_where_errors_explain_all_scatter_no_range_is_shown():
   shifts = [ShiftEstimate(mu, 1.0) for mu in (1.0, 1.1, 1.2)]
-  table = between_runs.make_variation_table([label({}, shifts)])
+  table = comparison.make_variation_table([label({}, shifts)])
   assert table is not None
   row = dict(zip(table.head, table.body[0]))
   assert row['runs'] == 'all seeds'
@@ -68,5 +68,5 @@ def test_where_errors_explain_all_scatter_no_range_is_shown():
 
 def test_one_run_of_each_has_no_table():
   alone = label({}, [ShiftEstimate(1, 1)])
-  assert between_runs.make_variation_table([alone]) is None
-  assert between_runs.make_variation_table([]) is None
+  assert comparison.make_variation_table([alone]) is None
+  assert comparison.make_variation_table([]) is None

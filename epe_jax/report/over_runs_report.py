@@ -1,0 +1,107 @@
+"""ε over several runs of one config, as tables.
+
+Estimates scatter because canaries are few and because runs differ. Random effects
+separate the two.
+
+References:
+  Hu, Zhou, Zhang and others, "Empirical privacy variance" (2025), who also compare
+  runs of one (ε, δ) and other settings.
+"""
+
+from collections.abc import Sequence
+
+from epe_jax.audit.run_effects import Effect, OverRuns
+from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.text import attackers, cells, checks, tables
+
+_COLUMNS = (
+  'μ is by how much taking part shifts a canary on average, in standard deviations '
+  'of the null,\n± its standard error; ε is that of a Gaussian mechanism with this '
+  'μ. All but the lower bound are\npoint estimates: no guarantee. The bound takes shifts '
+  'of runs to be Gaussian.'
+)
+_HEAD = ('', 'took part', 'μ', '90 % interval', 'ε', '90 % interval')
+
+
+def format_over_runs(
+  rows: Sequence[OverRuns], *, markdown: bool = False
+) -> str:
+  """A table for each attack statistic, and what its columns are.
+
+  Args:
+    rows: what `run_effects.evaluate_runs` returns.
+    markdown: whether tables are in Markdown instead of text.
+
+  Returns:
+    Text without a final newline.
+  """
+  form = tables.format_markdown if markdown else tables.format_text
+  return '\n\n'.join(
+    [*(form(_make_effect_table(row)) for row in rows), _COLUMNS]
+  )
+
+
+def _make_effect_table(row: OverRuns) -> tables.Table:
+  body = [
+    [
+      run.run,
+      f'{run.num_observed:,}',
+      f'{cells.format_number(run.mu)} ± '
+      f'{cells.format_number(run.standard_error)}',
+      '-',
+      cells.format_number(run.epsilon),
+      '-',
+    ]
+    for run in row.runs
+  ]
+  effects = {
+    'mean of runs': row.mean,
+    'a new run': row.new_run,
+    'pooled, cluster bootstrap': row.pooled,
+  }
+  body += [
+    [name, '', *_format_effect(effect)]
+    for name, effect in effects.items()
+    if effect is not None
+  ]
+  sees = attackers.describe_sees(row.sees)
+  confidence = 100 * (row.bound.confidence or 0)
+  body.append(
+    [
+      f'lower bound of the mean, {confidence:g} %',
+      '',
+      '-',
+      '-',
+      cells.format_epsilon(row.bound),
+      '-',
+    ]
+  )
+  return tables.Table(
+    f'{sees[0].upper()}{sees[1:]}: {row.threat_model.statistic}, '
+    f'{len(row.runs)} runs, δ = {cells.format_delta(row.delta)}',
+    _HEAD,
+    body,
+    [
+      f'Between runs μ has a standard deviation τ of '
+      f'{cells.format_number(row.tau)} '
+      f'({cells.format_interval(row.tau_interval)} at 90 %), and ε one of '
+      f'{cells.format_number(row.spread.std)}, the empirical privacy variance '
+      f'without the scatter of canaries; I² = {100 * row.i_squared:.0f} % of the '
+      'scatter of the estimates is not from canaries '
+      f'({diagnostics.format_p_value(row.p_value)} if all runs had the same μ).',
+      *(
+        f'{run}: {checks.describe_check(check)}'
+        for run, failed in row.failed_checks.items()
+        for check in failed
+      ),
+    ],
+  )
+
+
+def _format_effect(effect: Effect) -> list[str]:
+  return [
+    '-' if effect.mu is None else cells.format_number(effect.mu),
+    cells.format_interval(effect.mu_interval) or '-',
+    cells.format_number(effect.epsilon),
+    cells.format_interval(effect.interval) or '-',
+  ]
