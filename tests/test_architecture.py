@@ -32,7 +32,6 @@ ORDER = [
     'extras',
     'fact',
     'io',
-    'locks',
     'progress',
     'python_path',
     'streams',

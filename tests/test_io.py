@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import io, locks
+from epe_jax import io
 from epe_jax.experiment import checkpoint, metrics, model_file, workdirs
+from epe_jax.io import locks
 from epe_jax.training.fedavg import TrainState
 
 

@@ -14,9 +14,10 @@ import shutil
 import socket
 from typing import NamedTuple
 
-from epe_jax import io, locks
+from epe_jax import io
 from epe_jax.experiment import metrics
 from epe_jax.experiment.config_files import Config
+from epe_jax.io import locks
 
 
 class Workdir(NamedTuple):

@@ -549,7 +549,7 @@ def test_without_fcntl_scores_are_estimated(csv):
     'from epe_jax.cli import program\n'
     f'assert program.main(["estimate", {str(csv)!r}, "--delta=1e-5"]) == 0\n'
     'import pathlib\n'
-    'from epe_jax import locks\n'
+    'from epe_jax.io import locks\n'
     'try:\n'
     f'  with locks.hold(pathlib.Path({str(csv)!r} + ".lock"), max_wait=0): pass\n'
     'except OSError as error:\n'

@@ -1,0 +1,191 @@
+"""Files that are written atomically, folders, and errors of the disk explained.
+
+The system says what it refused, but not always where, and never what to do.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import errno
+import os
+import pathlib
+import re
+import secrets
+import tempfile
+from typing import Any, BinaryIO
+
+DRAFT = re.compile(r'\..+\.[0-9a-f]{8}')
+"""The name of a file that is being written, as `name_draft` makes it."""
+
+_CURE_OF_SPACE = 'Make room there, or give a folder on another disk'
+_CURE_OF_PERMISSIONS = 'Change its permissions, or give another path'
+_CURES = {
+  errno.ENOSPC: f'the disk is full. {_CURE_OF_SPACE}',
+  errno.EDQUOT: f'your quota of the disk is used up. {_CURE_OF_SPACE}',
+  errno.EROFS: 'the disk is read-only. Give a folder on another one',
+  errno.EACCES: f'permission denied. {_CURE_OF_PERMISSIONS}',
+  errno.EPERM: f'permission denied. {_CURE_OF_PERMISSIONS}',
+}
+
+
+def write_atomically(
+  path: str | os.PathLike,
+  fill: Callable[[BinaryIO], Any],
+  *,
+  private: bool = False,
+) -> None:
+  """Writes a file under another name, then renames it to `path`.
+
+  When this function returns, the file survives a loss of power. If it fails, the old
+  file is unchanged.
+
+  Args:
+    path: the file.
+    fill: writes the content into an open binary file.
+    private: whether only its owner can ever read the file.
+
+  Raises:
+    FileNotFoundError: its folder does not exist, or is not a folder.
+  """
+  path = pathlib.Path(path)
+  draft = name_draft(path)
+  try:
+    with _open_draft(draft, path, private=private) as f:
+      fill(f)
+      f.flush()
+      os.fsync(f.fileno())
+    os.replace(draft, path)
+    sync_folder(path.parent)
+  finally:
+    draft.unlink(missing_ok=True)
+
+
+def _open_draft(
+  draft: pathlib.Path, path: pathlib.Path, *, private: bool
+) -> BinaryIO:
+  try:
+    return open(draft, 'xb', opener=open_private if private else None)
+  except FileNotFoundError as error:
+    # The error names the draft, which the caller does not know.
+    raise FileNotFoundError(
+      f'{path} cannot be written: {path.parent} is not a folder; '
+      'give another path.'
+    ) from error
+
+
+def name_draft(path: pathlib.Path) -> pathlib.Path:
+  """Gives a new name in the same folder to write a file under, before it is whole."""
+  return path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
+
+
+def remove_drafts(folder: pathlib.Path) -> None:
+  """Removes files that `write_atomically` did not finish.
+
+  Args:
+    folder: a folder in which no process writes now; it need not exist.
+  """
+  for path in folder.glob('.*'):
+    if DRAFT.fullmatch(path.name) and path.is_file():
+      path.unlink(missing_ok=True)
+
+
+def write_text(
+  path: str | os.PathLike, text: str, *, private: bool = False
+) -> None:
+  """Writes text in UTF-8 with `write_atomically`."""
+  write_atomically(path, lambda f: f.write(text.encode()), private=private)
+
+
+def open_private(path: str, flags: int) -> int:
+  """An opener for `open`: a new file can be read only by its owner."""
+  return os.open(path, flags, 0o600)
+
+
+def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
+  """Checks the version of a file.
+
+  Args:
+    path: the file, for the error.
+    schema: the version that the file has.
+    reads: the version that this library reads.
+
+  Raises:
+    ValueError: they differ.
+  """
+  if schema != reads:
+    raise ValueError(
+      f'{path} has schema={schema}, but this version of epe_jax reads {reads}. '
+      'Read it with the version that wrote it.'
+    )
+
+
+def user_cache() -> pathlib.Path:
+  """Gives the user's cache folder, which only its owner can open.
+
+  It is $XDG_CACHE_HOME/epe_jax, or ~/.cache/epe_jax without that variable. It is made if
+  it is missing and can be made; otherwise writing into it raises the error.
+  """
+  home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  folder = pathlib.Path(home, 'epe_jax')
+  with contextlib.suppress(OSError):
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+  return folder
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+  """Writes the entries of a folder to the disk, as fsync does for a file."""
+  descriptor = os.open(folder, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def check_folder(name: str, folder: str | os.PathLike) -> None:
+  """Checks that a folder is writable or can be made, without changing anything.
+
+  Args:
+    name: of the argument, for messages.
+    folder: its path.
+
+  Raises:
+    ValueError: it, or the folder in which it would be made, is a file or cannot
+      be written.
+  """
+  path = pathlib.Path(folder)
+  for parent in (path, *path.parents):
+    if not os.path.lexists(parent):
+      continue
+    if not parent.is_dir():
+      raise ValueError(
+        f'{name}={folder}: {parent} is a file; give the path of a folder, which '
+        'need not exist.'
+      )
+    try:
+      # Permissions are not reliable: on some file systems root's do not hold.
+      with tempfile.TemporaryDirectory(dir=parent):
+        return
+    except OSError as error:
+      raise ValueError(
+        f'{name}={folder}: {parent} cannot be written ({error.strerror}); give '
+        'another folder, or have its permissions changed.'
+      ) from error
+
+
+@contextlib.contextmanager
+def explain_disk_errors(path: str | os.PathLike) -> Iterator[None]:
+  """Explains errors of the disk by a sentence with a path and a cure.
+
+  Args:
+    path: the path to name if the system names none.
+
+  Raises:
+    OSError: explains ENOSPC, EDQUOT, EROFS, EACCES and EPERM. Other errors pass.
+  """
+  try:
+    yield
+  except OSError as error:
+    if error.errno not in _CURES:
+      raise
+    where = error.filename or os.fspath(path)
+    raise OSError(f'{where}: {_CURES[error.errno]}.') from error
