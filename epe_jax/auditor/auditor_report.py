@@ -15,7 +15,6 @@ from epe_jax.canaries import registry
 from epe_jax.fact import Facts
 from epe_jax.text import attackers, audit_notes, cells, checks, tables
 from epe_jax.text.audit_notes import warn_of_low_dimension
-from epe_jax.text.headline import format_headline
 from epe_jax.text.summary_table import format_summary_table
 
 
@@ -58,7 +57,7 @@ def format_auditor(
     remarks.insert(0, _describe_headline(record, attack, bound))
   headline = audit.headline
   parts = [
-    '' if headline is None else format_headline(headline),
+    '' if headline is None else cells.format_headline(headline),
     tables.fill_paragraph(head),
     format_summary_table(audit),
     '\n'.join(tables.fill_paragraph(note, bullet='- ') for note in remarks),

@@ -96,7 +96,6 @@ def _audit(
 
 def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
   from epe_jax.text import audit_notes, cells, summary_table, tables
-  from epe_jax.text.headline import format_headline
 
   counts = record.included.sum(axis=0)[record.observed]
   most = int(counts.max())
@@ -110,7 +109,7 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
   found = audited.headline
   parts = [
     tables.fill_paragraph(head),
-    found and tables.fill_paragraph(format_headline(found)),
+    found and tables.fill_paragraph(cells.format_headline(found)),
     summary_table.format_summary_table(audited),
     '\n'.join(
       tables.fill_paragraph(text, bullet='- ')

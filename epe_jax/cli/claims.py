@@ -62,7 +62,7 @@ def report_claim(
   """
   if claim is None:
     return 0
-  from epe_jax.text import cells, methods, tables
+  from epe_jax.text import cells, tables
 
   if not bounds:
     raise ValueError(
@@ -74,7 +74,7 @@ def report_claim(
   found = (
     f'ε ≥ {cells.format_epsilon(bound)} at δ = {cells.format_delta(bound.delta)} '
     f'with {100 * bound.confidence:.4g} % confidence '
-    f'({methods.describe_method(bound)})'
+    f'({cells.describe_method(bound)})'
   )
   rejected = test is not None and test.rejected_after is not None
   if bound.epsilon > claim:

@@ -12,7 +12,7 @@ from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
 from epe_jax.fact import Fact, Facts, facts_from_json, facts_to_json
-from epe_jax.text.headline import format_headline
+from epe_jax.text import cells
 
 SCHEMA = 6
 """The version of result.json."""
@@ -93,7 +93,7 @@ class RunResult:
     """Task, sizes and headline in a line; `vars` has every attribute."""
     headline = self.audit.headline
     if headline is not None:
-      found = format_headline(headline)
+      found = cells.format_headline(headline)
     else:
       found = 'no lower bound' if self.is_audited else 'not audited'
     return (

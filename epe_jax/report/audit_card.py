@@ -24,7 +24,7 @@ from epe_jax.experiment.run_result import RunResult
 from epe_jax.fact import Facts, facts_to_json
 from epe_jax.report import facts
 from epe_jax.report.provenance import UNKNOWN, Provenance
-from epe_jax.text import audit_notes, cells, methods, tables, wording
+from epe_jax.text import audit_notes, cells, tables, wording
 
 Card: TypeAlias = dict[str, Any]
 """A card, as `audit_card.schema.json` describes it."""
@@ -256,7 +256,7 @@ def _list_cells(card: Card) -> dict[str, str]:
       'attacker': headline.attack.threat_model.name,
       'lower bound ε': f'≥ {cells.format_epsilon(bound)}',
       'confidence': f'{100 * (bound.confidence or 0):.4g} %',
-      'bound by': methods.describe_method(bound),
+      'bound by': cells.describe_method(bound),
     }
     if point is not None:
       lines |= {

@@ -10,7 +10,7 @@ from epe_jax.audit.upper_bounds import Excess
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, sentences
-from epe_jax.text import assumptions, cells, methods, tables
+from epe_jax.text import assumptions, cells, tables
 
 _RISKS = {
   'in or out': 'accuracy',
@@ -127,7 +127,7 @@ def _make_estimate_table(
       excesses[sign] = about
       row = row._replace(epsilon=f'{row.epsilon} {sign}')
     name = [attack.threat_model.name] if has_names else []
-    body.append([*name, methods.describe_method(estimate), *row])
+    body.append([*name, cells.describe_method(estimate), *row])
   head = [*names, 'method', *cells.HEAD]
   # What is of no estimate of a kind has no column.
   kept = [

@@ -19,7 +19,7 @@ from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
-from epe_jax.text import assumptions, cells, methods
+from epe_jax.text import assumptions, cells
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '
@@ -182,7 +182,7 @@ def list_assumptions(result: RunResult) -> list[str]:
       '; '.join(assumptions.list_assumptions(bound.assumes)) or 'nothing'
     )
     listed.append(
-      f'The pre-declared lower bound ({methods.describe_method(bound)}, '
+      f'The pre-declared lower bound ({cells.describe_method(bound)}, '
       f'{attack.threat_model.name}) assumes: {assumed}.'
     )
   if facts.is_coin_flip(result):

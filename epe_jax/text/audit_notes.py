@@ -14,7 +14,7 @@ from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.threat_models import EXTERNAL, ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.fact import Fact
-from epe_jax.text import assumptions, cells, checks, methods
+from epe_jax.text import assumptions, cells, checks
 
 _VECTORS = {
   'min_round': 'the round where it is smallest',
@@ -186,7 +186,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
   remarks = []
   for attack in audit.attacks:
     above = [
-      f'{cells.format_epsilon(bound)} ({methods.describe_method(bound)}; holds if '
+      f'{cells.format_epsilon(bound)} ({cells.describe_method(bound)}; holds if '
       f'{", ".join(assumptions.list_assumptions(bound.assumes))})'
       for bound in attack.bounds[1:]
       if attack.describe_excess(bound) == 'violation'

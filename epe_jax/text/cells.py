@@ -8,8 +8,11 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.accounting import Analytic
+from epe_jax.audit.attack_results import Headline
+from epe_jax.epsilon import registry
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate
+from epe_jax.text import wording
 
 _SHAPES = {
   Assumption.GAUSSIAN_SCORES: 'Gaussian',
@@ -189,6 +192,14 @@ def explain_rejected(cells: Iterable[str]) -> list[str]:
   ]
 
 
+def describe_method(estimate: Estimate) -> str:
+  """The estimator in a few words; the key of one that is not of this package."""
+  entry = registry.find(estimate.method)
+  if entry is None:
+    return wording.spell_key(estimate.method)
+  return entry.labels[estimate.method]
+
+
 def describe_kind(estimate: Estimate) -> str:
   """What an estimate is worth, in a few words.
 
@@ -223,6 +234,31 @@ def format_cells(estimate: Estimate) -> EstimateCells:
     format_floor(estimate) or '-',
     describe_kind(estimate),
   )
+
+
+def format_headline(headline: Headline) -> str:
+  """The headline in one line.
+
+  Args:
+    headline: of an `Audit`.
+
+  Returns:
+    Such as 'ε ≥ 2.00 (95 %, no shape assumed); point estimate 7.06; floor 0-0.31;
+    δ = 1e-5'.
+  """
+  bound, point = headline.bound, headline.point
+  assert bound.confidence is not None, 'bounds have one'
+  shape = 'no shape assumed' if bound.is_shape_free else 'if of its shape'
+  parts = [
+    f'ε ≥ {format_epsilon(bound)} ({100 * bound.confidence:.4g} %, {shape})'
+  ]
+  if point is None:
+    parts.append('no calibrated point estimate')
+  else:
+    parts.append(f'point estimate {format_epsilon(point)}')
+    if floor := format_short_floor(point):
+      parts.append(f'floor {floor}')
+  return '; '.join([*parts, f'δ = {format_delta(bound.delta)}'])
 
 
 def format_rounds(num: int) -> str:

@@ -3,7 +3,7 @@
 from epe_jax.epsilon.null_laws.diagnostics import MIN_SCORES, format_p_value
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.fact import Fact
-from epe_jax.text import assumptions, cells, methods, wording
+from epe_jax.text import assumptions, cells, wording
 
 
 def describe_check(check: Fact) -> str:
@@ -118,7 +118,7 @@ def _below_bound(
   return (
     f'the first point estimate, {cells.format_number(epsilon)}, is below a lower '
     f'bound of the same scores, {cells.format_number(bound)} at '
-    f'{100 * confidence:g} % ({methods.describe_method(estimate)}; holds if '
+    f'{100 * confidence:g} % ({cells.describe_method(estimate)}; holds if '
     f'{", ".join(assumptions.list_assumptions(assumed))}): {reasons}'
   )
 

@@ -5,7 +5,7 @@ from typing import Any
 from epe_jax.audit import audit_json
 from epe_jax.audit.attack_results import Audit
 from epe_jax.epsilon.types import Estimate
-from epe_jax.text import audit_notes, headline, methods
+from epe_jax.text import audit_notes, cells
 
 
 def describe_in_json(audit: Audit) -> dict[str, Any]:
@@ -19,10 +19,10 @@ def describe_in_json(audit: Audit) -> dict[str, Any]:
     model = attack.threat_model
     row |= {x: getattr(model, x) for x in ('name', 'statistic', 'who')}
     for estimate, one in zip(attack.estimates, row['estimates']):
-      one['label'] = methods.describe_method(estimate)
+      one['label'] = cells.describe_method(estimate)
   if found is not None:
     row = values['headline']
-    row |= {'text': headline.format_headline(found)} | _label(found.bound)
+    row |= {'text': cells.format_headline(found)} | _label(found.bound)
     if found.point is not None:
       row['point_estimate'] |= _label(found.point)
   return values | {
@@ -32,4 +32,4 @@ def describe_in_json(audit: Audit) -> dict[str, Any]:
 
 
 def _label(estimate: Estimate) -> dict[str, str]:
-  return {'label': methods.describe_method(estimate)}
+  return {'label': cells.describe_method(estimate)}

@@ -7,7 +7,7 @@ import pytest
 from epe_jax import audit
 from epe_jax.audit import audit_json, evaluation, threat_models
 from epe_jax.report import report
-from epe_jax.text.headline import format_headline
+from epe_jax.text import cells
 from tests import recorded_runs
 
 
@@ -36,7 +36,7 @@ def evaluate(record, models):
 
 def say(found):
   """All that the report says first."""
-  line = format_headline(found.headline)
+  line = cells.format_headline(found.headline)
   result = recorded_runs.result(audit=found)
   return line, report.format_summary(result)
 

@@ -18,7 +18,6 @@ from epe_jax.report import report
 from epe_jax.report.figures import of_audit
 from epe_jax.scores import score_audit
 from epe_jax.text import cells, checks
-from epe_jax.text.headline import format_headline
 
 RNG = np.random.default_rng(0)
 IN, OUT = RNG.normal(2, 1, 80), RNG.normal(0, 1, 60)
@@ -299,7 +298,7 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
 def test_the_figure_shows_an_estimate_where_the_headline_does(found):
   wide = epe_jax.estimate(np.exp(IN), OUT, delta=1e-5)
   for audit, is_shown in ((found, True), (wide, False)):
-    line = format_headline(audit.audit.headline)
+    line = cells.format_headline(audit.audit.headline)
     assert ('no calibrated point estimate' not in line) == is_shown
     drawn = of_audit.draw_scores(audit.audit)['attackers.png']
     (axes,) = drawn.axes
