@@ -42,8 +42,9 @@ def audit(
   The canary of a node that does not reply is left out. A round that failed is not
   observed, and its canaries are used in the next.
 
-  Clip norm and noise multiplier are read from a wrapper for differential privacy, the
-  size of the model and the number of rounds from the call of `start`. Canaries span
+  Clip norm and noise multiplier are read from a wrapper for differential privacy,
+  server_momentum=0 from FedAvg, the size of the model and the number of rounds from
+  the call of `start`. Canaries span
   all floating-point arrays that are released, including the running statistics of
   batch normalization. Integer arrays are left unchanged.
 
@@ -72,6 +73,9 @@ def audit(
     strategy, sees=known.find('sees', 'aggregate')
   )
   flower_strategies.read_claim(strategy, known)
+  if flower_strategies.is_mean(strategy):
+    # The next model is the mean of models, so the server adds up what is released.
+    known.read('strategy', server_momentum=0.0)
   known.require(later=('dim', 'rounds'))
   return AuditedStrategy(strategy, known, client_side, num_examples)
 
