@@ -19,7 +19,7 @@ from epe_jax import epsilon
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/*.md')])
 # Pages whose examples train, or trace what is far larger than a test.
-LONG = ('scale', 'own_models')
+LONG = ('own_models', 'scale', 'tight_auditing', 'tutorial')
 
 
 @functools.cache
@@ -121,6 +121,7 @@ def is_public(name):
   return True
 
 
+@pytest.mark.integration
 def test_examples_use_public_names_alone():
   for where, code in examples():
     for name in names_of(code):

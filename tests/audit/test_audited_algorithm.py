@@ -131,6 +131,7 @@ def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('flushed', [(2,), (3,), (1, 2, 6), range(1, 8)])
 @pytest.mark.parametrize('buffer', [1, 3, 7])
 def test_the_trace_is_the_same_whenever_what_waits_is_scored(buffer, flushed):

@@ -39,6 +39,7 @@ def claim(record, ratio):
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('ratio', [0.95, 1.0, 1.05, 1.12])
 def test_bounds_hold_whatever_noise_is_claimed(ratio):
   rng, audits = np.random.default_rng(0), 25

@@ -48,6 +48,7 @@ def test_updates_of_frequent_words_are_too_sparse_for_plain_hadamard(law):
   assert min(p['hadamard2'], p['sphere']) > _REJECT
 
 
+@pytest.mark.integration
 def test_algorithm_1_with_hadamard_canaries_estimates_the_analytic_epsilon():
   # sqrt(d) mean(g) is 1/sigma up to 1/sqrt(k), and moves ε by its slope there.
   k, n, dim, delta = 1000, 20, 10**6, 1e-6

@@ -94,6 +94,7 @@ def test_a_missing_file_is_refused_with_a_cure(tmp_path):
     emnist.load(tmp_path / 'nowhere', only_digits=True)
 
 
+@pytest.mark.integration
 def test_processes_that_import_at_once_agree(tmp_path):
   rows = [
     (f'all_{part}', f'c{i:03}', tff_files.image(i % 62, i / 400))

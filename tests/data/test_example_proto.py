@@ -147,6 +147,7 @@ def _spellings(draw):
 _FUZZ = hypothesis.settings(max_examples=200, derandomize=True, deadline=None)
 
 
+@pytest.mark.integration
 @_FUZZ
 @hypothesis.given(_spellings())
 def test_every_legal_encoding_round_trips(spelling):

@@ -147,6 +147,7 @@ def test_the_report_of_a_finished_run_is_not_drawn_again(tmp_path, monkeypatch):
   assert f'Report: {tmp_path / "report.html"}' in again.stdout
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_event_files_have_the_lines_of_the_log(tmp_path, monkeypatch):
   written = {}

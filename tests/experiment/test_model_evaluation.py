@@ -190,6 +190,7 @@ def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
   assert found[6]['test_accuracy'] == result.accuracy
 
 
+@pytest.mark.integration
 def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
   tmp_path, wrongly_labelled, monkeypatch
 ):

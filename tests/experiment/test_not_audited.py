@@ -112,6 +112,7 @@ def test_a_run_without_canaries_makes_none_and_says_so(finished):
   assert all(json.loads(line)['num_canaries'] == 0 for line in lines[1:])
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task')
 def test_a_run_without_canaries_goes_on_where_it_was_killed(
   finished, tmp_path, monkeypatch

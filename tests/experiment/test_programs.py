@@ -46,6 +46,7 @@ def test_the_seed_does_not_change_a_program(small_task):
   assert lower(0) == lower(1)
 
 
+@pytest.mark.integration
 def test_what_was_compiled_for_later_is_not_compiled_again(small_task):
   config = quick_digits()
   setup = build.build(config)

@@ -64,6 +64,7 @@ def test_the_noise_of_a_run_has_a_key_that_trains_nobody(secret):
     assert not np.intersect1d(training, public).size
 
 
+@pytest.mark.integration
 def test_generators_are_known_by_what_they_draw():
   randomness.fingerprint_generators.cache_clear()
   first = randomness.fingerprint_generators()

@@ -327,6 +327,7 @@ MEAN = threat_models.ThreatModel(
 )
 
 
+@pytest.mark.integration
 def test_a_new_attacker_is_planned_for_by_itself(monkeypatch):
   sizes = dict(rounds=10, num_observed=100, num_unobserved=100)
   models = (*threat_models.THREAT_MODELS, MEAN)

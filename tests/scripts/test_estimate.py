@@ -252,6 +252,7 @@ def _share_above(law, estimator, limit):
   return np.mean(np.asarray(epsilon) > limit)
 
 
+@pytest.mark.integration
 def test_the_command_prints_text_json_and_markdown(tmp_path):
   path = tmp_path / 'scores.csv'
   write_csv(path, *groups(60))

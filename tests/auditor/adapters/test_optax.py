@@ -95,6 +95,7 @@ def test_half_the_noise_is_found_out():
   )
 
 
+@pytest.mark.integration
 def test_a_transformation_and_our_own_loop_give_the_same_epsilon():
   _, releases = run(audit_with(add_noise(1e-9), make_auditor()))
   laws.assert_same_as_own_loop(make_auditor, releases, divisor=1.0)
@@ -155,6 +156,7 @@ def test_what_an_optimizer_changes_is_seen_as_delta():
   assert auditor.record().sees == 'delta'
 
 
+@pytest.mark.integration
 def test_what_optax_contrib_closes_over_is_read_and_said():
   aggregate = optax.contrib.differentially_private_aggregate(
     l2_norm_clip=2.0, noise_multiplier=0.7, key=7
@@ -201,6 +203,7 @@ def test_the_state_of_another_audit_is_an_error():
     other.collect(state)
 
 
+@pytest.mark.integration
 def test_training_longer_than_the_audit_is_an_error():
   auditor = make_auditor()
   with pytest.raises(ValueError, match=r'26 steps.*rounds=25'):

@@ -102,6 +102,7 @@ def test_bounds_of_mu_are_exceeded_as_seldom_as_they_say_however_often_one_looks
   assert each.any(axis=1).sum() > 4 * stats.binom.isf(1e-6, audits, 0.05)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('epsilon', [0.0, 1.0, 4.0])
 def test_evidence_against_a_true_claim_seldom_ever_grows(epsilon):
   rng, audits = np.random.default_rng(4), 1000

@@ -160,6 +160,7 @@ def test_how_far_the_approximation_is_out():
       assert 100 * (approximate / exact - 1) == pytest.approx(percent, abs=0.06)
 
 
+@pytest.mark.integration
 def test_the_table_of_the_docs_is_what_the_law_says():
   text = (pathlib.Path(__file__).parents[3] / 'docs/estimates.md').read_text()
   for dim in (3, 10, 100, 1000, 10_000):

@@ -201,6 +201,7 @@ def test_canaries_that_share_rounds_widen_the_interval():
   assert crowded.interval[1] > alone.interval[1]
 
 
+@pytest.mark.integration
 def test_audits_with_a_law_each_are_estimated_as_if_alone():
   rng, own = np.random.default_rng(0), np.full((50, 1), 3.0)
   scores = draw(rng, 12, 50, 30, 3.0)

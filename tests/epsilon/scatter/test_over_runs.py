@@ -210,6 +210,7 @@ def covered(num, tau, sizes, *, simulations=SIMULATIONS):
   return inside.mean(axis=0)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('tau', [0.0, 0.5])
 @pytest.mark.parametrize('num', [3, 5, 10])
 def test_intervals_of_the_mean_cover_it(num, tau):
@@ -223,6 +224,7 @@ def test_intervals_of_the_mean_cover_it(num, tau):
     assert pooled < 0.5
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('tau', [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(
   'sizes', [(50, 5000), (30,) * 9 + (10_000,), (30, 300)]
@@ -247,6 +249,7 @@ def test_bounds_of_unequal_runs_fail_no_more_often_than_they_say(sizes):
   assert np.mean(exceeded) < 0.1
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('sizes', [(100,), (30, 3000)])
 @pytest.mark.parametrize('num', [3, 5, 10])
 def test_predictions_cover_a_new_run(num, sizes):
@@ -348,6 +351,7 @@ def test_runs_of_several_sizes_are_resampled_whole(monkeypatch):
   )
 
 
+@pytest.mark.integration
 def test_the_cluster_bootstrap_covers_where_pooled_canaries_do_not():
   shares = {}
   for num in (3, 10):

@@ -148,6 +148,7 @@ def test_bounds_are_below_the_truth_and_tight_on_quantile_samples():
   )
 
 
+@pytest.mark.integration
 def test_a_subsampled_step_is_bounded_tightly_through_all_steps():
   noise, p, num = 0.5, 0.2, 20_000
   grid = np.linspace(-6, 8, 200_001)
