@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 import numpy as np
 import tqdm
 
@@ -18,6 +19,7 @@ from epe_jax.epsilon.points import gaussian, threshold
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers.canife import attack, crafting, training, two_layer
 from epe_jax.papers.canife import images as images_lib
+from epe_jax.types import Array, Key, Params
 
 PAPER = 'paper'
 """Key of the first paper's own estimate: maxima over rounds, two Gaussians fitted."""
@@ -190,20 +192,24 @@ def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
     classes=images_lib.CLASSES,
   )
   one_hot = np.eye(images_lib.CLASSES, dtype=np.float32)
-  crafted = _craft(settings)(
+  crafted = _craft(
     craft_key,
     params,
     random,
     jnp.asarray(images.test_x[pool_ids]),
     jnp.asarray(one_hot[images.test_y[pool_ids]]),
+    steps=settings.craft_steps,
+    minibatch=settings.minibatch,
+    learning_rate=settings.craft_learning_rate,
+    clip_norm=settings.clip_norm,
+    norm_target=settings.norm_target,
   )
   noise_key = jax.random.key(
     int(streams.host_rng(seed, 'canife attack noise').integers(2**63))
   )
-  scored = {}
-  for i, name in enumerate(('crafted', 'random')):
-    canaries = crafted if name == 'crafted' else random
-    scored[name] = []
+  halves = []
+  for i, canaries in enumerate((crafted, random)):
+    scored = []
     for j in range(len(audits)):
       select = lambda x, j=j: x[j]
       clients = attack.draw_rounds(
@@ -212,19 +218,21 @@ def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
         clients=settings.batch,
         num_clients=len(images.train_y),
       )
-      scores = _score(settings)(
+      scores = _score(
         jax.random.fold_in(jax.random.fold_in(noise_key, i), j),
         jax.tree.map(select, params),
         jax.tree.map(select, canaries),
         images.train_x[clients],
         one_hot[images.train_y[clients]],
+        clip_norm=settings.clip_norm,
+        noise_multiplier=settings.noise_multiplier,
       )
-      scored[name].append(np.asarray(scores, np.float64))
+      scored.append(np.asarray(scores, np.float64))
+    halves.append(np.stack(scored))
   norms = [
     np.asarray(two_layer.norms(jax.vmap(crafting.factor_canary)(params, c)))
     for c in (crafted, random)
   ]
-  halves = [np.stack(scored[name]) for name in ('crafted', 'random')]
   return Audited(
     *(half for h in halves for half in np.split(h, 2, axis=1)),
     *norms,
@@ -235,50 +243,57 @@ def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
   )
 
 
-@functools.cache
-def _jit_craft(**settings: Any):
-  def craft(key, params, canaries, x, y):
-    pool = jax.vmap(
-      lambda p: two_layer.clip(
-        two_layer.factor_gradients(p, x, y), settings['clip_norm']
-      )
-    )(params)
-    return crafting.craft(key, params, canaries, pool, **settings)[0]
-
-  return jax.jit(craft)
-
-
-def _craft(settings: Any):
-  return _jit_craft(
-    steps=settings.craft_steps,
-    minibatch=settings.minibatch,
-    learning_rate=settings.craft_learning_rate,
-    clip_norm=settings.clip_norm,
-    norm_target=settings.norm_target,
-  )
-
-
-@functools.cache
-def _jit_score(**settings: Any):
-  def score(noise_key, params, canary, x, y):
-    # Rounds with the canary first, and as many without it.
-    included = jnp.arange(len(x)) < len(x) // 2
-    return attack.score_rounds(
-      noise_key,
-      params,
-      crafting.factor_canary(params, canary),
-      x,
-      y,
-      included.astype(jnp.float32),
-      **settings,
-    )
-
-  return jax.jit(score)
+@functools.partial(
+  jax.jit,
+  static_argnames=(
+    'steps',
+    'minibatch',
+    'learning_rate',
+    'clip_norm',
+    'norm_target',
+  ),
+)
+def _craft(
+  key: Key,
+  params: Params,
+  canaries: crafting.Canary,
+  x: Float[Array, 'n p'],
+  y: Float[Array, 'n c'],
+  *,
+  clip_norm: float,
+  **settings: Any,
+) -> crafting.Canary:
+  """Crafts canaries, each against its own model and the same mock clients."""
+  pool = jax.vmap(
+    lambda p: two_layer.clip(two_layer.factor_gradients(p, x, y), clip_norm)
+  )(params)
+  return crafting.craft(
+    key, params, canaries, pool, clip_norm=clip_norm, **settings
+  )[0]
 
 
-def _score(settings: Any):
-  return _jit_score(
-    clip_norm=settings.clip_norm, noise_multiplier=settings.noise_multiplier
+@functools.partial(jax.jit, static_argnames=('clip_norm', 'noise_multiplier'))
+def _score(
+  noise_key: Key,
+  params: Params,
+  canary: crafting.Canary,
+  x: Float[Array, 'rounds m p'],
+  y: Float[Array, 'rounds m c'],
+  *,
+  clip_norm: float,
+  noise_multiplier: float,
+) -> Float[Array, ' rounds']:
+  """Scores rounds with the canary, and then as many without it."""
+  included = jnp.arange(len(x)) < len(x) // 2
+  return attack.score_rounds(
+    noise_key,
+    params,
+    crafting.factor_canary(params, canary),
+    x,
+    y,
+    included.astype(jnp.float32),
+    clip_norm=clip_norm,
+    noise_multiplier=noise_multiplier,
   )
 
 

@@ -15,8 +15,7 @@ from epe_jax.epsilon.types import Scores
 from epe_jax.papers import item
 from epe_jax.papers.tight_auditing import (
   audits,
-  simulated_bugs,
-  simulated_game,
+  simulated_steps,
 )
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
@@ -94,11 +93,11 @@ def make_clipping(settings: Any) -> item.Product:
   sigma = _find_noise(settings.claimed, settings.delta)
   draws = {
     name: functools.partial(
-      simulated_bugs.draw_step_observations, noise_multiplier=sigma, step=step
+      simulated_steps.draw_step_observations, noise_multiplier=sigma, step=step
     )
     for name, step in (
-      ('clipping after averaging', simulated_bugs.clip_mean),
-      ('correct code', simulated_bugs.clip_each),
+      ('clipping after averaging', simulated_steps.clip_mean),
+      ('correct code', simulated_steps.clip_each),
     )
   }
   note = (
@@ -113,7 +112,7 @@ def make_seeds(settings: Any) -> item.Product:
   sigma = _find_noise(settings.claimed, settings.delta)
   draws = {
     'noise from 100 seeds': functools.partial(
-      simulated_bugs.draw_few_seeds, noise_multiplier=sigma
+      simulated_steps.draw_few_seeds, noise_multiplier=sigma
     ),
     'correct code': functools.partial(_draw_gaussian, sigma),
   }
@@ -273,4 +272,4 @@ def _find_noise(epsilon: float, delta: float) -> float:
 
 
 def _draw_gaussian(sigma: float, rng: np.random.Generator, num: int) -> Scores:
-  return simulated_game.draw_observations(rng, (num,), noise_multiplier=sigma)
+  return simulated_steps.draw_observations(rng, (num,), noise_multiplier=sigma)

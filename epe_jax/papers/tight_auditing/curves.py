@@ -8,7 +8,7 @@ import numpy as np
 from epe_jax.dpsgd import estimates
 from epe_jax.epsilon.trade_offs import families, tradeoff_curves
 from epe_jax.papers import item, reported
-from epe_jax.papers.tight_auditing import simulated_game
+from epe_jax.papers.tight_auditing import simulated_steps
 from epe_jax.report.figures import style
 from epe_jax.text import tables
 
@@ -23,7 +23,7 @@ def make_figure5(settings: Any) -> item.Product:
   subsampled = families.subsampled_gaussian_family(p)
   epsilon = subsampled.epsilon(sigma, settings.delta)
   mu = tradeoff_curves.mu_of_epsilon(epsilon, settings.delta)
-  scores = simulated_game.draw_observations(
+  scores = simulated_steps.draw_observations(
     np.random.default_rng(settings.seed),
     (settings.audits, settings.num),
     noise_multiplier=sigma,

@@ -12,7 +12,7 @@ from epe_jax.epsilon.bounds import intervals
 from epe_jax.epsilon.points import threshold
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.papers import item, reported
-from epe_jax.papers.tight_auditing import simulated_game
+from epe_jax.papers.tight_auditing import simulated_steps
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
 
@@ -42,7 +42,7 @@ class Limits(NamedTuple):
   of_gdp: Float[np.ndarray, '*batch m']
 
 
-def limit_epsilon(counts: simulated_game.Counts, delta: float) -> Limits:
+def limit_epsilon(counts: simulated_steps.Counts, delta: float) -> Limits:
   """Lower limits of ε at each threshold, by Clopper-Pearson limits of the rates.
 
   Args:
@@ -143,7 +143,7 @@ def make_figure4(settings: Any) -> item.Product:
   sigma, delta = settings.noise_multiplier, settings.delta
   best = find_best_threshold(sigma, delta)
   rng = np.random.default_rng(settings.seed)
-  scores = simulated_game.draw_observations(
+  scores = simulated_steps.draw_observations(
     rng, (settings.num,), noise_multiplier=sigma
   )
   # Within the support: at a hundredth of the observations or more on each side.
@@ -155,7 +155,7 @@ def make_figure4(settings: Any) -> item.Product:
   shown = limit_epsilon(_count(scores, grid), delta)
   at = np.array([*settings.thresholds, best])
   order = np.argsort(at)
-  drawn = simulated_game.draw_counts(
+  drawn = simulated_steps.draw_counts(
     rng,
     at[order],
     settings.num,
@@ -200,7 +200,7 @@ def make_figure14(settings: Any) -> item.Product:
   rng = np.random.default_rng(settings.seed)
   limits = [
     limit_epsilon(
-      simulated_game.draw_counts(
+      simulated_steps.draw_counts(
         rng, at, num, noise_multiplier=sigma, audits=settings.audits
       ),
       delta,
@@ -272,7 +272,7 @@ def _limit_by_number(
     '(ε, δ)-DP, w': [],
   }
   for num in settings.nums:
-    counts = simulated_game.draw_counts(
+    counts = simulated_steps.draw_counts(
       rng, at, num, noise_multiplier=sigma, audits=settings.audits
     )
     limits = limit_epsilon(counts, settings.delta)
@@ -289,12 +289,12 @@ def _limit_by_number(
   return lines
 
 
-def _count(scores, thresholds) -> simulated_game.Counts:
+def _count(scores, thresholds) -> simulated_steps.Counts:
   at = np.broadcast_to(
     thresholds, (*scores.observed.shape[:-1], len(thresholds))
   )
   num = scores.observed.shape[-1]
-  return simulated_game.Counts(
+  return simulated_steps.Counts(
     threshold.count_at_least(scores.unobserved, at),
     num - threshold.count_at_least(scores.observed, at),
     num,

@@ -2,7 +2,7 @@
 
 Each is a `dp_sgd.NoisyGradient` that the white-box game must detect. The third bug,
 noise that is too small, is `dp_sgd.noisy_gradient` with a smaller noise multiplier
-than claimed. `simulated_bugs` has the same bugs without a model.
+than claimed. `simulated_steps` has the same bugs without a model.
 """
 
 import jax

@@ -6,7 +6,7 @@ import numpy as np
 
 from epe_jax.dpsgd import estimates
 from epe_jax.papers import item, reported
-from epe_jax.papers.tight_auditing import accounted_run, simulated_game
+from epe_jax.papers.tight_auditing import accounted_run, simulated_steps
 from epe_jax.text import tables
 
 _REPORTED = reported.Reported('epe_jax.papers.tight_auditing')
@@ -33,7 +33,7 @@ def make_table1(settings: Any) -> item.Product:
     )
     columns[name] = {}
     for epsilon in settings.epsilons:
-      scores = simulated_game.draw_observations(
+      scores = simulated_steps.draw_observations(
         rng,
         (settings.audits, run.steps),
         noise_multiplier=accounted.calibrate(epsilon),

@@ -10,8 +10,7 @@ from scipy import stats
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.papers.tight_auditing import (
   bug_hunts,
-  simulated_bugs,
-  simulated_game,
+  simulated_steps,
 )
 
 CLAIMED, DELTA = 1.27, 1e-5
@@ -32,31 +31,31 @@ def find_shares(draw, choice, *, num=STEPS, audits=10):
 
 def draw_gaussian(epsilon, rng, num):
   sigma = 1 / tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
-  return simulated_game.draw_observations(rng, (num,), noise_multiplier=sigma)
+  return simulated_steps.draw_observations(rng, (num,), noise_multiplier=sigma)
 
 
 def draw_steps(step, rng, num):
-  return simulated_bugs.draw_step_observations(
+  return simulated_steps.draw_step_observations(
     rng, num, noise_multiplier=SIGMA, step=step
   )
 
 
 def draw_seeds(rng, num):
-  return simulated_bugs.draw_few_seeds(rng, num, noise_multiplier=SIGMA)
+  return simulated_steps.draw_few_seeds(rng, num, noise_multiplier=SIGMA)
 
 
 def test_a_correct_step_has_the_law_of_the_game():
-  scores = draw_steps(simulated_bugs.clip_each, np.random.default_rng(0), 4000)
+  scores = draw_steps(simulated_steps.clip_each, np.random.default_rng(0), 4000)
   for values, mean in ((scores.unobserved, 0), (scores.observed, 1)):
     # Of a correct law 1 in 1,000 fails; with the bug p is 0.
     assert stats.kstest((values - mean) / SIGMA, 'norm').pvalue > 1e-3
-  wrong = draw_steps(simulated_bugs.clip_mean, np.random.default_rng(0), 4000)
+  wrong = draw_steps(simulated_steps.clip_mean, np.random.default_rng(0), 4000)
   assert stats.kstest((wrong.observed - 1) / SIGMA, 'norm').pvalue < 1e-9
 
 
 @pytest.mark.parametrize('choice', ['same', 'valid'])
 def test_clipping_after_averaging_is_found_and_is_worst_by_f_dp(choice):
-  draw = functools.partial(draw_steps, simulated_bugs.clip_mean)
+  draw = functools.partial(draw_steps, simulated_steps.clip_mean)
   shares = find_shares(draw, choice, num=1000, audits=3)
   assert all(share == 1 for share, _ in shares.values())
   assert shares['f_dp_cp'][1] > 35
@@ -96,7 +95,7 @@ def test_correct_code_is_not_accused():
 @pytest.mark.slow
 def test_correct_code_is_accused_as_seldom_as_stated():
   """pytest tests/papers/tight_auditing -m slow"""
-  draw = functools.partial(draw_steps, simulated_bugs.clip_each)
+  draw = functools.partial(draw_steps, simulated_steps.clip_each)
   shares = find_shares(draw, 'valid', num=1000, audits=400)
   # Four standard errors above 5 %: a failure has probability 3e-5.
   assert all(share <= 0.05 + 4 * 0.011 for share, _ in shares.values())
@@ -105,7 +104,7 @@ def test_correct_code_is_accused_as_seldom_as_stated():
 def test_counts_have_the_law_of_counted_observations():
   rng = np.random.default_rng(0)
   at = np.array([-1.0, 0.5, 2.0])
-  counts = simulated_game.draw_counts(
+  counts = simulated_steps.draw_counts(
     rng, at, 10**6, noise_multiplier=2.0, audits=50
   )
   fpr, fnr = stats.norm.sf(at / 2), stats.norm.cdf((at - 1) / 2)

@@ -9,7 +9,7 @@ from epe_jax.epsilon.bounds.corrections import Explicit
 from epe_jax.epsilon.bounds.threshold_bound import lower_bound
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.papers import reported
-from epe_jax.papers.tight_auditing import gaussian_steps, simulated_game
+from epe_jax.papers.tight_auditing import gaussian_steps, simulated_steps
 
 DELTA = 1e-5
 
@@ -27,9 +27,9 @@ def test_the_best_threshold_solves_equation_18_and_22(sigma):
 
 def test_limits_of_counts_are_those_of_the_library():
   rng = np.random.default_rng(0)
-  scores = simulated_game.draw_observations(rng, (800,), noise_multiplier=1.0)
+  scores = simulated_steps.draw_observations(rng, (800,), noise_multiplier=1.0)
   at = 0.7
-  counts = simulated_game.Counts(
+  counts = simulated_steps.Counts(
     np.array([np.sum(scores.unobserved >= at)]),
     np.array([np.sum(scores.observed < at)]),
     800,
@@ -54,7 +54,7 @@ def test_reported_numbers_are_read_for_each_paper():
 def test_no_bound_from_ranks_has_a_higher_median():
   rng = np.random.default_rng(0)
   mu = tradeoff_curves.mu_of_epsilon(2.0, DELTA)
-  scores = simulated_game.draw_observations(
+  scores = simulated_steps.draw_observations(
     rng, (100, 500), noise_multiplier=1 / mu
   )
   bounds = np.asarray(threshold_bound.gdp_bound(scores, delta=DELTA).epsilon)
