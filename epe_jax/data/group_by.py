@@ -14,7 +14,6 @@ import functools
 import itertools
 import marshal
 import operator
-import os
 import pathlib
 import sqlite3
 import tempfile
@@ -57,19 +56,16 @@ class Groups(NamedTuple):
 
 @contextlib.contextmanager
 def group_by_client(
-  stream: Stream,
-  *,
-  name: str = 'the stream',
-  folder: str | os.PathLike | None = None,
+  stream: Stream, *, name: str = 'the stream'
 ) -> Iterator[Groups]:
   """Groups a stream by client, holding one piece of it in memory.
+
+  The stream and its index are kept in a file in the temporary directory (`TMPDIR`).
 
   Args:
     stream: is read once, to its end. All pieces have the same columns, of the
       same dtype and shape of a row, and at least one row.
     name: of the stream, for messages.
-    folder: for the temporary file, which is as large as the stream; the
-      temporary directory (`TMPDIR`) if None. The index is sorted in `TMPDIR`.
 
   Yields:
     The clients, until the end of the context, which removes the file.
@@ -84,7 +80,7 @@ def group_by_client(
   ...   [(client_id, c['x'].tolist()) for client_id, c in groups.read(None)]
   [('a', [3]), ('b', [1, 2, 4])]
   """
-  with tempfile.TemporaryDirectory(prefix='epe_jax-', dir=folder) as temporary:
+  with tempfile.TemporaryDirectory(prefix='epe_jax-') as temporary:
     file = pathlib.Path(temporary, 'pieces.sqlite')
     with contextlib.closing(sqlite3.connect(file)) as db:
       specs, clients, examples = _write_pieces(db, stream, name)
@@ -100,8 +96,6 @@ def group_by_client(
 def open_function(
   function: Callable[[], Stream | Mapping[str, Stream]],
   name: str,
-  *,
-  folder: str | os.PathLike | None = None,
 ) -> Iterator[sources.Source]:
   """Opens the streams that a function returns as a source.
 
@@ -109,7 +103,6 @@ def open_function(
     function: called once; returns split -> stream, or one stream, which is the
       split 'train'. See `Stream`.
     name: for messages and the headers of stores.
-    folder: as for `group_by_client`.
 
   Raises:
     ValueError, OSError: as `group_by_client`.
@@ -127,9 +120,7 @@ def open_function(
       )
       with bar:
         splits[split] = stack.enter_context(
-          group_by_client(
-            iter(bar), name=f'{name}, split {split!r}', folder=folder
-          )
+          group_by_client(iter(bar), name=f'{name}, split {split!r}')
         )
     yield sources.Source(
       name=name,

@@ -155,10 +155,9 @@ def import_split(
 def is_prepared(
   path: str | os.PathLike | sources.Source,
 ) -> TypeGuard[str | os.PathLike]:
-  """Whether a path is a folder of stores, of this version or an older one."""
+  """Whether a path is a folder of stores."""
   return not isinstance(path, sources.Source) and any(
-    any(pathlib.Path(path).glob(pattern))
-    for pattern in (f'*{store.SUFFIX}', '*/manifest.json')
+    pathlib.Path(path).glob(f'*{store.SUFFIX}')
   )
 
 

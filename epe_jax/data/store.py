@@ -448,7 +448,7 @@ def _open(
   path: pathlib.Path,
 ) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
   """Maps a file into memory and reads its metadata."""
-  _check_form(path)
+  _check_is_file(path)
   try:
     with open(path, 'rb') as file:
       # Arrow's own memory map makes the system read the whole file ahead.
@@ -468,15 +468,7 @@ def _open(
   )
 
 
-def _check_form(path: pathlib.Path) -> None:
-  # Before version 3 a store was a folder, with the name of the split.
-  for old in (path, path.with_suffix('')):
-    if (old / 'manifest.json').is_file() and not path.is_file():
-      raise ValueError(
-        f'{old} is a store of .npy files, from an older version of epe_jax; this '
-        f'one reads Arrow files. Make {path} with `epe-jax data` from the source '
-        f'named in {old / "manifest.json"}, and delete the folder.'
-      )
+def _check_is_file(path: pathlib.Path) -> None:
   if not path.exists():
     raise FileNotFoundError(
       f'{path} does not exist. Give the file of a store, or make one with '

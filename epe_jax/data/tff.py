@@ -69,7 +69,7 @@ def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
   """
   path = _check_exists(path)
   with tempfile.TemporaryDirectory(prefix='epe_jax-') as folder:
-    plain = _make_plain(path, pathlib.Path(folder, 'plain.sqlite'))
+    plain = _decompress(path, pathlib.Path(folder, 'plain.sqlite'))
     uri = f'{plain.absolute().as_uri()}?mode=ro'
     with (
       _explain_sqlite(path),
@@ -270,29 +270,13 @@ def _check_exists(path: str | os.PathLike) -> pathlib.Path:
   return path
 
 
-def _make_plain(path: pathlib.Path, temporary: pathlib.Path) -> pathlib.Path:
-  """The SQLite file, decompressed if need be; checks that it is complete."""
-  file = path
-  if path.suffix in ('.lzma', '.xz') and _read_head(path)[:16] != _MAGIC:
-    try:
-      file = archives.decompress(path, temporary)
-    except ValueError as error:
-      raise ValueError(f'{error} {CURE}') from error
-  head, size = _read_head(file), file.stat().st_size
-  if head[:16] != _MAGIC:
-    raise ValueError(f'{path} is not an SQLite database. {CURE}')
-  page_size = int.from_bytes(head[16:18], 'big')
-  page_size = 65536 if page_size == 1 else page_size
-  expected = int.from_bytes(head[28:32], 'big') * page_size
-  # The number of pages in the header is valid where these two fields agree.
-  if size < 100 or (head[24:28] == head[92:96] and size < expected):
-    raise ValueError(
-      f'{path} is truncated: SQLite counts {expected} bytes, {size} are there. '
-      f'Get it again. {CURE}'
-    )
-  return file
-
-
-def _read_head(path: pathlib.Path) -> bytes:
-  with open(path, 'rb') as f:
-    return f.read(100)
+def _decompress(path: pathlib.Path, temporary: pathlib.Path) -> pathlib.Path:
+  """The SQLite file, which is the path itself unless that is compressed."""
+  with open(path, 'rb') as file:
+    is_plain = file.read(len(_MAGIC)) == _MAGIC
+  if is_plain or path.suffix not in ('.lzma', '.xz'):
+    return path
+  try:
+    return archives.decompress(path, temporary)
+  except ValueError as error:
+    raise ValueError(f'{error} {CURE}') from error

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import sqlite3
 import sys
+import tempfile
 import tracemalloc
 
 import numpy as np
@@ -174,22 +175,24 @@ def _failing(error):
 
 @pytest.mark.parametrize('error', [KeyError('x'), sqlite3.Error('not ours')])
 def test_an_error_of_the_stream_is_passed_on_and_no_file_is_left(
-  tmp_path, error
+  tmp_path, monkeypatch, error
 ):
+  monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
   with pytest.raises(type(error), match=str(error.args[0])):
-    _read(_failing(error), folder=tmp_path)
+    _read(_failing(error))
   assert not list(tmp_path.iterdir())
 
 
-def test_the_file_lasts_as_long_as_the_context(tmp_path):
-  with group_by.group_by_client([('a', {'x': [1]})], folder=tmp_path) as groups:
+def test_the_file_lasts_as_long_as_the_context(tmp_path, monkeypatch):
+  monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+  with group_by.group_by_client([('a', {'x': [1]})]) as groups:
     assert list(tmp_path.rglob('*.sqlite'))
     reading = groups.read(None)
     next(reading)
   assert not list(tmp_path.iterdir())
   with (
     pytest.raises(RuntimeError, match='of the user'),
-    group_by.group_by_client([('a', {'x': [1]})], folder=tmp_path),
+    group_by.group_by_client([('a', {'x': [1]})]),
   ):
     raise RuntimeError('of the user')
   assert not list(tmp_path.iterdir())

@@ -104,14 +104,3 @@ def test_a_prepared_folder_is_one_of_stores_with_what_is_expected(tmp_path):
   message = "with recipe='numbers', not 'words'.*prepare the data again"
   with pytest.raises(ValueError, match=message):
     imports.load_prepared(tmp_path, 'train', {'recipe': 'words'})
-
-
-def test_a_folder_of_an_older_version_is_refused_with_what_it_was_made_of(
-  tmp_path,
-):
-  (tmp_path / 'train').mkdir()
-  (tmp_path / 'train' / 'manifest.json').write_text('{"source": "f.sqlite"}')
-  assert imports.is_prepared(tmp_path)
-  message = r'train is a store of \.npy files.*`epe-jax data`'
-  with pytest.raises(ValueError, match=message):
-    imports.load_prepared(tmp_path, 'train', {})

@@ -248,11 +248,11 @@ def _compressed(whole):
 @pytest.mark.parametrize(
   ('name', 'damage', 'message'),
   [
-    ('f.sqlite', lambda whole: whole[:-4096], 'truncated: SQLite counts'),
-    ('f.sqlite', lambda whole: whole[:50], 'truncated'),
-    ('f.sqlite', lambda whole: b'', 'is not an SQLite database'),
-    ('f.sqlite', lambda whole: b'\x89HDF\r\n' * 99, 'not an SQLite database'),
-    ('f.sqlite', _compressed, 'is not an SQLite database'),
+    ('f.sqlite', lambda whole: whole[:-4096], 'image is malformed'),
+    ('f.sqlite', lambda whole: whole[:50], 'image is malformed'),
+    ('f.sqlite', lambda whole: b'', r'should have the columns .*has \[\]'),
+    ('f.sqlite', lambda whole: b'\x89HDF\r\n' * 99, 'file is not a database'),
+    ('f.sqlite', _compressed, 'file is not a database'),
     (
       'f.sqlite',
       lambda whole: whole[:100] + b'\xff' * (len(whole) - 100),
@@ -264,11 +264,11 @@ def _compressed(whole):
       'truncated or not',
     ),
     ('f.sqlite.lzma', lambda whole: b'no LZMA' * 99, 'truncated or not'),
-    ('f.sqlite.lzma', lambda whole: lzma.compress(b'x' * 999), 'not an SQLite'),
+    ('f.sqlite.lzma', lambda whole: lzma.compress(b'x' * 999), 'is not a data'),
     (
       'f.sqlite.lzma',
       lambda whole: _compressed(whole[:-4096]),
-      'truncated: SQLite counts',
+      'image is malformed',
     ),
   ],
 )
