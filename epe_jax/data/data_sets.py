@@ -154,6 +154,49 @@ def list_downloads() -> dict[str, Download]:
   return dict(sorted(downloads.items()))
 
 
+def find_download(name: str) -> Download:
+  """Finds public files by the name of --download.
+
+  Raises:
+    ValueError: there are none of this name.
+  """
+  downloads = list_downloads()
+  if name not in downloads:
+    raise ValueError(
+      f'no public files {name!r}. Use one of {sorted(downloads)}.'
+    )
+  return downloads[name]
+
+
+def check_counts(name: str, splits: Mapping[str, sources.Split]) -> None:
+  """Compares the splits of a file with those that it was published with.
+
+  It stands in for the hash that the SQLite files lack.
+
+  Args:
+    name: of `list_downloads`.
+    splits: all splits of the file that holds the examples, as counted.
+
+  Raises:
+    ValueError: if a split is missing, is not known, or has another number of
+      clients or examples; names both numbers.
+  """
+  download = find_download(name)
+  expected = download.splits
+  if wrong := [s for s in sorted(expected) if splits.get(s) != expected[s]]:
+    wrong = '; '.join(
+      f'{s!r}: {splits.get(s)}, not {expected[s]}' for s in wrong
+    )
+  elif extra := sorted(splits.keys() - expected.keys()):
+    wrong = f'the splits {extra} should not be there'
+  if wrong:
+    raise ValueError(
+      f'{name}: this is not the public file {download.files[0].name}. {wrong}. '
+      'Delete it and fetch it again, or import it as a file of your own, '
+      'without --download.'
+    )
+
+
 def list_tfds_builders() -> dict[str, str]:
   """Lists the builders of TensorFlow Datasets: class, of --tfds -> data set.
 

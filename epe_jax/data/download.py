@@ -4,7 +4,6 @@ pooch puts a file under its name only when all of it has arrived and its hash, i
 published, is right.
 """
 
-from collections.abc import Mapping
 import filecmp
 import os
 import pathlib
@@ -12,8 +11,7 @@ import tempfile
 from typing import Any
 
 from epe_jax import extras, io, progress
-from epe_jax.data import archives, data_sets, sources
-from epe_jax.data.data_sets import Download
+from epe_jax.data import archives, data_sets
 
 with extras.explain_missing():
   import pooch
@@ -45,8 +43,8 @@ def fetch(
     ValueError: if the name is unknown or a hash is not the known one.
     OSError: if the disk has no room for a file.
   """
-  files = _find_download(name).files
-  base_url = base_url or _find_download(name).base_url
+  download = data_sets.find_download(name)
+  files, base_url = download.files, base_url or download.base_url
   if not base_url.startswith(('https://', 'http://')):
     raise ValueError(f'base_url={base_url!r} is not http or https.')
   folder = pathlib.Path(folder)
@@ -63,34 +61,6 @@ def fetch(
         'Delete it and fetch it again.'
       )
   return [folder / public.name for public in files]
-
-
-def check_counts(name: str, splits: Mapping[str, sources.Split]) -> None:
-  """Compares the splits of a file with those that it was published with.
-
-  It stands in for the hash that the SQLite files lack.
-
-  Args:
-    name: of `data_sets.list_downloads`.
-    splits: all splits of the file that holds the examples, as counted.
-
-  Raises:
-    ValueError: if a split is missing, is not known, or has another number of
-      clients or examples; names both numbers.
-  """
-  expected = _find_download(name).splits
-  if wrong := [s for s in sorted(expected) if splits.get(s) != expected[s]]:
-    wrong = '; '.join(
-      f'{s!r}: {splits.get(s)}, not {expected[s]}' for s in wrong
-    )
-  elif extra := sorted(splits.keys() - expected.keys()):
-    wrong = f'the splits {extra} should not be there'
-  if wrong:
-    raise ValueError(
-      f'{name}: this is not the public file {_find_download(name).files[0].name}. {wrong}. '
-      'Delete it and fetch it again, or import it as a file of your own, '
-      'without --download.'
-    )
 
 
 def unpack_word_count(path: str | os.PathLike) -> pathlib.Path:
@@ -121,15 +91,6 @@ def unpack_word_count(path: str | os.PathLike) -> pathlib.Path:
       )
     os.replace(plain, target)
   return target
-
-
-def _find_download(name: str) -> Download:
-  downloads = data_sets.list_downloads()
-  if name not in downloads:
-    raise ValueError(
-      f'no public files {name!r}. Use one of {sorted(downloads)}.'
-    )
-  return downloads[name]
 
 
 def _download(

@@ -1,6 +1,6 @@
 """All splits of a source as stores in a folder, the `data.path` of configs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import itertools
 import os
 import pathlib
@@ -77,7 +77,7 @@ def prepare(
   with io.explain_disk_errors(out), opening as source:
     # Before a long import if the source knows its numbers, and after it.
     if public and all(None not in known for known in source.splits.values()):
-      _check_counts(public, source.splits)
+      data_sets.check_counts(public, source.splits)
     splits = [*source.splits] if splits is None else splits
     for split in splits:
       _check_split(source, split)
@@ -100,14 +100,7 @@ def prepare(
         split, header.num_clients, header.num_examples, size, seconds
       )
     if public and counts.keys() == source.splits.keys():
-      _check_counts(public, counts)
-
-
-def _check_counts(public: str, splits: Mapping[str, sources.Split]) -> None:
-  # Only here: other imports need no network.
-  from epe_jax.data import download
-
-  download.check_counts(public, splits)
+      data_sets.check_counts(public, counts)
 
 
 def _fingerprint_source(path: str | os.PathLike) -> str:

@@ -1,12 +1,13 @@
 """A data set is one file and one line, and everything else follows from it."""
 
+import re
 import sys
 
 import numpy as np
 import pytest
 
 from epe_jax.cli import program
-from epe_jax.data import data_sets, examples, imports, prepare
+from epe_jax.data import data_sets, examples, imports, prepare, sources
 from epe_jax.experiment import (
   audited_run,
   config_fields,
@@ -150,3 +151,32 @@ def test_a_data_set_of_the_other_kind_is_not_found():
     data_sets.find_federated('random')
   with pytest.raises(ValueError, match=r"no data 'emnist'.*'random'"):
     data_sets.find_example_level('emnist')
+
+
+@pytest.mark.parametrize('name', data_sets.list_downloads())
+def test_counts_are_accepted_when_equal_and_refused_when_one_differs(name):
+  right = data_sets.list_downloads()[name].splits
+  data_sets.check_counts(name, right)
+  for split, (clients, num_examples) in right.items():
+    for wrong in (
+      (clients - 1, num_examples),
+      (clients, num_examples + 1),
+      (clients, None),
+    ):
+      found = sources.Split(*wrong)
+      both = re.escape(f'{split!r}: {found}, not {right[split]}')
+      with pytest.raises(ValueError, match=both):
+        data_sets.check_counts(name, {**right, split: found})
+    missing = {s: n for s, n in right.items() if s != split}
+    with pytest.raises(ValueError, match=f"'{split}': None, not"):
+      data_sets.check_counts(name, missing)
+  with pytest.raises(ValueError, match=r'more.* should not be there'):
+    data_sets.check_counts(name, {**right, 'more': sources.Split(1, 1)})
+
+
+def test_the_table_is_of_hashes_and_plain_file_names():
+  for public in data_sets.list_downloads().values():
+    assert public.splits
+    for file in public.files:
+      assert re.fullmatch(r'[a-z_.0-9]+\.(tar\.bz2|lzma)', file.name)
+      assert file.sha256 is None or re.fullmatch('[0-9a-f]{64}', file.sha256)

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import io
 import pathlib
-import re
 import socket
 import tarfile
 import time
@@ -14,7 +13,7 @@ import numpy as np
 import pooch
 import pytest
 
-from epe_jax.data import data_sets, download, emnist, sources
+from epe_jax.data import data_sets, download, emnist
 from tests import http_files
 
 FILE = 'emnist_all.sqlite.lzma'
@@ -154,35 +153,6 @@ def test_unknown_names_and_other_protocols_are_refused(tmp_path):
     download.fetch('mnist', tmp_path)
   with pytest.raises(ValueError, match='not http'):
     download.fetch('emnist', tmp_path, base_url='file:///etc/')
-
-
-@pytest.mark.parametrize('name', data_sets.list_downloads())
-def test_counts_are_accepted_when_equal_and_refused_when_one_differs(name):
-  right = data_sets.list_downloads()[name].splits
-  download.check_counts(name, right)
-  for split, (clients, examples) in right.items():
-    for wrong in (
-      (clients - 1, examples),
-      (clients, examples + 1),
-      (clients, None),
-    ):
-      found = sources.Split(*wrong)
-      both = re.escape(f'{split!r}: {found}, not {right[split]}')
-      with pytest.raises(ValueError, match=both):
-        download.check_counts(name, {**right, split: found})
-    missing = {s: n for s, n in right.items() if s != split}
-    with pytest.raises(ValueError, match=f"'{split}': None, not"):
-      download.check_counts(name, missing)
-  with pytest.raises(ValueError, match=r'more.* should not be there'):
-    download.check_counts(name, {**right, 'more': sources.Split(1, 1)})
-
-
-def test_the_table_is_of_hashes_and_plain_file_names():
-  for public in data_sets.list_downloads().values():
-    assert public.splits
-    for file in public.files:
-      assert re.fullmatch(r'[a-z_.0-9]+\.(tar\.bz2|lzma)', file.name)
-      assert file.sha256 is None or re.fullmatch('[0-9a-f]{64}', file.sha256)
 
 
 def word_count_archive(folder, *members):
