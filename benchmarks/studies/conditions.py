@@ -14,12 +14,14 @@ import numpy as np
 
 from epe_jax.audit import sequential, threat_models
 from epe_jax.audit.record import Record, make_record
+from epe_jax.epsilon import Gaussian, Scores
 from epe_jax.epsilon.points import mixture
+from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.sampling import canary_schedules
 from epe_jax.text import tables
 from epe_jax.training.round_scalars import RoundScalars
-from studies import simulated_runs, study, unequal_runs
+from studies import simulated_runs, study
 
 DELTA = 1e-5
 
@@ -59,12 +61,19 @@ class Row(NamedTuple):
 
 _BOUND, _SHAPED = 'headline bound', 'bound of shifted Gaussians'
 _INTERVAL, _CLAIM = '90 % interval', 'rejection of a true claim'
+# Of several runs with very different numbers of canaries.
+_MEAN_BOUND = 'lower bound of the mean of runs'
+_MEAN_INTERVAL = '90 % interval of the mean of runs'
+_PREDICTION = '90 % prediction of a new run'
+_MEAN_SHIFT = 1.0
 _STATED = {
   _BOUND: 0.05,
   _SHAPED: 0.05,
   _INTERVAL: 0.1,
   _CLAIM: 0.05,
-  **unequal_runs.STATED,
+  _MEAN_BOUND: 0.05,
+  _MEAN_INTERVAL: 0.1,
+  _PREDICTION: 0.1,
 }
 _METHODS = {
   'clopper_pearson_bonferroni': _BOUND,
@@ -111,7 +120,19 @@ def list_conditions() -> list[Condition]:
       (200, 200, 1, 0.2, 400),
     )
   ]
-  several = [Condition(*case) for case in unequal_runs.CASES]
+  several = [
+    Condition(
+      f'{name} canaries, τ = {tau:g}',
+      functools.partial(_simulate_unequal_runs, sizes=sizes, tau=tau),
+    )
+    for name, sizes in (
+      ('runs of 50 and 5,000', (50, 5000)),
+      ('nine runs of 30 and one of 10,000', (30,) * 9 + (10_000,)),
+      ('runs of 30, 300 and 3,000', (30, 300, 3000)),
+      ('five runs of 100', (100,) * 5),
+    )
+    for tau in (0.0, 0.1, 1.0)
+  ]
   return [*noise, *claims, *crowded, *several]
 
 
@@ -250,6 +271,37 @@ def _crowd(
   interval = found.points[0](found.scores, delta=DELTA).interval
   assert interval is not None, 'it is of one audit'
   return {_INTERVAL: not interval[0] <= truth <= interval[1]}
+
+
+def _simulate_unequal_runs(
+  rng: np.random.Generator, *, sizes: Sequence[int], tau: float
+) -> Mapping[str, bool]:
+  """One set of runs, of Gaussian shifts N(1, τ²) and a known null law.
+
+  Args:
+    rng: of the scores.
+    sizes: numbers of observed canaries of each run.
+    tau: standard deviation of the shift between runs.
+
+  Returns:
+    Whether each statement is false.
+  """
+  *shifts, new = rng.normal(_MEAN_SHIFT, tau, len(sizes) + 1)
+  runs = [
+    Scores(rng.normal(mu, 1, num), np.empty(0), Gaussian())
+    for mu, num in zip(shifts, sizes)
+  ]
+  mu, variance = over_runs.estimate_shifts(runs)
+  effects = over_runs.random_effects(mu, variance)
+  bound = over_runs.mean_shift_bound(mu, variance, delta=DELTA)
+  low, high = effects.interval
+  least, most = effects.prediction
+  truth = float(tradeoff_curves.epsilon_gdp(_MEAN_SHIFT, DELTA))
+  return {
+    _MEAN_BOUND: bool(bound.epsilon > truth),
+    _MEAN_INTERVAL: not low <= _MEAN_SHIFT <= high,
+    _PREDICTION: not least <= new <= most,
+  }
 
 
 def _record_by_law(

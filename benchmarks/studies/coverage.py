@@ -33,7 +33,7 @@ from epe_jax.epsilon.types import (
 )
 from epe_jax.text import tables
 from studies import data_files, laws, run_audits, study
-from studies.audits import Audits
+from studies.laws import Audits
 
 _SPLIT, _SPLITS = corrections.Split(seed=0), corrections.MultiSplit(seed=0)
 _BOUND = threshold_bound.lower_bound

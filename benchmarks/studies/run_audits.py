@@ -24,7 +24,7 @@ from epe_jax.epsilon.types import (
 )
 from epe_jax.types import Array, Key
 from studies import simulated_runs
-from studies.audits import Audits, describe
+from studies.laws import Audits, describe
 from studies.simulated_runs import SimulatedRun
 
 ROUNDS = 4

@@ -53,3 +53,15 @@ def test_what_is_said_of_unusual_runs_holds(condition):
 def test_conditions_have_titles_of_their_own():
   titles = [one.title for one in conditions.list_conditions()]
   assert len(np.unique(titles)) == len(titles)
+
+
+def test_every_condition_of_several_runs_makes_all_statements_about_their_mean():
+  several = [c for c in conditions.list_conditions() if 'τ' in c.title]
+  assert len(several) == 12
+  for condition in several:
+    made = condition.simulate(np.random.default_rng(0))
+    assert made.keys() == {
+      conditions._MEAN_BOUND,
+      conditions._MEAN_INTERVAL,
+      conditions._PREDICTION,
+    }

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from scipy import stats
-from studies import audits as audits_lib
 from studies import coverage, laws, run_audits, simulated_runs
 
 from epe_jax.epsilon.trade_offs import tradeoff_curves
@@ -220,7 +219,7 @@ def test_audits_whose_scores_are_all_equal_count_as_without_a_bound():
   observed = np.random.default_rng(0).normal(size=(3, 8))
   observed[1] = 1.0
   unobserved = np.random.default_rng(1).normal(size=(3, 8))
-  audits = audits_lib.Audits(
+  audits = laws.Audits(
     title='ties',
     law='ties',
     epsilon=1.0,
