@@ -237,7 +237,7 @@ def _list_warnings(plan: Plan) -> Iterator[Fact]:
   for p in plan.predictions:
     if p.is_crowded:
       crowded = shifted_scores.note_crowding(run.design)
-      yield Fact('crowded', {'attacker': p.key, **crowded.values})
+      yield Fact('too_many_canaries', {'attacker': p.key, **crowded.values})
   if run.num_unobserved == 0 and run.design == 'fixed':
     yield Fact('no_unobserved')
 

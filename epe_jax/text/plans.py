@@ -109,7 +109,7 @@ def _weak(observed: int, unobserved: int, epsilon: float, floor: float) -> str:
   )
 
 
-def _crowded(share: float, design: str) -> str:
+def _too_many_canaries(share: float, design: str) -> str:
   crowded = Fact('crowded', {'share': share, 'design': design})
   return (
     f'{checks.describe_check(crowded)}. Use fewer canaries, or more rounds.'
@@ -170,7 +170,7 @@ WARNINGS: wording.Words = {
     'the lower bound will most likely be 0, although the estimate is above its '
     'floor; use more canaries.'
   ),
-  'crowded': _crowded,
+  'too_many_canaries': _too_many_canaries,
   'clients_not_given': _clients_not_given,
   'clients_differ': _clients_differ,
   'clients_differ_in_model': _clients_differ_in_model,

@@ -10,7 +10,7 @@ import epe_jax
 from epe_jax.audit import audit_json, evaluation, failed_checks
 from epe_jax.epsilon.types import Scores
 from epe_jax.fact import Fact
-from epe_jax.text import assumptions, checks
+from epe_jax.text import assumptions, checks, plans
 
 _PACKAGE = pathlib.Path(epe_jax.__file__).parent
 
@@ -36,6 +36,7 @@ def test_each_fact_that_is_made_has_words_and_each_of_these_is_made():
     checks.SENTENCES,
     assumptions.OF_ANALYTIC,
     assumptions.OF_AMPLIFICATION,
+    plans.WARNINGS,
   )
   named = [key for table in tables for key in table]
   assert len(named) == len({*named})
