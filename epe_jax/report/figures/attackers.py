@@ -1,6 +1,7 @@
 """The estimate, interval, bounds and noise floor of each attacker."""
 
 from collections.abc import Callable, Sequence
+import dataclasses
 import math
 from typing import Any
 
@@ -87,32 +88,22 @@ def _draw_attacker(
   axes: mpl_axes.Axes, y: int, attack: AttackResult, highest: float, color: str
 ) -> None:
   """Draws the floor, the first estimate and the bounds of an attacker."""
-  first, floor = attack.first, attack.first.floor
-  if floor is not None:
-    axes.fill_betweenx(
-      [y - 0.36, y + 0.36],
-      floor.q05,
-      floor.q95,
-      color=style.GREY,
-      lw=1,
-      label=style.FLOOR,
-    )
-  if attack.is_calibrated and first.interval is not None:
-    low, high = (min(float(x), 2 * highest) for x in first.interval)
-    axes.plot([low, high], [y, y], color=color, lw=6, alpha=0.45, label=None)
-  if attack.is_calibrated and math.isfinite(first.epsilon):
-    axes.plot(first.epsilon, y, 'o', color=color, ms=9, zorder=3)
-  elif math.isfinite(first.epsilon):
-    axes.plot(
-      min(float(first.epsilon), 1.5 * highest),
-      y,
-      'o',
-      color=_FAINT,
-      mfc='white',
-      mew=1,
-      ms=5,
-      label='not calibrated: no estimate of ε',
-    )
+  first = attack.first
+  if attack.is_calibrated:
+    shown, look = first, {'color': color, 'ms': 9, 'zorder': 3}
+  else:
+    epsilon = min(float(first.epsilon), 1.5 * highest)
+    shown = dataclasses.replace(first, epsilon=epsilon, interval=None)
+    look = {
+      'color': _FAINT,
+      'mfc': 'white',
+      'mew': 1,
+      'ms': 5,
+      'label': 'not calibrated: no estimate of ε',
+    }
+  style.draw_row(
+    axes, y, shown, height=0.36, highest=highest, line_width=6, **look
+  )
   _draw_limit(axes, y, attack)
   for is_of_kind, marker, label in _BOUNDS:
     bounds = [bound for bound in attack.bounds if is_of_kind(bound)]
@@ -133,15 +124,15 @@ def _draw_attacker(
 
 def _draw_limit(axes: mpl_axes.Axes, y: int, attack: AttackResult) -> None:
   """Draws the ε that the mechanism allows an attacker, or is expected to leave."""
-  if attack.analytic is None or not math.isfinite(attack.analytic.epsilon):
+  if attack.analytic is None:
     return
   is_bound = attack.analytic.kind == 'bound'
-  axes.plot(
-    [attack.analytic.epsilon] * 2,
-    [y - 0.42, y + 0.42],
-    color=style.BLACK,
+  style.draw_limit(
+    axes,
+    y,
+    attack.analytic.epsilon,
+    height=0.42,
     ls='--' if is_bound else ':',
-    lw=1.5,
     label='analytic ε of the attacker'
     if is_bound
     else 'expected of a linear server',

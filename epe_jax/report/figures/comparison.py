@@ -7,7 +7,6 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.epsilon.types import Estimate
 from epe_jax.report.figures import style
 from epe_jax.report.labelled_runs import (
   Difference,
@@ -56,16 +55,9 @@ def draw_comparison(
         _draw_estimate(upper, at, attacker, run, styles[attacker].color)
       if attacker in of_run:
         _draw_difference(lower, at, of_run[attacker], styles[attacker].color)
-    analytic = run.analytic_epsilon
-    if math.isfinite(analytic):
-      upper.plot(
-        [analytic] * 2,
-        [y - 0.42, y + 0.42],
-        color=style.BLACK,
-        ls='--',
-        lw=1.5,
-        label='analytic ε',
-      )
+    style.draw_limit(
+      upper, y, run.analytic_epsilon, height=0.42, label='analytic ε'
+    )
   lower.axvline(0, color='#999999', lw=1)
   for axes in (upper, lower):
     style.set_rows(axes, [run.label for run in runs], first=0.5, last=0.5)
@@ -176,16 +168,18 @@ def _draw_estimate(
 ) -> None:
   """Draws the floor, the estimate with its interval and the bound of an attacker."""
   estimate = run.estimates[attacker]
-  if estimate.floor is not None:
-    axes.fill_betweenx(
-      [y - 0.08, y + 0.08],
-      estimate.floor.q05,
-      estimate.floor.q95,
-      color=style.GREY,
-      lw=1,
-      label=style.FLOOR,
-    )
-  _draw_point(axes, y, attacker, estimate, color)
+  style.draw_row(
+    axes,
+    y,
+    estimate,
+    color=color,
+    height=0.08,
+    label=attacker.name,
+    ms=7,
+    # What the scores contradict is hollow.
+    mfc='white' if estimate.is_rejected else color,
+    ls='none',
+  )
   bound = run.bounds.get(attacker)
   if bound is not None and math.isfinite(bound.epsilon):
     axes.plot(
@@ -197,30 +191,6 @@ def _draw_estimate(
       mew=2,
       label='lower bound, 95 %',
     )
-
-
-def _draw_point(
-  axes: mpl_axes.Axes,
-  y: float,
-  attacker: ThreatModel,
-  estimate: Estimate,
-  color: str,
-) -> None:
-  if not math.isfinite(estimate.epsilon):
-    return
-  if estimate.interval is not None:
-    axes.plot(estimate.interval, [y, y], color=color, lw=4, alpha=0.45)
-  # What the scores contradict is hollow.
-  axes.plot(
-    float(estimate.epsilon),
-    y,
-    'o',
-    color=color,
-    mfc='white' if estimate.is_rejected else color,
-    ms=7,
-    ls='none',
-    label=attacker.name,
-  )
 
 
 def _draw_difference(

@@ -43,16 +43,17 @@ def _list_values(leak: Leak) -> list[float]:
 
 
 def _draw_leak(axes: mpl_axes.Axes, y: int, leak: Leak, highest: float) -> None:
-  about = leak.about
-  if about is not None and about.floor is not None:
-    axes.fill_betweenx(
-      [y - 0.3, y + 0.3],
-      about.floor.q05,
-      about.floor.q95,
-      color=style.GREY,
-      lw=1,
-      label='no leak',
-    )
+  style.draw_row(
+    axes,
+    y,
+    leak.about,
+    color=style.BLUE,
+    height=0.3,
+    label='about',
+    floor='no leak',
+    highest=highest,
+    line_width=5,
+  )
   if leak.at_least is not None and math.isfinite(leak.at_least.epsilon):
     axes.plot(
       float(leak.at_least.epsilon),
@@ -63,17 +64,12 @@ def _draw_leak(axes: mpl_axes.Axes, y: int, leak: Leak, highest: float) -> None:
       mew=2.5,
       label='at least',
     )
-  if about is not None and math.isfinite(about.epsilon):
-    if about.interval is not None:
-      low, high = (min(float(x), 2 * highest) for x in about.interval)
-      axes.plot([low, high], [y, y], color=style.BLUE, lw=5, alpha=0.45)
-    axes.plot(float(about.epsilon), y, 'o', color=style.BLUE, label='about')
-  if math.isfinite(leak.at_most):
-    axes.plot(
-      [leak.at_most] * 2,
-      [y - 0.38, y + 0.38],
-      color=style.VERMILLION,
-      ls='--',
-      lw=1.8,
-      label='at most',
-    )
+  style.draw_limit(
+    axes,
+    y,
+    leak.at_most,
+    height=0.38,
+    label='at most',
+    color=style.VERMILLION,
+    lw=1.8,
+  )

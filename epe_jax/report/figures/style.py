@@ -13,6 +13,7 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure, scale, ticker
 
 from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
+from epe_jax.epsilon.types import Estimate
 from epe_jax.text import cells
 
 BLACK, GREY = '#000000', '#CCCCCC'
@@ -219,6 +220,71 @@ def style_analytic_line(epsilon: float) -> dict[str, Any]:
   if epsilon == math.inf:
     label += ', off the axes'
   return {'color': BLACK, 'ls': '--', 'lw': 1.5, 'label': label}
+
+
+def draw_row(
+  axes: mpl_axes.Axes,
+  y: float,
+  estimate: Estimate | None,
+  *,
+  color: str,
+  height: float,
+  label: str | None = None,
+  floor: str = FLOOR,
+  highest: float = math.inf,
+  line_width: float = 4,
+  **point: Any,
+) -> None:
+  """Draws an estimate on a row of a panel: its floor, its interval, and a point.
+
+  Args:
+    axes: a panel with ε to the right.
+    y: the row.
+    estimate: what is drawn; None for nothing.
+    color: of interval and point.
+    height: of the floor above and below the row.
+    label: of the point in the legend.
+    floor: the label of the floor.
+    highest: the largest ε of the panel; an interval ends at twice of it.
+    line_width: of the interval.
+    **point: arguments of `Axes.plot` for the point.
+  """
+  if estimate is None:
+    return
+  if estimate.floor is not None:
+    ends = estimate.floor.q05, estimate.floor.q95
+    band = [y - height, y + height]
+    axes.fill_betweenx(band, *ends, color=GREY, lw=1, label=floor)
+  ends = [min(float(x), 2 * highest) for x in estimate.interval or ()]
+  if ends and all(map(math.isfinite, ends)):
+    axes.plot(ends, [y, y], color=color, lw=line_width, alpha=0.45)
+  if math.isfinite(estimate.epsilon):
+    options = {'color': color, 'label': label} | point
+    axes.plot(float(estimate.epsilon), y, 'o', **options)
+
+
+def draw_limit(
+  axes: mpl_axes.Axes,
+  y: float,
+  epsilon: float,
+  *,
+  height: float,
+  label: str,
+  **line: Any,
+) -> None:
+  """Draws a limit of ε across a row; nothing if it is not finite.
+
+  Args:
+    axes: a panel with ε to the right.
+    y: the row.
+    epsilon: >= 0, or nan if it is not known.
+    height: of the line above and below the row.
+    label: in the legend.
+    **line: arguments of `Axes.plot`.
+  """
+  if math.isfinite(epsilon):
+    options = {'color': BLACK, 'ls': '--', 'lw': 1.5, 'label': label} | line
+    axes.plot([epsilon] * 2, [y - height, y + height], **options)
 
 
 def set_rows(
