@@ -4,27 +4,24 @@ Those of the attackers of this package follow from the record of a run. Those of
 follow from functions that only their run had, so the run keeps their scores.
 """
 
-from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 import os
 import pathlib
 from typing import Any
 
-from jaxtyping import Shaped
 import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.record import Record
-from epe_jax.epsilon.types import Gaussian, Scores, Sphere, Unknown, make_null
+from epe_jax.epsilon.types import Gaussian, Scores, Sphere, make_null
 
-_ARRAYS = ('observed', 'unobserved', 'shift')
-_TYPES: dict[str, Callable[[Any], Any]] = {
-  'design': str,
-  'overlap': float,
-  'inclusion_probability': float,
-}
+# The null law is written as the number that `make_null` makes it of, if it is known.
+_NAMES = (
+  *(field.name for field in dataclasses.fields(Scores) if field.name != 'null'),
+  'dim',
+)
 
 
 def write_attack_scores(path: str | os.PathLike[str], audit: Audit) -> None:
@@ -39,24 +36,20 @@ def write_attack_scores(path: str | os.PathLike[str], audit: Audit) -> None:
     for attack in audit.attacks
     if attack.scores is not None
     and threat_models.find(attack.threat_model.key) is None
-    for name, value in _list_arrays(attack.scores)
+    for name, value in _list_values(attack.scores).items()
   }
   if arrays:
     io.write_arrays(path, arrays, private=True)
 
 
-def _list_arrays(scores: Scores) -> Iterator[tuple[str, Any]]:
-  """What `make_null` makes the null law of is its one number, or none."""
-  for name, value in vars(scores).items():
-    match value:
-      case None | Unknown():
-        pass
-      case Sphere(dim):
-        yield 'dim', dim
-      case Gaussian():
-        yield 'dim', np.inf
-      case _:
-        yield name, value
+def _list_values(scores: Scores) -> dict[str, Any]:
+  values = {**vars(scores), 'dim': None}
+  match values.pop('null'):
+    case Sphere(dim):
+      values['dim'] = dim
+    case Gaussian():
+      values['dim'] = np.inf
+  return {name: value for name, value in values.items() if value is not None}
 
 
 def attach_scores(
@@ -73,28 +66,23 @@ def attach_scores(
     ValueError: the file is damaged.
   """
   arrays = io.read_arrays(path) if pathlib.Path(path).is_file() else {}
-  attacks = (
-    dataclasses.replace(attack, scores=_find_scores(attack, record, arrays))
-    for attack in audit.attacks
+
+  def find_scores(attack: AttackResult) -> Scores | None:
+    key = attack.threat_model.key
+    if f'observed_{key}' not in arrays:
+      attack_scores = attack.threat_model.score(record)
+      return attack_scores and attack_scores.scores
+    found = {x: arrays.get(f'{x}_{key}') for x in _NAMES}
+    fields: dict[str, Any] = {
+      name: x if x.ndim else x.item()
+      for name, x in found.items()
+      if x is not None
+    }
+    return Scores(null=make_null(fields.pop('dim', None)), **fields)
+
+  return audit._replace(
+    attacks=tuple(
+      dataclasses.replace(attack, scores=find_scores(attack))
+      for attack in audit.attacks
+    )
   )
-  return audit._replace(attacks=tuple(attacks))
-
-
-def _find_scores(
-  attack: AttackResult,
-  record: Record,
-  arrays: Mapping[str, Shaped[np.ndarray, '...']],
-) -> Scores | None:
-  key = attack.threat_model.key
-  if f'observed_{key}' not in arrays:
-    attack_scores = attack.threat_model.score(record)
-    return attack_scores and attack_scores.scores
-  fields: dict[str, Any] = {
-    name: arrays.get(f'{name}_{key}') for name in _ARRAYS
-  }
-  for name, type_ in _TYPES.items():
-    if f'{name}_{key}' in arrays:
-      fields[name] = type_(arrays[f'{name}_{key}'])
-  # An integer, or inf; nothing if the law is unknown.
-  dim = arrays.get(f'dim_{key}')
-  return Scores(null=make_null(None if dim is None else dim.item()), **fields)

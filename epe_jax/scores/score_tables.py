@@ -364,24 +364,26 @@ def _read_labels(
 
 
 def _read_numbers(
-  path: str | os.PathLike, name: str, cells: Sequence[_Cell]
+  path: str | os.PathLike, name: str, cells: Iterable[_Cell]
 ) -> Float[np.ndarray, ' n']:
-  try:
-    numbers = np.array([float(text) for _, text in cells])
-  except ValueError:
-    numbers = np.full(len(cells), math.nan)
-  if np.all(np.isfinite(numbers)):
-    return numbers
-  line, text = next(cell for cell in cells if not _is_finite(cell[1]))
-  where = f'{path}, line {line}: {name}={text!r}'
-  if _is_number(text):
-    raise ValueError(
-      f'{where} is not finite. Remove the row, or fix what wrote it.'
-    )
-  cure = ' Fix the cell, or remove the row.'
-  if _is_number(text.replace(',', '.')):
-    cure = ' Use a point as the decimal mark.'
-  raise ValueError(f'{where} is not a number.{cure}')
+  numbers = []
+  for line, text in cells:
+    try:
+      number = float(text)
+    except ValueError as error:
+      cure = 'Fix the cell, or remove the row.'
+      if _is_number(text.replace(',', '.')):
+        cure = 'Use a point as the decimal mark.'
+      raise ValueError(
+        f'{path}, line {line}: {name}={text!r} is not a number. {cure}'
+      ) from error
+    if not math.isfinite(number):
+      raise ValueError(
+        f'{path}, line {line}: {name}={text!r} is not finite. Remove the row, or '
+        'fix what wrote it.'
+      )
+    numbers.append(number)
+  return np.array(numbers, np.float64)
 
 
 @functools.lru_cache(64)
@@ -401,7 +403,3 @@ def _is_number(text: str) -> bool:
   except ValueError:
     return False
   return True
-
-
-def _is_finite(text: str) -> bool:
-  return _is_number(text) and math.isfinite(float(text))
