@@ -7,6 +7,7 @@ packages: it comes last. By default, Python puts it first for -m and -c.
 from collections.abc import Callable, Iterator
 import contextlib
 import importlib
+import importlib.util
 import os
 import pathlib
 import re
@@ -81,6 +82,28 @@ def import_module(name: str) -> types.ModuleType:
   # Installed programs do not have it on their path.
   search_last(os.getcwd())
   return importlib.import_module(name)
+
+
+def import_file(path: pathlib.Path, *, name: str) -> types.ModuleType:
+  """Imports a file that is in no package.
+
+  Args:
+    path: of the file.
+    name: of its module.
+
+  Raises:
+    ImportError: it is no file of Python. What its code raises passes.
+  """
+  spec = importlib.util.spec_from_file_location(name, path)
+  if spec is None or spec.loader is None:
+    raise ImportError(
+      f'{path} is no file of Python; give one that ends in .py.'
+    )
+  module = importlib.util.module_from_spec(spec)
+  # Dataclasses look up the names of their annotations here.
+  sys.modules[name] = module
+  spec.loader.exec_module(module)
+  return module
 
 
 def import_function(name: str) -> Callable[..., Any]:

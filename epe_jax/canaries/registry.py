@@ -7,9 +7,9 @@ they are called for.
 
 from collections.abc import Callable
 import functools
-import importlib
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+import pkgutil
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
   from epe_jax.canaries.base import Canaries
@@ -106,12 +106,14 @@ def family(
   declared = find_family(name)
   options = {'block': block} if declared.one_by_one else {}
   if mesh is None:
-    return functools.partial(_import(declared.make), **options)
+    return functools.partial(pkgutil.resolve_name(declared.make), **options)
   if declared.make_sharded is None:
-    make = functools.partial(_import(declared.make), **options)
-    replicate = _import('epe_jax.canaries.sharded:replicate')
+    make = functools.partial(pkgutil.resolve_name(declared.make), **options)
+    replicate = pkgutil.resolve_name('epe_jax.canaries.sharded:replicate')
     return functools.partial(replicate, make, mesh=mesh)
-  return functools.partial(_import(declared.make_sharded), mesh=mesh, **options)
+  return functools.partial(
+    pkgutil.resolve_name(declared.make_sharded), mesh=mesh, **options
+  )
 
 
 def min_effective_dimension(name: str, dim: int) -> float | None:
@@ -183,11 +185,6 @@ def min_noise_multiplier(name: str, dim: int, together: int) -> float:
   """
   peak = find_family(name).peak
   return 4 * (0.0 if peak is None else peak(together)) / math.sqrt(dim)
-
-
-def _import(path: str) -> Callable[..., Any]:
-  module, function = path.split(':')
-  return getattr(importlib.import_module(module), function)
 
 
 def check_sizes(num: int, dim: int, block: int = 1) -> None:

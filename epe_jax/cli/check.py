@@ -16,9 +16,7 @@ mistake; its file is one to begin with:
 from __future__ import annotations
 
 from collections.abc import Sequence
-import importlib.util
 import pathlib
-import sys
 import traceback
 from typing import TYPE_CHECKING, Any, cast
 
@@ -159,17 +157,13 @@ def load_factory(name: str) -> Make:
     raise ValueError(f'{name!r} is no factory; give package.module:factory.')
   try:
     if module_name.endswith('.py'):
-      if not pathlib.Path(module_name).is_file():
+      path = pathlib.Path(module_name)
+      if not path.is_file():
         raise ValueError(
           f'{module_name!r} cannot be imported: there is no such file; give one, or a '
           'module on the path of Python.'
         )
-      spec = importlib.util.spec_from_file_location('checked', module_name)
-      assert spec is not None, f'{module_name} ends in .py'
-      assert spec.loader is not None, f'{module_name} ends in .py'
-      module = importlib.util.module_from_spec(spec)
-      sys.modules['checked'] = module
-      spec.loader.exec_module(module)
+      module = python_path.import_file(path, name='checked')
     else:
       module = python_path.import_module(module_name)
   except ModuleNotFoundError as error:

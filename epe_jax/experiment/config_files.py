@@ -8,7 +8,6 @@ import inspect
 import os
 import pathlib
 import traceback
-from types import ModuleType
 from typing import Any, TypeAlias
 
 from epe_jax import python_path
@@ -51,7 +50,9 @@ def load_config(name: str | os.PathLike) -> Config:
   if _is_path(text):
     # Its fields may name functions of the modules next to it.
     python_path.search_last(path.resolve().parent)
-  get_config = getattr(_load_module(path), 'get_config', None)
+  with _locate_errors(path):
+    module = python_path.import_file(path, name=f'config_{path.stem}')
+  get_config = getattr(module, 'get_config', None)
   if get_config is None:
     raise ValueError(
       f'{text} has no function get_config(); give a file that has, such as '
@@ -192,16 +193,6 @@ def _find_folder() -> pathlib.Path:
       'install its package.'
     )
   return pathlib.Path(spec.submodule_search_locations[0])
-
-
-def _load_module(path: pathlib.Path) -> ModuleType:
-  spec = importlib.util.spec_from_file_location(f'config_{path.stem}', path)
-  if spec is None or spec.loader is None:
-    raise ValueError(f'{path} is no file of Python; give one that ends in .py.')
-  module = importlib.util.module_from_spec(spec)
-  with _locate_errors(path):
-    spec.loader.exec_module(module)
-  return module
 
 
 @contextlib.contextmanager

@@ -78,6 +78,30 @@ def test_without_an_installation_it_is_said(monkeypatch):
     config_files.load_config('digits')
 
 
+def test_a_file_that_is_not_python_is_refused(tmp_path):
+  path = tmp_path / 'mine.txt'
+  path.write_text('x = 1')
+  with pytest.raises(
+    ImportError, match=r'^.*mine\.txt is no file of Python; g'
+  ):
+    config_files.load_config(path)
+
+
+def test_a_config_may_have_dataclasses_with_late_annotations(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'from __future__ import annotations\n'
+    'import dataclasses\n'
+    'from ml_collections import config_dict\n'
+    '@dataclasses.dataclass\n'
+    'class Sizes:\n'
+    '  rounds: int = 3\n'
+    'def get_config():\n'
+    '  return config_dict.ConfigDict(dataclasses.asdict(Sizes()))\n'
+  )
+  assert config_files.load_config(path).rounds == 3
+
+
 def test_what_a_config_raises_names_its_file_and_line(tmp_path):
   path = tmp_path / 'mine.py'
   path.write_text('def get_config():\n  return 1 / 0\n')
