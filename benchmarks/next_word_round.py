@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from peers import works
 
 from epe_jax.audit import audited_algorithm
 from epe_jax.tasks import stackoverflow
@@ -56,13 +57,6 @@ def make_textbook_task() -> Task:
   return stackoverflow.task()._replace(loss=loss)
 
 
-def flops_per_sentence(params) -> float:
-  """Multiplications and additions of matrix products, forward and backward."""
-  embedding = (_WORDS + 4) * 96
-  weights = sum(x.size for x in jax.tree.leaves(params) if x.ndim == 2)
-  return 6.0 * _MAX_WORDS * (weights - embedding)
-
-
 def measure(quick: bool) -> dict:
   clients, sentences = (1, 2) if quick else (_CLIENTS.value, _SENTENCES.value)
   rng = np.random.default_rng(0)
@@ -99,7 +93,7 @@ def measure(quick: bool) -> dict:
     },
     1 if quick else _REPETITIONS.value,
   )
-  flops = clients * sentences * flops_per_sentence(params)
+  flops = clients * sentences * works.lstm_flops()
   return {
     'clients': clients,
     'sentences_per_client': sentences,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import layout
 from layout import Rows
+from peers import works
 from studies import costs
 
 
@@ -208,10 +209,7 @@ TARGETS = (
 """Targets of figures of any machine."""
 
 
-# The EMNIST CNN: multiplications of a forward pass of one image, all layers.
-_CNN = 26 * 26 * 32 * 9 + 24 * 24 * 64 * 9 * 32 + 9216 * 128 + 128 * 62
-# Backward is twice that, but for the gradient of the pixels.
-CNN_FLOPS = 6.0 * _CNN - 2.0 * 26 * 26 * 32 * 9
+CNN_FLOPS = works.cnn_flops()
 CNN_DIM, LSTM_DIM = 1_206_590, 4_050_748
 # Each weight is used at each of 20 words; the embedding is a table lookup.
 SENTENCE_FLOPS = 6.0 * 20 * (LSTM_DIM - 10_004 * 96)

@@ -59,9 +59,9 @@ def works(*, quick: bool) -> dict[str, Work]:
     sizes = {'A': (100,) * 100, 'Ah': unequal(20, 3_500), 'B': (64,) * 20}
   noise = 1e-6 if quick else 0.1
   return {
-    'A': Work('cnn', sizes['A'], 0.031, noise, 1_206_590, _cnn_flops()),
-    'Ah': Work('cnn', sizes['Ah'], 0.031, noise, 1_206_590, _cnn_flops()),
-    'B': Work('lstm', sizes['B'], 1.0, noise, 4_050_748, _lstm_flops()),
+    'A': Work('cnn', sizes['A'], 0.031, noise, 1_206_590, cnn_flops()),
+    'Ah': Work('cnn', sizes['Ah'], 0.031, noise, 1_206_590, cnn_flops()),
+    'B': Work('lstm', sizes['B'], 1.0, noise, 4_050_748, lstm_flops()),
   }
 
 
@@ -97,14 +97,16 @@ def data(work: Work) -> list[tuple[np.ndarray, np.ndarray]]:
   return found
 
 
-def _cnn_flops() -> float:
+def cnn_flops() -> float:
+  """Of the matrix products of one image, forward and backward."""
   first = 26 * 26 * 9 * 32
   others = 24 * 24 * 9 * 32 * 64 + 12 * 12 * 64 * 128 + 128 * CLASSES
   # Nobody asks for the gradient by the pixels.
   return 2.0 * (2 * first + 3 * others)
 
 
-def _lstm_flops() -> float:
+def lstm_flops() -> float:
+  """Of the matrix products of one sentence, forward and backward."""
   ids = WORDS + 4
   weights = (96 + 670) * 4 * 670 + 670 * 96 + 96 * ids
   return 6.0 * MAX_WORDS * weights
