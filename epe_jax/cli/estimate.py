@@ -178,7 +178,7 @@ def _estimate_external(
   given: flags.FlagValues, loaded: score_input.ScoreInput
 ) -> Estimated:
   from epe_jax.audit import evaluation
-  from epe_jax.text import audit_notes
+  from epe_jax.text import audit_notes, checks
 
   if given.deltas is not None:
     raise ValueError('--deltas needs a run of epe_jax.')
@@ -197,10 +197,11 @@ def _estimate_external(
     more=_needs_all(given),
     simultaneous=given.simultaneous,
   )
-  if loaded.warning is not None:
-    audit = audit_notes.replace_checks(audit, loaded.warning)
+  if loaded.failed_check is not None:
+    audit = audit_notes.replace_checks(audit, loaded.failed_check)
     if given.format == 'json':
-      score_input.tell(f'warning: {loaded.path}: {loaded.warning}')
+      why = checks.describe_check(loaded.failed_check)
+      score_input.tell(f'warning: {loaded.path}: {why}.')
   estimated = _format_audit(given, audit)
   if given.out is not None:
     from epe_jax.scores import score_audit

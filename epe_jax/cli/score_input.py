@@ -8,6 +8,7 @@ from absl import flags
 
 from epe_jax.cli import command_flags
 from epe_jax.cli.command_flags import Flag
+from epe_jax.fact import Fact
 
 # What makes no sense of counts.
 _SCORE_FLAGS = (
@@ -84,12 +85,12 @@ class ScoreInput(NamedTuple):
   Attributes:
     path: what to call it in messages.
     scores: `Scores` or a `Record`.
-    warning: what to do where the sign of scores is probably wrong; else None.
+    failed_check: that the sign of scores is probably wrong; else None.
   """
 
   path: str
   scores: Any
-  warning: str | None = None
+  failed_check: Fact | None = None
 
 
 def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
@@ -124,8 +125,8 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   if isinstance(scores, Scores):
     higher = values.higher or (loaded.tool.higher if loaded.tool else 'in')
     _tell_conventions(path, scores, loaded.tool, higher)
-    warning = base.warn_if_reversed(scores, higher=higher, cure='--higher={}')
-    return ScoreInput(path, scores, warning)
+    failed = base.find_reversed(scores, higher=higher, option='--higher')
+    return ScoreInput(path, scores, failed)
   part = release.restrict_record(
     scores, every=values.every, last=values.last, models=values.models
   )
@@ -159,10 +160,11 @@ def refuse_reversed(values: flags.FlagValues, loaded: ScoreInput) -> None:
   Raises:
     ValueError: canaries that took part score lower beyond chance.
   """
-  if loaded.warning is not None:
-    raise ValueError(
-      f'--claim={values.claim:g} cannot be judged: {loaded.warning}'
-    )
+  if loaded.failed_check is not None:
+    from epe_jax.text import checks
+
+    why = checks.describe_check(loaded.failed_check)
+    raise ValueError(f'--claim={values.claim:g} cannot be judged: {why}.')
 
 
 def tell(text: str) -> None:

@@ -13,7 +13,7 @@ from epe_jax.audit.attack_results import Audit, Headline
 from epe_jax.epsilon.types import Estimate, Scores, check_delta
 from epe_jax.report import first_page, page, report
 from epe_jax.scores.formats import base
-from epe_jax.text import audit_notes, tables, terminal, worded_json
+from epe_jax.text import audit_notes, checks, tables, terminal, worded_json
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -136,14 +136,16 @@ def estimate(
     design=design,
     inclusion_probability=inclusion_probability,
   )
-  warning = base.warn_if_reversed(scores, higher=higher)
-  if warning is not None:
+  failed_check = base.find_reversed(scores, higher=higher)
+  warning = None
+  if failed_check is not None:
+    warning = f'{checks.describe_check(failed_check)}.'
     warnings.warn(warning, stacklevel=2)
   audit = evaluation.evaluate_scores(
     scores, delta=delta, simultaneous=simultaneous
   )
-  if warning is not None:
-    audit = audit_notes.replace_checks(audit, warning)
+  if failed_check is not None:
+    audit = audit_notes.replace_checks(audit, failed_check)
   return ScoreAudit(scores, audit, warning)
 
 

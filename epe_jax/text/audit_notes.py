@@ -125,16 +125,15 @@ def format_remarks(audit: Audit) -> list[str]:
   ]
 
 
-def replace_checks(audit: Audit, warning: str) -> Audit:
-  """The same audit with one warning in place of the checks that follow from it.
+def replace_checks(audit: Audit, check: Fact) -> Audit:
+  """The same audit with one failed check in place of those that follow from it.
 
   Args:
     audit: of scores.
-    warning: a sentence, whose full stop is left out as those of checks have none.
+    check: what is wrong.
   """
-  given = Fact('given', {'text': warning.removesuffix('.')})
   attacks = (
-    dataclasses.replace(attack, failed_checks=(given,), notes=())
+    dataclasses.replace(attack, failed_checks=(check,), notes=())
     for attack in audit.attacks
   )
   return audit._replace(attacks=tuple(attacks))

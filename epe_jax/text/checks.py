@@ -32,14 +32,14 @@ def _null_law_rejected(dim: float | str) -> str:
   )
 
 
-def describe_swapped(p_value: float) -> str:
+def _describe_swapped(p_value: float) -> str:
   """That canaries that took part score lower than others."""
   return f'canaries that took part score lower than others ({format_p_value(p_value)})'
 
 
 def _swapped(p_value: float) -> str:
   return (
-    f'{describe_swapped(p_value)}: a high score has to say "took part", so the '
+    f'{_describe_swapped(p_value)}: a high score has to say "took part", so the '
     'groups may be swapped or the sign be wrong'
   )
 
@@ -233,8 +233,14 @@ def _canaries_hide_one_another(num: int, dim: int) -> str:
   )
 
 
-def _given(text: str) -> str:
-  return text
+def _sign_reversed(p_value: float, higher: str, option: str) -> str:
+  low, other = ('lower', 'out') if higher == 'in' else ('higher', 'in')
+  # In Python the value is quoted, and as a flag it is not.
+  value = other if option.startswith('-') else repr(other)
+  return (
+    f'the sign is probably reversed: {_describe_swapped(p_value)}. If {low} scores '
+    f'mean "took part", give {option}={value}; until then no estimate means anything'
+  )
 
 
 SENTENCES: wording.Words = {
@@ -267,6 +273,6 @@ SENTENCES: wording.Words = {
   'canaries_not_as_predicted': _canaries_not_as_predicted,
   'epsilon_above_claim': _epsilon_above_claim,
   'canaries_hide_one_another': _canaries_hide_one_another,
-  'given': _given,
+  'sign_reversed': _sign_reversed,
 }
 """Key of a check -> its sentence."""

@@ -96,7 +96,7 @@ def _bound(attack_scores, method, epsilon, **settings):
 
 
 def _given(text):
-  return Fact('given', {'text': text})
+  return Fact(text.replace(' ', '_'))
 
 
 def _reading(

@@ -14,7 +14,9 @@ from scipy import stats
 from epe_jax import epsilon
 from epe_jax.scores import formats, score_files
 from epe_jax.scores.formats import base, registry
+from epe_jax.text import checks
 from tests.in_process import run_script
+from tests.sentences import find_sentences
 
 DELTA = 1e-5
 
@@ -143,11 +145,12 @@ def test_the_loss_attack_of_privacy_meter_is_read_with_its_sign(tmp_path):
   path = tmp_path / 'attack_result_0.npz'
   write_report(path, -stats.norm.cdf(values), members)
   as_documented = formats.read_privacy_meter(path)
-  warning = formats.warn_if_reversed(as_documented)
-  assert warning is not None
-  assert "give higher='out'" in warning
+  failed = formats.find_reversed(as_documented)
+  assert failed is not None
+  assert not list(find_sentences(failed.to_json()))
+  assert "give higher='out'" in checks.describe_check(failed)
   as_written = formats.read_privacy_meter(path, higher='out')
-  assert formats.warn_if_reversed(as_written, higher='out') is None
+  assert formats.find_reversed(as_written, higher='out') is None
 
 
 # The RMIA paper's code.
@@ -172,7 +175,7 @@ def test_files_of_the_rmia_paper_have_lower_scores_for_members(tmp_path, name):
     )
   scores = formats.read_rmia(path)
   assert_read(scores, values, members)
-  assert formats.warn_if_reversed(scores, higher='out') is None
+  assert formats.find_reversed(scores, higher='out') is None
   assert registry.recognize(path) is registry.FORMATS['rmia']
 
 
@@ -248,7 +251,7 @@ def test_lira_scores_are_those_of_its_paper_negated(
   assert_read(scores, prediction, keep[5], sign=-1)
   same = formats.from_lira(prediction, keep[5])
   np.testing.assert_allclose(scores.observed, same.observed)
-  assert formats.warn_if_reversed(scores) is None
+  assert formats.find_reversed(scores) is None
 
 
 def test_lira_has_a_coin_for_each_example_in_each_model(tmp_path):
@@ -619,14 +622,12 @@ def test_words_that_there_are_not_are_refused_by_name(tmp_path):
 def test_a_sign_that_chance_may_have_made_is_not_warned_of():
   values, members = draw(200, shift=0.0)
   warned = [
-    formats.warn_if_reversed(
-      formats.split_by_label('here', *draw(200, 0.0, seed))
-    )
+    formats.find_reversed(formats.split_by_label('here', *draw(200, 0.0, seed)))
     for seed in range(100)
   ]
   # Each with a probability of 1e-3.
   assert sum(w is not None for w in warned) <= 2
-  assert formats.warn_if_reversed(
+  assert formats.find_reversed(
     formats.split_by_label('here', values - members, members)
   )
 

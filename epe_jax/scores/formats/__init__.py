@@ -6,9 +6,9 @@ read says "took part" by a higher score.
 """
 
 from epe_jax.scores.formats.base import (
+  find_reversed,
   make_scores,
   split_by_label,
-  warn_if_reversed,
 )
 from epe_jax.scores.formats.jax_privacy import from_canary_score_auditor
 from epe_jax.scores.formats.lira import from_lira, read_lira
@@ -34,5 +34,5 @@ __all__ = [
   'read_privacy_meter',
   'read_rmia',
   'split_by_label',
-  'warn_if_reversed',
+  'find_reversed',
 ]

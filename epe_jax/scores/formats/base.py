@@ -8,7 +8,7 @@ import numpy as np
 
 from epe_jax.audit import failed_checks
 from epe_jax.epsilon.types import Scores, make_null
-from epe_jax.text import checks
+from epe_jax.fact import Fact
 
 Higher = Literal['in', 'out']
 """Which group scores higher in a file: canaries that took part, or the others."""
@@ -181,30 +181,24 @@ def take_pair(
   return first, second
 
 
-def warn_if_reversed(
-  scores: Scores, *, higher: str = 'in', cure: str = 'higher={!r}'
-) -> str | None:
-  """A warning if canaries that took part score lower, beyond chance.
+def find_reversed(
+  scores: Scores, *, higher: str = 'in', option: str = 'higher'
+) -> Fact | None:
+  """Whether canaries that took part score lower, beyond chance.
 
   Args:
     scores: as read.
     higher: as which the file was read.
-    cure: what to give instead, with {} for 'in' or 'out'.
+    option: what sets `higher`.
 
   Returns:
-    A sentence with the cure, or None.
+    A fact that `text.checks` has the words for, with the cure; None if they do not.
   """
   failed = failed_checks.check_not_swapped(scores)
   if not failed:
     return None
-  p_value = failed[0].values['p_value']
-  assert isinstance(p_value, float)
-  found = checks.describe_swapped(p_value)
-  low, other = ('lower', 'out') if higher == 'in' else ('higher', 'in')
-  return (
-    f'the sign is probably reversed: {found}. If {low} scores mean "took part", '
-    f'give {cure.format(other)}; until then no estimate means anything.'
-  )
+  values = {**failed[0].values, 'higher': higher, 'option': option}
+  return Fact('sign_reversed', values)
 
 
 def _to_array(name: str, values: Any) -> np.ndarray:
