@@ -118,7 +118,6 @@ def test_the_loss_of_a_sentence_is_the_sum_over_its_words_without_padding():
     np.testing.assert_allclose(loss.total[i], surprise[i, :n].sum(), rtol=1e-5)
 
 
-@pytest.mark.integration
 def test_gradients_are_those_of_haiku():
   task, params = small()
   _, targets = logits_and_targets(params)
