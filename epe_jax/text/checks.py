@@ -176,6 +176,7 @@ _SETTINGS = {
   'rounds': '{:,} rounds',
   'clip_norm': 'clip norm {:.6g}',
   'noise_multiplier': 'noise multiplier {:.6g}',
+  'server_momentum': 'server momentum {:.6g}',
 }
 
 

@@ -478,7 +478,12 @@ def test_what_a_strategy_and_start_know_is_read_and_said():
   assert (config.clip_norm, config.noise_multiplier) == (2.0, 0.7)
   assert (config.dim, config.rounds, config.delta) == (DIM, ROUNDS, 1e-3)
   text = laws.describe_notes(auditor)
-  assert 'read from the strategy: clip norm 2, noise multiplier 0.7.' in text
+  assert (
+    'read from the strategy: clip norm 2, noise multiplier 0.7, server momentum 0.'
+  ) in text
+  # The server adds up releases, so that what the model keeps is known.
+  final = auditor.evaluate().find(threat_models.FINAL)
+  assert final is not None and final.is_calibrated
   assert 'read from the call of start: 25 rounds.' in text
   assert 'read from the initial model: d = 5,000.' in text
 
