@@ -483,7 +483,8 @@ def test_what_a_strategy_and_start_know_is_read_and_said():
   ) in text
   # The server adds up releases, so that what the model keeps is known.
   final = auditor.evaluate().find(threat_models.FINAL)
-  assert final is not None and final.is_calibrated
+  assert final is not None
+  assert final.is_calibrated
   assert 'read from the call of start: 25 rounds.' in text
   assert 'read from the initial model: d = 5,000.' in text
 
