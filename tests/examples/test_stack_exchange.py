@@ -5,7 +5,7 @@ from xml.sax import saxutils
 
 import pytest
 
-from epe_jax.data import formats, prepare, stackoverflow, vocabulary
+from epe_jax.data import prepare, sources, stackoverflow, vocabulary
 from examples import stack_exchange
 
 
@@ -101,4 +101,4 @@ def test_rows_are_not_kept(tmp_path):
 def test_a_dump_itself_is_sent_to_the_example(tmp_path):
   path = _write(tmp_path / 'Posts.xml', {})
   with pytest.raises(ValueError, match=r'examples/stack_exchange\.py'):
-    formats.open_source(path)
+    sources.open_source(path)
