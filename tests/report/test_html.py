@@ -139,7 +139,7 @@ def test_the_page_says_that_clients_may_leak_more_than_canaries(result):
   leaky = dataclasses.replace(result, clients_analytic_epsilon=310.6)
   shown = html.render_html(report.make_page(leaky), {}).split('<details')[0]
   assert shown.count('<td>310.6</td>') == 3
-  assert 'A client of this run takes part in up to 2 rounds' in shown
+  assert 'A client takes part in up to 2 rounds' in shown
 
 
 def test_a_result_is_printed_in_a_line(result):
