@@ -18,14 +18,11 @@ from epe_jax.report import facts, leaks, sentences
 from epe_jax.report.leaks import EVERY_ROUND, FINAL_MODEL, WORST_CASE, Leak
 from epe_jax.report.page import Block, Cells, Figure, Items, Text
 from epe_jax.report.provenance import Provenance
-from epe_jax.text import audit_notes, cells, tables, wording
+from epe_jax.text import assumptions, audit_notes, cells, tables, wording
 
 _NOT_MEASURED = '–'
 _ABOUT_DELTA = 'With probability δ more may leak than any ε says; at a smaller δ every ε is larger.'
-_ABOVE = (
-  'An "about" above "at most" is within sampling error, unless a warning says '
-  'otherwise.'
-)
+_ABOVE = '"About" above "at most": sampling error, unless warned of.'
 
 
 def make_blocks(
@@ -106,7 +103,7 @@ def make_audit_blocks(
         'These ε are of those that were scored: canaries, or members drawn at random. '
         'Of other people nothing was measured.',
         _ABOUT_DELTA,
-        'Attacks show ε from below: another attack may learn more.',
+        'Stronger attacks may exist.',
         'Whether scores are of one system, and independent, is assumed.',
       ]
     ),
@@ -270,14 +267,14 @@ def list_caveats(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """
   participations = facts.count_participations(result)
   of_canary = sentences.count_rounds_of_canary(participations)
-  limit = 'another attack may learn more'
+  limit = 'Stronger attacks may exist'
   if facts.find_analytic_epsilon(result) == math.inf:
     limit += '; without noise there is no limit'
   return [
     f'A canary is an artificial client of {of_canary} with the largest update allowed. '
     f'{_explain_client(found[0], participations)}',
     _ABOUT_DELTA,
-    f'Attacks show ε from below: {limit}.',
+    f'{limit}.',
     *_warn_of_noise(result),
   ]
 
@@ -296,7 +293,7 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
   if not clients.is_measured(leak.attack):
     return f'{client}; its "about" is predicted by analysis, not measured.'
   if n == canaries == 1:
-    return f'{client}, as a canary does, so its "about" is the canary\'s.'
+    return f'{client}; its "about" is a canary\'s, so for the largest update.'
   share = '' if canaries == 1 else f'/{canaries}'
   return (
     f'{client}; its "about" takes the canary\'s μ times √{n}{share} (orthogonal '
@@ -314,14 +311,25 @@ def _explain_rows(found: Sequence[Leak]) -> str:
   names = [leak.name for leak in found]
   parts = []
   if EVERY_ROUND in names:
-    parts.append('Every round: knows when the canary took part.')
+    parts.append(
+      'Every round: sees each release, and knows when the canary took part.'
+    )
   if WORST_CASE in names:
     parts.append('Worst case: also knows all other updates.')
   parts.append(
-    f'At least: {100 - 100 * SIGNIFICANCE:g} % lower bound. About: estimate, no '
-    'guarantee. At most: by analysis, for every attack.'
+    f'At least: {100 - 100 * SIGNIFICANCE:g} % lower bound'
+    f'{_state_assumptions(found)}. About: no guarantee. At most: by analysis, if '
+    'clipping and noise are as stated.'
   )
   return ' '.join([*parts, *_explain_signs(found)])
+
+
+def _state_assumptions(found: Sequence[Leak]) -> str:
+  """What the lower bounds of a page assume; '' if there is none."""
+  bounds = [leak.at_least for leak in found if leak.at_least is not None]
+  keys = dict.fromkeys(key for bound in bounds for key in bound.assumes)
+  listed = assumptions.list_assumptions(keys)
+  return ', if ' + ' and '.join(listed) if listed else ''
 
 
 def _explain_bounds(audit: Audit, found: Sequence[Leak]) -> list[str]:
@@ -342,7 +350,7 @@ def _explain_signs(found: Sequence[Leak]) -> list[str]:
   if any(leak.about and leak.about.is_within_floor for leak in found):
     parts.append('(chance): no more than is found where nothing leaks.')
   if is_of_run or not is_complete:
-    parts.append(f'{_NOT_MEASURED}: not known.')
+    parts.append(f'{_NOT_MEASURED}: not estimated.')
   return parts
 
 
@@ -368,7 +376,6 @@ def _list_not_measured(found: Sequence[Leak]) -> str:
   listed = [
     *missing,
     "clients' clipping",
-    'attacks with more than one score of a canary',
     'anything around training',
   ]
   return f'Not measured: {"; ".join(listed)}.'
@@ -388,7 +395,7 @@ def _describe_settings(result: RunResult) -> str:
       f'{result.num_observed:,} canaries in, {result.num_unobserved:,} out'
     )
   return (
-    f'{result.rounds:,} rounds, d = {result.dim:,}, noise '
+    f'{result.rounds:,} rounds, d = {result.dim:,}, noise multiplier '
     f'{result.noise_multiplier:g}, {canaries}, accuracy '
     f'{cells.format_percent(result.accuracy)} (majority class: '
     f'{cells.format_percent(result.baseline_accuracy)}).'

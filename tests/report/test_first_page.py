@@ -96,7 +96,7 @@ def test_an_estimate_above_its_limit_is_explained():
   for limit, is_said in ((above, True), (2 * above, False)):
     result = recorded_runs.result(audit=audit, analytic_epsilon=limit)
     said = report.format_summary(result)
-    assert ('above "at most" is within' in ' '.join(said.split())) == is_said
+    assert ('above "at most": sampling' in ' '.join(said.split())) == is_said
 
 
 def test_no_sentence_of_the_first_page_is_in_the_appendix():
@@ -136,7 +136,7 @@ def test_a_bound_of_scores_by_coins_says_so():
 @pytest.mark.parametrize(
   ('canaries', 'clients', 'said'),
   [
-    (1, 1, 'in up to one round, as a canary does, so its "about" is the'),
+    (1, 1, 'in up to one round; its "about" is a canary'),
     (1, 16, "the canary's μ times √16 (orthogonal updates) to 16 (aligned)"),
     (
       2,

@@ -425,7 +425,7 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
   said = report.format_summary(result)
   assert ('Warning' in said) == (kind == 'Warning')
   assert (
-    'An "about" above "at most" is within sampling error, unless'
+    '"About" above "at most": sampling error, unless warned of.'
     in ' '.join(said.split())
   )
   values = worded_json.describe_in_json(result.audit)
