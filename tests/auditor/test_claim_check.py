@@ -56,6 +56,7 @@ def run(
   return [checks.describe_check(check) for check in failed]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('others', [None, 0.0, 1.0])
 @pytest.mark.parametrize('seed', range(5))
 def test_a_loop_that_does_what_it_claims_is_not_accused(seed, others):

@@ -92,6 +92,7 @@ def test_who_knows_more_finds_more():
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('changes', 'field'),
   [

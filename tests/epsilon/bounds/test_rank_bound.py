@@ -215,6 +215,7 @@ def check_levels(law, num, num_null, audits):
   assert np.sum(bound > mu) <= most
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('name', LAWS)
 def test_bounds_exceed_the_truth_as_rarely_as_they_say(name):
   check_levels(LAWS[name], *SIZES[1], audits=200)

@@ -40,6 +40,7 @@ def exact_sf(dim, shift, cosine):
     return float(mpmath.log(scale * mpmath.quad(density, points)))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   'dim', [2, 3, 10, pytest.param(40, marks=pytest.mark.slow)]
 )

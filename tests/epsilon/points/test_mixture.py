@@ -95,6 +95,7 @@ def test_one_shift_for_all_reads_too_low_and_the_mixture_does_not(dim):
   assert strongest > truth
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', [DIM, None], ids=['exact', 'empirical'])
 @pytest.mark.parametrize('s', [0.0, 0.05, 0.6])
 def test_bound_and_interval_fail_as_often_as_they_say(dim, s):
@@ -160,6 +161,7 @@ def test_rates_are_of_the_fitted_mixture():
   np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', [DIM, None], ids=['exact', 'empirical'])
 def test_tests_of_the_mixture_reject_as_often_as_they_say_and_see_what_is_wrong(
   dim,

@@ -257,6 +257,7 @@ def test_predictions_cover_a_new_run(num, sizes):
   assert -NOISE < new - 0.9 < NOISE + 0.04
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('kind', ['known', 'fitted', 'shifted'])
 def test_shifts_have_the_variance_they_say(kind):
   rng = np.random.default_rng(0)
