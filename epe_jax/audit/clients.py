@@ -117,8 +117,8 @@ def expect_client(
 
   Returns:
     No more than the analytic ε of the client; None where rounds are seen, the
-    server is not linear, or canaries take part in different numbers of rounds, and
-    nothing but that ε is known.
+    server is not linear, canaries take part in different numbers of rounds, or the
+    estimate is nan, and nothing but that ε is known.
   """
   analytic, first = attack.analytic, attack.first
   if analytic is None or analytic.kind != 'expectation':
@@ -128,6 +128,8 @@ def expect_client(
   epsilon = float(first.epsilon)
   if not is_measured(attack):
     epsilon = analytic.epsilon
+  if math.isnan(epsilon):
+    return None
   return scale_epsilon(epsilon, first.delta, participations)
 
 

@@ -94,6 +94,8 @@ def make_audit_blocks(
     f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
     f'not{coins}.'
   )
+  if any(x.sees.startswith('published_models') for x in audit.attacks):
+    about += ' Attackers see published models, and no round between them.'
   return [
     *make_summary_blocks(audit),
     Text(' '.join([about, *_explain_bounds(audit, found)]), 'muted'),

@@ -238,7 +238,7 @@ def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(tmp_path):
   write_record(tmp_path / 'private/scores.npz', few.record)
   run = functools.partial(run_script, 'estimate', tmp_path)
   seen = run('--every=2', '--models', '--all')
-  assert 'Published models: own round' in seen.stdout
+  assert 'Attackers see published models' in seen.stdout
   last = json.loads(run('--last=2', '--format=json').stdout)['attacks']
   assert {attack['sees'] for attack in last} >= {'all_iterates'}
   by_round = run('--by_round', '--delta=1e-3')

@@ -148,7 +148,7 @@ PUBLISHED = {
   *('noise_multiplier', 'noise', 'analytic_epsilon', 'analytic_assumes'),
   *('clients_analytic_epsilon', 'clients_analytic_assumes', 'amplification'),
   'clients_participations',
-  *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy'),
+  *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy', 'date'),
   # Of the aggregates of own rounds, as estimates are.
   'claim',
 }
