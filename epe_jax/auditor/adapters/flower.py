@@ -44,9 +44,9 @@ def audit(
 
   Clip norm and noise multiplier are read from a wrapper for differential privacy,
   server_momentum=0 from FedAvg, the size of the model and the number of rounds from
-  the call of `start`. Canaries span
-  all floating-point arrays that are released, including the running statistics of
-  batch normalization. Integer arrays are left unchanged.
+  the call of `start`. Canaries span all floating-point arrays that are released,
+  including the running statistics of batch normalization. Integer arrays are left
+  unchanged.
 
   FedAvg weights clients by their numbers of examples. Canaries have that of a median
   client, or the given one, and ε is that of such a client. If another has a larger
