@@ -15,6 +15,7 @@ import zipfile
 import numpy as np
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 import pytest
 
 import epe_jax
@@ -307,10 +308,13 @@ def install(requirement, folder, *arguments):
 def list_lowest():
   """The lowest version that is stated of each package, as constraints of pip."""
   optional = installed.PROJECT['optional-dependencies']
+  lowest = {}
   for requirement in installed.requirements(*optional.keys() - APART):
     (minimum,) = requirement.specifier
     assert minimum.operator == '>=', requirement
-    yield f'{requirement.name}=={minimum.version}'
+    stated = Version(minimum.version)
+    lowest[requirement.name] = max(lowest.get(requirement.name, stated), stated)
+  return [f'{name}=={stated}' for name, stated in lowest.items()]
 
 
 def test_a_minimum_is_stated_of_every_package():

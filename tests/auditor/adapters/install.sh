@@ -32,7 +32,7 @@ for name in ${FRAMEWORKS:-torch fedjax nvflare}; do
       ;;
     fedjax)
       "$pip" install -q fedjax==0.0.17 jax==0.4.30 jaxlib==0.4.30 \
-        dm-haiku==0.0.12 'numpy<2' "${required[@]}"
+        dm-haiku==0.0.12 "${required[@]}"
       ;;
     nvflare) "$pip" install -q nvflare==2.9.0 "${required[@]}" ;;
     *)
