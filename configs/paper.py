@@ -1,7 +1,8 @@
 """The sizes at which `epe-jax reproduce` makes the papers' tables and figures.
 
-'paper' has the papers' sizes; 'small' takes about half an hour for each item on
-two cores; 'smoke' shows within a minute or two that everything is in place.
+'paper' has the papers' sizes; 'medium' trains the paper's LSTM on text, ten minutes
+for each run on two cores; 'small' takes about half an hour for each item on two
+cores; 'smoke' shows within a minute or two that everything is in place.
 
 An experiment of runs names a config in configs/, the fields that it sets, and
 the axes of its grid. Items that need the same runs share them.
@@ -22,6 +23,14 @@ _ACCURACY = (0.0, 0.0644, 0.1023, 0.1836, 0.2344)
 _PAPERS = dict(observed=1000, unobserved=1000)
 _FEWER_ROUNDS = {
   'paper': {},
+  # Noise on the model falls as clients times the root of rounds, and what a round
+  # costs grows with the sentences: so many clients, each with few of them.
+  'medium': dict(
+    rounds=60,
+    clients_per_round=300,
+    evaluate_every=10,
+    checkpoint_every=10,
+  ),
   # 48 rounds of 34 clients. A canary replaces a client in one to eight of them: 8
   # periods of 6 rounds each hold up to 204 canaries.
   'small': dict(
@@ -57,6 +66,14 @@ _IMAGES = {
 
 _TEXT = {
   'paper': {},
+  # The clip norm starts near the first updates'; momentum and a larger rate make up
+  # for the rounds.
+  'medium': dict(
+    client=dict(max_examples=8, batch_size=8),
+    server=dict(learning_rate=1.12, momentum=0.9),
+    clipping=dict(initial=0.15),
+    evaluate_examples=5000,
+  ),
   # A smaller LSTM and vocabulary, d = 0.5 million.
   'small': dict(
     data=dict(vocabulary_size=4000),
@@ -75,13 +92,18 @@ _TEXT = {
 
 def _make_runs(scale: str) -> dict[str, Any]:
   """Makes the comparison of one run with several that share its canaries."""
+  is_text = scale in ('paper', 'medium')
   settings: dict[str, Any] = dict(
-    config='stackoverflow' if scale == 'paper' else 'digits',
+    config='stackoverflow' if is_text else 'digits',
     sets=[],
     noises=(0.0496, 0.0986),
     experiments=50,
     runs=10,
   )
+  if scale == 'medium':
+    canaries = dict(canaries=dict(unobserved=0))
+    sets = [_FEWER_ROUNDS[scale], _TEXT[scale], canaries]
+    settings |= dict(sets=sets, experiments=1, noises=(0.0496,))
   if scale == 'small':
     # scikit-learn's digits, whose runs take seconds. With few canaries the rounds
     # of the single run are hardly larger than those of the others.
@@ -479,13 +501,13 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
   """Makes the experiments at one scale.
 
   Args:
-    scale: 'smoke', 'small' or 'paper'.
+    scale: 'smoke', 'small', 'medium' or 'paper'. 'medium' has StackOverflow alone.
 
   Raises:
     ValueError: there is no such scale.
   """
   if scale not in _FEWER_ROUNDS:
-    raise ValueError(f'scale {scale!r}; give smoke, small or paper.')
+    raise ValueError(f'scale {scale!r}; give smoke, small, medium or paper.')
   smoke = scale == 'smoke'
   repetitions = ('canaries.repetitions', (1, 2) if smoke else (1, 2, 4, 8))
   num_canaries = _FEWER_ROUNDS[scale].get('canaries', _PAPERS)
@@ -508,7 +530,22 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
     )
 
   noise = 'noise_multiplier'
+  text = dict(
+    stackoverflow=make_grid(
+      'stackoverflow', _TEXT, (noise, _STACKOVERFLOW), repetitions
+    ),
+    runs=_make_runs(scale),
+    accuracy=make_grid(
+      'stackoverflow',
+      _TEXT,
+      (noise, (0.0, 0.0496, 0.1836) if scale == 'medium' else _ACCURACY),
+      utility,
+    ),
+  )
+  if scale == 'medium':
+    return config_dict.create(**text)
   return config_dict.create(
+    **text,
     algorithm1=dict(
       dim=10_000 if smoke else 1_000_000,
       num_canaries=100 if smoke else 1000,
@@ -522,14 +559,9 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
       delta=1e-6,
       simulations=5 if smoke else 50,
     ),
-    stackoverflow=make_grid(
-      'stackoverflow', _TEXT, (noise, _STACKOVERFLOW), repetitions
-    ),
     emnist=make_grid('emnist', _IMAGES, (noise, _EMNIST), repetitions),
     emnist_5x34=make_grid('emnist:5x34', _IMAGES, (noise, _EMNIST_5X34)),
-    runs=_make_runs(scale),
     canife=_make_canife(scale),
-    accuracy=make_grid('stackoverflow', _TEXT, (noise, _ACCURACY), utility),
     emnist_accuracy=make_grid('emnist', _IMAGES, (noise, _EMNIST), utility),
     **_make_tight(scale),
   )

@@ -5,6 +5,7 @@
 A typing error in a field, a file or a mode is one line with a cure.
 """
 
+import ast
 from collections.abc import Sequence
 import difflib
 import re
@@ -60,6 +61,18 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> Parsed:
     names = list(io.flatten(config.to_dict()))
     raise _explain_unknown(error.flagname, values, names) from error
   return Parsed(name, fields.config, arguments)
+
+
+def parse_value(text: str) -> Any:
+  """The value of a field, as Python writes it; other text is a string.
+
+  >>> parse_value('0.5'), parse_value('sphere')
+  (0.5, 'sphere')
+  """
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    return text
 
 
 def parse_config(

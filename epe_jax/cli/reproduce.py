@@ -4,6 +4,8 @@
   epe-jax reproduce algorithm1 --scale=small
   epe-jax reproduce emnist emnist_bars --scale=small --emnist=emnist_all.sqlite
   epe-jax reproduce tight:figure3 tight:figure4 --scale=paper
+  epe-jax reproduce stackoverflow --scale=medium --stackoverflow=stackoverflow.sqlite \
+    --field=rounds=120 --field=server.learning_rate=0.56
 
 Items of "Tight Auditing of Differentially Private Machine Learning" have names that
 begin with tight:. Names of the first paper's items may begin with one_shot:.
@@ -16,11 +18,11 @@ repeated, and interrupted ones are resumed.
 from collections.abc import Mapping, Sequence
 import pathlib
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
-from epe_jax.cli import command_flags
+from epe_jax.cli import command_flags, config_flags
 from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import stopping
 
@@ -38,7 +40,7 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag(
       'scale',
       'Sizes, see configs/paper.py.',
-      ('smoke', 'small', 'paper'),
+      ('smoke', 'small', 'medium', 'paper'),
       'small',
     ),
     Flag('list', 'List all items.', bool, False),
@@ -70,6 +72,13 @@ def define_flags(values: flags.FlagValues) -> None:
       bool,
       False,
     ),
+    Flag(
+      'field',
+      'FIELD=VALUE of the config of all runs, such as rounds=100; give a workdir of '
+      'its own.',
+      set,
+      [],
+    ),
     command_flags.JOBS,
     command_flags.RETRY,
   )
@@ -95,6 +104,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     raise _ask_for_items('no item is given')
   io.check_folder('workdir', values.workdir)
   settings = config_files.load_config(f'paper:{values.scale}')
+  _check_scale(values, selected, settings)
   data = _collect_data(values)
   for name in selected:
     item = registry.ITEMS[name]
@@ -119,6 +129,39 @@ def _ask_for_items(problem: str) -> app.UsageError:
   return app.UsageError(
     f'{problem}; give some of these, or all:\n{_format_items()}'
   )
+
+
+def _check_scale(
+  values: flags.FlagValues, names: Sequence[str], settings: Any
+) -> None:
+  """Refuses items that the scale lacks, and fields of items that are no runs."""
+  from epe_jax.papers import registry
+
+  experiments = {name: item.experiment for name, item in registry.ITEMS.items()}
+  missing = [name for name in names if experiments[name] not in settings]
+  if missing:
+    have = [name for name, e in experiments.items() if e in settings]
+    raise app.UsageError(
+      f'--scale={values.scale} has no {", ".join(missing)}, but '
+      f'{", ".join(have)}; give another scale.'
+    )
+  fixed = [n for n in names if 'config' not in settings[experiments[n]]]
+  if values.field and fixed:
+    raise app.UsageError(
+      f'--field={values.field[0]}, but {", ".join(fixed)} have no runs with a '
+      'config; leave them out.'
+    )
+
+
+def _collect_fields(arguments: Sequence[str]) -> dict[str, Any]:
+  """The values of --field, by field."""
+  fields = {}
+  for argument in arguments:
+    field, equals, value = argument.partition('=')
+    if not (field and equals and value):
+      raise app.UsageError(f'--field={argument!r}; give FIELD=VALUE.')
+    fields[field] = config_flags.parse_value(value)
+  return fields
 
 
 def _format_items() -> str:
@@ -167,6 +210,7 @@ def _make_workspace(
     own,
     synthetic=values.synthetic or (values.scale == 'smoke' and is_missing),
     only_digits=values.emnist_only_digits,
+    fields=_collect_fields(values.field),
     jobs=values.jobs,
     retry=values.retry,
   )
@@ -182,6 +226,7 @@ def _format_command(
     words.append(f'--{flag}={path.name}')
   if 'emnist' in data and values.emnist_only_digits:
     words.append('--emnist_only_digits')
+  words += [f'--field={argument}' for argument in values.field]
   if values.synthetic:
     words.append('--synthetic')
   return shlex.join(words)

@@ -20,7 +20,6 @@ Exit status: 130 after Ctrl-C, 143 after SIGTERM. What is finished is kept, and 
 command goes on from there.
 """
 
-import ast
 from collections.abc import Sequence
 import pathlib
 from typing import Any
@@ -103,11 +102,4 @@ def _parse_axis(text: str) -> tuple[str, list[Any]]:
   field, _, values = text.partition('=')
   if not field or not values:
     raise app.UsageError(f'--axis={text!r}; give FIELD=VALUE,VALUE,...')
-  return field, [_parse_value(value) for value in values.split(',')]
-
-
-def _parse_value(text: str) -> Any:
-  try:
-    return ast.literal_eval(text)
-  except (ValueError, SyntaxError):
-    return text
+  return field, [config_flags.parse_value(value) for value in values.split(',')]

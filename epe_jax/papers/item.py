@@ -31,6 +31,7 @@ class Workspace(NamedTuple):
     data: path of each data set, by name.
     synthetic: whether to train on generated data where no path is given.
     only_digits: whether to train on the digits of EMNIST alone.
+    fields: field of a run's config -> its value, in place of that of the scale.
     jobs: number of runs in parallel.
     retry: whether to repeat runs that failed.
   """
@@ -39,6 +40,7 @@ class Workspace(NamedTuple):
   data: Mapping[str, pathlib.Path] = {}
   synthetic: bool = False
   only_digits: bool = False
+  fields: Mapping[str, Any] = {}
   jobs: int = 1
   retry: bool = False
 

@@ -161,6 +161,17 @@ def test_a_table_needs_the_runs_of_its_own_lines_alone(monkeypatch, tmp_path):
   assert all(p.config.data.only_digits for p in several)
 
 
+def test_a_scale_or_a_field_that_an_item_has_not_is_refused(tmp_path):
+  workdir = f'--workdir={tmp_path}'
+  done = run_script('reproduce', 'emnist', '--scale=medium', workdir)
+  assert '--scale=medium has no emnist, but stackoverflow' in done.stderr
+  done = run_script('reproduce', 'algorithm1', '--field=rounds=3', workdir)
+  assert '--field=rounds=3, but algorithm1' in done.stderr
+  done = run_script('reproduce', 'emnist', '--field=rounds', workdir)
+  assert 'give FIELD=VALUE' in done.stderr
+  assert not list(tmp_path.iterdir())
+
+
 def test_without_data_the_flag_is_named(tmp_path):
   done = run_script('reproduce', 'emnist', f'--workdir={tmp_path}')
   assert done.returncode == 1

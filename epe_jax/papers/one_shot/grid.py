@@ -32,6 +32,7 @@ def from_grid(
   make: Callable[..., item.Product],
   *,
   fixed: Mapping[str, Any] | None = None,
+  adjust: Callable[[Any], None] | None = None,
   **options: Any,
 ) -> item.Make:
   """Makes an item from the runs of a grid, training those that are missing.
@@ -39,6 +40,7 @@ def from_grid(
   Args:
     make: (runs, **options) -> tables and figures.
     fixed: axis of the grid -> the one value of it that the item needs.
+    adjust: changes the config of each run.
     **options: for `make`.
   """
 
@@ -48,6 +50,8 @@ def from_grid(
       for field, values in settings.axes
     ]
     points = sweep.make_grid(make_base_config(settings, workspace), axes)
+    for point in points if adjust else ():
+      adjust(point.config)
     outcome = sweep.run_sweep(
       points, workspace.folder, jobs=workspace.jobs, retry=workspace.retry
     )
@@ -74,11 +78,16 @@ def make_base_config(settings: Any, workspace: item.Workspace) -> Any:
     workspace: of the item.
 
   Raises:
-    ValueError: the path of the data is not given.
+    ValueError: the path of the data is not given, or a field that the workspace sets
+      has another type.
   """
   config = config_files.load_config(settings.config)
   for fields in settings.sets:
     config.update(fields)
+  (point,) = sweep.make_grid(
+    config, [(field, [value]) for field, value in workspace.fields.items()]
+  )
+  config = point.config
   if config.task == 'digits':
     return config
   path = workspace.data.get(config.task)
@@ -113,4 +122,21 @@ def describe_runs(runs: Sequence[Run]) -> list[str]:
       f'{r.rounds:,} rounds of {r.config["clients_per_round"]:,} clients, '
       f'd = {r.dim:,}, {canaries}.'
     )
-  return list(dict.fromkeys(sentences))
+  return [*dict.fromkeys(sentences), *describe_learning(runs)]
+
+
+def describe_learning(runs: Sequence[Run]) -> list[str]:
+  """What the accuracies of runs are worth, a sentence or two."""
+  baselines = dict.fromkeys(run.result.baseline_accuracy for run in runs)
+  listed = ', '.join(f'{100 * baseline:.2f} %' for baseline in baselines)
+  failed = dict.fromkeys(
+    f'{run.noise:g}'
+    for run in runs
+    if run.result.accuracy <= run.result.baseline_accuracy
+  )
+  sentences = [f'The majority class alone has an accuracy of {listed}.']
+  if failed:
+    sentences.append(
+      f'At noise {", ".join(failed)} a model is no better: it did not learn.'
+    )
+  return sentences

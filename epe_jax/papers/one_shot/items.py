@@ -54,14 +54,20 @@ ITEMS = {
     'StackOverflow: accuracy with canaries and without',
     'the text of May 2023, Table 2',
     'accuracy',
-    from_grid(utility.make_utility, name='accuracy'),
+    from_grid(
+      utility.make_utility, adjust=utility.equalize_steps, name='accuracy'
+    ),
     _STACKOVERFLOW,
   ),
   'emnist_accuracy': Item(
     'EMNIST: accuracy with canaries and without',
     _OURS,
     'emnist_accuracy',
-    from_grid(utility.make_utility, name='emnist_accuracy'),
+    from_grid(
+      utility.make_utility,
+      adjust=utility.equalize_steps,
+      name='emnist_accuracy',
+    ),
     _EMNIST,
   ),
   'densities': Item(

@@ -1,0 +1,64 @@
+"""Grids of runs: their configs, and what tables say of their models."""
+
+import pathlib
+
+import pytest
+
+from epe_jax.experiment import config_files
+from epe_jax.papers.item import Workspace
+from epe_jax.papers.one_shot import grid, items, utility
+from tests import recorded_runs
+
+
+def make_run(noise, accuracy):
+  result = recorded_runs.result(
+    noise_multiplier=noise, accuracy=accuracy, baseline_accuracy=0.069
+  )
+  return grid.Run(result, None, ())
+
+
+def test_a_table_says_at_which_noise_the_model_did_not_learn():
+  runs = [make_run(0.0, 0.15), make_run(0.2317, 0.069)]
+  majority, failed = grid.describe_learning(runs)
+  assert '6.90 %' in majority
+  assert failed.startswith('At noise 0.2317 ')
+  assert len(grid.describe_learning(runs[:1])) == 1
+
+
+def test_runs_with_and_without_canaries_move_as_far_for_one_sum():
+  settings = config_files.load_config('paper:medium').accuracy
+  assert items.ITEMS['accuracy'].experiment == 'accuracy'
+  moves = set()
+  for observed in (0, 1000):
+    config = grid.make_base_config(
+      settings, Workspace(pathlib.Path(), synthetic=True)
+    )
+    config.canaries.observed = observed
+    utility.equalize_steps(config)
+    m = config.clients_per_round + observed / config.rounds
+    moves.add(round(config.server.learning_rate / m, 12))
+  assert len(moves) == 1
+
+
+def test_fields_of_a_workspace_replace_those_of_the_scale():
+  settings = config_files.load_config('paper:smoke').stackoverflow
+  fields = {'rounds': 7, 'server.learning_rate': 0.25}
+  workspace = Workspace(pathlib.Path(), synthetic=True, fields=fields)
+  config = grid.make_base_config(settings, workspace)
+  assert (config.rounds, config.server.learning_rate) == (7, 0.25)
+  assert config.clients_per_round == 4
+  wrong = workspace._replace(fields={'server.lr': 1.0})
+  with pytest.raises(ValueError, match=r'server\.lr'):
+    grid.make_base_config(settings, wrong)
+
+
+def test_the_medium_scale_trains_the_papers_model():
+  settings = config_files.load_config('paper:medium')
+  paper = config_files.load_config('paper:paper')
+  workspace = Workspace(pathlib.Path(), synthetic=True)
+  for name in settings:
+    ours = grid.make_base_config(settings[name], workspace)
+    theirs = grid.make_base_config(paper[name], workspace)
+    assert ours.model == theirs.model
+    assert ours.data == theirs.data
+    assert ours.canaries.observed == 1000
