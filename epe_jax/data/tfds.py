@@ -38,7 +38,10 @@ except ImportError as error:
 
 CURE = (
   'Expected the directory of a version, such as '
-  'DIR/federated_emnist/1.0.0, prepared with epe_jax.data.tfds.prepare.'
+  'DIR/federated_emnist/1.0.0, that `epe-jax data --tfds=...` or '
+  'epe_jax.data.tfds.prepare made; or a builder of your own with '
+  "disable_shuffling=True, file_format='array_record' and a feature client_id, which "
+  'yields clients in the order of their ids.'
 )
 """Ends every message about a directory that is not what it should be."""
 

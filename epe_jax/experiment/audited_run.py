@@ -96,9 +96,7 @@ def _run_or_read(
         )
       if not _is_finished(files):
         workdirs.remove_drafts(files)
-        with stopping.listen(
-          'Finishing the round. A second signal stops at once, without saving.'
-        ) as requests:
+        with stopping.listen('') as requests:
           result = driver.train(
             config, files, observers, threat_models, requests
           )

@@ -127,6 +127,7 @@ def train(
   bar, shown, stops = progress.bar(disable=True), {}, False
   wait_for_score: Callable[[str | None], None] = lambda message: None
   # From here on a request to stop finishes the round and saves.
+  requests.announcement = _announce_stop(setup, start)
   requests.can_defer = True
   with contextlib.ExitStack() as stack:
     # However training ends, the checkpoint that is being written is completed.
@@ -183,7 +184,10 @@ def train(
         # Vectors of rounds are scored, and never written. Observers of a user may
         # keep some that the package cannot count.
         if observers or programs.has_waiting(state):
-          state = jitted.flush(draws, state)
+          with _phase('scoring rounds before the stop', shows=stops):
+            state = jitted.flush(draws, state)
+            if stops:
+              jax.block_until_ready(state)
         if watch_claim and (claim := watch_claim(state, rounds.stop)):
           shown['ε'] = claim
           bar.set_postfix(shown, refresh=False)
@@ -191,6 +195,7 @@ def train(
         checkpoints.save(
           rounds.stop, (audited_algorithm.drop_buffers(state), times)
         )
+        requests.announcement = _announce_stop(setup, rounds.stop)
       if evaluates or saves:
         idle_since = time.perf_counter()
       if stops:
@@ -274,6 +279,15 @@ def _agree_to_stop(requests: stopping.Requests, *, drains: bool) -> bool:
   return drains and bool(sharding.broadcast_from_primary(int(asked)))
 
 
+def _announce_stop(setup: build.Setup, saved: int) -> str:
+  """What a request to stop does: it may take long, and a second one costs rounds."""
+  work = 'Finishing the round'
+  if setup.is_audited:
+    work += ', and scoring those that are not scored yet'
+  kept = f'round {saved} stays saved' if saved else 'nothing is saved yet'
+  return f'{work}. A second signal stops at once; {kept}.'
+
+
 def _progress_bar(config: Config, start: int) -> tqdm.tqdm:
   return progress.bar(
     total=config.rounds,
@@ -286,8 +300,10 @@ def _progress_bar(config: Config, start: int) -> tqdm.tqdm:
   )
 
 
-def _phase(text: str) -> contextlib.AbstractContextManager[None]:
-  return progress.phase(text, disable=not sharding.is_primary())
+def _phase(
+  text: str, *, shows: bool = True
+) -> contextlib.AbstractContextManager[None]:
+  return progress.phase(text, disable=not (shows and sharding.is_primary()))
 
 
 def say(text: str) -> None:

@@ -49,13 +49,15 @@ class Requests:
   """Whether this process was asked to stop.
 
   Attributes:
+    announcement: printed on a request if there is work to finish; '' for nothing.
     signum: the signal that asked; None if there was none.
     can_defer: whether there is something to finish first. Until then, a signal
       raises `Stopped` wherever it arrives.
     gives_up: whether the current work is abandoned on request, and not finished.
   """
 
-  def __init__(self):
+  def __init__(self, announcement: str = ''):
+    self.announcement = announcement
     self.signum: int | None = None
     self.can_defer = False
     self.gives_up = False
@@ -126,7 +128,7 @@ def listen(announcement: str) -> Iterator[Requests]:
   Args:
     announcement: printed on a request if there is work to finish.
   """
-  requests = Requests()
+  requests = Requests(announcement)
   if threading.current_thread() is not threading.main_thread():
     yield requests
     return
@@ -142,7 +144,7 @@ def listen(announcement: str) -> Iterator[Requests]:
       return
     # stderr refuses, if the signal arrived while it was written to.
     with contextlib.suppress(RuntimeError):
-      print(f'\n{announcement}', file=sys.stderr, flush=True)
+      print(f'\n{requests.announcement}', file=sys.stderr, flush=True)
 
   before = {signum: signal.signal(signum, handle) for signum in _SIGNALS}
   try:

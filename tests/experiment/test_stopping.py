@@ -69,7 +69,9 @@ def test_a_stopped_run_is_saved_and_goes_on_to_the_same_bits(
   # The second signal ends the process, and nobody listens behind a run.
   assert handlers == [signal.SIG_DFL]
   assert signal.getsignal(signal.SIGINT) is before
-  assert 'Finishing the round' in capsys.readouterr().err
+  said = capsys.readouterr().err
+  assert 'Finishing the round, and scoring' in said
+  assert 'stops at once; nothing is saved yet.' in said
   (done,) = (int(word) for word in str(error.value).split() if word in '2345')
   files = workdirs.workdir_at(stopped)
   assert (files.checkpoints / str(done)).is_dir()
