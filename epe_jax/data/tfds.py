@@ -38,8 +38,8 @@ except ImportError as error:
 
 CURE = (
   'Expected the directory of a version, such as '
-  'DIR/federated_emnist/1.0.0, that `epe-jax data --tfds=...` or '
-  'epe_jax.data.tfds.prepare made; or a builder of your own with '
+  'DIR/federated_emnist/1.0.0, prepared by `epe-jax data --tfds=...` or '
+  'epe_jax.data.tfds.prepare; or by a builder of your own with '
   "disable_shuffling=True, file_format='array_record' and a feature client_id, which "
   'yields clients in the order of their ids.'
 )
