@@ -8,7 +8,7 @@ never said to be one of people.
 from collections.abc import Sequence
 import math
 
-from epe_jax.audit import clients
+from epe_jax.audit import clients, threat_models
 from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
 from epe_jax.audit.clients import Participations
 from epe_jax.audit.threat_models import ThreatModel
@@ -21,8 +21,8 @@ from epe_jax.report.provenance import Provenance
 from epe_jax.text import assumptions, audit_notes, cells, tables, wording
 
 _NOT_MEASURED = '–'
-_ABOUT_DELTA = 'With probability δ more may leak than any ε says; at a smaller δ every ε is larger.'
-_ABOVE = '"About" above "at most": sampling error, unless warned of.'
+_ABOUT_DELTA = 'With probability δ more may leak than any ε says; a smaller δ means a larger ε.'
+_ABOVE = '"About" above it: sampling error, unless warned of.'
 
 
 def make_blocks(
@@ -312,6 +312,11 @@ def _explain_rows(found: Sequence[Leak]) -> str:
   """Who the attackers are, and what the columns are worth."""
   names = [leak.name for leak in found]
   parts = []
+  if any(
+    leak.attack is not None and leak.attack.threat_model == threat_models.CHANGE
+    for leak in found
+  ):
+    parts.append('Final model: knows the initial one too.')
   if EVERY_ROUND in names:
     parts.append(
       'Every round: sees each release, and knows when the canary took part.'
@@ -367,8 +372,8 @@ def _warn_of_noise(result: RunResult) -> list[str]:
     return ['No noise was added, so that nobody is protected.']
   if result.is_simulation:
     return [
-      f'{wording.spell_key(result.noise).capitalize()}: whoever has the seed can subtract its noise, so '
-      'do not publish this model.'
+      f'{wording.spell_key(result.noise).capitalize()}: its seed reveals the noise, so do '
+      'not publish this model.'
     ]
   return ['Noise was drawn fresh; that it is random enough was not checked.']
 

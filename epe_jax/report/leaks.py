@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from epe_jax.audit import clients, threat_models
 from epe_jax.audit.attack_results import AttackResult, Audit
-from epe_jax.audit.clients import ClientEpsilon
+from epe_jax.audit.clients import ClientEpsilon, Participations
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
@@ -48,8 +48,10 @@ class Leak(NamedTuple):
 def find_leaks(result: RunResult) -> list[Leak]:
   """The leaks by the final model, by every round, and in the worst case.
 
-  Whoever sees less cannot be allowed more: what is published last follows from what
-  was published before, so the limit of the strongest attacker is one of all.
+  An attacker with the final model mostly has the initial one too, which every client
+  was sent, so its change counts where it was measured. An attacker who sees less
+  cannot be allowed more: what is published last follows from what was published
+  before, so the limit of the strongest attacker is one of all.
 
   Args:
     result: what result.json holds.
@@ -70,18 +72,30 @@ def find_leaks(result: RunResult) -> list[Leak]:
   ]
   worst = [a for a in by_strength if a.threat_model.is_worst_case]
   chosen = {
-    FINAL_MODEL: result.audit.find(threat_models.FINAL),
+    FINAL_MODEL: result.audit.find(threat_models.CHANGE)
+    or result.audit.find(threat_models.FINAL),
     EVERY_ROUND: of_rounds[-1] if of_rounds else None,
     WORST_CASE: worst[-1] if worst else None,
   }
   return [
     find_leak(name, attack)._replace(
       at_most=_find_limit(attack, limit),
-      client_about=attack and clients.expect_client(attack, participations),
+      client_about=attack and _expect_client(attack, participations),
       client_at_most=result.clients_analytic_epsilon,
     )
     for name, attack in chosen.items()
   ]
+
+
+def _expect_client(
+  attack: AttackResult, participations: Participations
+) -> ClientEpsilon | None:
+  """ε of a client: a canary's if it takes part as often, or what `clients` predicts."""
+  epsilon = float(attack.first.epsilon)
+  is_known = clients.is_measured(attack) and not math.isnan(epsilon)
+  if is_known and participations.canaries == participations.clients == 1:
+    return ClientEpsilon(epsilon, epsilon)
+  return clients.expect_client(attack, participations)
 
 
 def find_leak(name: str, attack: AttackResult | None) -> Leak:

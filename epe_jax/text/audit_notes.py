@@ -228,8 +228,8 @@ def _warn_of_few(audit: Audit) -> list[str]:
   if not few:
     return []
   return [
-    f'canaries are few ({", ".join(few)}): bounds stay far below the ε that leaks, '
-    'and estimates scatter. Give hundreds'
+    f'canaries are few ({", ".join(few)}): estimates scatter, and bounds may stay far '
+    'below the ε that leaks. Give hundreds'
   ]
 
 

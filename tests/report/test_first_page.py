@@ -68,12 +68,14 @@ def test_the_pages_of_scores_and_of_comparisons_have_at_most_250_words():
 def test_a_row_is_at_least_about_and_at_most_what_was_found():
   result = finished_runs.load_result(_RUNS / 'digits')
   found = leaks.find_leaks(result)
-  models = (threat_models.FINAL, threat_models.OWN, threat_models.RESIDUAL)
+  models = (threat_models.CHANGE, threat_models.OWN, threat_models.RESIDUAL)
   for leak, model in zip(found, models, strict=True):
     attack = result.audit.find(model)
     assert leak.attack is attack
     assert leak.at_least == attack.bounds[0]
     assert leak.about == attack.first
+    # Clients take part as often as canaries do, in one round.
+    assert leak.client_about.agreeing == leak.about.epsilon
     # An expectation is not a limit, but that of the worst case is one of all.
     assert leak.at_most <= result.analytic_epsilon
     assert leak.client_at_most == result.clients_analytic_epsilon
@@ -96,7 +98,7 @@ def test_an_estimate_above_its_limit_is_explained():
   for limit, is_said in ((above, True), (2 * above, False)):
     result = recorded_runs.result(audit=audit, analytic_epsilon=limit)
     said = report.format_summary(result)
-    assert ('above "at most": sampling' in ' '.join(said.split())) == is_said
+    assert ('"About" above it: sampling' in ' '.join(said.split())) == is_said
 
 
 def test_no_sentence_of_the_first_page_is_in_the_appendix():

@@ -54,7 +54,7 @@ _FILES = (
   *_PICTURES,
   *(name.replace('.png', '.svg') for name in _PICTURES),
 )
-_FINAL = threat_models.FINAL
+_FINAL, _CHANGE = threat_models.FINAL, threat_models.CHANGE
 _OWN = threat_models.OWN
 _MAXIMUM = threat_models.MAXIMUM
 
@@ -285,7 +285,8 @@ def test_the_headline_is_the_bound_and_the_final_model_in_a_sentence():
   audit = evaluation.evaluate(recorded_runs.by_law())
   result = _result(audit=audit)
   _, bound, _ = audit.headline
-  final = audit.find(_FINAL).first
+  # With the initial model, which clients were sent.
+  final = audit.find(_CHANGE).first
   assert first_page.state_headline(audit, leaks.find_leaks(result)) == (
     f'Canaries show ε of at least {cells.format_epsilon(bound)} in the worst case '
     f'(95 % confidence) and about {cells.format_epsilon(final)} from the final model '
@@ -321,7 +322,7 @@ def test_an_attack_that_differs_from_what_is_implied_is_an_alarm():
 
 def test_a_failed_check_of_a_row_is_on_the_first_page_and_others_are_not():
   audit = evaluation.evaluate(recorded_runs.by_law())
-  for model, is_first in ((_FINAL, True), (_MAXIMUM, False)):
+  for model, is_first in ((_CHANGE, True), (_MAXIMUM, False)):
     changed = tuple(
       dataclasses.replace(a, failed_checks=(_given('it is not'),))
       if a.threat_model == model
@@ -424,9 +425,8 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
     assert kind == 'Warning' or 'Warning' not in text, name
   said = report.format_summary(result)
   assert ('Warning' in said) == (kind == 'Warning')
-  assert (
-    '"About" above "at most": sampling error, unless warned of.'
-    in ' '.join(said.split())
+  assert '"About" above it: sampling error, unless warned of.' in ' '.join(
+    said.split()
   )
   values = worded_json.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
@@ -640,7 +640,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   # Of rounds nothing is known of a client but the limit.
   assert [row[-2] for row in table.body[1:]] == ['–'] * 2
   participations = facts.count_participations(result)
-  expected = clients.expect_client(audit.find(_FINAL), participations)
+  expected = clients.expect_client(audit.find(_CHANGE), participations)
   low, high = map(cells.format_number, expected)
   assert table.body[0][-2] == f'{low} to {high}'
 

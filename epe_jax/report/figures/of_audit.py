@@ -25,8 +25,7 @@ from epe_jax.text import cells
 
 CAPTIONS = {
   'summary.png': (
-    'ε of a canary: with the 90 % interval of estimates, and in grey what is '
-    'estimated when nothing leaks.'
+    'ε of a canary, estimates with 90 % intervals; grey: estimates when nothing leaks.'
   ),
   'attackers.png': (
     'Every attacker: the estimate of ε with its 90 % interval, what the same '
