@@ -84,8 +84,8 @@ site: $(VENV)/installed-dev
 	@$(BIN)/python docs/site_words.py
 	@echo 'To read it, and search it: $(BIN)/python -m http.server --directory site'
 
-# The figures of the README, from files in TensorFlow Federated's format. Two runs
-# have fewer clients in a round because their stand-in data have few.
+# The figures of the README, from files in TensorFlow Federated's format. One run
+# has fewer clients in a round because its stand-in data have few.
 EMNIST ?= data/emnist_all.sqlite
 STACKOVERFLOW ?= data/stackoverflow.sqlite
 WORD_COUNT ?= data/stackoverflow.word_count
@@ -98,11 +98,8 @@ docs: $(VENV)/installed-dev
 	$(TRAIN) --config=configs/emnist.py --config.data.path=$(EMNIST) \
 	  --config.clients_per_round=50 --config.rounds=100 \
 	  --config.evaluate_every=10 --workdir=runs/emnist62
-	$(TRAIN) --config=configs/stackoverflow.py \
+	$(TRAIN) --config=configs/stackoverflow.py:medium \
 	  --config.data.path=$(STACKOVERFLOW) --config.data.word_count=$(WORD_COUNT) \
-	  --config.clients_per_round=10 --config.noise_multiplier=0 \
-	  --config.rounds=300 --config.evaluate_every=50 \
-	  --config.checkpoint_every=100 --config.audit.buffer=100 \
 	  --workdir=runs/stackoverflow
 	$(BIN)/python scripts/gaussian.py --seed=0 --out=runs/gaussian.json
 	-$(BIN)/epe-jax check epe_jax.conformance.example:NoNoiseOnBiases \

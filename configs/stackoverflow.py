@@ -10,6 +10,13 @@ Without the public files, on generated text of as many users:
   epe-jax run stackoverflow \
     --config.data.synthetic=True --workdir=runs/text
 
+With the same model on two cores in a quarter of an hour, on 14.9 million words of 8,334
+people (accuracy 0.000, majority class 0.069):
+
+  epe-jax run stackoverflow:medium \
+    --config.data.path=stackoverflow.sqlite \
+    --config.data.word_count=stackoverflow.word_count
+
 Source: One-shot Empirical Privacy Estimation, section 5.1: one epoch of 2048
 rounds of 167 clients. The paper does not say how many sentences of a client
 are used; client.max_examples is ours.
@@ -24,17 +31,17 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   """Makes the config of a mode.
 
   Args:
-    mode: 'full' has the paper's settings, and 'smoke' shows that the file is
-      read.
+    mode: 'full' has the paper's settings, 'medium' fewer rounds of more clients with
+      few sentences, and 'smoke' shows that the file is read.
 
   Raises:
     ValueError: there is no such mode.
   """
-  if mode not in ('full', 'smoke'):
-    raise ValueError(f"mode={mode!r}; give 'full' or 'smoke'.")
+  if mode not in ('full', 'medium', 'smoke'):
+    raise ValueError(f"mode={mode!r}; give 'full', 'medium' or 'smoke'.")
   smoke = mode == 'smoke'
   canaries = 4 if smoke else 1000
-  return common.make_config(
+  config = common.make_config(
     task='stackoverflow',
     data=dict(
       # stackoverflow.sqlite or .sqlite.lzma, stackoverflow.tar.bz2, a data set
@@ -74,3 +81,20 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     evaluate_examples=200 if smoke else 10_000,
     checkpoint_every=1 if smoke else 50,
   )
+  if mode == 'medium':
+    # A round costs as its sentences, and what noise does to the model falls as
+    # clients times the root of rounds: so many clients, each with few sentences.
+    config.update(
+      rounds=100,
+      clients_per_round=300,
+      noise_multiplier=0.0496,
+      client=dict(max_examples=8, batch_size=8),
+      # Few rounds take large steps, which momentum keeps stable.
+      server=dict(learning_rate=2.0, momentum=0.9),
+      # The norm of the first updates.
+      clipping=dict(initial=0.15),
+      evaluate_every=10,
+      evaluate_examples=5000,
+      checkpoint_every=10,
+    )
+  return config

@@ -23,8 +23,9 @@ _HEAD = """\
 # The papers' tables and figures
 
 Each item is the result of one command, and has a page with what the paper says next to
-what this package gives. `--scale=paper` uses the paper's sizes; `--scale=small` takes
-about half an hour per item on two idle cores. Every ε is a point estimate unless it is
+what this package gives. `--scale=paper` uses the paper's sizes; `--scale=medium` trains
+the paper's LSTM, a quarter of an hour for each run on two idle cores; `--scale=small`
+takes about half an hour per item. Every ε is a point estimate unless it is
 called a bound: see [reading the numbers](estimates.md)."""
 _ROWS_SHOWN = 12
 # Key in reported.json -> its name on a page.

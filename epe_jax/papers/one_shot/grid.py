@@ -32,7 +32,7 @@ def from_grid(
   make: Callable[..., item.Product],
   *,
   fixed: Mapping[str, Any] | None = None,
-  adjust: Callable[[Any], None] | None = None,
+  adjust: Callable[[Sequence[sweep.Point]], None] | None = None,
   **options: Any,
 ) -> item.Make:
   """Makes an item from the runs of a grid, training those that are missing.
@@ -40,7 +40,7 @@ def from_grid(
   Args:
     make: (runs, **options) -> tables and figures.
     fixed: axis of the grid -> the one value of it that the item needs.
-    adjust: changes the config of each run.
+    adjust: changes the configs of the runs.
     **options: for `make`.
   """
 
@@ -50,8 +50,8 @@ def from_grid(
       for field, values in settings.axes
     ]
     points = sweep.make_grid(make_base_config(settings, workspace), axes)
-    for point in points if adjust else ():
-      adjust(point.config)
+    if adjust is not None:
+      adjust(points)
     outcome = sweep.run_sweep(
       points, workspace.folder, jobs=workspace.jobs, retry=workspace.retry
     )

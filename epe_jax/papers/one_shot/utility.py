@@ -1,10 +1,10 @@
 """What canaries cost: accuracy with them and without, at each noise level."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib import figure
 
+from epe_jax.experiment import sweep
 from epe_jax.papers import item, reported
 from epe_jax.papers.one_shot import grid
 from epe_jax.report.figures import style
@@ -13,19 +13,23 @@ from epe_jax.text import tables
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
 
 
-def equalize_steps(config: Any) -> None:
-  """Lets a run with canaries take steps as large as one without.
+def equalize_steps(points: Sequence[sweep.Point]) -> None:
+  """Lets runs without canaries take no larger steps than those with them.
 
-  A sum is divided by the clients and the canaries that are expected in a round, so
-  that with canaries an equal server rate would take smaller steps.
+  A sum is divided by the clients and canaries that are expected in a round, so that
+  an equal server rate takes smaller steps with canaries.
 
   Args:
-    config: of a run with canaries in each of `repetitions` periods, or without. Its
-      server rate is changed.
+    points: runs with canaries in each of `repetitions` periods, or without. Their
+      server rates are changed.
   """
-  canaries = config.canaries.observed * config.canaries.repetitions
-  share = canaries / (config.rounds * config.clients_per_round)
-  config.server.learning_rate *= 1 + share
+  divisors = [
+    c.clients_per_round
+    + c.canaries.observed * c.canaries.repetitions / c.rounds
+    for c in (point.config for point in points)
+  ]
+  for point, divisor in zip(points, divisors):
+    point.config.server.learning_rate *= divisor / max(divisors)
 
 
 def make_utility(runs: Sequence[grid.Run], *, name: str) -> item.Product:
@@ -63,8 +67,8 @@ def make_utility(runs: Sequence[grid.Run], *, name: str) -> item.Product:
       *_REPORTED.explain_brackets(name),
       'One run each, with the same seed. Another seed also changes the '
       'accuracy.',
-      'With canaries the server rate is larger by their share of a round, so that '
-      'both take equal steps.',
+      'Without canaries the server rate is smaller by their share of a round, so '
+      'that both take equal steps.',
       *grid.describe_runs(runs),
     ],
   )

@@ -4,9 +4,9 @@ import pathlib
 
 import pytest
 
-from epe_jax.experiment import config_files
+from epe_jax.experiment import config_files, sweep
 from epe_jax.papers.item import Workspace
-from epe_jax.papers.one_shot import grid, items, utility
+from epe_jax.papers.one_shot import grid, utility
 from tests import recorded_runs
 
 
@@ -27,17 +27,19 @@ def test_a_table_says_at_which_noise_the_model_did_not_learn():
 
 def test_runs_with_and_without_canaries_move_as_far_for_one_sum():
   settings = config_files.load_config('paper:medium').accuracy
-  assert items.ITEMS['accuracy'].experiment == 'accuracy'
-  moves = set()
-  for observed in (0, 1000):
-    config = grid.make_base_config(
-      settings, Workspace(pathlib.Path(), synthetic=True)
-    )
-    config.canaries.observed = observed
-    utility.equalize_steps(config)
-    m = config.clients_per_round + observed / config.rounds
-    moves.add(round(config.server.learning_rate / m, 12))
+  workspace = Workspace(pathlib.Path(), synthetic=True)
+  base = grid.make_base_config(settings, workspace)
+  points = sweep.make_grid(base, settings.axes)
+  utility.equalize_steps(points)
+  moves = {
+    c.server.learning_rate
+    / (c.clients_per_round + c.canaries.observed / c.rounds)
+    for c in (point.config for point in points)
+  }
   assert len(moves) == 1
+  assert base.server.learning_rate in {
+    point.config.server.learning_rate for point in points
+  }
 
 
 def test_fields_of_a_workspace_replace_those_of_the_scale():
