@@ -95,6 +95,6 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       clipping=dict(initial=0.15),
       evaluate_every=10,
       evaluate_examples=5000,
-      checkpoint_every=10,
+      checkpoint_every=25,
     )
   return config
