@@ -129,6 +129,7 @@ def train(
   # From here on a request to stop finishes the round and saves.
   requests.announcement = _announce_stop(setup, start)
   requests.can_defer = True
+  requests.raise_if_stopped(stopping.BEFORE)
   with contextlib.ExitStack() as stack:
     # However training ends, the checkpoint that is being written is completed.
     stack.callback(checkpoints.close)

@@ -20,12 +20,17 @@ from typing import NoReturn, ParamSpec, TypeVar
 P = ParamSpec('P')
 T = TypeVar('T')
 
+BEFORE = 'Stopped before the first round.'
+"""The message of a stop when there is nothing to finish."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds between two checks for a request while the main thread waits.
 _INTERVAL = 0.2
 _PROGRAM = 'epe-jax'
 # What threads compute, of all requests.
 _started: list[futures.Future] = []
+# The signal that asked the program to stop before anything listened.
+_asked: list[int] = []
 
 
 class Stopped(KeyboardInterrupt):
@@ -52,7 +57,9 @@ class Requests:
     announcement: printed on a request if there is work to finish; '' for nothing.
     signum: the signal that asked; None if there was none.
     can_defer: whether there is something to finish first. Until then, a signal
-      raises `Stopped` wherever it arrives.
+      raises `Stopped` wherever it arrives. Python discards what is raised in a
+      destructor or in a callback of its garbage collector: who sets this checks
+      for a request.
     gives_up: whether the current work is abandoned on request, and not finished.
   """
 
@@ -135,11 +142,11 @@ def listen(announcement: str) -> Iterator[Requests]:
 
   def handle(signum: int, frame: object) -> None:
     del frame
-    if not requests.can_defer:
-      raise Stopped('Stopped before the first round.', signum, is_abrupt=True)
     requests.signum = signum
     for other in _SIGNALS:
       signal.signal(other, signal.SIG_DFL)
+    if not requests.can_defer:
+      raise Stopped(BEFORE, signum, is_abrupt=True)
     if requests.gives_up:
       return
     # stderr refuses, if the signal arrived while it was written to.
@@ -148,6 +155,8 @@ def listen(announcement: str) -> Iterator[Requests]:
 
   before = {signum: signal.signal(signum, handle) for signum in _SIGNALS}
   try:
+    if _asked:
+      handle(_asked[0], None)
     yield requests
   finally:
     for signum, handler in before.items():
@@ -166,6 +175,7 @@ def wait_for(function: Callable[[], T]) -> T:
 
 def _raise_stopped(signum: int, frame: object) -> NoReturn:
   del frame
+  _asked.append(signum)
   raise Stopped('Stopped.', signum, is_abrupt=True)
 
 
@@ -222,8 +232,13 @@ def end_politely(
   @functools.wraps(main)
   def ending(*args: P.args, **kwargs: P.kwargs) -> T:
     is_main = threading.current_thread() is threading.main_thread()
-    # Unlike the default handler, it runs the code that ends child processes.
-    before = signal.signal(signal.SIGTERM, _raise_stopped) if is_main else None
+    # Unlike the default handlers, it remembers the request, and after SIGTERM too
+    # the code runs that ends child processes.
+    before = {
+      signum: signal.signal(signum, _raise_stopped)
+      for signum in _SIGNALS
+      if is_main
+    }
     try:
       return main(*args, **kwargs)
     except KeyboardInterrupt as stop:
@@ -231,8 +246,9 @@ def end_politely(
       code = 128 + getattr(stop, 'signum', signal.SIGINT)
       is_abrupt = getattr(stop, 'is_abrupt', True)
     finally:
-      if before is not None:
-        signal.signal(signal.SIGTERM, before)
+      _asked.clear()
+      for signum, handler in before.items():
+        signal.signal(signum, handler)
     print(f'{message} {explain_resuming()}', file=sys.stderr, flush=True)
     # While JAX compiles or computes, the end of Python would wait for it or crash.
     is_at_work = is_abrupt and 'jax' in sys.modules

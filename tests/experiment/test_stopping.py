@@ -20,6 +20,7 @@ from epe_jax import canaries, io
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.experiment import (
   audited_run,
+  chunk_size,
   metrics,
   programs,
   stopping,
@@ -128,6 +129,38 @@ def test_a_signal_before_there_is_anything_to_finish_ends_at_once():
     stopping.listen('Stopping.'),
   ):
     signal.raise_signal(signal.SIGINT)
+
+
+class Discarded:
+  """Python prints what is raised in its destructor, and goes on."""
+
+  def __del__(self):
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures('small_task')
+@pytest.mark.parametrize('before', ['listen', 'set_chunk_size'])
+def test_a_signal_whose_exception_python_discards_stops_before_the_first_round(
+  tmp_path, monkeypatch, before
+):
+  module = {'listen': stopping, 'set_chunk_size': chunk_size}[before]
+  function, discarded = getattr(module, before), []
+
+  def signal_and_call(*args, **kwargs):
+    Discarded()
+    return function(*args, **kwargs)
+
+  monkeypatch.setattr(module, before, signal_and_call)
+  monkeypatch.setattr(sys, 'unraisablehook', discarded.append)
+  monkeypatch.setattr(os, '_exit', exit_at_once)
+  with pytest.raises(SystemExit) as stop:
+    stopping.end_politely(audited_run.run)(
+      load_config('digits', **CONFIG), tmp_path
+    )
+  assert stop.value.code == 130
+  (lost,) = discarded
+  assert isinstance(lost.exc_value, stopping.Stopped)
 
 
 def exit_at_once(code):
