@@ -129,6 +129,19 @@ def by_vectors(
 cosines = simulated_runs.compute_cosines
 
 
+def fit_result(result, record):
+  """The same result, with the sizes of a record."""
+  return dataclasses.replace(
+    result,
+    rounds=record.num_rounds,
+    dim=record.dim,
+    delta=record.delta,
+    noise_multiplier=record.noise_multiplier or result.noise_multiplier,
+    num_observed=int(record.observed.sum()),
+    num_unobserved=int((~record.observed).sum()),
+  )
+
+
 def result(**changes):
   """What result.json says of a run of 1,000 + 1,000 canaries, with these changes."""
   fields = {

@@ -10,11 +10,12 @@ import epe_jax
 from epe_jax import io
 from epe_jax.audit import evaluation
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.experiment import metrics, run_result
+from epe_jax.experiment import metrics, run_result, workdirs
 from epe_jax.report import audit_card
 from epe_jax.scores import score_files, score_tables
 from epe_jax.scores.formats import privacy_estimates
 from tests import recorded_runs
+from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('types_unchecked')
 
@@ -204,6 +205,12 @@ def test_json_that_no_program_here_writes_is_refused(tmp_path, text):
       read(path)
   (tmp_path / 'metrics.jsonl').write_text(f'{{"round": 1}}\n{text}\n')
   assert metrics.read_lines(tmp_path / 'metrics.jsonl') == [{'round': 1}]
+
+
+def test_a_config_without_fields_is_damaged(tmp_path):
+  (tmp_path / 'config.json').write_text('[]')
+  with pytest.raises(ValueError, match=r'config\.json is damaged: it has no f'):
+    workdirs.claim(tmp_path, load_config('digits'))
 
 
 def test_a_device_is_no_json():

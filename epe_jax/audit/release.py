@@ -9,6 +9,7 @@ assigned rounds, whatever its coin said, so the coins of the others stay fair.
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import hashlib
 from typing import Any
 
 from jaxtyping import Bool, Float
@@ -267,6 +268,32 @@ def redact_record(record: Record) -> Record:
     rounds = rounds._replace(**dict.fromkeys(hidden, unknown))
   cosines = {n: x for n, x in record.cosines.items() if n in _PUBLIC_COSINES}
   return dataclasses.replace(record, cosines=cosines, rounds=rounds)
+
+
+def hash_record(record: Record) -> str:
+  """SHA-256 of the arrays of a record that may be published, in hexadecimal digits.
+
+  It covers the name, dtype, shape and bytes of each array: the cosines of canaries
+  with models and releases, and the rounds that canaries were assigned to and took
+  part in.
+  """
+  # The file of a record is for the auditor alone. Its digest may be published: it is
+  # of thousands of floats of which noise hides the digits, so that nobody can try all
+  # that it may be of. What the noise does not hide is left out all the same.
+  record = redact_record(record)
+  arrays = {
+    **{f'cosines.{name}': x for name, x in record.cosines.items()},
+    'assigned': record.assigned,
+    'included': record.included,
+  }
+  digest = hashlib.sha256()
+  for name, array in sorted(arrays.items()):
+    array = np.ascontiguousarray(array)
+    # Little-endian on every machine.
+    array = array.astype(array.dtype.newbyteorder('<'), copy=False)
+    head = f'{name} {array.dtype.str} {array.shape}\n'
+    digest.update(head.encode() + array.tobytes())
+  return digest.hexdigest()
 
 
 def redact_history(

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from absl import app, flags
 
 from epe_jax.cli import claims, command_flags
+from epe_jax.experiment import stopping
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -35,6 +36,7 @@ def define_flags(values: flags.FlagValues) -> None:
   )
 
 
+@stopping.end_politely
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   workdirs = values(list(argv))[1:]

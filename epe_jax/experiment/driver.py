@@ -4,6 +4,7 @@ import collections
 from collections.abc import Callable, Sequence
 from concurrent import futures
 import contextlib
+import dataclasses
 import functools
 import sys
 import time
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 import tqdm
 
-from epe_jax import progress
+from epe_jax import io, progress
 from epe_jax.audit import (
   audited_algorithm,
   by_round,
@@ -217,10 +218,12 @@ def train(
     return None
 
   audit, dimension, claim = Audit(()), None, None
+  record_sha256 = None
   if setup.is_audited:
     # 5. Write the record: all that estimates need, without the model.
     record = build.make_run_record(config, setup, cosines, scalars)
     write_record(files.scores, record)
+    record_sha256 = release.hash_record(record)
 
     # 6. Estimate each ε, and its floor. If the model will be released, only what
     # may be published too is estimated.
@@ -252,6 +255,11 @@ def train(
     dimension=dimension,
     evaluation=test_metrics,
     times=times,
+  )
+  result = dataclasses.replace(
+    result,
+    model_sha256=io.hash_file(files.model),
+    record_sha256=record_sha256,
   )
   run_result.write_result(files.result, result)
   return result

@@ -6,6 +6,8 @@ import os
 import pathlib
 from typing import NamedTuple
 
+import numpy as np
+
 from epe_jax.audit import release
 from epe_jax.audit.by_round import add_rounds
 from epe_jax.audit.record import Record, load_record
@@ -17,6 +19,8 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
+
+_NOT_OF_RUN = 'damaged or of another run; restore it, or make the run again.'
 
 
 class FinishedRun(NamedTuple):
@@ -46,13 +50,13 @@ def load_finished_run(
 
   Raises:
     FileNotFoundError: a file is missing.
-    ValueError: a file is damaged or of another version.
+    ValueError: a file is damaged, of another version or of another run.
   """
   files = workdirs.workdir_at(workdir)
   result = load_result(workdir)
   record = None
   if result.is_audited:
-    record = load_record(_require_file(files.scores))
+    record = load_record_of(result, _require_file(files.scores))
   history = metrics.read_lines(_require_file(files.metrics))
   # Tables and figures may be published, as results may.
   if not result.is_simulation:
@@ -71,6 +75,56 @@ def load_finished_run(
     if is_missing:
       run_result.write_result(files.result, result)
   return FinishedRun(result, record, history)
+
+
+def load_record_of(result: RunResult, path: pathlib.Path) -> Record:
+  """Reads the record of a finished run.
+
+  Args:
+    result: what result.json of the run holds.
+    path: the file of the record.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: it is damaged, of another version or of another run.
+  """
+  record = load_record(path)
+  num_observed = np.count_nonzero(record.observed)
+  for name, found in {
+    'rounds': record.num_rounds,
+    'dim': record.dim,
+    'delta': record.delta,
+    'num_observed': num_observed,
+    'num_unobserved': record.observed.size - num_observed,
+    'noise_multiplier': record.noise_multiplier,
+  }.items():
+    if found not in (None, expected := getattr(result, name)):
+      raise ValueError(
+        f'{path} has {name}={found}, but result.json of its run has '
+        f'{name}={expected}: one of them is {_NOT_OF_RUN}'
+      )
+  check_hash(path, release.hash_record(record), result.record_sha256)
+  return record
+
+
+def check_hash(
+  path: str | os.PathLike, found: str, expected: str | None
+) -> None:
+  """Checks that a file is the one that a run wrote.
+
+  Args:
+    path: the file, for the error.
+    found: its SHA-256, or that of what it holds.
+    expected: the one in result.json; None in results of before.
+
+  Raises:
+    ValueError: they differ.
+  """
+  if found != (expected or found):
+    raise ValueError(
+      f'{path} has SHA-256 {found}, but result.json of its run says {expected}: '
+      f'it is {_NOT_OF_RUN}'
+    )
 
 
 def load_result(workdir: str | os.PathLike[str]) -> RunResult:

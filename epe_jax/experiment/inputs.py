@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import hashlib
 import pathlib
-from typing import Any
 
 import jax
 
@@ -144,7 +143,7 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
       'The workdir is damaged, or from another version of epe_jax. Start again '
       'in another --workdir.'
     )
-  before: dict[str, Any] = io.read_json(path)
+  before = io.read_fields(path)
   changes = [
     f'{name} {_describe_change(before.get(name), now.get(name))}'
     for name in sorted(before.keys() | now.keys())

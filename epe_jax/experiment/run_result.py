@@ -52,6 +52,9 @@ class RunResult:
     baseline_accuracy: of the majority class, in [0, 1].
     date: the day on which the run ended, in UTC, such as '2026-11-24'; None in
       results of before.
+    model_sha256: of the file model.npz; None likewise.
+    record_sha256: as `release.hash_record` gives it; None likewise, and without
+      canaries.
     chunk: clients that were trained side by side. This and the times tell how
       many clients took part, so simulations alone have them; else None.
     seconds_per_round: in the median.
@@ -84,6 +87,8 @@ class RunResult:
   loss: float
   baseline_accuracy: float
   date: str | None = None
+  model_sha256: str | None = None
+  record_sha256: str | None = None
   chunk: int | None = None
   seconds_per_round: float | None = None
   seconds: float | None = None
@@ -144,21 +149,42 @@ def load_result(path: str | os.PathLike) -> RunResult:
     FileNotFoundError: there is no such file.
     ValueError: it is damaged, or of another version of this library.
   """
-  values = io.read_json(path)
-  if not isinstance(values, dict) or 'schema' not in values:
-    raise ValueError(
-      f'{path} is not the result of a run; restore it or use another workdir.'
-    )
-  io.check_schema(path, values.pop('schema'), reads=SCHEMA)
+  values = io.read_fields(path)
+  try:
+    io.check_schema(path, values.pop('schema'), reads=SCHEMA)
+  except KeyError as error:
+    raise _refuse(path, error) from error
   try:
     return _from_json(io.join_lines(values))
   except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
-    raise ValueError(
-      f'{path} is damaged: {e!r}. Restore it or use another workdir.'
-    ) from e
+    raise _refuse(path, e) from e
+
+
+def _refuse(path: str | os.PathLike, error: Exception) -> ValueError:
+  """The error for a person of what reading a damaged result has raised."""
+  match error:
+    case KeyError():
+      fault = f'it has no {error}'
+    case AttributeError() | TypeError():
+      fault = 'a field has a value of another kind'
+    case _:
+      fault = str(error)
+  return ValueError(
+    f'{path} is damaged: {fault}; restore it, or make the run again.'
+  )
 
 
 def _from_json(values: Mapping[str, Any]) -> RunResult:
+  needed = [
+    field.name
+    for field in dataclasses.fields(RunResult)
+    if field.default is dataclasses.MISSING
+  ]
+  if values.get('seconds') is not None:
+    needed += _TIMES
+  for name in needed:
+    if name not in values:
+      raise KeyError(name)
   # Numbers that are not finite are strings in JSON.
   numbers = {
     name: float(values[name])
@@ -192,4 +218,5 @@ _FLOATS = tuple(
   for name, kind in typing.get_type_hints(RunResult).items()
   if float in (kind, *typing.get_args(kind))
 )
-_OPTIONAL = ('chunk', 'seconds_per_round', 'seconds', 'waited_share')
+_TIMES = ('seconds_per_round', 'seconds', 'waited_share')
+_OPTIONAL = ('chunk', *_TIMES)

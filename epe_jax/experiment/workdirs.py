@@ -268,7 +268,7 @@ def has_failed_to_start(files: Workdir) -> bool:
 
 def _list_differences(files: Workdir, config: Config) -> dict[str, str]:
   """Lists the fields in which config.json differs, each with both values."""
-  before = io.flatten(io.read_json(files.config))
+  before = io.flatten(io.read_fields(files.config))
   now = io.flatten(config.to_dict())
   return {
     name: f'{name} was {before.get(name)!r} and is {now.get(name)!r}'

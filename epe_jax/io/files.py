@@ -6,6 +6,7 @@ The system says what it refused, but not always where, and never what to do.
 from collections.abc import Callable, Iterator
 import contextlib
 import errno
+import hashlib
 import os
 import pathlib
 import re
@@ -98,6 +99,12 @@ def write_text(
 def open_private(path: str, flags: int) -> int:
   """An opener for `open`: a new file can be read only by its owner."""
   return os.open(path, flags, 0o600)
+
+
+def hash_file(path: str | os.PathLike) -> str:
+  """The SHA-256 of a file, in hexadecimal digits."""
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:

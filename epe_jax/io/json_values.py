@@ -70,6 +70,20 @@ def read_json(path: str | os.PathLike) -> Any:
     ) from error
 
 
+def read_fields(path: str | os.PathLike) -> dict[str, Any]:
+  """Reads a JSON file of fields by name.
+
+  Raises:
+    FileNotFoundError, ValueError: as `read_json`, or it holds something else.
+  """
+  values = read_json(path)
+  if not isinstance(values, dict):
+    raise ValueError(
+      f'{path} is damaged: it has no fields; restore it, or make the run again.'
+    )
+  return values
+
+
 def parse_json(text: str) -> Any:
   """Parses JSON from an untrusted file.
 

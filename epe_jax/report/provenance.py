@@ -6,12 +6,10 @@ import os
 import pathlib
 from typing import NamedTuple
 
-import numpy as np
-
 from epe_jax import io
 from epe_jax.audit import release
-from epe_jax.audit.record import Record, load_record
-from epe_jax.experiment import workdirs
+from epe_jax.audit.record import Record
+from epe_jax.experiment import finished_runs, workdirs
 from epe_jax.experiment.run_result import RunResult
 
 # Letters of a digest that a person compares.
@@ -27,7 +25,7 @@ class Provenance(NamedTuple):
     run_id: of config, model and record; a run that is repeated bit for bit has the
       same one. None where only the result is at hand.
     model: SHA-256 of the file model.npz; None if it is not there.
-    record: SHA-256 as `hash_record` gives it; None without a record.
+    record: SHA-256 as `release.hash_record` gives it; None without a record.
   """
 
   date: str | None = None
@@ -67,13 +65,17 @@ def identify_run(
     result: what result.json holds.
     record: what attackers saw; None leaves its digest out.
     model: the file of the final model, which need not be there; None likewise.
+
+  Raises:
+    ValueError: the file is not that of the model that the run wrote.
   """
-  path = None if model is None else pathlib.Path(model)
-  of_model = None
-  if path is not None and path.is_file():
-    with path.open('rb') as file:
-      of_model = hashlib.file_digest(file, 'sha256').hexdigest()
-  of_record = None if record is None else hash_record(record)
+  of_model, of_record = result.model_sha256, result.record_sha256
+  if model is not None and pathlib.Path(model).is_file():
+    found = io.hash_file(model)
+    finished_runs.check_hash(model, found, of_model)
+    of_model = found
+  if record is not None:
+    of_record = release.hash_record(record)
   config = json.dumps(
     io.spell_non_finite(io.hide_paths(result.config)), sort_keys=True
   )
@@ -91,33 +93,11 @@ def identify_workdir(
   Args:
     workdir: of a finished run.
     result: what its result.json holds.
+
+  Raises:
+    ValueError: its record or model is damaged, or of another run.
   """
-  files = workdirs.workdir_at(workdir)
-  record = load_record(files.scores) if files.scores.is_file() else None
+  files, record = workdirs.workdir_at(workdir), None
+  if files.scores.is_file():
+    record = finished_runs.load_record_of(result, files.scores)
   return identify_run(result, record=record, model=files.model)
-
-
-def hash_record(record: Record) -> str:
-  """SHA-256 of the arrays of a record that may be published, in hexadecimal digits.
-
-  It covers the name, dtype, shape and bytes of each array: the cosines of canaries
-  with models and releases, and the rounds that canaries were assigned to and took
-  part in.
-  """
-  # The file of a record is for the auditor alone. Its digest may be published: it is
-  # of thousands of floats of which noise hides the digits, so that nobody can try all
-  # that it may be of. What the noise does not hide is left out all the same.
-  record = release.redact_record(record)
-  arrays = {
-    **{f'cosines.{name}': x for name, x in record.cosines.items()},
-    'assigned': record.assigned,
-    'included': record.included,
-  }
-  digest = hashlib.sha256()
-  for name, array in sorted(arrays.items()):
-    array = np.ascontiguousarray(array)
-    # Little-endian on every machine.
-    array = array.astype(array.dtype.newbyteorder('<'), copy=False)
-    head = f'{name} {array.dtype.str} {array.shape}\n'
-    digest.update(head.encode() + array.tobytes())
-  return digest.hexdigest()

@@ -243,8 +243,10 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     sentences.describe_overflow(run.history),
     belongs_to,
   )
-  # report.md says that all of them are there: it goes first and comes last.
-  files.report.unlink(missing_ok=True)
+  # report.md says that all of them are there: it comes last, and until then the one
+  # before is out of date.
+  if files.report.exists():
+    os.utime(files.report, (0, 0))
   if result.is_audited:
     card = audit_card.make_card(result, belongs_to)
     audit_card.write_card(files.folder / audit_card.FILE, card)

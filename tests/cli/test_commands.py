@@ -48,6 +48,8 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   )
   result = finished_runs.load_result(workdir)
   assert result.rounds == 3
+  assert result.model_sha256
+  assert result.record_sha256
   belongs_to = provenance.identify_workdir(workdir, result)
   summary = report.format_summary(result, belongs_to)
   assert out.startswith(summary)

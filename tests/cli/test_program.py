@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ import pytest
 
 from epe_jax import audit
 from epe_jax.cli import command_flags, config_flags, program
+from epe_jax.report import report
 from epe_jax.scores import score_files
 from epe_jax.text import terminal
 from tests import recorded_runs
@@ -501,6 +503,23 @@ def test_ctrl_c_ends_a_command_with_one_line(monkeypatch, capsys):
   monkeypatch.setattr(program, '_run', stop)
   code, out, err = run(capsys, 'plan')
   assert (code, out, err) == (130, '', 'Stopped.\n')
+
+
+def test_a_report_that_is_stopped_says_that_the_same_command_goes_on(
+  monkeypatch, capsys, tmp_path
+):
+  def end(code):
+    raise SystemExit(code)
+
+  # Without it the end of a program that loaded JAX would end the tests.
+  monkeypatch.setattr(os, '_exit', end)
+  monkeypatch.setattr(
+    report, 'write_report', lambda _: signal.raise_signal(signal.SIGINT)
+  )
+  with pytest.raises(SystemExit) as stop:
+    program.main(['report', str(tmp_path)])
+  assert stop.value.code == 130
+  assert capsys.readouterr().err.startswith('Stopped. To go on: ')
 
 
 @pytest.mark.integration

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import attack_results, evaluation
+from epe_jax.audit import attack_results, evaluation, release
 from epe_jax.report import audit_card, provenance
 from tests import recorded_runs
 
@@ -93,7 +93,7 @@ def test_a_card_belongs_to_a_run_a_model_a_record_and_a_day(record, tmp_path):
   first, same, other = cards
   assert first['date'] == '2026-11-24'
   assert first['model'] == {'sha256': hashlib.sha256(b'one').hexdigest()}
-  assert first['record'] == {'sha256': provenance.hash_record(record)}
+  assert first['record'] == {'sha256': release.hash_record(record)}
   # A run that is repeated bit for bit is the same run.
   assert first['run_id'] == same['run_id'] != other['run_id']
   # Of a result alone that is not known.
@@ -103,15 +103,15 @@ def test_a_card_belongs_to_a_run_a_model_a_record_and_a_day(record, tmp_path):
 
 
 def test_the_hash_is_of_what_may_be_published(record):
-  digest = provenance.hash_record(record)
+  digest = release.hash_record(record)
   trace = record.trace.copy()
   trace[0, 0] = np.nextafter(trace[0, 0], np.float32(1))
   name = record.sees
   changed = recorded_runs.replace_cosines(record, **{name: trace})
-  assert provenance.hash_record(changed) != digest
+  assert release.hash_record(changed) != digest
   # What noise does not hide is not part of it, and cannot be guessed from it.
   secret = recorded_runs.replace_cosines(record, residual=None)
-  assert provenance.hash_record(secret) == digest
+  assert release.hash_record(secret) == digest
 
 
 def test_a_card_without_noise_spells_infinity():

@@ -50,11 +50,9 @@ def folder(tmp_path_factory):
     folder / 'private/attack_scores.npz', found
   )
   result = recorded_runs.result(
-    audit=found,
-    num_observed=240,
-    num_unobserved=400,
-    config={'clients_per_round': 3, 'audit': {}},
+    audit=found, config={'clients_per_round': 3, 'audit': {}}
   )
+  result = recorded_runs.fit_result(result, record)
   run_result.write_result(folder / 'result.json', result)
   lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(12)]
   (folder / 'private/metrics.jsonl').write_text(''.join(lines))

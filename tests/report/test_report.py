@@ -149,7 +149,8 @@ def _finished_run(folder, result=None, **record):
   (folder / 'private').mkdir(parents=True, exist_ok=True)
   run = recorded_runs.by_law(**record)
   write_record(folder / 'private/scores.npz', run)
-  run_result.write_result(folder / 'result.json', result or _result())
+  result = recorded_runs.fit_result(result or _result(), run)
+  run_result.write_result(folder / 'result.json', result)
   lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(len(run.trace))]
   (folder / 'private/metrics.jsonl').write_text(''.join(lines))
   return folder
@@ -822,6 +823,8 @@ def test_a_report_that_was_stopped_at_any_file_is_written_when_it_is_asked_again
     with pytest.raises(KeyboardInterrupt):
       report.write_report(files.folder)
     assert not workdirs.has_report(files)
+    # Nothing is removed before there is another.
+    assert is_new or files.report.exists()
   stop_at(None)
   report.write_report(files.folder)
   assert workdirs.has_report(files)
@@ -913,17 +916,64 @@ def test_a_file_of_another_version_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'damage', [lambda v: v.pop('dim'), lambda v: v.update(delta='x')]
+  ('damage', 'said'),
+  [
+    (lambda v: v.pop('dim'), "it has no 'dim'"),
+    (lambda v: v.pop('schema'), "it has no 'schema'"),
+    (lambda v: v.pop('waited_share'), "it has no 'waited_share'"),
+    (lambda v: v.clear(), "it has no 'schema'"),
+    (lambda v: v['audit'].pop('attacks'), "it has no 'attacks'"),
+    (lambda v: v.update(audit=[]), 'a field has a value of another kind'),
+    (lambda v: v.update(delta='x'), 'could not convert'),
+  ],
 )
-def test_a_damaged_result_is_refused(tmp_path, damage):
+def test_a_damaged_result_is_refused(tmp_path, damage, said):
   _finished_run(tmp_path)
   values = io.read_json(tmp_path / 'result.json')
   damage(values)
   io.write_json(tmp_path / 'result.json', values)
   with pytest.raises(
-    ValueError, match=r'result\.json is damaged.*another workdir'
+    ValueError, match=rf'result\.json is damaged: {said}.*; restore it, or make'
   ):
     report.write_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('damage', 'said'),
+  [
+    (lambda f: f.model.write_bytes(b'model!'), r'model\.npz has SHA-256 '),
+    (
+      lambda f: write_record(f.scores, recorded_runs.by_law(shift=2.0)),
+      r'scores\.npz has SHA-256 ',
+    ),
+    (
+      lambda f: write_record(f.scores, recorded_runs.by_law(rounds=10)),
+      r'scores\.npz has rounds=10, but result\.json .* rounds=20: one of them ',
+    ),
+    (
+      lambda f: write_record(
+        f.scores,
+        dataclasses.replace(load_record(f.scores), noise_multiplier=0.3),
+      ),
+      r'scores\.npz has noise_multiplier=0\.3, but .* noise_multiplier=0\.2: ',
+    ),
+  ],
+)
+def test_a_record_or_model_of_another_run_is_refused(tmp_path, damage, said):
+  files = workdirs.workdir_at(_finished_run(tmp_path))
+  files.model.write_bytes(b'model')
+  result = dataclasses.replace(
+    run_result.load_result(files.result),
+    model_sha256=io.hash_file(files.model),
+    record_sha256=release.hash_record(load_record(files.scores)),
+  )
+  run_result.write_result(files.result, result)
+  damage(files)
+  with pytest.raises(
+    ValueError, match=f'{said}.*is damaged or of another run; restore it, or'
+  ):
+    report.write_report(tmp_path)
+  assert not files.report.exists()
 
 
 @pytest.mark.integration
