@@ -264,6 +264,13 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
   for name, (array, shapes) in shaped.items():
     if fault := find_fault_of_array(name, array, shapes):
       return fault
+  needed = {
+    'residual_norm': 'residual' in fields['cosines'],
+    'noise_std': fields['noise_multiplier'] is not None,
+  }
+  for name, is_needed in needed.items():
+    if is_needed and np.isnan(getattr(fields['rounds'], name)).any():
+      return f'{_ROUNDS}{name} has numbers that are not finite'
   ranges = {
     'dim': lambda x: x >= 2,
     'delta': lambda x: 0 < x < 1,
@@ -300,9 +307,11 @@ def find_fault_of_array(
   if array.dtype.kind not in 'biuf':
     return f'{name} has no numbers, but {array.dtype}'
   of_rounds = name.startswith(_ROUNDS)
-  # Norms of models that have not diverged, and cosines with them.
-  if name in _MAY_BE_UNKNOWN or (of_rounds and unknown):
-    array = array[~np.isnan(array)]
+  # Norms of models that have not diverged, and cosines with them. What a loop does
+  # not know it knows of no round.
+  is_nan = np.isnan(array)
+  if of_rounds and (unknown or (name in _MAY_BE_UNKNOWN and is_nan.all())):
+    array = array[~is_nan]
   if not np.all(np.isfinite(array)):
     return f'{name} has numbers that are not finite'
   if of_rounds and np.any(array < 0):

@@ -76,8 +76,9 @@ One-shot empirical privacy estimation for federated learning.
 
 _STATUSES = (
   'Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrong '
-  'arguments or input, with the reason on stderr; 70 a bug in epe-jax; 130 stopped '
-  f'by Ctrl-C, 143 by SIGTERM. {TRACEBACK}=1 adds a traceback to every reason.'
+  'arguments or input, or training that diverges, with the reason on stderr; 70 a bug '
+  f'in epe-jax; 130 stopped by Ctrl-C, 143 by SIGTERM. {TRACEBACK}=1 adds a traceback '
+  'to every reason.'
 )
 
 

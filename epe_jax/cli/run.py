@@ -27,6 +27,7 @@ command goes on from there.
 
 from collections.abc import Sequence
 import pathlib
+import sys
 
 from absl import flags, logging
 
@@ -89,6 +90,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if not is_distributed:
     # It is shown without JAX, whose import takes most of the time.
     result = finished_runs.find_result(workdir, config)
+    if result is not None:
+      print(f'{workdir} is finished: nothing is trained.', file=sys.stderr)
   if result is None:
     with progress.phase('importing JAX'):
       from epe_jax.experiment import (
@@ -121,8 +124,9 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
         report.write_report(workdir)
   except (ValueError, OSError) as error:
     raise ValueError(f'no report: {error}') from error
-  page = files.report.with_suffix('.html')
-  print(f'\nReport: {page}, model: {files.model}')
+  # Of a finished run the model may have been removed.
+  model = f', model: {files.model}' if files.model.exists() else ''
+  print(f'\nReport: {files.report.with_suffix(".html")}{model}')
   return claims.report_claim(
     config.audit.claim, claims.choose_bounds(result.audit), test=result.claim
   )

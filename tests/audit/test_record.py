@@ -30,6 +30,15 @@ def arrays(tmp_path_factory):
     ('rounds_clip_norm', lambda x: x[:-1], r'rounds_clip_norm has shape'),
     ('rounds_noise_std', lambda x: x + np.inf, r'rounds_noise_std has numbers'),
     ('rounds_clip_norm', lambda x: x * np.nan, r'rounds_clip_norm has numbers'),
+    *(
+      (
+        f'rounds_{name}',
+        lambda x: np.append(x[1:], np.nan),
+        'rounds_.* not fin',
+      )
+      for name in ('noise_std', 'num_clients', 'sum_norm', 'residual_norm')
+    ),
+    ('rounds_residual_norm', lambda x: x * np.nan, 'rounds_residual_norm has'),
     ('cosines_aggregate', lambda x: x[:-1], r'cosines_aggregate has shape'),
     ('cosines_final', lambda x: x * np.inf, r'cosines_final has numbers'),
     ('assigned', lambda x: x[:, :-1], r'assigned has shape'),

@@ -75,6 +75,14 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   assert (in_folder / 'other' / 'result.json').exists()
   json_ = json.loads(run(capsys, 'audit', 'other', '--format=json')[1])
   assert json_['headline']['epsilon'] == pytest.approx(bound)
+  # A finished run is only shown, and what was removed is not named.
+  (in_folder / 'other' / 'model.npz').unlink()
+  code, out, err = run(
+    capsys, 'run', 'digits:smoke', *SMALL, claim, '--workdir=other'
+  )
+  assert code == 1
+  assert 'other is finished: nothing is trained.\n' in err
+  assert '\nReport: other/report.html\n' in out
   # What the run itself found needs no record; another δ does.
   (in_folder / 'other' / 'private' / 'scores.npz').unlink()
   assert run(capsys, 'audit', 'other')[0] == 0
