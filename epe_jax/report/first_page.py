@@ -350,13 +350,15 @@ def _explain_bounds(audit: Audit, found: Sequence[Leak]) -> list[str]:
 
 
 def _explain_signs(found: Sequence[Leak]) -> list[str]:
-  parts, is_complete = [], all(leak.about and leak.at_least for leak in found)
-  is_of_run = any(not math.isnan(leak.client_at_most) for leak in found)
+  parts, is_of_run = [], any(not math.isnan(x.client_at_most) for x in found)
+  is_complete = all(
+    x.about and x.at_least and (x.client_about or not is_of_run) for x in found
+  )
   if any(_is_above(leak) for leak in found):
     parts.append(_ABOVE)
   if any(leak.about and leak.about.is_within_floor for leak in found):
     parts.append('(chance): no more than is found where nothing leaks.')
-  if is_of_run or not is_complete:
+  if not is_complete:
     parts.append(f'{_NOT_MEASURED}: not estimated.')
   return parts
 
