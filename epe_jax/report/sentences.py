@@ -137,7 +137,7 @@ def contradict_expectation(audit: Audit) -> list[str]:
   return [
     f'The strongest attack differs from the ε = '
     f'{cells.format_number(agreement.epsilon)} that it should find by '
-    f'{abs(agreement.standard_errors):.1f} standard errors, too many for chance even if '
+    f'{cells.format_errors(abs(agreement.standard_errors))}, too many for chance even if '
     'all tests are counted: the run does not do what is assumed of it.'
   ]
 
@@ -159,7 +159,7 @@ def describe_agreements(audit: Audit) -> list[str]:
 
 def _format_errors(agreement: Agreement) -> str:
   return (
-    f'{abs(agreement.standard_errors):.1f} standard errors '
+    f'{cells.format_errors(abs(agreement.standard_errors))} '
     f'({diagnostics.format_p_value(agreement.p_value)})'
   )
 

@@ -96,6 +96,17 @@ def format_evidence(log_evidence: float) -> str:
   return f'1e{math.floor(log_evidence / math.log(10))}'
 
 
+def format_errors(errors: float) -> str:
+  """By how many standard errors something differs; one decimal suffices.
+
+  >>> format_errors(4.25), format_errors(-9.56e23)
+  ('4.2 standard errors', '-9.56e+23 standard errors')
+  """
+  is_large = abs(errors) >= 1000
+  number = format_number(errors) if is_large else f'{errors:.1f}'
+  return f'{number} standard errors'
+
+
 def format_delta(delta: float) -> str:
   """δ as people write it.
 

@@ -400,6 +400,14 @@ def test_titles_say_what_was_found(record, drawn):
   assert two == ['final model', 'own round']
 
 
+@pytest.mark.parametrize('highest', [0, 5e19, 1e300])
+def test_an_axis_has_room_for_any_finite_epsilon(highest, tmp_path):
+  fig, (axes,) = style.make_panels(1)
+  style.set_epsilon_axis(axes, 'y', highest)
+  fig.savefig(tmp_path / 'axis.png')
+  assert axes.get_ylim()[1] > highest
+
+
 def test_a_figure_is_drawn_once_and_saved_as_png_and_svg(drawn, tmp_path):
   text = pictures.write_figure(drawn['overview.png'], tmp_path / 'a.png')
   assert (tmp_path / 'a.png').read_bytes().startswith(b'\x89PNG')

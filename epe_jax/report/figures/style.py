@@ -324,7 +324,7 @@ def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
   )
   axis = axes.xaxis if which == 'x' else axes.yaxis
   axis.set_major_locator(
-    ticker.FixedLocator([0, *(m * 10**p for p in decades for m in (1, 3))])
+    ticker.FixedLocator([0, *(m * 10.0**p for p in decades for m in (1, 3))])
   )
   axis.set_minor_locator(ticker.NullLocator())
   axis.set_major_formatter('{x:,g}')
