@@ -44,11 +44,15 @@ from epe_jax.fact import Fact
 SMALLEST_NOISE = 1 / 30
 """The z below which float64 has no number for the probabilities of a loss."""
 
+LARGEST_NOISE = 1e3
+"""The z above which ε is bounded by other means: a mean of t would have z x 224 points."""
+
 # Of the first grid; later ones have as many or half.
 _POINTS = 6000
 # Standard deviations beyond which there is less than 1e-20 of a normal law.
 _TAIL_STD = 9.3
 _NEGLIGIBLE = 1e-20
+_NEGLIGIBLE_EPSILON = 1e-6
 # Of the ε of lines: how many, up to which δ.
 _LINES, _SMALLEST_DELTA = 1000, 1e-13
 
@@ -103,12 +107,17 @@ def epsilon_of_allocation(
   )
   if noise_multiplier == 0:
     return Analytic(math.inf, assumes)
-  if noise_multiplier < SMALLEST_NOISE:
-    # Which round it was is no secret then: at most log t of hundreds.
+  if not SMALLEST_NOISE <= noise_multiplier <= LARGEST_NOISE:
     known = gaussian.epsilon_of_releases(
       noise_multiplier, delta=delta, participations=periods
+    )._replace(assumes=assumes)
+    # With little noise the round is no secret: at most log t of hundreds.
+    if noise_multiplier < SMALLEST_NOISE or known.epsilon < _NEGLIGIBLE_EPSILON:
+      return known
+    less_noise = epsilon_of_allocation(
+      LARGEST_NOISE, delta=delta, rounds=rounds, periods=periods
     )
-    return known._replace(assumes=assumes)
+    return min(known, less_noise, key=lambda analytic: analytic.epsilon)
   loss = compute_pld(noise_multiplier, rounds=rounds, periods=periods)
   return Analytic(
     float(loss.get_epsilon_for_delta(delta)),

@@ -1,6 +1,7 @@
 """ε of a random round: against quadrature, another program, and simulation."""
 
 import math
+import tracemalloc
 
 import dp_accounting
 import numpy as np
@@ -141,6 +142,23 @@ def test_periods_are_composed_as_independent_ones():
   error = gain.std() / math.sqrt(len(gain))
   assert loss.get_delta_for_epsilon(0.5) > gain.mean() - 5 * error
   assert loss.get_delta_for_epsilon(0.5) < 1.02 * gain.mean() + 5 * error
+
+
+@pytest.mark.parametrize('delta', [1e-5, 1e-12])
+@pytest.mark.parametrize('periods', [1, 100])
+def test_any_noise_has_an_upper_bound_that_falls_with_it(delta, periods):
+  tracemalloc.start()
+  epsilons = [
+    accounting.epsilon_of_allocation(
+      noise, delta=delta, rounds=10, periods=periods
+    ).epsilon
+    for noise in (900.0, 1e3, 1001.0, 1e5, 1e9, 1e300)
+  ]
+  largest = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert epsilons == sorted(epsilons, reverse=True)
+  assert 0 <= epsilons[-1] < 1e-6
+  assert largest < 5e7
 
 
 def test_without_noise_there_is_no_limit():
