@@ -55,7 +55,9 @@ from epe_jax.epsilon.types import Real, Scores, Sides, scalar_or_array
 # Neighbouring ranks differ by this factor.
 _RATIO = 1.35
 # So many draws beyond the critical value give the level to 5 %, its standard error.
-_DRAWS_BEYOND = 400
+# Below 4e-4 more draws would take minutes and gigabytes, and the error is 10 % at most.
+_DRAWS_BEYOND, _MAX_DRAWS = 400, 1_000_000
+_SMALLEST_SIGNIFICANCE = 1e-4
 _CURVE_POINTS = 3000
 # Weights of the parts of a statistic. A bound is valid for any choice.
 _RATIO_LEVEL, _SHIFT_LEVEL, _AREA_ERRORS = 0.01, 0.003, 1.8
@@ -190,8 +192,18 @@ def p_value(
 
   Returns:
     The p-values, in (0, 1], with the shape of `values`.
+
+  Raises:
+    ValueError: significance is so small that too many draws would be needed.
   """
-  draws = int(np.ceil(_DRAWS_BEYOND / significance))
+  if significance < _SMALLEST_SIGNIFICANCE:
+    raise ValueError(
+      f'significance={significance:g}, but the test of all thresholds is '
+      f'simulated, which a level below {_SMALLEST_SIGNIFICANCE:g} needs too many '
+      f'draws for; give at least {_SMALLEST_SIGNIFICANCE:g}, or to a bound '
+      'multiplicity=Bonferroni(100), whose limits are computed at any level.'
+    )
+  draws = min(int(np.ceil(_DRAWS_BEYOND / significance)), _MAX_DRAWS)
   law = _law(curve, strength, statistic, draws)
   # Equal statistics may differ by rounding.
   exceed = draws - np.searchsorted(law, values - _ROUNDING)
