@@ -27,6 +27,8 @@ from epe_jax.fact import Fact, Facts
 _SWAPPED_BELOW = 1e-3
 # Chance that one of the tests of normality fails on Gaussian scores.
 _NORMALITY_SIGNIFICANCE = 0.01
+# Distinct scores that are no longer few, and the share of repeats that is no accident.
+_MANY_VALUES, _REPEATED = 20, 0.1
 
 
 def scores_differ(scores: Scores) -> bool:
@@ -107,6 +109,40 @@ def check_mixture(scores: Scores) -> Facts:
     for key, p in p_values.items()
     if p < shift_fit.REJECTED_BELOW
   )
+
+
+def check_repeats(scores: Scores) -> Facts:
+  """Fails where scores of a group repeat that are no few values: copies, likely.
+
+  Args:
+    scores: one audit, without leading axes.
+  """
+  groups = {'observed': scores.observed, 'unobserved': scores.unobserved}
+  return tuple(
+    Fact(
+      'scores_repeat',
+      {'group': name, 'num': x.size, 'repeats': x.size - np.unique(x).size},
+    )
+    for name, x in groups.items()
+    if _are_copied(x)
+  )
+
+
+def _are_copied(group: Float[np.ndarray, ' n']) -> bool:
+  """Whether fine scores repeat all over their range.
+
+  Counts, ranks, shares and rounded numbers are multiples of a step, and numbers of 16
+  bits have mantissas of 11. Scores that saturate repeat at one end.
+  """
+  values, counts = np.unique(group, return_counts=True)
+  if values.size < _MANY_VALUES:
+    return False
+  thirds = np.array_split(counts, 3)
+  if any(np.mean(x) < 1 / (1 - _REPEATED) for x in thirds):
+    return False
+  bits = np.ldexp(np.frexp(values)[0], 11)
+  steps = np.diff(values) / np.diff(values).min()
+  return all(np.abs(x - np.round(x)).max() > 1e-3 for x in (bits, steps))
 
 
 def check_normality(scores: Scores) -> Facts:

@@ -81,6 +81,14 @@ def _all_equal(group: str, num: int) -> str:
   )
 
 
+def _scores_repeat(group: str, num: int, repeats: int) -> str:
+  return (
+    f'{repeats:,} of the {num:,} {group} scores repeat others exactly, so that they are '
+    'not independent draws, and no bound or interval holds. Give each canary once; '
+    'nothing is wrong only if different canaries really score alike'
+  )
+
+
 def _not_gaussian(group: str, statistic: float, p_value: float) -> str:
   return (
     f'the {group} scores are not Gaussian ({_format_test(statistic, p_value)}): '
@@ -171,6 +179,14 @@ def _settings_read(source: str, **values: float) -> str:
   return f'read from the {source}: {", ".join(parts)}'
 
 
+def _rounds_not_audited(num: int, rounds: int) -> str:
+  return (
+    f'{cells.format_rounds(num)} beyond the {rounds:,} that the audit was made for '
+    f'{"is" if num == 1 else "are"} not audited, and not in its numbers; give rounds '
+    'as many as training will make'
+  )
+
+
 _SETTINGS = {
   'dim': 'd = {:,}',
   'rounds': '{:,} rounds',
@@ -252,6 +268,7 @@ SENTENCES: wording.Words = {
   'maximum_law_rejected': _maximum_law_rejected,
   'too_few_to_test': _too_few_to_test,
   'all_equal': _all_equal,
+  'scores_repeat': _scores_repeat,
   'not_gaussian': _not_gaussian,
   'not_cosines': _not_cosines,
   'below_bound': _below_bound,

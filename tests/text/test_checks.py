@@ -5,11 +5,13 @@ import pathlib
 
 import numpy as np
 import pytest
+from scipy import special
 
 import epe_jax
 from epe_jax.audit import audit_json, evaluation, failed_checks
 from epe_jax.epsilon.types import Scores
 from epe_jax.fact import Fact
+from epe_jax.scores import score_audit
 from epe_jax.text import assumptions, checks, plans
 
 _PACKAGE = pathlib.Path(epe_jax.__file__).parent
@@ -66,6 +68,45 @@ def test_what_scores_of_any_system_show_is_said(observed, unobserved, keys):
     text = checks.describe_check(check)
     assert not text.endswith('.')
     assert Fact.from_json(check.to_json()) == check
+
+
+@pytest.mark.parametrize(
+  ('draw', 'is_copied'),
+  [
+    (lambda rng: np.repeat(rng.normal(size=50), 20), True),
+    (lambda rng: rng.choice(rng.normal(size=300), 300), True),
+    (lambda rng: np.repeat(rng.normal(size=99).astype(np.float32), 2), True),
+    (lambda rng: rng.normal(size=1000), False),
+    (lambda rng: rng.integers(2, size=1000), False),
+    (lambda rng: rng.normal(0, 30, 1000).round(), False),
+    (lambda rng: rng.normal(size=1000).round(2), False),
+    (lambda rng: rng.integers(300, size=1000) / 300, False),
+    (lambda rng: rng.normal(size=4000).astype(np.float16), False),
+    # Confidences in float32 that come close to 1.
+    (
+      lambda rng: (
+        -np.log(special.expit(rng.normal(13, 3, 1000).astype(np.float32)))
+      ),
+      False,
+    ),
+  ],
+)
+def test_fine_scores_that_repeat_are_no_independent_draws(draw, is_copied):
+  rng = np.random.default_rng(0)
+  scores = Scores(draw(rng), rng.normal(size=99))
+  failed = failed_checks.check_repeats(scores)
+  assert [x.values['group'] for x in failed] == ['observed'] * is_copied
+
+
+def test_of_scores_that_repeat_the_first_page_says_that_no_bound_holds():
+  rng = np.random.default_rng(0)
+  copied = Scores(np.repeat(rng.exponential(size=50), 20), rng.normal(size=99))
+  text = score_audit.ScoreAudit(
+    copied, evaluation.evaluate_scores(copied, delta=1e-5, more=False), None
+  ).text
+  text = ' '.join(text.split())
+  assert '950 of the 1,000 observed scores repeat others exactly' in text
+  assert 'stay valid' not in text
 
 
 def test_an_audit_is_kept_without_a_sentence():

@@ -55,7 +55,13 @@ def score_external(scores: Scores) -> AttackScores:
     bounds=registry.choose_bounds(traits),
     draw=draw,
     law=law,
-    failed_checks=(*failed, *failed_checks.check_normality(scores)),
+    failed_checks=(
+      *failed,
+      *(
+        failed_checks.check_repeats(scores)
+        or failed_checks.check_normality(scores)
+      ),
+    ),
   )
 
 
