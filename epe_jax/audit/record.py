@@ -11,8 +11,8 @@ import numpy as np
 from epe_jax import io
 from epe_jax.training.round_scalars import RoundScalars
 
-NOISE = '0, or from 1e-30 on'
-"""The valid noise multipliers, in words: float32 holds no smaller ones."""
+NOISE = '0, or a number from 1e-30 to 1e38'
+"""The valid noise multipliers, in words: float32 holds no others."""
 
 SCHEMA = 7
 """Version of scores.npz."""
@@ -333,7 +333,7 @@ def _with_prefix(
 
 def is_noise_multiplier(z: Any) -> bool:
   """Whether z is a valid noise multiplier, see `NOISE`."""
-  return bool(z == 0 or 1e-30 <= z < np.inf)
+  return bool(z == 0 or 1e-30 <= z <= 1e38)
 
 
 def respond_to_rounds(

@@ -91,7 +91,7 @@ def load(
   num_train = num_images - num_test
   if not 1 <= num_clients <= num_train:
     raise ValueError(
-      f'num_clients={num_clients}, but {num_train} train images can serve 1 to '
+      f'data.num_clients={num_clients}, but {num_train} train images can serve 1 to '
       f'{num_train} clients. Choose a number of these.'
     )
   rng = streams.host_rng(rng_seed, 'digits')

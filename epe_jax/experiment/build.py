@@ -354,7 +354,15 @@ def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
 def _make_clipping(
   config: Config, expected_clients: float, make_noise: noise.MakeNoise
 ) -> clipping.Clipping:
-  c = config.clipping
+  c, z = config.clipping, config.noise_multiplier
+  smallest = z / 2 / expected_clients
+  if c.kind == 'adaptive' and 0 < z and c.count_noise <= smallest:
+    raise ValueError(
+      f'clipping.count_noise={c.count_noise}, a share of the {expected_clients:.3g} '
+      'clients and canaries expected in a round, leaves nothing of the budget of '
+      f'noise_multiplier={z} to the updates; give more than {smallest:.4g}, or '
+      "clipping.kind='fixed'."
+    )
   return clipping.CLIPPINGS[c.kind](
     c.initial,
     quantile=c.quantile,

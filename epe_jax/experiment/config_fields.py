@@ -76,7 +76,7 @@ _COMMON_FIELDS = {
   'clipping.learning_rate': _POSITIVE,
   'clipping.count_noise': _NOT_NEGATIVE,
   'noise_multiplier': fields.Field(
-    f'a number, {record.NOISE}',
+    record.NOISE,
     lambda x: _NOT_NEGATIVE.is_valid(x) and record.is_noise_multiplier(x),
     float,
   ),

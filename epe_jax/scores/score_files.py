@@ -131,16 +131,22 @@ def find_format(
     The format; None for files of this package, and tables.
 
   Raises:
-    ValueError: there is no format of that name.
+    ValueError: there is no format of that name, or the file is of another kind.
   """
   if source == 'auto':
     return registry.recognize(path)
   if source not in registry.FORMATS:
     raise ValueError(
-      f"source={source!r} is neither 'auto' nor one of "
+      f"source={source!r} (--from on the command line) is neither 'auto' nor one of "
       f'{", ".join(registry.FORMATS)}.'
     )
-  return registry.FORMATS[source]
+  tool = registry.FORMATS[source]
+  if tool.suffix and pathlib.Path(path).suffix != tool.suffix:
+    raise ValueError(
+      f'{path} is no {tool.suffix} and so not {tool.label}, as source={source!r} '
+      '(--from on the command line) says; leave it out, or give such a file.'
+    )
+  return tool
 
 
 def find_scores(path: str | os.PathLike) -> pathlib.Path:
@@ -152,6 +158,7 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
 
   Raises:
     FileNotFoundError: there is no such file.
+    ValueError: it is a pipe.
   """
   path = pathlib.Path(path)
   if str(path) == score_tables.STDIN:
@@ -162,6 +169,10 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
     folder, path = path, workdirs.workdir_at(path).scores
     if not path.is_file():
       workdirs.check_ended(folder)
+  if not path.is_file() and path.exists():
+    raise ValueError(
+      f'{path} is a pipe or device and no file; give - and the table on stdin.'
+    )
   if not path.is_file():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
   return path

@@ -182,19 +182,21 @@ def _read_rows(
 ) -> tuple[str | os.PathLike, list[_Row]]:
   """What messages call a file, and its lines that are not empty, in cells.
 
-  A '#' of NumPy before names is dropped.
+  Comments before the first of them are dropped, and so is a '#' of NumPy before names.
   """
   name = 'stdin' if str(path) == STDIN else path
   try:
     lines = _read_text(path).splitlines()
   except UnicodeDecodeError as error:
     raise ValueError(
-      f'{name} is not a CSV file in UTF-8 ({error}). {_FORMS}'
+      f'{name} is not in UTF-8 ({error}). Save it in this encoding, as '
+      'iconv -f UTF-16 -t UTF-8 does of UTF-16, and -f LATIN1 of Latin-1.'
     ) from error
-  start = next((i for i, text in enumerate(lines) if text.strip()), len(lines))
+  start = 0
+  while start < len(lines) and not _begins_table(lines[start:]):
+    start += 1
   texts = lines[start:] or ['']
-  if texts[0].lstrip().startswith('#'):
-    texts[0] = texts[0].lstrip().removeprefix('#')
+  texts[0] = texts[0].lstrip().removeprefix('#')
   delimiter = next((x for x in '\t,;' if x in texts[0]), None)
   if delimiter is None:
     split = map(str.split, texts)
@@ -211,6 +213,21 @@ def _read_rows(
       f'({error}). {_FORMS}'
     ) from error
   return name, rows
+
+
+def _begins_table(lines: list[str]) -> bool:
+  """Whether the first line is neither blank nor a comment, but a row or its names."""
+  first, *others = lines
+  if not first.lstrip().startswith('#'):
+    return bool(first.strip())
+  # Names are as many as the numbers in the next line.
+  second = next(filter(str.strip, others), '')
+  delimiter = next((x for x in '\t,;' if x in second), None)
+  cells = second.split(delimiter)
+  names = first.lstrip().removeprefix('#').split(delimiter)
+  return len(names) == len(cells) and any(
+    map(_is_number, map(str.strip, cells))
+  )
 
 
 def _read_text(path: str | os.PathLike) -> str:
@@ -368,16 +385,14 @@ def _read_numbers(
 ) -> Float[np.ndarray, ' n']:
   numbers = []
   for line, text in cells:
-    try:
-      number = float(text)
-    except ValueError as error:
+    if not _is_number(text):
       cure = 'Fix the cell, or remove the row.'
       if _is_number(text.replace(',', '.')):
         cure = 'Use a point as the decimal mark.'
       raise ValueError(
         f'{path}, line {line}: {name}={text!r} is not a number. {cure}'
-      ) from error
-    if not math.isfinite(number):
+      )
+    if not math.isfinite(number := float(text)):
       raise ValueError(
         f'{path}, line {line}: {name}={text!r} is not finite. Remove the row, or '
         'fix what wrote it.'
@@ -402,4 +417,5 @@ def _is_number(text: str) -> bool:
     float(text)
   except ValueError:
     return False
-  return True
+  # As Python writes them, and nobody else.
+  return '_' not in text

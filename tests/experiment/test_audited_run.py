@@ -290,7 +290,10 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
     ({'canaries.repetitions': 7}, 'repetitions=7, but there are 6 rounds'),
     ({'canaries.unobserved': 60_000}, 'dim=55210'),
     ({'noise_multiplier': -0.1}, 'noise_multiplier=-0.1'),
-    ({'noise_multiplier': 100.0}, 'count_noise'),
+    (
+      {'noise_multiplier': 100.0},
+      r'clipping\.count_noise=0\.05, a share .* more than \d.*fixed',
+    ),
     ({'clipping.kind': 'none'}, r"clipping\.kind='none'"),
     ({'clipping.initial': 0.0}, 'initial=0.0'),
     ({'divisor': 'half'}, "divisor='half'"),

@@ -1,6 +1,7 @@
 """Scores as people have them: tables with any names and none, stdin, two files."""
 
 import io
+import os
 import sys
 
 import numpy as np
@@ -55,6 +56,9 @@ def test_each_name_of_scores_and_labels_is_known(tmp_path, score, label):
     ('a.txt', '3e0 1e0\n1 0\n2 1\n5e-1 0\n4 1\n', 'column 2 as labels'),
     ('a.txt', '# score label\n3 1\n1 0\n2 1\n.5 0\n4 1\n', None),
     ('a.csv', '\ufeffin,out\n3,1\n\n2,.5\n4,\n', None),
+    ('a.csv', '# by me\n\n# on 1, 2\nin,out\n3,1\n2,.5\n4,\n', None),
+    ('a.csv', '# by me\n# in,out\n3,1\n2,.5\n4,\n', None),
+    ('a.csv', '# by me\n3,1\n2,.5\n4,\n', 'column 2 as those of others'),
     ('a.csv', '"in","out"\n3,1\n2,.5\n4,\n', None),
   ],
 )
@@ -87,12 +91,19 @@ def test_what_numpy_writes_is_read(tmp_path):
     ('loss,label\n1,0\n0,1\n', 'Say so with --higher=out'),
     ('scores,cosine,label\n1,1,0\n', 'each of which may be the scores'),
     ('3,1\nx,0\n', "line 2: column 1='x' is not a number"),
+    ('# by me\nin,out\n1_0,0\n', "line 3: in='1_0' is not a number"),
   ],
 )
 def test_tables_that_are_ambiguous_are_refused(tmp_path, text, message):
   (tmp_path / 'a.csv').write_text(text)
   with pytest.raises(ValueError, match=message):
     score_files.load(tmp_path / 'a.csv')
+
+
+def test_a_pipe_is_read_from_stdin(tmp_path):
+  os.mkfifo(tmp_path / 'pipe')
+  with pytest.raises(ValueError, match='is a pipe .* give - and the table on'):
+    score_files.load(tmp_path / 'pipe')
 
 
 def test_arrays_of_two_audits_or_of_none_are_refused(tmp_path):

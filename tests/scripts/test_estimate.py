@@ -308,7 +308,7 @@ def test_arrays_that_are_no_scores_are_refused_with_their_file(
 def test_a_file_that_is_no_csv_is_refused(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_bytes('score,observed\n\xe9,1\n'.encode('latin-1'))
-  with pytest.raises(ValueError, match=rf'{path}.* not a CSV file in UTF-8'):
+  with pytest.raises(ValueError, match=rf'{path}.* not in UTF-8 .*iconv'):
     score_files.load(path)
   path.write_text('score, observed\n1.5,1\n0.5,0\n')
   assert score_files.load(path).scores.observed.tolist() == [1.5]
