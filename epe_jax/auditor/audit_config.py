@@ -9,9 +9,17 @@ import numpy as np
 from epe_jax import streams
 from epe_jax.audit import record
 from epe_jax.auditor.host_canaries.registry import FAMILIES
+from epe_jax.epsilon import arguments
 from epe_jax.sampling import canary_schedules
 
 _INTEGERS = 'dim', 'rounds', 'num_observed', 'num_unobserved', 'repetitions'
+_NUMBERS = {
+  'clip_norm': '(0, inf)',
+  'delta': '(0, 1)',
+  'noise_multiplier': '[0, inf)',
+  'server_momentum': '[0, 1)',
+}
+_OPTIONAL = 'noise_multiplier', 'server_momentum'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,11 +73,12 @@ class AuditConfig:
     for name in _INTEGERS:
       if not isinstance(value := getattr(self, name), int | np.integer):
         raise ValueError(f'{name}={value!r}; give an integer.')
+    for name, interval in _NUMBERS.items():
+      if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
+        arguments.check_number(name, value, interval)
     ranges = {
       'dim': (self.dim >= 2, 'an integer >= 2'),
       'rounds': (self.rounds >= 1, 'an integer >= 1'),
-      'clip_norm': (0 < self.clip_norm < np.inf, 'a norm > 0'),
-      'delta': (0 < self.delta < 1, 'a probability in (0, 1)'),
       'noise_multiplier': (
         self.noise_multiplier is None
         or record.is_noise_multiplier(self.noise_multiplier),
@@ -80,10 +89,6 @@ class AuditConfig:
       'repetitions': (1 <= self.repetitions <= self.rounds, '1 to rounds'),
       'design': (self.design in ('fixed', 'coin_flip'), 'fixed or coin_flip'),
       'sees': (self.sees in ('aggregate', 'delta'), 'aggregate or delta'),
-      'server_momentum': (
-        self.server_momentum is None or 0 <= self.server_momentum < 1,
-        'a number in [0, 1), or None for another optimizer',
-      ),
       'family': (self.family in FAMILIES, f'one of {FAMILIES}'),
     }
     for name, (is_valid, cure) in ranges.items():

@@ -38,7 +38,9 @@ def check_number(
   ValueError: mu=nan; give a number in [0, inf].
   """
   is_number = isinstance(value, numbers.Real) or (
-    getattr(value, 'shape', None) == () and value.dtype.kind in 'iuf'
+    getattr(value, 'shape', None) == ()
+    # PyTorch has other types.
+    and getattr(value.dtype, 'kind', 'f') in 'iuf'
   )
   if not is_number or not _is_inside(float(value), interval):
     example = f', such as {such_as}' if such_as else ''

@@ -228,8 +228,8 @@ def _canaries_not_as_predicted(
 ) -> str:
   times = 'otherwise than' if share is None else f'{share:.2g} times what'
   return (
-    f'canaries score {times} their norm predicts ({standard_errors:+.1f} standard '
-    'errors). Check that each injection was added to the sum of its round, whole '
+    f'canaries score {times} their norm predicts ({cells.format_errors(standard_errors)}). '
+    'Check that each injection was added to the sum of its round, whole '
     'and once, and that divisor and included are right'
   )
 
@@ -286,6 +286,7 @@ SENTENCES: wording.Words = {
   'extrapolates': _extrapolates,
   'noise_not_as_claimed': _noise_not_as_claimed,
   'settings_read': _settings_read,
+  'rounds_not_audited': _rounds_not_audited,
   'larger_clients': _larger_clients,
   'release_shorter_than_noise': _release_shorter_than_noise,
   'canaries_not_as_predicted': _canaries_not_as_predicted,

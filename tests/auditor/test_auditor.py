@@ -313,13 +313,17 @@ def test_a_release_of_zeros_tells_nothing():
   assert not auditor.record().trace.any()
 
 
+@pytest.mark.usefixtures('types_unchecked')
 @pytest.mark.parametrize(
   ('change', 'match'),
   [
     ({'dim': 1}, r'dim=1; give an integer >= 2'),
     ({'rounds': 0}, r'rounds=0'),
-    ({'clip_norm': 0.0}, r'clip_norm=0\.0; give a norm > 0'),
+    ({'clip_norm': 0.0}, r'clip_norm=0\.0; give a number in \(0, inf\)'),
     ({'delta': 1.0}, r'delta=1\.0'),
+    ({'delta': 'x'}, r"delta='x'; give a number in \(0, 1\)"),
+    ({'clip_norm': None}, r'clip_norm=None; give a number'),
+    ({'noise_multiplier': 'a'}, r"noise_multiplier='a'; give a number"),
     ({'noise_multiplier': -1.0}, r'noise_multiplier=-1\.0'),
     ({'num_observed': 0}, r'num_observed=0'),
     ({'num_unobserved': -1}, r'num_unobserved=-1'),

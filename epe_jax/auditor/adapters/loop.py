@@ -9,15 +9,21 @@ print(privatize.auditor.report())
 from collections.abc import Callable
 import functools
 from typing import Any
+import warnings
 
 import numpy as np
 
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
+from epe_jax.epsilon import arguments
+from epe_jax.fact import Fact
+from epe_jax.text import checks
 
 
 def audit(
+  function: None = None,
+  /,
   *,
   divisor: float | None = None,
   auditor: Auditor | None = None,
@@ -33,9 +39,11 @@ def audit(
   by what it returns. The sum is that of the real clients, so the strongest attacker,
   who knows it, is audited too.
 
-  A round whose function fails is not observed, and its canaries are used again.
+  A round whose function fails is not observed, and its canaries are used again. Rounds
+  beyond those of the settings are made without canaries, which a warning says.
 
   Args:
+    function: nothing; settings are given in parentheses.
     divisor: by which the function divides; None for its count, 1 for a sum.
     auditor: to continue with, in place of settings.
     seed: of the canaries, for simulations; None for secret ones.
@@ -43,8 +51,8 @@ def audit(
       others; dim is read from the first sum.
 
   Raises:
-    TypeError: a setting is unknown.
-    ValueError: a setting is missing; later, one is out of range.
+    TypeError: a setting is unknown, or there are none.
+    ValueError: a setting is missing or out of range.
 
   >>> rng = np.random.default_rng(0)
   >>> @audit(rounds=20, clip_norm=1.0, noise_multiplier=0.5, delta=1e-5)
@@ -55,6 +63,13 @@ def audit(
   >>> privatize.auditor.record().trace.shape
   (20, 2000)
   """
+  if function is not None:
+    raise TypeError(
+      '@loop.audit has no settings; write @loop.audit(rounds=..., clip_norm=..., '
+      'noise_multiplier=..., delta=...).'
+    )
+  if divisor is not None:
+    arguments.check_number('divisor', divisor, '(0, inf)')
   known = Settings(settings, auditor=auditor, seed=seed)
   known.require(later=('dim',))
   return lambda function: AuditedFunction(function, known, divisor)
@@ -87,16 +102,24 @@ class AuditedFunction:
 
     Args:
       total: the sum of clipped updates; it is not changed.
-      count: the number of clients in it.
+      count: the number of clients in it; 0 only with a divisor.
+
+    Warns:
+      UserWarning: all rounds were made, so that this one is not audited.
 
     Raises:
-      ValueError: all rounds were made, or an array has another size or numbers that
-        are not finite.
+      ValueError: an array has another size or numbers that are not finite, or count
+        is no number of clients.
     """
+    arguments.check_number(
+      'count', count, '(0, inf)' if self._divisor is None else '[0, inf)'
+    )
     arrays = structures.flatten(total, 'total')
     self._settings.read_dim('sum', {n: x.size for n, x in arrays.items()})
     auditor = self._settings.make()
-    t = auditor.num_rounds_observed
+    if (t := auditor.num_rounds_observed) == auditor.config.rounds:
+      self._note_round_beyond(auditor)
+      return self._function(total, count)
     injection = auditor.injection(t, like=total)
     count = count + injection.count
     release = self._function(structures.add(total, injection.update), count)
@@ -106,3 +129,12 @@ class AuditedFunction:
       others = np.concatenate([x.ravel() for x in arrays.values()]) / divisor
     auditor.observe(t, release, divisor=divisor, others=others)
     return release
+
+  def _note_round_beyond(self, auditor: Auditor) -> None:
+    """Counts a round beyond those of the audit, and warns of the first."""
+    notes = [x for x in auditor.notes if x.key == 'rounds_not_audited']
+    before = sum(x.values['num'] for x in notes)
+    values = {'num': before + 1, 'rounds': auditor.config.rounds}
+    auditor.add_note(note := Fact('rounds_not_audited', values))
+    if not before:
+      warnings.warn(f'{checks.describe_check(note)}.', stacklevel=3)

@@ -21,6 +21,9 @@ _CURES = {
 }
 """The settings that have no default, and what to give."""
 
+_UNKNOWN = {'dim': 2, 'rounds': 2**62}
+"""What a setting is taken for until it is known: any other setting goes with it."""
+
 _FIELDS = [field.name for field in dataclasses.fields(AuditConfig)]
 
 
@@ -93,13 +96,13 @@ class Settings:
     return self._known.get(name, default)
 
   def require(self, *, later: tuple[str, ...] = ()) -> None:
-    """Checks that nothing is missing.
+    """Checks that nothing is missing, and that what is known is in range.
 
     Args:
-      later: settings that are known only when training starts.
+      later: settings that are known only when training starts, of `_UNKNOWN`.
 
     Raises:
-      ValueError: a setting is not known.
+      ValueError: a setting is not known, or out of range.
     """
     for name in _CURES:
       if name not in self._known and name not in later:
@@ -109,6 +112,7 @@ class Settings:
         raise ValueError(
           f'{self._names.get(name, name)} of the audit is not known; give {cure}.'
         )
+    AuditConfig(**{name: _UNKNOWN[name] for name in later} | self._known)
 
   def check(self, source: str, **values: Any) -> None:
     """Checks what a framework says against what is known.

@@ -182,9 +182,14 @@ def _view(leaf: Any, name: str) -> np.ndarray:
     array = np.asarray(leaf)
     if array.dtype.name == 'bfloat16':
       array = array.astype(np.float32)
-  if array.size == 0 or not np.issubdtype(array.dtype, np.floating):
+  if array.size == 0:
     raise ValueError(
-      f'{name} has {array.size} numbers of type {array.dtype}; leave it out: '
+      f'{name} has no numbers; give some, or leave it out: {RULE}.'
+    )
+  if not np.issubdtype(array.dtype, np.floating):
+    raise ValueError(
+      f'{name} has {array.size} numbers of type {array.dtype}; give '
+      f'{name}.astype(float), or if it is no part of what is released, leave it out: '
       f'{RULE}.'
     )
   return array

@@ -130,6 +130,7 @@ def test_the_size_is_read_and_the_rest_is_asked_for():
       loop.audit(**given)
 
 
+@pytest.mark.usefixtures('types_unchecked')
 @pytest.mark.parametrize(
   ('options', 'error', 'message'),
   [
@@ -140,13 +141,64 @@ def test_the_size_is_read_and_the_rest_is_asked_for():
       ValueError,
       'an auditor is given besides',
     ),
-    ({'clip_norm': 0.0}, ValueError, r'clip_norm=0\.0; give a norm > 0'),
+    ({'divisor': 'x'}, ValueError, r"divisor='x'; give a number in \(0, inf\)"),
   ],
 )
 def test_misuse_is_named(options, error, message):
   claim = {'rounds': 5, 'clip_norm': 1.0, 'noise_multiplier': 0.5}
   with pytest.raises(error, match=message):
     run(loop.audit(**{**claim, 'delta': 1e-3, **options})(make_privatize(0.5)))
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize('setting', [{'clip_norm': 0.0}, {'delta': 'x'}])
+def test_a_wrong_setting_is_refused_before_training(setting):
+  claim = {'rounds': 5, 'clip_norm': 1.0, 'noise_multiplier': 0.5, 'delta': 0.1}
+  with pytest.raises(ValueError, match=f'{next(iter(setting))}=.*; give a num'):
+    loop.audit(**claim | setting)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_a_decorator_without_settings_says_how_to_give_them():
+  with pytest.raises(TypeError, match=r'write @loop\.audit\(rounds=\.\.\., '):
+
+    @loop.audit
+    def privatize(total, count):
+      del count
+      return total
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize(
+  ('total', 'count', 'message'),
+  [
+    (np.zeros(9), '20', r"count='20'; give a number in \(0, inf\)"),
+    (np.zeros(9), 0, r'count=0; give a number in \(0, inf\)'),
+    (np.zeros(9), -1, 'count=-1; give a number'),
+    (np.zeros(9, int), 20, r'type int64; give total\.astype\(float\), or'),
+    (np.zeros(0), 20, 'total has no numbers; give some'),
+  ],
+)
+def test_a_round_that_is_none_is_refused(total, count, message):
+  claim = {'rounds': 5, 'clip_norm': 1.0, 'noise_multiplier': 0.5, 'delta': 0.1}
+  with pytest.raises(ValueError, match=message):
+    loop.audit(**claim)(lambda total, count: total / count)(total, count)
+
+
+def test_rounds_beyond_those_of_the_audit_are_made_and_said_to_be_not_audited():
+  auditor = make_auditor()
+  privatize = loop.audit(auditor=auditor)(make_privatize(0.5))
+  run(privatize)
+  before = auditor.record()
+  with pytest.warns(
+    UserWarning, match='one round beyond the 25 .* not audited'
+  ):
+    (release,) = run(privatize, rounds=1, scale=1000.0)
+  # Noise of 1 in a sum of 1,000, divided by the clients alone.
+  assert abs(release.mean() - 1000 / CLIENTS) < 1e-2
+  run(privatize, rounds=1)
+  np.testing.assert_array_equal(before.trace, auditor.record().trace)
+  assert '- Warning: 2 rounds beyond the 25 that' in auditor.report()
 
 
 def test_arrays_of_running_statistics_are_named_as_the_difference():
