@@ -1,5 +1,6 @@
 """Public functions of `epsilon` and `accounting` name the argument that is wrong."""
 
+import dataclasses
 import inspect
 import math
 import re
@@ -236,6 +237,37 @@ def test_a_wrong_argument_is_named_and_nan_is_never_perfect_privacy():
     else:
       silent.append(f'{name}({argument}={reprlib.repr(wrong)}) = {result}')
   assert not silent, '\n'.join(silent)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_a_pair_of_arrays_is_no_scores():
+  pair = SCORES.observed, SCORES.unobserved
+  for name in (name for name, call in CALLS.items() if 'scores' in call):
+    with pytest.raises(ValueError, match=r'scores=.*Scores\(observed, unob'):
+      FUNCTIONS[name](**{**CALLS[name], 'scores': pair})
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize(
+  ('settings', 'message'),
+  [
+    (dict(shift=np.full(60, math.nan)), 'shift has 60 values that are not fin'),
+    (
+      dict(null=epsilon.CosineNull(10)),
+      r'Give Sphere\(d\) .* CosineNull\(d\) is',
+    ),
+    (dict(overlap=-1), 'overlap=-1; give a number in'),
+    (dict(overlap='x'), "overlap='x'; give a number in"),
+    (dict(unobserved=np.zeros(990), design='coin_flip'), '60 observed and 990'),
+    (dict(unobserved=np.zeros(1), design='coin_flip'), '60 observed and 1 uno'),
+  ],
+)
+def test_scores_that_cannot_be_are_refused(settings, message):
+  with pytest.raises(ValueError, match=message):
+    dataclasses.replace(SCORES, **settings)
+  # Others may differ, and 1/5 is the largest.
+  few = dict(design='coin_flip', inclusion_probability=0.2)
+  dataclasses.replace(SCORES, unobserved=np.zeros(990), **few)
 
 
 @pytest.mark.usefixtures('types_unchecked')

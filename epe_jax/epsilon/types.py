@@ -17,10 +17,12 @@ import dataclasses
 import enum
 import math
 import numbers
+import reprlib
 from typing import Literal, NamedTuple, cast, get_args
 
 from jaxtyping import Float, Shaped
 import numpy as np
+from scipy import special
 
 from epe_jax.epsilon import arguments
 
@@ -103,6 +105,10 @@ def make_null(dim: float | None) -> NullLaw:
 _MAX_SCORE = 1e140
 
 
+# Chance below which fair coins are taken for a mistake.
+_COINS_REJECTED_BELOW = 1e-6
+
+
 @dataclasses.dataclass(frozen=True)
 class Scores:
   """Scores of canaries that took part, and of canaries that did not.
@@ -174,10 +180,12 @@ class Scores:
       raise ValueError(
         f"design={self.design!r} is neither 'fixed' nor 'coin_flip'."
       )
-    if not 0 < self.inclusion_probability < 1:
-      raise ValueError(
-        f'inclusion_probability={self.inclusion_probability} must lie in (0, 1).'
-      )
+    arguments.check_number(
+      'inclusion_probability', self.inclusion_probability, '(0, 1)'
+    )
+    if self.design == 'coin_flip' and self.inclusion_probability == 0.5:
+      _check_coins(observed.shape[-1], unobserved.shape[-1])
+    arguments.check_number('overlap', self.overlap, '[0, inf)')
     check_null(self.null)
     if not self.has_known_null and unobserved.shape[-1] < 1:
       raise ValueError(
@@ -346,14 +354,24 @@ def check_null(null: NullLaw) -> None:
   """Raises a ValueError unless null is a null law."""
   if not isinstance(null, NullLaw):
     raise ValueError(
-      f'null={null!r} is not a null law. Give Sphere(d) for cosines in R^d, '
-      'Gaussian() or Unknown().'
+      f'null={null!r} is not a null law. Give Sphere(d) for cosines in R^d, whose '
+      'law CosineNull(d) is, Gaussian() or Unknown().'
     )
 
 
 def check_delta(delta: float) -> None:
   """Raises a ValueError unless delta is a number in (0, 1)."""
   arguments.check_number('delta', delta, '(0, 1)', such_as='1e-5')
+
+
+def check_scores(scores: Scores, delta: float = 0.5) -> None:
+  """Raises a ValueError unless these are `Scores` and delta is in (0, 1)."""
+  if not isinstance(scores, Scores):
+    raise ValueError(
+      f'scores={reprlib.repr(scores)} is a {type(scores).__name__}; give '
+      'Scores(observed, unobserved).'
+    )
+  check_delta(delta)
 
 
 def check_confidence(confidence: float) -> None:
@@ -393,11 +411,13 @@ def _to_float64(name, values):
     raise ValueError(
       f'{name}={values!r} is a single number; give an array [..., canaries].'
     )
-  if not np.all(np.isfinite(array)):
-    raise ValueError(
-      f'{name} has {np.sum(~np.isfinite(array))} scores that are not finite. '
+  if num := np.sum(~np.isfinite(array)):
+    cure = (
       'A diverged run cannot be audited; drop it or audit an earlier model.'
     )
+    if name == 'shift':
+      cure = 'Give a finite number > 0 for each observed canary, or None.'
+    raise ValueError(f'{name} has {num} values that are not finite. {cure}')
   return array
 
 
@@ -433,6 +453,17 @@ def _check_no_columns(observed, unobserved):
       'the last axis is that of canaries, so these are audits of one canary '
       'each. For one audit give arrays [n], as observed.ravel() and '
       'unobserved.ravel() are.'
+    )
+
+
+def _check_coins(num, num_null):
+  """Rejects groups that fair coins do not make."""
+  chance = 2 * special.bdtr(min(num, num_null), num + num_null, 0.5)
+  if num_null and chance < _COINS_REJECTED_BELOW:
+    raise ValueError(
+      f"design='coin_flip' with {num:,} observed and {num_null:,} unobserved scores: "
+      f'fair coins give groups so unequal with a chance of {chance:.1g}. Give '
+      "design='fixed', or the inclusion_probability of the coins."
     )
 
 

@@ -32,6 +32,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_scores,
   check_significance,
   make_bound,
 )
@@ -317,7 +318,7 @@ def _beta_nodes(a, b):
 def _estimate(
   name, shape, quantiles, choose, scores, delta, significance, multiplicity
 ):
-  check_delta(delta)
+  check_scores(scores, delta)
   check_significance(significance)
   corrections.check_multiplicity(multiplicity, get_args(SingleThreshold))
   counts = _count_errors(scores, multiplicity, significance, choose)

@@ -24,7 +24,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Real,
   Scores,
-  check_delta,
+  check_scores,
   check_significance,
   make_bound,
   scalar_or_array,
@@ -81,7 +81,7 @@ def gaussian_lower_bound(
   >>> round(bound.epsilon, 1), bound.confidence
   (9.4, 0.95)
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   check_significance(significance)
   arguments.check_choice('std', std, ('free', 'common'))
   share = _RATIO_SHARE * significance if std == 'free' else 0.0

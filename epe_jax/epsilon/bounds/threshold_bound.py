@@ -49,7 +49,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   Sides,
-  check_delta,
+  check_scores,
   check_sides,
   check_significance,
   make_bound,
@@ -119,7 +119,7 @@ def lower_bound(
   >>> round(bound.epsilon, 1), bound.confidence
   (6.5, 0.95)
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   check_sides(sides)
   _check_interval(interval, multiplicity, scores)
   curves = _Curves(
@@ -175,7 +175,7 @@ def gdp_bound(
   >>> round(bound.epsilon, 2), bound.confidence
   (36.49, 0.95)
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   curves = _Curves(
     at=_mu_at,
     test_ranks=functools.partial(rank_bound.strength_bound, family=_GAUSSIAN),
@@ -218,7 +218,7 @@ def family_bound(
     ValueError: a setting is out of range, multiplicity is unknown, or there are
       too few scores to split.
   """
-  check_delta(delta)
+  check_scores(scores, delta)
 
   def solve(counted, interval):
     log_fpr, fnr = limit_rates(counted, interval)

@@ -26,6 +26,7 @@ from epe_jax.epsilon.types import (
   Real,
   Scores,
   Sphere,
+  check_scores,
   check_significance,
   scalar_or_array,
 )
@@ -77,6 +78,7 @@ def run_normality_tests(scores: Scores) -> NormalityTests:
   Raises:
     ValueError: the scores have leading axes.
   """
+  check_scores(scores)
   if scores.observed.ndim != 1:
     raise ValueError(
       f'observed has shape {scores.observed.shape}; test one audit at a time, '

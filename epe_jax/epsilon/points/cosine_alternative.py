@@ -27,6 +27,7 @@ from epe_jax.epsilon.types import (
   Scores,
   Sphere,
   check_delta,
+  check_scores,
   scalar_or_array,
 )
 
@@ -182,7 +183,7 @@ def shifted_cosine(scores: Scores, *, delta: float) -> Estimate:
   Raises:
     ValueError: delta is out of range, or `scores.null` is not `Sphere`.
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   if not isinstance(scores.null, Sphere):
     raise ValueError(
       f'scores have null={scores.null}, so their law is not that of a cosine. Give '

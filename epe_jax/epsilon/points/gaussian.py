@@ -20,6 +20,7 @@ from epe_jax.epsilon.types import (
   Real,
   Scores,
   check_delta,
+  check_scores,
   scalar_or_array,
 )
 
@@ -201,6 +202,7 @@ def epsilon_curve(
   >>> epsilon_curve(scores, np.array([1e-9, 1e-5, 1e-1]), std='pooled').round(2)
   array([12.26,  9.01,  3.3 ])
   """
+  check_scores(scores)
   arguments.check_choice('direction', direction, ('max', 'forward', 'backward'))
   deltas = arguments.check_numbers('deltas', deltas, '(0, 1)', is_vector=True)
   moments = [np.asarray(x)[..., None] for x in _two_gaussians(scores, std)]

@@ -29,7 +29,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_confidence,
-  check_delta,
+  check_scores,
   scalar_or_array,
 )
 
@@ -83,7 +83,7 @@ def maximum_over_rounds(
 
   References: One-shot Empirical Privacy Estimation, Algorithm 3, for the statistic.
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   check_confidence(confidence)
   laws = arguments.check_integer('laws', laws)
   own = arguments.check_numbers('own', own, '[0, inf)')

@@ -30,6 +30,7 @@ from epe_jax.epsilon.types import (
   Scores,
   check_confidence,
   check_delta,
+  check_scores,
   check_significance,
   make_bound,
   scalar_or_array,
@@ -98,7 +99,7 @@ def location_mixture_bound(
   Raises:
     ValueError: as `location_mixture`.
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   check_significance(significance)
   s = shift_fit.lower_confidence_limit(
     shift_fit.fit_shift(scores), significance

@@ -20,6 +20,7 @@ from epe_jax.epsilon.types import (
   Real,
   Scores,
   Sphere,
+  check_scores,
   scalar_or_array,
 )
 
@@ -120,6 +121,7 @@ def compute_overlap(
 
 def shift_of(scores: Scores) -> Float[np.ndarray, ' n1']:
   """The shift μ of each observed canary, up to a factor; 1 if none is given."""
+  check_scores(scores)
   if scores.shift is not None:
     return scores.shift
   return np.ones(scores.observed.shape[-1])

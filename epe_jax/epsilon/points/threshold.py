@@ -30,7 +30,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   Sides,
-  check_delta,
+  check_scores,
   scalar_or_array,
 )
 
@@ -69,7 +69,7 @@ def eps_lo(
   References: section 5.1 of the paper; Jagielski et al. (2020) and, for the
   Jeffreys limit, Zanella-Béguelin et al. (2022).
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   threshold, false_negatives = find_realisable(scores.observed)
   fnr = jeffreys_upper(false_negatives, scores.observed.shape[-1], significance)
   if not scores.has_known_null:
@@ -123,7 +123,7 @@ def max_threshold(
 
   References: arXiv:2302.03098, text of May 2023, sections 3 and 4.
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   arguments.check_choice('rates', rates, ('gaussian', 'empirical'))
   if rates == 'gaussian':
     epsilon, shape = (

@@ -17,7 +17,12 @@ from scipy import special
 
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.scatter import over_runs
-from epe_jax.epsilon.types import Estimate, Scores, check_confidence
+from epe_jax.epsilon.types import (
+  Estimate,
+  Scores,
+  check_confidence,
+  check_scores,
+)
 
 _BLOCK_BYTES = 2**26
 _GROUPS = 1000
@@ -297,6 +302,7 @@ def _influence(
 
 
 def _check(scores, confidence, method, resamples):
+  check_scores(scores)
   if scores.observed.ndim != 1:
     raise ValueError(
       f'observed has shape {scores.observed.shape}; bootstrap one audit at a '

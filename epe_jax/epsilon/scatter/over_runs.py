@@ -38,6 +38,7 @@ from epe_jax.epsilon.types import (
   Scores,
   check_confidence,
   check_delta,
+  check_scores,
   make_bound,
 )
 
@@ -90,6 +91,7 @@ def estimate_shift(scores: Scores) -> ShiftEstimate:
   Raises:
     ValueError: scores have leading axes, or are too few to fit their null law.
   """
+  check_scores(scores)
   if scores.observed.ndim != 1:
     raise ValueError(
       f'scores have the shape {scores.observed.shape}; give one audit, without '

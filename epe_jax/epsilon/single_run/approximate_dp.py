@@ -37,6 +37,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_scores,
   make_bound,
 )
 
@@ -71,9 +72,9 @@ def one_run(
   >>> round(one_run(scores, delta=1e-5, guesses=[(500, 500)]).epsilon, 2)
   5.78
   """
+  check_scores(scores)
   if delta != 0:
     check_delta(delta)
-
   solve = functools.partial(_solve_epsilon, delta, scores.inclusion_probability)
   epsilon = best_bound(scores, significance, guesses, solve)
   return make_bound(

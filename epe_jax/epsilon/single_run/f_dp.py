@@ -32,7 +32,7 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  check_delta,
+  check_scores,
   make_bound,
 )
 
@@ -74,7 +74,7 @@ def one_run_gdp(
     ValueError: the design is another, a setting is out of range, or m canaries
       do not allow the guesses.
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   check_fair_coins(scores)
 
   mu = best_bound(scores, significance, guesses, _solve_mu)

@@ -30,6 +30,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_scores,
   check_significance,
   make_bound,
   scalar_or_array,
@@ -272,6 +273,7 @@ def prior_of_guess(
 
 def check_fair_coins(scores: Scores) -> None:
   """Raises a ValueError unless canaries were included with probability 1/2."""
+  check_scores(scores)
   if scores.inclusion_probability != 0.5:
     raise ValueError(
       f'inclusion_probability={scores.inclusion_probability}, but one_run_gdp and '

@@ -54,6 +54,7 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
+  check_scores,
 )
 
 # log rates -> which fractions of canaries are guessed, and which are so wrongly.
@@ -102,6 +103,7 @@ def one_run_independent(
   >>> round(bound.epsilon, 2)
   5.81
   """
+  check_scores(scores)
   return guessing.bound_family(
     scores,
     functools.partial(

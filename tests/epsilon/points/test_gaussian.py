@@ -366,7 +366,7 @@ def test_only_the_null_reading_is_calibrated_for_algorithm_1(
   ('arguments', 'message'),
   [
     ({'observed': np.empty(0)}, 'at least one'),
-    ({'observed': np.array([0.0, np.nan])}, '1 scores that are not finite'),
+    ({'observed': np.array([0.0, np.nan])}, '1 values that are not finite'),
     ({'unobserved': np.empty(0)}, r'null=Unknown\(\)'),
     (
       {'observed': np.array([3.0]), 'null': Sphere(10)},
