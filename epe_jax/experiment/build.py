@@ -356,7 +356,7 @@ def _make_clipping(
 ) -> clipping.Clipping:
   c, z = config.clipping, config.noise_multiplier
   smallest = z / 2 / expected_clients
-  if c.kind == 'adaptive' and 0 < z and c.count_noise <= smallest:
+  if c.kind == 'adaptive' and z > 0 and c.count_noise <= smallest:
     raise ValueError(
       f'clipping.count_noise={c.count_noise}, a share of the {expected_clients:.3g} '
       'clients and canaries expected in a round, leaves nothing of the budget of '

@@ -544,7 +544,7 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
       np.testing.assert_array_equal(read.observed, again.observed)
   with pytest.raises(ValueError, match='counts of guesses and no scores'):
     score_files.load(tmp_path / 'd.json')
-  with pytest.raises(ValueError, match="source='roc' .* is neither 'auto'"):
+  with pytest.raises(ValueError, match=r"source='roc' .* is neither 'auto'"):
     score_files.load(tmp_path / 'a.npz', source='roc')
   with pytest.raises(ValueError, match=r'd\.json is no \.npz .*--from on the'):
     score_files.load(tmp_path / 'd.json', source='rmia')

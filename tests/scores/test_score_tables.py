@@ -102,7 +102,7 @@ def test_tables_that_are_ambiguous_are_refused(tmp_path, text, message):
 
 def test_a_pipe_is_read_from_stdin(tmp_path):
   os.mkfifo(tmp_path / 'pipe')
-  with pytest.raises(ValueError, match='is a pipe .* give - and the table on'):
+  with pytest.raises(ValueError, match=r'is a pipe .* give - and the table on'):
     score_files.load(tmp_path / 'pipe')
 
 
