@@ -21,7 +21,7 @@ _CURES = {
 }
 """The settings that have no default, and what to give."""
 
-_UNKNOWN = {'dim': 2, 'rounds': 2**62}
+_UNKNOWN: dict[str, Any] = {'dim': 2, 'rounds': 2**62}
 """What a setting is taken for until it is known: any other setting goes with it."""
 
 _FIELDS = [field.name for field in dataclasses.fields(AuditConfig)]
