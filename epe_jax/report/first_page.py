@@ -403,9 +403,12 @@ def _describe_settings(result: RunResult) -> str:
     canaries = (
       f'{result.num_observed:,} canaries in, {result.num_unobserved:,} out'
     )
+  of_delta = ''
+  if result.config['audit']['delta'] is None:
+    of_delta = ', δ = clients^-1.1'
   return (
     f'{result.rounds:,} rounds, d = {result.dim:,}, noise multiplier '
-    f'{result.noise_multiplier:g}, {canaries}, accuracy '
+    f'{result.noise_multiplier:g}{of_delta}, {canaries}, accuracy '
     f'{cells.format_percent(result.accuracy)} (majority class: '
     f'{cells.format_percent(result.baseline_accuracy)}).'
   )
