@@ -159,7 +159,7 @@ def test_its_report_has_how_it_trained_and_no_estimate(finished):
   assert 'point estimate' not in table.lower()
   assert max(map(len, table.splitlines())) <= 100
   (line,) = comparison.make_results_table({'plain': result}).body
-  assert line.count('not audited') == 3
+  assert line.count('not audited') == 4
   assert any('(clients)' in cell for cell in line)
 
 

@@ -216,6 +216,7 @@ def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones()
     'analytic ε': '35.5; 57.2 (clients)',
     'ε, final model': '1.20 (floor 0.01 to 0.43)',
     'ε, own round': '8.25 †',
+    'ε, change of the model': 'not measured',
     'ε, own round, others removed': 'not measured',
   }
   assert second['accuracy (majority class)'] == '50.0 % (10.0 %)'
