@@ -15,7 +15,7 @@ from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, leaks, sentences
-from epe_jax.report.leaks import EVERY_ROUND, FINAL_MODEL, WORST_CASE, Leak
+from epe_jax.report.leaks import EVERY_ROUND, WORST_CASE, Leak
 from epe_jax.report.page import Block, Cells, Figure, Items, Text
 from epe_jax.report.provenance import Provenance
 from epe_jax.text import assumptions, audit_notes, cells, tables, wording
@@ -163,15 +163,20 @@ def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
     }.get(name, f' ({name})' if len(audit.attacks) > 1 else '')
     epsilon = cells.format_epsilon(bound)
     parts.append(f'at least {epsilon}{where} ({level})')
-  weakest = found[0]
-  if weakest.name == FINAL_MODEL and weakest.about is not None:
+  # The last of them has the initial model too.
+  of_model = [
+    leak.about
+    for leak in found
+    if leak.attack is not None and leak.attack.threat_model in leaks.OF_MODEL
+  ]
+  if of_model and (about := of_model[-1]) is not None:
     parts.append(
       'nothing beyond chance from the final model alone'
-      if weakest.about.is_within_floor
-      else f'about {cells.format_epsilon(weakest.about)} from the final model alone'
+      if about.is_within_floor
+      else f'about {cells.format_epsilon(about)} from the final model alone'
     )
-  elif len(found) == 1 and weakest.about is not None:
-    parts.append(f'about {_format_about(weakest.about)}')
+  elif len(found) == 1 and (about := found[0].about) is not None:
+    parts.append(f'about {_format_about(about)}')
   if not parts:
     return f'Nothing can be said of ε at δ = {delta}: see the warnings.'
   return f'Canaries show ε of {" and ".join(parts)}, at δ = {delta}.'

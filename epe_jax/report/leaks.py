@@ -18,8 +18,8 @@ FINAL_MODEL, EVERY_ROUND, WORST_CASE = (
 )
 """Names of the attackers of a run."""
 
-# They see the model, and no round.
-_OF_MODEL = (threat_models.FINAL, threat_models.CHANGE)
+OF_MODEL = (threat_models.FINAL, threat_models.CHANGE)
+"""Attackers who see the model, and no round."""
 
 
 class Leak(NamedTuple):
@@ -67,7 +67,7 @@ def find_leaks(result: RunResult) -> list[Leak]:
   of_rounds = [
     attack
     for attack in by_strength
-    if attack.threat_model not in _OF_MODEL
+    if attack.threat_model not in OF_MODEL
     and not attack.threat_model.is_worst_case
   ]
   worst = [a for a in by_strength if a.threat_model.is_worst_case]
