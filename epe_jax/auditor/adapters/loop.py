@@ -8,7 +8,7 @@ print(privatize.auditor.report())
 
 from collections.abc import Callable
 import functools
-from typing import Any
+from typing import Any, cast
 import warnings
 
 import numpy as np
@@ -133,7 +133,7 @@ class AuditedFunction:
   def _note_round_beyond(self, auditor: Auditor) -> None:
     """Counts a round beyond those of the audit, and warns of the first."""
     notes = [x for x in auditor.notes if x.key == 'rounds_not_audited']
-    before = sum(x.values['num'] for x in notes)
+    before = sum(cast(int, x.values['num']) for x in notes)
     values = {'num': before + 1, 'rounds': auditor.config.rounds}
     auditor.add_note(note := Fact('rounds_not_audited', values))
     if not before:
