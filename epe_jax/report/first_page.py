@@ -409,7 +409,7 @@ def _describe_settings(result: RunResult) -> str:
       f'{result.num_observed:,} canaries in, {result.num_unobserved:,} out'
     )
   of_delta = ''
-  if result.config['audit']['delta'] is None:
+  if result.config['audit'].get('delta', result.delta) is None:
     of_delta = ', δ = clients^-1.1'
   return (
     f'{result.rounds:,} rounds, d = {result.dim:,}, noise multiplier '

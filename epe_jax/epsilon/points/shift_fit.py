@@ -115,7 +115,8 @@ def compute_overlap(
   if not isinstance(null, Sphere):
     return 0.0
   of_vector = np.bincount(vector, shift**2)
-  others = np.sum(of_vector**2) - np.sum(shift**4)
+  # Of canaries alone in their vectors it is 0 but for rounding.
+  others = max(0.0, np.sum(of_vector**2) - np.sum(shift**4))
   return float(others / (null.dim * np.sum(shift**2)))
 
 

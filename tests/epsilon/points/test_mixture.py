@@ -275,3 +275,15 @@ def test_limits_hold_where_canaries_are_noise_to_one_another(dim, unobserved):
     exceeded = np.mean(limit > np.sign(np.mean(one_sided.s)))
     # Five standard errors on either side.
     assert 0.033 < exceeded < 0.067
+
+
+def test_canaries_alone_in_their_vectors_share_nothing_and_never_less():
+  rng = np.random.default_rng(0)
+  for num in range(1, 200):
+    shift = rng.uniform(1e-3, 1e3, num)
+    alone = shift_fit.compute_overlap(shift, np.arange(num), Sphere(DIM))
+    assert 0 <= alone <= 1e-12 * np.sum(shift**2)
+  together = shift_fit.compute_overlap(
+    np.ones(4), np.zeros(4, int), Sphere(DIM)
+  )
+  assert together == 12 / (4 * DIM)
