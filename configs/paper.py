@@ -1,7 +1,7 @@
 """The sizes at which `epe-jax reproduce` makes the papers' tables and figures.
 
-'paper' has the papers' sizes; 'medium' trains the paper's LSTM on text, ten minutes
-for each run on two cores; 'small' takes about half an hour for each item on two
+'paper' has the papers' sizes; 'medium' trains the paper's LSTM on text, a quarter of an
+hour for each run on two cores; 'small' takes about half an hour for each item on two
 cores; 'smoke' shows within a minute or two that everything is in place.
 
 An experiment of runs names a config in configs/, the fields that it sets, and
@@ -59,7 +59,7 @@ _IMAGES = {
 
 _TEXT = {
   'paper': {},
-  # That of the mode of the config.
+  # Set by the mode of the config.
   'medium': {},
   # A smaller LSTM and vocabulary, d = 0.5 million.
   'small': dict(

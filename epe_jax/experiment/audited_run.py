@@ -96,7 +96,7 @@ def _run_or_read(
         )
       if not _is_finished(files):
         workdirs.remove_drafts(files)
-        with stopping.listen('') as requests:
+        with stopping.listen() as requests:
           result = driver.train(
             config, files, observers, threat_models, requests
           )

@@ -4,7 +4,6 @@ import collections
 from collections.abc import Callable, Sequence
 from concurrent import futures
 import contextlib
-import dataclasses
 import functools
 import sys
 import time
@@ -255,9 +254,6 @@ def train(
     dimension=dimension,
     evaluation=test_metrics,
     times=times,
-  )
-  result = dataclasses.replace(
-    result,
     model_sha256=io.hash_file(files.model),
     record_sha256=record_sha256,
   )

@@ -127,7 +127,7 @@ class Requests:
 
 
 @contextlib.contextmanager
-def listen(announcement: str) -> Iterator[Requests]:
+def listen(announcement: str = '') -> Iterator[Requests]:
   """Takes the first Ctrl-C or SIGTERM in this context as a request to stop.
 
   Signals reach the main thread alone; elsewhere nothing is ever requested.
@@ -168,7 +168,7 @@ def wait_for(function: Callable[[], T]) -> T:
 
   For work that takes long and resumes from the files that it has written.
   """
-  with listen('') as requests:
+  with listen() as requests:
     requests.can_defer = True
     return requests.wait_for(function, 'Stopped.')
 

@@ -33,6 +33,8 @@ def summarize_run(
   dimension: EffectiveDimensions | None,
   evaluation: Mapping[str, float],
   times: Float[np.ndarray, '2 T'],
+  model_sha256: str,
+  record_sha256: str | None,
 ) -> RunResult:
   """Summarizes a finished run.
 
@@ -46,6 +48,8 @@ def summarize_run(
     evaluation: the test metrics of the final model, by name.
     times: the seconds that each round took, and those that the device waited
       for its cohort.
+    model_sha256: as `RunResult` has it.
+    record_sha256: likewise; None without canaries.
   """
   rounds_of_canary = setup.participants.canaries.sum(axis=0)
   of_canary, of_client = privacy.canaries, privacy.clients
@@ -77,6 +81,8 @@ def summarize_run(
     baseline_accuracy=setup.baseline,
     # The day alone: how long a run took depends on who took part.
     date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+    model_sha256=model_sha256,
+    record_sha256=record_sha256,
   )
   if config.simulation:
     times_of_run = _summarize_times(setup, *times)

@@ -349,7 +349,7 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
         *(a.threat_model for r in results.values() for a in r.audit.attacks),
       ]
     )
-    # The paper's attacker has the final model alone; one of a page the initial one too.
+    # The first page has the attacker who knows the initial model too.
     if attacker.is_in_overview
     or attacker.is_worst_case
     or attacker == threat_models.CHANGE

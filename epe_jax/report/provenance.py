@@ -63,7 +63,8 @@ def identify_run(
 
   Args:
     result: what result.json holds.
-    record: what attackers saw; None leaves its digest out.
+    record: what attackers saw, which is hashed where the result has no hash of it,
+      and was compared with that when it was read; None leaves its digest out.
     model: the file of the final model, which need not be there; None likewise.
 
   Raises:
@@ -74,7 +75,7 @@ def identify_run(
     found = io.hash_file(model)
     finished_runs.check_hash(model, found, of_model)
     of_model = found
-  if record is not None:
+  if record is not None and of_record is None:
     of_record = release.hash_record(record)
   config = json.dumps(
     io.spell_non_finite(io.hide_paths(result.config)), sort_keys=True
