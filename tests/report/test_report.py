@@ -734,11 +734,11 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(
     'analytic_epsilon': math.inf,
     'clients_analytic_epsilon': math.inf,
   }
-  folder = _finished_run(
-    tmp_path,
-    result=_result(noise_multiplier=0.0, audit=audit, **limitless),
-  )
+  result = _result(noise_multiplier=0.0, audit=audit, **limitless)
+  folder = _finished_run(tmp_path, result=result)
   write_record(folder / 'private/scores.npz', record)
+  result = recorded_runs.fit_result(result, record)
+  run_result.write_result(folder / 'result.json', result)
   text = report.write_report(folder).read_text()
   assert 'without noise there is no limit' in text
   assert '| ∞ |' in text
@@ -979,9 +979,10 @@ def test_a_record_or_model_of_another_run_is_refused(tmp_path, damage, said):
 @pytest.mark.integration
 def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
   done = _finished_run(tmp_path / 'done', observed=5, unobserved=5)
+  result = run_result.load_result(done / 'result.json')
   drawn = run_script('report', done)
   assert drawn.returncode == 0
-  first = report.format_summary(_result()).rpartition('date not recorded')[0]
+  first = report.format_summary(result).rpartition('date not recorded')[0]
   assert drawn.stdout.startswith(first)
   assert f'Wrote {done}/report.html' in drawn.stdout
   assert all((done / name).exists() for name in _FILES)
