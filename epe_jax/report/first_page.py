@@ -21,8 +21,8 @@ from epe_jax.report.provenance import Provenance
 from epe_jax.text import assumptions, audit_notes, cells, tables, wording
 
 _NOT_MEASURED = '–'
-_ABOUT_DELTA = 'With probability δ more may leak than any ε says; a smaller δ means a larger ε.'
-_ABOVE = '"About" above it: sampling error, unless warned of.'
+_ABOUT_DELTA = 'With probability δ more may leak; a smaller δ means a larger ε.'
+_ABOVE = '"About" above it: chance, or a warning says so.'
 
 
 def make_blocks(
@@ -278,11 +278,11 @@ def list_caveats(result: RunResult, found: Sequence[Leak]) -> list[str]:
   if facts.find_analytic_epsilon(result) == math.inf:
     limit += '; without noise there is no limit'
   return [
+    *_warn_of_noise(result),
     f'A canary is an artificial client of {of_canary} with the largest update allowed. '
     f'{_explain_client(found[0], participations)}',
     _ABOUT_DELTA,
     f'{limit}.',
-    *_warn_of_noise(result),
   ]
 
 
@@ -303,7 +303,7 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
     return f'{client}; its "about" is a canary\'s, so for the largest update.'
   share = '' if canaries == 1 else f'/{canaries}'
   return (
-    f'{client}; its "about" takes the canary\'s μ times √{n}{share} (orthogonal '
+    f'{client}; its "about": a canary\'s signal times √{n}{share} (orthogonal '
     f'updates) to {n}{share} (aligned).'
   )
 
@@ -321,16 +321,16 @@ def _explain_rows(found: Sequence[Leak]) -> str:
     leak.attack is not None and leak.attack.threat_model == threat_models.CHANGE
     for leak in found
   ):
-    parts.append('Final model: knows the initial one too.')
+    parts.append('Final model: knows the initial model too.')
   if EVERY_ROUND in names:
     parts.append(
-      'Every round: sees each release, and knows when the canary took part.'
+      'Every round: knows each release, and when the canary took part.'
     )
   if WORST_CASE in names:
     parts.append('Worst case: also knows all other updates.')
   parts.append(
-    f'At least: {100 - 100 * SIGNIFICANCE:g} % lower bound'
-    f'{_state_assumptions(found)}. About: no guarantee. At most: by analysis, if '
+    f'At least: {100 - 100 * SIGNIFICANCE:g} % lower bound, '
+    f'each by itself{_state_assumptions(found)}. About: no guarantee. At most: by analysis, if '
     'clipping and noise are as stated.'
   )
   return ' '.join([*parts, *_explain_signs(found)])
@@ -379,8 +379,8 @@ def _warn_of_noise(result: RunResult) -> list[str]:
     return ['No noise was added, so that nobody is protected.']
   if result.is_simulation:
     return [
-      f'{wording.spell_key(result.noise).capitalize()}: its seed reveals the noise, so do '
-      'not publish this model.'
+      'Do not publish this model: its seed reveals the noise '
+      f'({wording.spell_key(result.noise)}).'
     ]
   return ['Noise was drawn fresh; that it is random enough was not checked.']
 
@@ -389,8 +389,8 @@ def _list_not_measured(found: Sequence[Leak]) -> str:
   missing = [f'the {leak.name}' for leak in found if leak.attack is None]
   listed = [
     *missing,
-    "clients' clipping",
-    'anything around training',
+    'clients and their clipping',
+    'tuning, logs, other releases',
   ]
   return f'Not measured: {"; ".join(listed)}.'
 
@@ -410,7 +410,8 @@ def _describe_settings(result: RunResult) -> str:
     )
   of_delta = ''
   if result.config['audit'].get('delta', result.delta) is None:
-    of_delta = ', δ = clients^-1.1'
+    # As `build.build` sets it.
+    of_delta = f', δ = {result.delta ** (-1 / 1.1):,.0f} clients^-1.1'
   return (
     f'{result.rounds:,} rounds, d = {result.dim:,}, noise multiplier '
     f'{result.noise_multiplier:g}{of_delta}, {canaries}, accuracy '

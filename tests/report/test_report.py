@@ -426,9 +426,8 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
     assert kind == 'Warning' or 'Warning' not in text, name
   said = report.format_summary(result)
   assert ('Warning' in said) == (kind == 'Warning')
-  assert '"About" above it: sampling error, unless warned of.' in ' '.join(
-    said.split()
-  )
+  explained = '"About" above it: chance, or a warning says so.'
+  assert explained in ' '.join(said.split())
   values = worded_json.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
   assert why in said
@@ -635,7 +634,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   result = _result(audit=audit, clients_participations=2)
   text = ' '.join(report.format_summary(result).split())
   assert 'A canary is an artificial client of one round' in text
-  assert 'A client takes part in up to 2 rounds; its "about" takes the' in text
+  assert 'A client takes part in up to 2 rounds; its "about": a' in text
   table = first_page.make_leak_table(leaks.find_leaks(result))
   assert [row[-1] for row in table.body] == ['57.2'] * 3
   # Of rounds nothing is known of a client but the limit.
@@ -709,7 +708,7 @@ def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
 def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
   result = _result(noise=noise, noise_multiplier=multiplier)
   said = ' '.join(report.format_report(result).split())
-  assert ('do not publish' in said) == warned
+  assert ('Do not publish' in said) == warned
 
 
 @pytest.mark.integration
