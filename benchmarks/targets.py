@@ -41,8 +41,13 @@ _ROUNDS_MISSED = {
   'convolution, near the speed of a large product; the rest is passes over what '
   'they are made of and over the weights of the dense layer.',
   'Ah': 'as work A.',
-  'B': 'most of a step are matrix products at the speed of a large one; '
-  'the rest is passes over weights and logits.',
+  'B': 'the recurrent products have 16 columns, so that all 7.2 MB of weights are '
+  'read 40 times a step, for 8 operations a byte; they reach 70 to 90 % of the '
+  'speed of a large product. The rest is passes over 13 MB of logits. 1.5 times the '
+  'speed of pfl-research would be the floor itself, nearly. Tried without '
+  'gain: bfloat16 (this processor multiplies it no faster), and the first step of '
+  'several clients at once, while they still share weights (20 times slower: '
+  'XLA:CPU turns its vmapped products into loops).',
 }
 
 TARGETS = (
@@ -79,7 +84,7 @@ TARGETS = (
     'the same: sphere',
     'audited_round',
     'works/B/over_unaudited/sphere',
-    1.15,
+    1.05,
     floor='1',
     missed='limited by generating k d normals in each projection. Scoring more '
     'rounds together needs fewer projections and more memory (`audit.memory`).',
@@ -103,23 +108,24 @@ TARGETS = (
       at_most=False,
       missed=_ROUNDS_MISSED[work],
     )
-    for name, key, bound, works in (
-      ('pfl-research', 'fastest pfl', 1.2, ('A', 'Ah', 'B')),
-      ('FedJAX, its fastest backend,', 'fastest fedjax', 2.0, ('A', 'B')),
-      ('TFF', 'fastest tff', 1.8, ('A', 'B')),
+    for name, key, bounds in (
+      ('pfl-research', 'fastest pfl', {'A': 1.2, 'Ah': 2.0, 'B': 1.5}),
+      ('FedJAX, its fastest backend,', 'fastest fedjax', {'A': 2.0, 'B': 2.0}),
+      ('TFF', 'fastest tff', {'A': 1.8, 'B': 1.8}),
     )
-    for work in works
+    for work, bound in bounds.items()
   ),
   *(
     Target(
       f'round {work}: share of the arithmetic floor reached',
       'rounds',
       f'works/{work}/share_of_floor/median',
-      0.55,
+      bound,
       at_most=False,
       floor='1',
+      missed=_ROUNDS_MISSED[work],
     )
-    for work in ('A', 'B')
+    for work, bound in (('A', 0.9), ('B', 0.85))
   ),
   Target(
     'Algorithm 1, d = 10^6, k = 10^3, 50 literal simulations, Hadamard',
