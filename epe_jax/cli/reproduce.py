@@ -80,6 +80,7 @@ def define_flags(values: flags.FlagValues) -> None:
       [],
     ),
     command_flags.JOBS,
+    command_flags.DEVICES_PER_JOB,
     command_flags.RETRY,
   )
 
@@ -212,6 +213,7 @@ def _make_workspace(
     only_digits=values.emnist_only_digits,
     fields=_collect_fields(values.field),
     jobs=values.jobs,
+    devices_per_job=values.devices_per_job,
     retry=values.retry,
   )
 

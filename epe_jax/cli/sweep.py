@@ -47,6 +47,7 @@ def define_flags(values: flags.FlagValues) -> None:
       help='Folder of the sweep. Default: runs/ and the config and grid.'
     ),
     command_flags.JOBS,
+    command_flags.DEVICES_PER_JOB,
     Flag(
       'seeds', 'Run every point with this many seeds, for small models.', int
     ),
@@ -79,7 +80,11 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     print(comparison.write_seed_sweep(workdir, points, results))
     return 0
   outcome = sweep.run_sweep(
-    points, workdir, jobs=values.jobs, retry=values.retry
+    points,
+    workdir,
+    jobs=values.jobs,
+    devices_per_job=values.devices_per_job,
+    retry=values.retry,
   )
   print(comparison.write_sweep(workdir, points, outcome))
   print(f'\nTable, figure and runs: {workdir}')

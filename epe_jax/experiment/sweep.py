@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from epe_jax import io, progress
 from epe_jax.experiment import (
   config_files,
+  placement,
   stopping,
   sweep_process,
   workdirs,
@@ -107,10 +108,13 @@ def run_sweep(
   points: Sequence[Point],
   workdir: str | os.PathLike,
   *,
-  jobs: int = 1,
+  jobs: int | None = None,
+  devices_per_job: int | None = None,
   retry: bool = False,
 ) -> Outcome:
   """Runs all points that are not finished, `jobs` of them side by side.
+
+  Each has its own accelerators, or cores, as `placement.make_slots` shares them.
 
   A point that failed before is skipped, unless `retry` is set, and one that
   another process runs is waited for. When this process is stopped or killed, so are
@@ -119,16 +123,19 @@ def run_sweep(
   Args:
     points: the points, as `make_grid` makes them.
     workdir: a folder with a folder for each point, and its output in <point>.log.
-    jobs: the number of processes at a time, >= 1. Each uses all cores that it
-      finds.
+    jobs: the number of processes at a time, >= 1; None for one on each accelerator,
+      and for one on a CPU.
+    devices_per_job: the number of accelerators, or of cores, of each process, >= 1;
+      None for equal shares.
     retry: whether points that failed before are tried again.
 
   Raises:
-    ValueError: jobs is out of range, the folder of a point holds another run, or
-      points cannot be run. All of these are named, and none was started.
+    ValueError: jobs or devices_per_job is out of range, the folder of a point holds
+      another run, or points cannot be run. All of these are named, and none was
+      started.
+    RuntimeError: JAX finds no device.
   """
-  if jobs < 1:
-    raise ValueError(f'jobs={jobs}; give 1 or more.')
+  placement.check_counts(jobs=jobs, devices_per_job=devices_per_job)
   folder = pathlib.Path(workdir)
   io.check_folder('workdir', folder)
   # For all of them before any work is done.
@@ -145,6 +152,11 @@ def run_sweep(
       failed[point.name] = failure.read_text()
     else:
       waiting.append(point)
+  slots = []
+  if waiting:
+    slots = placement.make_slots(
+      placement.find_devices(), jobs=jobs, devices_per_job=devices_per_job
+    )
   check_points(waiting)
   folder.mkdir(parents=True, exist_ok=True)
   for point in waiting:
@@ -164,7 +176,7 @@ def run_sweep(
     ) as bar,
   ):
     requests.can_defer = True
-    for point, reason in _run_points(waiting, folder, jobs, requests):
+    for point, reason in _run_points(waiting, folder, slots, requests):
       rounds = int(point.config.rounds)
       if reason is None:
         finished[point.name] = folder / point.name
@@ -228,31 +240,33 @@ def _describe_faults(faults: Mapping[str, str], num_points: int) -> str:
 def _run_points(
   points: Sequence[Point],
   folder: pathlib.Path,
-  jobs: int,
+  slots: Sequence[placement.Slot],
   requests: stopping.Requests,
 ) -> Iterator[tuple[Point, str | None]]:
-  """Runs points in processes; yields each with the reason if it failed, else None.
+  """Runs a point in each slot; yields each with the reason if it failed, else None.
 
   Those that are stopped are not yielded.
   """
-  queue, is_told = collections.deque(points), False
-  running: list[tuple[Point, subprocess.Popen[bytes]]] = []
+  queue, free, is_told = collections.deque(points), [*slots], False
+  running: list[tuple[Point, placement.Slot, subprocess.Popen[bytes]]] = []
   # However this ends, the processes do.
   with contextlib.ExitStack() as stack:
     while queue or running:
       if requests.signum is not None and not is_told:
         queue.clear()
         # Once: a second signal would end them before they have saved.
-        for _, process in running:
+        for *_, process in running:
           process.terminate()
         is_told = True
-      while queue and len(running) < jobs:
-        point = queue.popleft()
-        running.append((point, stack.enter_context(start_point(point, folder))))
+      while queue and free:
+        point, slot = queue.popleft(), free.pop(0)
+        process = stack.enter_context(start_point(point, folder, slot))
+        running.append((point, slot, process))
       time.sleep(_INTERVAL)
-      ended = [one for one in running if one[1].poll() is not None]
+      ended = [one for one in running if one[-1].poll() is not None]
       running = [one for one in running if one not in ended]
-      for point, process in ended:
+      for point, slot, process in ended:
+        free.append(slot)
         code = process.returncode
         if code == 0:
           yield point, None
@@ -260,13 +274,16 @@ def _run_points(
           yield point, _record_failure(point, folder, code)
 
 
-def start_point(point: Point, folder: pathlib.Path) -> subprocess.Popen[bytes]:
+def start_point(
+  point: Point, folder: pathlib.Path, slot: placement.Slot
+) -> subprocess.Popen[bytes]:
   """Starts the process that runs a point, with its output in <point>.log."""
-  with open(folder / f'{point.name}.log', 'wb') as output:
+  log = folder / f'{point.name}.log'
+  with open(log, 'wb') as output, placement.enter(slot):
     return sweep_process.start(
       ['run', str(folder / point.name), stopping.name_command()],
       point.config.to_dict(),
-      environment={},
+      environment=slot.environment,
       stdout=output,
       stderr=subprocess.STDOUT,
     )

@@ -32,7 +32,9 @@ class Workspace(NamedTuple):
     synthetic: whether to train on generated data where no path is given.
     only_digits: whether to train on the digits of EMNIST alone.
     fields: field of a run's config -> its value, in place of that of the scale.
-    jobs: number of runs in parallel.
+    jobs: number of runs in parallel; None for one on each accelerator.
+    devices_per_job: number of accelerators, or cores, of each run; None for equal
+      shares.
     retry: whether to repeat runs that failed.
   """
 
@@ -41,7 +43,8 @@ class Workspace(NamedTuple):
   synthetic: bool = False
   only_digits: bool = False
   fields: Mapping[str, Any] = {}
-  jobs: int = 1
+  jobs: int | None = None
+  devices_per_job: int | None = None
   retry: bool = False
 
 

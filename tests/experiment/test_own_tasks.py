@@ -20,6 +20,7 @@ from epe_jax.experiment import (
   audited_run,
   build,
   config_fields,
+  placement,
   sweep,
   sweep_process,
   workdirs,
@@ -242,6 +243,33 @@ def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
   outcome = sweep.run_sweep(points, tmp_path / 'sweep')
   assert not outcome.failed
   assert len(outcome.finished) == 2
+
+
+@pytest.mark.integration
+def test_points_side_by_side_see_devices_of_their_own(
+  my_job, tmp_path, monkeypatch
+):
+  """CPUs stand for GPUs: what a process may see is an environment variable."""
+  with my_job.open('a') as file:
+    file.write(
+      'import os, pathlib\n'
+      'def load_and_tell(*args, **kwargs):\n'
+      "  seen = os.environ.get('CUDA_VISIBLE_DEVICES')\n"
+      '  if seen is not None:\n'
+      "    pathlib.Path(f'seen-{os.getpid()}').write_text(seen)\n"
+      '  return load(*args, **kwargs)\n'
+    )
+  devices = placement.Devices('cuda', ['0', '1', '2', '3'])
+  monkeypatch.setattr(placement, 'find_devices', lambda: devices)
+  monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
+  points = sweep.make_grid(
+    make_config(task='my_job:load_and_tell'), [('data.seed', (0, 1, 2))]
+  )
+  outcome = sweep.run_sweep(points, tmp_path / 'sweep', devices_per_job=2)
+  assert len(outcome.finished) == 3
+  seen = [path.read_text() for path in tmp_path.glob('seen-*')]
+  # Of three points two had the same devices, one after the other.
+  assert sorted(seen) in (['0,1', '0,1', '2,3'], ['0,1', '2,3', '2,3'])
 
 
 @pytest.mark.integration

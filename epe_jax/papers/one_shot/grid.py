@@ -53,7 +53,11 @@ def from_grid(
     if adjust is not None:
       adjust(points)
     outcome = sweep.run_sweep(
-      points, workspace.folder, jobs=workspace.jobs, retry=workspace.retry
+      points,
+      workspace.folder,
+      jobs=workspace.jobs,
+      devices_per_job=workspace.devices_per_job,
+      retry=workspace.retry,
     )
     if outcome.failed:
       reasons = '\n'.join(f'  {k}: {why}' for k, why in outcome.failed.items())
