@@ -16,6 +16,11 @@ Finished points are not trained again. Failed points are reported; --retry tries
 again. For each point the workdir has a folder with an ordinary run and a .log of its
 output. sweep.md, sweep.tex and sweep.png compare all points.
 
+  epe-jax sweep --status=runs/digits-repetitions
+
+shows, from any machine that sees the folder, how far the points of a sweep are, and the
+results of those that have finished.
+
 Exit status: 130 after Ctrl-C, 143 after SIGTERM. What is finished is kept, and the same
 command goes on from there.
 """
@@ -52,12 +57,18 @@ def define_flags(values: flags.FlagValues) -> None:
       'seeds', 'Run every point with this many seeds, for small models.', int
     ),
     command_flags.RETRY,
+    Flag('status', 'Folder of a sweep; show how far it is, and run nothing.'),
   )
 
 
 @stopping.end_politely
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
+  if values.status is not None:
+    from epe_jax.report import sweep_progress
+
+    print(sweep_progress.format_progress(values.status))
+    return 0
   name, config = config_flags.parse_config(values, argv)
   grid, own_axes = values.grid, values.axis
   if not grid and not own_axes:

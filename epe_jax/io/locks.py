@@ -6,6 +6,7 @@ import glob
 import os
 import pathlib
 import time
+import types
 from typing import BinaryIO, TypeVar
 
 from epe_jax.io import files
@@ -33,14 +34,7 @@ def hold(path: pathlib.Path, *, max_wait: float) -> Iterator[BinaryIO]:
     Busy: another process holds it, and still does after that time.
     OSError: the system has no such locks.
   """
-  # Imported here, because Windows lacks it and estimates need no lock.
-  try:
-    import fcntl
-  except ModuleNotFoundError as error:
-    raise OSError(
-      f'{path} cannot be locked on this system, which has no fcntl. Make runs on '
-      'Linux or macOS; their files are read, and scores estimated, anywhere.'
-    ) from error
+  fcntl = _import_fcntl(path)
   end, pause = time.monotonic() + max_wait, 0.01
   while True:
     with open(path, 'ab') as file:
@@ -60,6 +54,43 @@ def hold(path: pathlib.Path, *, max_wait: float) -> Iterator[BinaryIO]:
         finally:
           path.unlink()
         return
+
+
+def find_holder(path: pathlib.Path) -> str | None:
+  """Finds out who holds a lock file.
+
+  Who wants to hold it at this very moment may find it busy.
+
+  Args:
+    path: the lock file, which need not exist.
+
+  Returns:
+    What the holder wrote into it; None if nobody holds it.
+
+  Raises:
+    OSError: the system has no such locks.
+  """
+  fcntl = _import_fcntl(path)
+  try:
+    with open(path, 'rb') as file:
+      fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return _read_holder(path) or 'another process'
+  except FileNotFoundError:
+    pass
+  return None
+
+
+def _import_fcntl(path: pathlib.Path) -> types.ModuleType:
+  # Here and not above, because Windows lacks it and estimates need no lock.
+  try:
+    import fcntl
+  except ModuleNotFoundError as error:
+    raise OSError(
+      f'{path} cannot be locked on this system, which has no fcntl. Make runs on '
+      'Linux or macOS; their files are read, and scores estimated, anywhere.'
+    ) from error
+  return fcntl
 
 
 def _read_holder(path: pathlib.Path) -> str:

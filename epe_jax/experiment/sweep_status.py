@@ -1,0 +1,141 @@
+"""How far the points of a sweep are, read from its folder, from any machine.
+
+Nothing is written, and running points are not disturbed.
+"""
+
+from collections.abc import Sequence
+import json
+import math
+import os
+import pathlib
+from typing import NamedTuple
+
+from epe_jax import io
+from epe_jax.experiment import sweep, workdirs
+from epe_jax.io import locks
+
+STATES = ('finished', 'failed', 'running', 'stopped', 'queued')
+"""The states of a point. One that is stopped goes on where it was saved."""
+
+
+# Rounds whose mean time says how long others take.
+_RECENT = 20
+
+
+class PointStatus(NamedTuple):
+  """How far a point is.
+
+  Attributes:
+    name: of the point, and of its folder.
+    state: one of `STATES`.
+    rounds_done: rounds that were made, of a stopped point also those after the
+      last that was saved.
+    rounds: all rounds of the point; 0 if it never started.
+    seconds_per_round: the mean of its last rounds; nan where there are none.
+    detail: who runs it, or why it failed; '' if there is nothing to say.
+  """
+
+  name: str
+  state: str
+  rounds_done: int
+  rounds: int
+  seconds_per_round: float
+  detail: str
+
+
+def find_status(workdir: str | os.PathLike[str]) -> list[PointStatus]:
+  """Finds out how far the points of a sweep are.
+
+  Args:
+    workdir: the folder of the sweep.
+
+  Returns:
+    The points by name.
+
+  Raises:
+    FileNotFoundError: there is no such folder, or it has no points.
+    ValueError: the config.json of a point is damaged.
+  """
+  folder = pathlib.Path(workdir)
+  names = (
+    sorted(p.name for p in folder.iterdir() if _is_point(p))
+    if folder.is_dir()
+    else []
+  )
+  if not names:
+    raise FileNotFoundError(
+      f'{folder} has no points of a sweep; give the --workdir of one.'
+    )
+  return [_find_point(folder, name) for name in names]
+
+
+def estimate_seconds_left(points: Sequence[PointStatus]) -> float:
+  """Estimates when a sweep ends, from the points that run.
+
+  Args:
+    points: as `find_status` finds them.
+
+  Returns:
+    Seconds, if as many points stay side by side as run now, and if those that have
+    not started have as many rounds; nan if no point runs, or none has made a round.
+  """
+  known = [p for p in points if p.rounds]
+  running = [
+    p
+    for p in points
+    if p.state == 'running' and p.seconds_per_round > 0 and p.rounds
+  ]
+  if not running:
+    return math.nan
+  per_point = sum(p.rounds for p in known) / len(known)
+  left = sum(
+    (p.rounds or per_point) - p.rounds_done
+    for p in points
+    if p.state not in ('finished', 'failed')
+  )
+  rate = sum(1 / p.seconds_per_round for p in running)
+  return left / rate
+
+
+def _is_point(path: pathlib.Path) -> bool:
+  """Says whether a path is the folder of a point, which may be empty."""
+  log = path.with_name(f'{path.name}.log')
+  return path.is_dir() and (
+    (path / 'config.json').is_file() or log.is_file() or not any(path.iterdir())
+  )
+
+
+def _find_point(folder: pathlib.Path, name: str) -> PointStatus:
+  files = workdirs.workdir_at(folder / name)
+  failure = folder / f'{name}{sweep.FAILED}'
+  rounds = 0
+  if files.config.is_file():
+    rounds = int(io.read_fields(files.config).get('rounds', 0))
+  done, seconds = _read_rounds(files.metrics)
+  state, detail = 'queued', ''
+  if files.result.is_file():
+    state, done = 'finished', rounds
+  elif failure.is_file():
+    state, detail = 'failed', failure.read_text(errors='replace').strip()
+  elif (holder := locks.find_holder(files.lock)) is not None:
+    state, detail = 'running', holder
+  elif done:
+    state = 'stopped'
+  return PointStatus(name, state, done, rounds, seconds, detail)
+
+
+def _read_rounds(path: pathlib.Path) -> tuple[int, float]:
+  """The rounds that were made, and the mean seconds of the last ones."""
+  lines = []
+  if path.is_file():
+    for text in path.read_text(errors='replace').splitlines():
+      # The last one may be under way.
+      try:
+        line = json.loads(text)
+      except ValueError:
+        continue
+      if isinstance(line, dict) and isinstance(line.get('round'), int):
+        lines.append(line)
+  seconds = [line['seconds'] for line in lines if 'seconds' in line][-_RECENT:]
+  mean = sum(seconds) / len(seconds) if seconds else math.nan
+  return max((line['round'] for line in lines), default=0), mean

@@ -1,0 +1,73 @@
+"""How far a sweep is, in words, with the results that there are."""
+
+from collections import Counter
+from collections.abc import Sequence
+import datetime
+import math
+import os
+import pathlib
+
+from epe_jax.experiment import finished_runs, sweep_status
+from epe_jax.experiment.sweep_status import PointStatus
+from epe_jax.report import comparison
+from epe_jax.text import tables
+
+
+def format_progress(workdir: str | os.PathLike[str]) -> str:
+  """A line of how far a sweep is, a table of its points, and one of results.
+
+  Args:
+    workdir: the folder of the sweep.
+
+  Returns:
+    Text without a final newline.
+
+  Raises:
+    FileNotFoundError: it has no points.
+    ValueError: a file of a point is damaged.
+  """
+  points = sweep_status.find_status(workdir)
+  parts = [describe_progress(points), tables.format_text(make_table(points))]
+  finished = {
+    point.name: finished_runs.load_result(pathlib.Path(workdir, point.name))
+    for point in points
+    if point.state == 'finished'
+  }
+  if finished:
+    parts.append(tables.format_text(comparison.make_results_table(finished)))
+  return '\n\n'.join(parts)
+
+
+def describe_progress(points: Sequence[PointStatus]) -> str:
+  """How many points are in which state, and the time that is left, in one line.
+
+  >>> describe_progress([PointStatus('a', 'running', 5, 20, 2.0, 'process 1')])
+  '1 point: 1 running; 5 of 20 rounds; 0:00:30 left'
+  """
+  counts = Counter(point.state for point in points)
+  states = ', '.join(
+    f'{counts[state]} {state}' for state in sweep_status.STATES if counts[state]
+  )
+  plural = '' if len(points) == 1 else 's'
+  parts = [f'{len(points)} point{plural}: {states}']
+  if all(point.rounds for point in points):
+    done = sum(point.rounds_done for point in points)
+    parts.append(f'{done:,} of {sum(p.rounds for p in points):,} rounds')
+  seconds = sweep_status.estimate_seconds_left(points)
+  if not math.isnan(seconds):
+    parts.append(f'{datetime.timedelta(seconds=round(seconds))} left')
+  return '; '.join(parts)
+
+
+def make_table(points: Sequence[PointStatus]) -> tables.Table:
+  """A line for each point: its state, rounds, and who runs it or why it failed."""
+  body = [
+    [
+      point.name,
+      point.state,
+      f'{point.rounds_done:,} of {point.rounds:,}' if point.rounds else '-',
+      point.detail or '-',
+    ]
+    for point in points
+  ]
+  return tables.Table('', ['point', 'state', 'rounds', 'by, or why'], body)
