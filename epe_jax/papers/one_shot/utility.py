@@ -1,6 +1,7 @@
 """What canaries cost: accuracy with them and without, at each noise level."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+import statistics
 
 from matplotlib import figure
 
@@ -11,6 +12,8 @@ from epe_jax.report.figures import style
 from epe_jax.text import tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
+# Evaluations whose mean is the steadier accuracy of a run.
+_LAST = 3
 
 
 def equalize_steps(points: Sequence[sweep.Point]) -> None:
@@ -39,15 +42,8 @@ def make_utility(runs: Sequence[grid.Run], *, name: str) -> item.Product:
     runs: for each noise level one without canaries and one with.
     name: of the paper's table in reported.json.
   """
-  pairs = {
-    run.noise: tuple(
-      other.result.accuracy
-      for is_audited in (False, True)
-      for other in runs
-      if other.noise == run.noise and other.is_audited == is_audited
-    )
-    for run in runs
-  }
+  pairs = _pair_up(runs, lambda run: run.result.accuracy)
+  means = _pair_up(runs, average_last_accuracies)
   body = []
   for noise, (without, with_canaries) in pairs.items():
     paper = _REPORTED.find_row(name, noise=noise) or {}
@@ -56,17 +52,27 @@ def make_utility(runs: Sequence[grid.Run], *, name: str) -> item.Product:
         f'{noise:g}',
         _format_accuracy(without, paper.get('without')),
         _format_accuracy(with_canaries, paper.get('with')),
-        f'{100 * (with_canaries - without):+.2f}',
+        _format_difference(without, with_canaries),
+        *map(_format_accuracy, means[noise]),
+        _format_difference(*means[noise]),
       ]
     )
   table = tables.Table(
     'Accuracy without canaries and with',
-    ['noise', 'without', 'with', 'difference in points'],
+    [
+      'noise',
+      'without',
+      'with',
+      'difference in points',
+      *(f'{x}, last {_LAST}' for x in ('without', 'with', 'difference')),
+    ],
     body,
     [
       *_REPORTED.explain_brackets(name),
       'One run each, with the same seed. Another seed also changes the '
       'accuracy.',
+      f'Last {_LAST}: the mean of that many evaluations at the end, as large steps let '
+      'the accuracy of a single one swing.',
       'Without canaries the server rate is smaller by their share of a round, so '
       'that both take equal steps.',
       *grid.describe_runs(runs),
@@ -75,7 +81,42 @@ def make_utility(runs: Sequence[grid.Run], *, name: str) -> item.Product:
   return item.Product([table], {'accuracy': _draw_utility(pairs)})
 
 
-def _format_accuracy(share: float, paper: float | None) -> str:
+def average_last_accuracies(run: grid.Run) -> float:
+  """The mean accuracy of the last evaluations of a run, in [0, 1].
+
+  Reddi et al. 2020, "Adaptive Federated Optimization", compare such means.
+
+  Args:
+    run: a finished run with an evaluation after its first round.
+  """
+  accuracies = [
+    line['test_accuracy']
+    for line in run.history
+    if line['round'] and 'test_accuracy' in line
+  ]
+  return statistics.fmean(accuracies[-_LAST:])
+
+
+def _pair_up(
+  runs: Sequence[grid.Run], measure: Callable[[grid.Run], float]
+) -> dict[float, tuple[float, ...]]:
+  """Noise multiplier -> a measure of the run without canaries and of that with."""
+  return {
+    run.noise: tuple(
+      measure(other)
+      for is_audited in (False, True)
+      for other in runs
+      if other.noise == run.noise and other.is_audited == is_audited
+    )
+    for run in runs
+  }
+
+
+def _format_difference(without: float, with_canaries: float) -> str:
+  return f'{100 * (with_canaries - without):+.2f}'
+
+
+def _format_accuracy(share: float, paper: float | None = None) -> str:
   """An accuracy, followed by the paper's in brackets if it has one."""
   text = f'{100 * share:.2f} %'
   return text if paper is None else f'{text} ({100 * paper:.1f} %)'

@@ -64,3 +64,14 @@ def test_the_medium_scale_trains_the_papers_model():
     assert ours.model == theirs.model
     assert ours.data == theirs.data
     assert ours.canaries.observed == 1000
+
+
+def test_an_accuracy_that_swings_is_averaged_over_the_last_evaluations():
+  history = [{'round': 0, 'test_accuracy': 1.0}]
+  for t, accuracy in ((10, 0.9), (20, 0.1), (30, 0.3), (40, 0.2)):
+    history += [{'round': t - 1, 'loss': 1.0}]
+    history += [{'round': t, 'test_accuracy': accuracy}]
+  run = grid.Run(recorded_runs.result(), None, history)
+  assert utility.average_last_accuracies(run) == pytest.approx(0.2)
+  short = run._replace(history=history[:3])
+  assert utility.average_last_accuracies(short) == pytest.approx(0.9)
