@@ -80,17 +80,6 @@ OUT = Flag('out', 'Folder of what is written.')
 VERBOSE = Flag('verbose', 'Print every estimate and its meaning.', bool, False)
 JSON = Flag('json', 'Print JSON instead of text.', bool, False)
 FORMAT = Flag('format', 'How to print the result.', ('text', 'json'), 'text')
-JOBS = Flag(
-  'jobs',
-  'Number of runs in parallel, each on accelerators or cores of its own; default: one '
-  'for each accelerator, and one on a CPU.',
-  int,
-)
-DEVICES_PER_JOB = Flag(
-  'devices_per_job',
-  'Number of accelerators, or cores, of each run; default: equal shares.',
-  int,
-)
 RETRY = Flag('retry', 'Repeat failed runs.', bool, False)
 CONFIG = Flag(
   'config',

@@ -86,7 +86,19 @@ def parse_config(
   Raises:
     app.UsageError: no config is named, or there are more arguments; else as `parse`.
   """
-  name, config, rest = parse(values, argv)
+  return require_config(parse(values, argv))
+
+
+def require_config(parsed: Parsed) -> tuple[str, Any]:
+  """The name and the config of a command line that needs one.
+
+  Args:
+    parsed: what the command line says.
+
+  Raises:
+    app.UsageError: no config is named, or there are more arguments.
+  """
+  name, config, rest = parsed
   if rest:
     raise app.UsageError(
       f'{rest[0]!r} is not a flag, and one config is enough.'
@@ -154,3 +166,25 @@ def _explain_unknown(
   if not meant and (similar := find_similar(name, list(values))):
     meant = [similar]
   return flags.UnrecognizedFlagError(name, suggestions=meant)
+
+
+def parse_assignments(flag: str, arguments: Sequence[str]) -> dict[str, Any]:
+  """Parses what was given to a flag of NAME=VALUE that may be repeated.
+
+  Args:
+    flag: its name.
+    arguments: what was given.
+
+  Returns:
+    Name -> value, as `parse_value` gives it.
+
+  Raises:
+    app.UsageError: an argument is no NAME=VALUE.
+  """
+  parsed = {}
+  for argument in arguments:
+    name, equals, value = argument.partition('=')
+    if not (name and equals and value):
+      raise app.UsageError(f'--{flag}={argument!r}; give NAME=VALUE.')
+    parsed[name] = parse_value(value)
+  return parsed

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
-from epe_jax.cli import command_flags, config_flags
+from epe_jax.cli import command_flags, config_flags, launching
 from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import stopping
 
@@ -79,8 +79,7 @@ def define_flags(values: flags.FlagValues) -> None:
       set,
       [],
     ),
-    command_flags.JOBS,
-    command_flags.DEVICES_PER_JOB,
+    *launching.FLAGS,
     command_flags.RETRY,
   )
 
@@ -154,17 +153,6 @@ def _check_scale(
     )
 
 
-def _collect_fields(arguments: Sequence[str]) -> dict[str, Any]:
-  """The values of --field, by field."""
-  fields = {}
-  for argument in arguments:
-    field, equals, value = argument.partition('=')
-    if not (field and equals and value):
-      raise app.UsageError(f'--field={argument!r}; give FIELD=VALUE.')
-    fields[field] = config_flags.parse_value(value)
-  return fields
-
-
 def _format_items() -> str:
   """The name, title and source of all items, in columns."""
   from epe_jax.papers import registry
@@ -206,14 +194,14 @@ def _make_workspace(
 
   own = {name: path for name, path in data.items() if name in item.data}
   is_missing = not own.keys() & item.data[:1]
+  folder = pathlib.Path(values.workdir, values.scale, 'runs', item.experiment)
   return Workspace(
-    pathlib.Path(values.workdir, values.scale, 'runs', item.experiment),
+    folder,
     own,
     synthetic=values.synthetic or (values.scale == 'smoke' and is_missing),
     only_digits=values.emnist_only_digits,
-    fields=_collect_fields(values.field),
-    jobs=values.jobs,
-    devices_per_job=values.devices_per_job,
+    fields=config_flags.parse_assignments('field', values.field),
+    launch=launching.make_launch(values, folder),
     retry=values.retry,
   )
 

@@ -31,7 +31,7 @@ from typing import Any
 
 from absl import app, flags
 
-from epe_jax.cli import command_flags, config_flags
+from epe_jax.cli import command_flags, config_flags, launching
 from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import stopping
 
@@ -51,11 +51,10 @@ def define_flags(values: flags.FlagValues) -> None:
     command_flags.WORKDIR._replace(
       help='Folder of the sweep. Default: runs/ and the config and grid.'
     ),
-    command_flags.JOBS,
-    command_flags.DEVICES_PER_JOB,
     Flag(
       'seeds', 'Run every point with this many seeds, for small models.', int
     ),
+    *launching.FLAGS,
     command_flags.RETRY,
     Flag('status', 'Folder of a sweep; show how far it is, and run nothing.'),
   )
@@ -64,12 +63,13 @@ def define_flags(values: flags.FlagValues) -> None:
 @stopping.end_politely
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
+  parsed = config_flags.parse(values, argv)
   if values.status is not None:
     from epe_jax.report import sweep_progress
 
     print(sweep_progress.format_progress(values.status))
     return 0
-  name, config = config_flags.parse_config(values, argv)
+  name, config = config_flags.require_config(parsed)
   grid, own_axes = values.grid, values.axis
   if not grid and not own_axes:
     raise app.UsageError('nothing varies; give --grid or --axis.')
@@ -93,8 +93,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   outcome = sweep.run_sweep(
     points,
     workdir,
-    jobs=values.jobs,
-    devices_per_job=values.devices_per_job,
+    launch=launching.make_launch(values, workdir),
     retry=values.retry,
   )
   print(comparison.write_sweep(workdir, points, outcome))

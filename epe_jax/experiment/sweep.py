@@ -5,7 +5,7 @@ run: a finished one is not repeated, and one that was stopped is resumed.
 """
 
 import collections
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import contextlib
 import copy
 import functools
@@ -13,25 +13,31 @@ import itertools
 import os
 import pathlib
 import signal
-import subprocess
 import time
 from typing import Any, NamedTuple
 
 from epe_jax import io, progress
 from epe_jax.experiment import (
   config_files,
-  placement,
+  launchers,
   stopping,
   sweep_process,
   workdirs,
 )
 from epe_jax.experiment.config_files import Config
+from epe_jax.io import locks
 
 FAILED = '.failed'
 """The suffix of the file beside the folder of a point that failed."""
 
 # Seconds between two polls of the processes.
 _INTERVAL = 0.2
+# Seconds between two looks at points that other sweeps run.
+_LOOK_EVERY = 2.0
+# How often a point is started anew whose machine was lost or that was told to stop.
+_MAX_LOST = 10
+# Exit statuses of a run that was told to stop, and has saved.
+_TOLD_TO_STOP = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
 class Point(NamedTuple):
@@ -108,34 +114,29 @@ def run_sweep(
   points: Sequence[Point],
   workdir: str | os.PathLike,
   *,
-  jobs: int | None = None,
-  devices_per_job: int | None = None,
+  launch: Callable[[], launchers.Launcher] | None = None,
   retry: bool = False,
 ) -> Outcome:
-  """Runs all points that are not finished, `jobs` of them side by side.
-
-  Each has its own accelerators, or cores, as `placement.make_slots` shares them.
+  """Runs all points that are not finished, side by side where there is room.
 
   A point that failed before is skipped, unless `retry` is set, and one that
-  another process runs is waited for. When this process is stopped or killed, so are
-  the running points, which resume from their checkpoints the next time.
+  another process runs is waited for. One whose machine is lost is started again, and
+  resumes. When this process is stopped, so are the running points, which resume from
+  their checkpoints the next time.
 
   Args:
     points: the points, as `make_grid` makes them.
     workdir: a folder with a folder for each point, and its output in <point>.log.
-    jobs: the number of processes at a time, >= 1; None for one on each accelerator,
-      and for one on a CPU.
-    devices_per_job: the number of accelerators, or of cores, of each process, >= 1;
-      None for equal shares.
+    launch: makes what starts the points, once there are any, as
+      `launchers.make_launcher` does; None for one process on each accelerator of
+      this machine, and for one on a CPU.
     retry: whether points that failed before are tried again.
 
   Raises:
-    ValueError: jobs or devices_per_job is out of range, the folder of a point holds
-      another run, or points cannot be run. All of these are named, and none was
-      started.
-    RuntimeError: JAX finds no device.
+    ValueError: the folder of a point holds another run, or points cannot be run. All
+      of these are named, and none was started.
+    RuntimeError: an engine is not there, or does not answer any more.
   """
-  placement.check_counts(jobs=jobs, devices_per_job=devices_per_job)
   folder = pathlib.Path(workdir)
   io.check_folder('workdir', folder)
   # For all of them before any work is done.
@@ -152,11 +153,9 @@ def run_sweep(
       failed[point.name] = failure.read_text()
     else:
       waiting.append(point)
-  slots = []
-  if waiting:
-    slots = placement.make_slots(
-      placement.find_devices(), jobs=jobs, devices_per_job=devices_per_job
-    )
+  if launch is None:
+    launch = functools.partial(launchers.make_launcher, 'local')
+  launcher = launch() if waiting else None
   check_points(waiting)
   folder.mkdir(parents=True, exist_ok=True)
   for point in waiting:
@@ -176,7 +175,9 @@ def run_sweep(
     ) as bar,
   ):
     requests.can_defer = True
-    for point, reason in _run_points(waiting, folder, slots, requests):
+    # Without points there is no launcher, and nothing to run.
+    outcomes = launcher and _run_points(waiting, folder, launcher, requests)
+    for point, reason in outcomes or ():
       rounds = int(point.config.rounds)
       if reason is None:
         finished[point.name] = folder / point.name
@@ -240,64 +241,86 @@ def _describe_faults(faults: Mapping[str, str], num_points: int) -> str:
 def _run_points(
   points: Sequence[Point],
   folder: pathlib.Path,
-  slots: Sequence[placement.Slot],
+  launcher: launchers.Launcher,
   requests: stopping.Requests,
 ) -> Iterator[tuple[Point, str | None]]:
-  """Runs a point in each slot; yields each with the reason if it failed, else None.
+  """Runs points; yields each with the reason if it failed, else None.
 
   Those that are stopped are not yielded.
   """
-  queue, free, is_told = collections.deque(points), [*slots], False
-  running: list[tuple[Point, placement.Slot, subprocess.Popen[bytes]]] = []
-  # However this ends, the processes do.
-  with contextlib.ExitStack() as stack:
+  queue, running = [*points], list[tuple[Point, launchers.Job]]()
+  lost = collections.Counter[str]()
+  is_told, look_at = False, 0.0
+  # However this ends, what it started does.
+  with contextlib.closing(launcher):
     while queue or running:
       if requests.signum is not None and not is_told:
         queue.clear()
         # Once: a second signal would end them before they have saved.
-        for *_, process in running:
-          process.terminate()
+        for _, job in running:
+          job.terminate()
         is_told = True
-      while queue and free:
-        point, slot = queue.popleft(), free.pop(0)
-        process = stack.enter_context(start_point(point, folder, slot))
-        running.append((point, slot, process))
-      time.sleep(_INTERVAL)
-      ended = [one for one in running if one[-1].poll() is not None]
-      running = [one for one in running if one not in ended]
-      for point, slot, process in ended:
-        free.append(slot)
-        code = process.returncode
-        if code == 0:
+      ended = [(point, job, job.poll()) for point, job in running]
+      running = [(point, job) for point, job, code in ended if code is None]
+      for point, _, code in ended:
+        if code is None:
+          continue
+        look_at = 0.0
+        if code == 0 or _is_finished(point, folder):
           yield point, None
-        elif requests.signum is None:
+        elif requests.signum is not None:
+          continue
+        elif code in (launchers.LOST, *_TOLD_TO_STOP) and (
+          lost[point.name] < _MAX_LOST
+        ):
+          lost[point.name] += 1
+          queue.append(point)
+        else:
           yield point, _record_failure(point, folder, code)
+      if queue and time.monotonic() >= look_at:
+        look_at = time.monotonic() + _LOOK_EVERY
+        for point in [p for p in queue if _is_finished(p, folder)]:
+          # By another sweep.
+          queue.remove(point)
+          yield point, None
+        free = [p for p in queue if not _is_elsewhere(p, folder)]
+        jobs = launcher.start([_make_work(point, folder) for point in free])
+        running += zip(free, jobs)
+        queue = [p for p in queue if p not in free[: len(jobs)]]
+      time.sleep(_INTERVAL)
 
 
-def start_point(
-  point: Point, folder: pathlib.Path, slot: placement.Slot
-) -> subprocess.Popen[bytes]:
-  """Starts the process that runs a point, with its output in <point>.log."""
-  log = folder / f'{point.name}.log'
-  with open(log, 'wb') as output, placement.enter(slot):
-    return sweep_process.start(
-      ['run', str(folder / point.name), stopping.name_command()],
-      point.config.to_dict(),
-      environment=slot.environment,
-      stdout=output,
-      stderr=subprocess.STDOUT,
-    )
+def _make_work(point: Point, folder: pathlib.Path) -> launchers.Work:
+  folder = folder.absolute()
+  return launchers.Work(
+    point.config.to_dict(),
+    folder / point.name,
+    folder / f'{point.name}.log',
+    stopping.name_command(),
+  )
+
+
+def _is_finished(point: Point, folder: pathlib.Path) -> bool:
+  return workdirs.workdir_at(folder / point.name).result.exists()
+
+
+def _is_elsewhere(point: Point, folder: pathlib.Path) -> bool:
+  """Says whether a process runs a point that this sweep did not start."""
+  files = workdirs.workdir_at(folder / point.name)
+  return locks.find_holder(files.lock) is not None
 
 
 def _record_failure(point: Point, folder: pathlib.Path, code: int) -> str:
   """Writes down and returns why a point failed: its exit and its last line."""
   log = folder / f'{point.name}.log'
-  lines = log.read_text(errors='replace').strip().splitlines()
-  end = (
-    f'ended with {code}'
-    if code >= 0
-    else f'ended by {signal.Signals(-code).name}'
-  )
+  text = log.read_text(errors='replace') if log.exists() else ''
+  lines = text.strip().splitlines()
+  if code == launchers.LOST:
+    end = f'its machine was lost {_MAX_LOST + 1} times'
+  elif code >= 0:
+    end = f'ended with {code}'
+  else:
+    end = f'ended by {signal.Signals(-code).name}'
   reason = f'{end}: {lines[-1] if lines else "no output"}'
   io.write_text(folder / f'{point.name}{FAILED}', reason)
   return reason

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from matplotlib import figure
 
-from epe_jax.experiment import stopping
+from epe_jax.experiment import launchers, stopping
 from epe_jax.text import tables
 
 
@@ -32,9 +32,7 @@ class Workspace(NamedTuple):
     synthetic: whether to train on generated data where no path is given.
     only_digits: whether to train on the digits of EMNIST alone.
     fields: field of a run's config -> its value, in place of that of the scale.
-    jobs: number of runs in parallel; None for one on each accelerator.
-    devices_per_job: number of accelerators, or cores, of each run; None for equal
-      shares.
+    launch: makes what starts the runs; None for one on each accelerator.
     retry: whether to repeat runs that failed.
   """
 
@@ -43,8 +41,7 @@ class Workspace(NamedTuple):
   synthetic: bool = False
   only_digits: bool = False
   fields: Mapping[str, Any] = {}
-  jobs: int | None = None
-  devices_per_job: int | None = None
+  launch: Callable[[], launchers.Launcher] | None = None
   retry: bool = False
 
 

@@ -20,6 +20,7 @@ from epe_jax.experiment import (
   audited_run,
   build,
   config_fields,
+  launchers,
   placement,
   sweep,
   sweep_process,
@@ -265,7 +266,11 @@ def test_points_side_by_side_see_devices_of_their_own(
   points = sweep.make_grid(
     make_config(task='my_job:load_and_tell'), [('data.seed', (0, 1, 2))]
   )
-  outcome = sweep.run_sweep(points, tmp_path / 'sweep', devices_per_job=2)
+  outcome = sweep.run_sweep(
+    points,
+    tmp_path / 'sweep',
+    launch=lambda: launchers.make_launcher('local', devices_per_job=2),
+  )
   assert len(outcome.finished) == 3
   seen = [path.read_text() for path in tmp_path.glob('seen-*')]
   # Of three points two had the same devices, one after the other.

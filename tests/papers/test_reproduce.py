@@ -168,7 +168,7 @@ def test_a_scale_or_a_field_that_an_item_has_not_is_refused(tmp_path):
   done = run_script('reproduce', 'algorithm1', '--field=rounds=3', workdir)
   assert '--field=rounds=3, but algorithm1' in done.stderr
   done = run_script('reproduce', 'emnist', '--field=rounds', workdir)
-  assert 'give FIELD=VALUE' in done.stderr
+  assert 'give NAME=VALUE' in done.stderr
   assert not list(tmp_path.iterdir())
 
 

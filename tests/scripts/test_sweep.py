@@ -153,7 +153,7 @@ def test_what_is_finished_is_not_made_again(tmp_path):
     folder.mkdir()
     io.write_json(folder / 'config.json', point.config.to_dict())
     io.write_json(folder / 'result.json', {})
-  outcome = sweep.run_sweep(points, tmp_path, jobs=2)
+  outcome = sweep.run_sweep(points, tmp_path)
   assert list(outcome.finished) == [point.name for point in points]
   assert not list(tmp_path.glob('*.log'))
 
@@ -168,11 +168,6 @@ def test_the_folder_of_another_config_is_refused_before_any_work(tmp_path):
   with pytest.raises(ValueError, match='rounds was 1 and is 2'):
     sweep.run_sweep([first, second], tmp_path)
   assert not list(tmp_path.glob('*.log'))
-
-
-def test_no_job_at_a_time_is_refused(tmp_path):
-  with pytest.raises(ValueError, match='jobs=0'):
-    sweep.run_sweep([], tmp_path, jobs=0)
 
 
 def load(name):

@@ -55,8 +55,7 @@ def from_grid(
     outcome = sweep.run_sweep(
       points,
       workspace.folder,
-      jobs=workspace.jobs,
-      devices_per_job=workspace.devices_per_job,
+      launch=workspace.launch,
       retry=workspace.retry,
     )
     if outcome.failed:

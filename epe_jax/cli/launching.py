@@ -1,0 +1,69 @@
+"""The flags that say where the runs of a sweep are started."""
+
+from collections.abc import Callable
+import functools
+import os
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from epe_jax.cli import config_flags
+from epe_jax.cli.command_flags import Flag
+
+if TYPE_CHECKING:
+  from epe_jax.experiment.launchers import Launcher
+
+JOBS = Flag(
+  'jobs',
+  'Number of runs in parallel, each on accelerators or cores of its own; default: one '
+  'for each accelerator, one on a CPU, and all on a cluster.',
+  int,
+)
+DEVICES_PER_JOB = Flag(
+  'devices_per_job',
+  'Number of accelerators, or cores, of each run; default: equal shares.',
+  int,
+)
+LAUNCHER = Flag(
+  'launcher',
+  'Where runs are started: on this machine, or on a Slurm or Ray cluster all of whose '
+  'machines see the workdir.',
+  ('local', 'slurm', 'ray'),
+  'local',
+)
+LAUNCHER_OPTION = Flag(
+  'launcher_option',
+  'NAME=VALUE: a parameter of a job of submitit, such as slurm_partition=gpu or '
+  'timeout_min=600, or of a task of Ray, such as num_cpus=4. May be repeated.',
+  set,
+  [],
+)
+FLAGS = (JOBS, DEVICES_PER_JOB, LAUNCHER, LAUNCHER_OPTION)
+
+
+def make_launch(
+  values: flags.FlagValues, folder: str | os.PathLike[str]
+) -> Callable[[], 'Launcher']:
+  """Makes the function that makes a launcher, once there are runs for it.
+
+  Args:
+    values: of `FLAGS`.
+    folder: of the sweep.
+
+  Raises:
+    ValueError: a number is out of range.
+    app.UsageError: an option is no NAME=VALUE.
+  """
+  from epe_jax.experiment import launchers, placement
+
+  numbers = {'jobs': values.jobs, 'devices_per_job': values.devices_per_job}
+  placement.check_counts(**numbers)
+  return functools.partial(
+    launchers.make_launcher,
+    values.launcher,
+    **numbers,
+    options=config_flags.parse_assignments(
+      'launcher_option', values.launcher_option
+    ),
+    folder=folder,
+  )

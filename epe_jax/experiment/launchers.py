@@ -1,0 +1,430 @@
+"""Where the points of a sweep run: processes of this machine, Slurm, or Ray.
+
+An engine starts a process for each point and says when it has ended. How a point is,
+its files say: whichever engine and machine started it, its run has the lock of its
+folder, resumes from its checkpoints, and has ended when it has a result.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import os
+import pathlib
+import subprocess
+import time
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from absl import logging
+
+from epe_jax import extras
+from epe_jax.experiment import placement, sweep_process
+
+LOST = -1000
+"""The exit status of a process of which nothing is known, as its machine is gone."""
+
+ENGINES = ('local', 'slurm', 'ray')
+
+# Seconds between two questions to the queue of Slurm.
+_ASK_QUEUE_EVERY = 3.0
+# Seconds without an answer of the queue after which it is given up.
+_MAX_SILENCE = 1800.0
+# Seconds that a job which left the queue has for its result to appear.
+_GRACE = 30.0
+_PARALLEL = 'slurm_array_parallelism'
+
+
+class Work(NamedTuple):
+  """A point to be run.
+
+  Attributes:
+    config: every field of its config, for JSON.
+    workdir: the folder of its run; for engines with several machines one that all of
+      them see.
+    log: the file of its output.
+    command: the command that started the sweep, for messages.
+  """
+
+  config: Mapping[str, Any]
+  workdir: pathlib.Path
+  log: pathlib.Path
+  command: str
+
+
+@runtime_checkable
+class Job(Protocol):
+  """A process that runs a point."""
+
+  def poll(self) -> int | None:
+    """Its exit status, below 0 if a signal ended it; None as long as it runs."""
+    ...
+
+  def terminate(self) -> None:
+    """Asks it to save and end, or takes it out of the queue."""
+    ...
+
+
+@runtime_checkable
+class Launcher(Protocol):
+  """Starts points."""
+
+  def start(self, works: Sequence[Work]) -> Sequence[Job]:
+    """Starts as many points as there is room for, from the first one on.
+
+    Returns:
+      A job for each point that was started.
+    """
+    ...
+
+  def close(self) -> None:
+    """Ends what has not ended, after an error."""
+    ...
+
+
+def make_launcher(
+  engine: str,
+  *,
+  jobs: int | None = None,
+  devices_per_job: int | None = None,
+  options: Mapping[str, Any] = {},
+  folder: str | os.PathLike[str] = '',
+) -> Launcher:
+  """Makes the launcher of an engine.
+
+  Args:
+    engine: one of `ENGINES`.
+    jobs: number of points at a time, >= 1; None for one on each accelerator, and for
+      as many as a cluster has room for.
+    devices_per_job: number of accelerators of each point, >= 1, locally also of
+      cores; None for equal shares of this machine, and on a cluster for one where
+      options give none.
+    options: of the engine: parameters of a job of submitit, such as
+      `slurm_partition='gpu'` and `timeout_min=600`; or of a task of Ray, such as
+      `num_cpus=4`, and `address` of the cluster.
+    folder: of the sweep.
+
+  Raises:
+    ValueError: an argument is out of range, or an option is none of the engine's.
+    ModuleNotFoundError: the extra of the engine is not installed.
+    RuntimeError: there is no such engine here.
+  """
+  placement.check_counts(jobs=jobs, devices_per_job=devices_per_job)
+  if engine == 'local':
+    if options:
+      raise ValueError(
+        f'launcher options {[*options]} are of clusters; give --launcher too.'
+      )
+    devices = placement.find_devices()
+    return Local(
+      placement.make_slots(devices, jobs=jobs, devices_per_job=devices_per_job)
+    )
+  with extras.explain_missing():
+    if engine == 'slurm':
+      return Slurm(
+        pathlib.Path(folder, '.slurm'),
+        jobs=jobs,
+        devices_per_job=devices_per_job,
+        options=options,
+      )
+    if engine == 'ray':
+      return Ray(jobs=jobs, devices_per_job=devices_per_job, options=options)
+  raise ValueError(f'launcher={engine!r}; give one of {", ".join(ENGINES)}.')
+
+
+class Local:
+  """Processes of this machine, each on devices of its own."""
+
+  def __init__(self, slots: Sequence[placement.Slot]):
+    """Makes a launcher.
+
+    Args:
+      slots: as `placement.make_slots` makes them.
+    """
+    self._taken: list[tuple[placement.Slot, subprocess.Popen[bytes] | None]]
+    self._taken = [(slot, None) for slot in slots]
+
+  def start(self, works: Sequence[Work]) -> Sequence[Job]:
+    """Starts a process in each free slot, as `Launcher.start`."""
+    started: list[subprocess.Popen[bytes]] = []
+    for i, (slot, process) in enumerate(self._taken):
+      is_free = process is None or process.poll() is not None
+      if is_free and len(started) < len(works):
+        _close(process)
+        with placement.enter(slot):
+          new = start_process(works[len(started)], slot.environment)
+        self._taken[i] = slot, new
+        started.append(new)
+    return started
+
+  def close(self) -> None:
+    """Ends its processes, whose parent is gone for them; as `Launcher.close`."""
+    for _, process in self._taken:
+      _close(process)
+
+
+def _close(process: subprocess.Popen[bytes] | None) -> None:
+  """Closes the pipe of a process, which ends it, and waits for it."""
+  if process is not None:
+    with process:
+      pass
+
+
+def start_process(
+  work: Work, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+  """Starts the process that runs a point, and that ends with this one."""
+  with open(work.log, 'ab') as output:
+    return sweep_process.start(
+      ['run', str(work.workdir), work.command],
+      work.config,
+      environment=environment,
+      stdout=output,
+      stderr=subprocess.STDOUT,
+    )
+
+
+class OnNode:
+  """What a node of a cluster does: it runs a point in a process.
+
+  A process of its own saves when it is told to stop, and takes the engine's with it
+  in no case. Slurm may stop it in the middle (`checkpoint`), and calls it again.
+  """
+
+  def __init__(self, work: Work):
+    """Keeps what is to be done; it can be pickled.
+
+    Args:
+      work: the point.
+    """
+    self._work = work
+    self._process: subprocess.Popen[bytes] | None = None
+
+  def __getstate__(self) -> dict[str, Any]:
+    return {'_work': self._work, '_process': None}
+
+  def __call__(self) -> int:
+    """Runs the point.
+
+    Returns:
+      The exit status of its process.
+    """
+    with start_process(self._work, {}) as self._process:
+      try:
+        return self._process.wait()
+      except BaseException:
+        self._process.terminate()
+        raise
+
+  def checkpoint(self) -> Any:
+    """Lets the point save, and gives submitit what goes on with it."""
+    import submitit
+
+    if self._process is not None:
+      self._process.terminate()
+      self._process.wait()
+    return submitit.helpers.DelayedSubmission(OnNode(self._work))
+
+
+class Slurm:
+  """Jobs of one array of a Slurm cluster, by submitit."""
+
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    *,
+    jobs: int | None,
+    devices_per_job: int | None,
+    options: Mapping[str, Any],
+  ):
+    """Makes a launcher, as `make_launcher` does.
+
+    Args:
+      folder: of the files of submitit, which all nodes see.
+      jobs: number of jobs of an array at a time; None for no limit.
+      devices_per_job: number of GPUs of a job; None for what options say.
+      options: parameters of submitit's executor.
+
+    Raises:
+      ModuleNotFoundError: submitit is not installed.
+      RuntimeError: there is no `sbatch` here.
+      ValueError: submitit has no such parameter.
+    """
+    import submitit
+
+    try:
+      self._executor = submitit.AutoExecutor(folder, cluster='slurm')
+      parameters: dict[str, Any] = {'name': 'epe-jax', **options}
+      if jobs is not None:
+        parameters[_PARALLEL] = jobs
+      if devices_per_job is not None:
+        parameters['gpus_per_node'] = devices_per_job
+      self._executor.update_parameters(**parameters)
+    except (NameError, TypeError) as error:
+      raise ValueError(f'launcher options {dict(options)}: {error}') from error
+    self._queue = _Queue()
+    self._jobs: list[_SlurmJob] = []
+
+  def start(self, works: Sequence[Work]) -> Sequence[Job]:
+    """Submits all points as one array, as `Launcher.start`."""
+    if not works:
+      return []
+    submitted = self._executor.map_array(_call, [*map(OnNode, works)])
+    jobs = [_SlurmJob(job, self._queue) for job in submitted]
+    self._jobs += jobs
+    return jobs
+
+  def close(self) -> None:
+    """Cancels its jobs that have not ended, as `Launcher.close`."""
+    for job in self._jobs:
+      if job.poll() is None:
+        job.terminate()
+
+
+def _call(task: OnNode) -> int:
+  return task()
+
+
+class _Queue:
+  """The jobs that Slurm has in its queue or runs, asked for every few seconds."""
+
+  def __init__(self) -> None:
+    self._ids: frozenset[str] = frozenset()
+    self._asked = -float('inf')
+    self._answered = time.monotonic()
+
+  def has(self, job_id: str) -> bool:
+    """Says whether a job is queued or runs; True as long as nobody knows."""
+    now = time.monotonic()
+    if now - self._asked >= _ASK_QUEUE_EVERY:
+      self._asked = now
+      done = subprocess.run(
+        ['squeue', '--me', '--array', '--noheader', '--format=%i'],
+        capture_output=True,
+        text=True,
+        check=False,
+      )
+      if done.returncode == 0:
+        self._ids, self._answered = frozenset(done.stdout.split()), now
+      elif now - self._answered > _MAX_SILENCE:
+        raise RuntimeError(
+          f'squeue has not answered for {_MAX_SILENCE / 60:g} minutes: '
+          f'{done.stderr.strip()}. Points that run go on; repeat the command '
+          'when Slurm is back.'
+        )
+      else:
+        logging.log_every_n_seconds(
+          logging.WARNING, 'squeue: %s', 60, done.stderr.strip()
+        )
+        return True
+    return self._answered < self._asked or job_id in self._ids
+
+
+class _SlurmJob:
+  """A job of an array."""
+
+  def __init__(self, job: Any, queue: _Queue):
+    self._job, self._queue = job, queue
+    self._left: float | None = None
+
+  def poll(self) -> int | None:
+    """Its exit status, as `Job.poll`."""
+    if self._queue.has(self._job.job_id):
+      self._left = None
+      return None
+    if not self._job.paths.result_pickle.exists():
+      # A file takes a while to appear on other machines, and a job that is put back
+      # into the queue to be there again.
+      now = time.monotonic()
+      self._left = now if self._left is None else self._left
+      return None if now - self._left < _GRACE else LOST
+    try:
+      return int(self._job.result())
+    except Exception as error:  # Whatever went wrong on a node.
+      logging.warning('Slurm job %s: %s', self._job.job_id, error)
+      return LOST
+
+  def terminate(self) -> None:
+    """Cancels it, as `Job.terminate`."""
+    self._job.cancel(check=False)
+
+
+class Ray:
+  """Tasks of a Ray cluster."""
+
+  def __init__(
+    self,
+    *,
+    jobs: int | None,
+    devices_per_job: int | None,
+    options: Mapping[str, Any],
+  ):
+    """Makes a launcher, as `make_launcher` does.
+
+    Args:
+      jobs: number of tasks at a time; None for as many as there is room for.
+      devices_per_job: number of GPUs of a task; None for what options say.
+      options: of a task; and address, of the cluster.
+
+    Raises:
+      ModuleNotFoundError: Ray is not installed.
+      RuntimeError: there is no cluster at the address.
+      ValueError: a task of Ray has no such option.
+    """
+    import ray
+
+    self._ray, self._max_jobs = ray, jobs
+    self._running: list[_RayJob] = []
+    given = dict(options)
+    address = given.pop('address', 'auto')
+    if devices_per_job is not None:
+      given['num_gpus'] = devices_per_job
+    try:
+      self._run: Callable[[OnNode], Any] = (
+        ray.remote(_call).options(max_retries=0, **given).remote
+      )
+      if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=False)
+    except ConnectionError as error:
+      raise RuntimeError(
+        f'no Ray cluster at address={address!r}: {error}. Start one by `ray '
+        'start --head`, or give --launcher_option=address=HOST:PORT.'
+      ) from error
+
+  def start(self, works: Sequence[Work]) -> Sequence[Job]:
+    """Starts a task for each point, as `Launcher.start`."""
+    self._running = [job for job in self._running if job.poll() is None]
+    room = len(works)
+    if self._max_jobs is not None:
+      room = min(room, self._max_jobs - len(self._running))
+    jobs = [
+      _RayJob(self._ray, self._run(OnNode(work))) for work in works[:room]
+    ]
+    self._running += jobs
+    return jobs
+
+  def close(self) -> None:
+    """Cancels its tasks that have not ended, as `Launcher.close`."""
+    for job in self._running:
+      if job.poll() is None:
+        job.terminate()
+
+
+class _RayJob:
+  """A task of Ray."""
+
+  def __init__(self, ray: Any, reference: Any):
+    self._ray, self._reference = ray, reference
+
+  def poll(self) -> int | None:
+    """Its exit status, as `Job.poll`."""
+    ready, _ = self._ray.wait([self._reference], timeout=0)
+    if not ready:
+      return None
+    try:
+      return int(self._ray.get(self._reference))
+    except self._ray.exceptions.RayError as error:
+      logging.warning('Ray: %s', str(error).strip().splitlines()[-1])
+      return LOST
+
+  def terminate(self) -> None:
+    """Cancels it, as `Job.terminate`."""
+    with contextlib.suppress(self._ray.exceptions.RayError):
+      self._ray.cancel(self._reference)
