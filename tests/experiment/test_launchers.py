@@ -6,6 +6,7 @@ Slurm is the real one, on the loopback, and so is Ray, with two nodes.
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
