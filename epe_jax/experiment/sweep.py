@@ -175,9 +175,13 @@ def run_sweep(
     ) as bar,
   ):
     requests.can_defer = True
-    # Without points there is no launcher, and nothing to run.
-    outcomes = launcher and _run_points(waiting, folder, launcher, requests)
-    for point, reason in outcomes or ():
+    # Without points there is no launcher.
+    outcomes = (
+      ()
+      if launcher is None
+      else _run_points(waiting, folder, launcher, requests)
+    )
+    for point, reason in outcomes:
       rounds = int(point.config.rounds)
       if reason is None:
         finished[point.name] = folder / point.name
