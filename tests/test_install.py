@@ -26,8 +26,8 @@ from epe_jax.scores import score_files
 from tests import installed
 
 ROOT = installed.ROOT
-# Hardware and development; everything else is of use to all.
-APART = {'all', 'colab', 'cuda', 'dev', 'docs', 'tpu'}
+# Hardware, clusters and development; everything else is of use to all.
+APART = {'all', 'colab', 'cuda', 'dev', 'docs', 'ray', 'slurm', 'tpu'}
 
 # What works without extras: estimates from a CSV, by the library and by its
 # script. The names of each room that need no JAX are those that can be had.
