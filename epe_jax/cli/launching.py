@@ -9,6 +9,7 @@ from absl import flags
 
 from epe_jax.cli import config_flags
 from epe_jax.cli.command_flags import Flag
+from epe_jax.experiment import placement
 
 if TYPE_CHECKING:
   from epe_jax.experiment.launchers import Launcher
@@ -28,7 +29,7 @@ LAUNCHER = Flag(
   'launcher',
   'Where runs are started: on this machine, or on a Slurm or Ray cluster all of whose '
   'machines see the workdir.',
-  ('local', 'slurm', 'ray'),
+  placement.ENGINES,
   'local',
 )
 LAUNCHER_OPTION = Flag(
@@ -54,7 +55,7 @@ def make_launch(
     ValueError: a number is out of range.
     app.UsageError: an option is no NAME=VALUE.
   """
-  from epe_jax.experiment import launchers, placement
+  from epe_jax.experiment import launchers
 
   numbers = {'jobs': values.jobs, 'devices_per_job': values.devices_per_job}
   placement.check_counts(**numbers)

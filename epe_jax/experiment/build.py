@@ -24,6 +24,7 @@ from epe_jax.experiment import (
   config_fields,
   participation,
   randomness,
+  run_result,
   workloads,
 )
 from epe_jax.experiment.config_files import Config
@@ -221,7 +222,9 @@ def _build_setup(
     participants=participants,
     plan=plan._replace(slots=participants.slots),
     dim=dim,
-    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
+    delta=float(train.num_clients) ** run_result.DELTA_EXPONENT
+    if delta is None
+    else delta,
     randomness=draws,
   )
 

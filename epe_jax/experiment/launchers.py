@@ -21,8 +21,6 @@ from epe_jax.experiment import placement, sweep_process
 LOST = -1000
 """The exit status of a process of which nothing is known, as its machine is gone."""
 
-ENGINES = ('local', 'slurm', 'ray')
-
 # Seconds between two questions to the queue of Slurm.
 _ASK_QUEUE_EVERY = 3.0
 # Seconds without an answer of the queue after which it is given up.
@@ -90,12 +88,12 @@ def make_launcher(
   """Makes the launcher of an engine.
 
   Args:
-    engine: one of `ENGINES`.
+    engine: one of `placement.ENGINES`.
     jobs: number of points at a time, >= 1; None for one on each accelerator, and for
       as many as a cluster has room for.
     devices_per_job: number of accelerators of each point, >= 1, locally also of
-      cores; None for equal shares of this machine, and on a cluster for one where
-      options give none.
+      cores; None for equal shares of this machine, and on a cluster for what options
+      say.
     options: of the engine: parameters of a job of submitit, such as
       `slurm_partition='gpu'` and `timeout_min=600`; or of a task of Ray, such as
       `num_cpus=4`, and `address` of the cluster.
@@ -126,7 +124,8 @@ def make_launcher(
       )
     if engine == 'ray':
       return Ray(jobs=jobs, devices_per_job=devices_per_job, options=options)
-  raise ValueError(f'launcher={engine!r}; give one of {", ".join(ENGINES)}.')
+  known = ', '.join(placement.ENGINES)
+  raise ValueError(f'launcher={engine!r}; give one of {known}.')
 
 
 class Local:
@@ -184,8 +183,8 @@ def start_process(
 class OnNode:
   """What a node of a cluster does: it runs a point in a process.
 
-  A process of its own saves when it is told to stop, and takes the engine's with it
-  in no case. Slurm may stop it in the middle (`checkpoint`), and calls it again.
+  That process saves when it is told to stop, and however it ends, the engine's does
+  not end with it. Slurm may interrupt a call (`checkpoint`), and then calls it again.
   """
 
   def __init__(self, work: Work):
@@ -223,7 +222,20 @@ class OnNode:
     return submitit.helpers.DelayedSubmission(OnNode(self._work))
 
 
-class Slurm:
+class _Cluster:
+  """Jobs of an engine that go on without this process."""
+
+  def __init__(self) -> None:
+    self._jobs: list[Job] = []
+
+  def close(self) -> None:
+    """Cancels the jobs that have not ended, as `Launcher.close`."""
+    for job in self._jobs:
+      if job.poll() is None:
+        job.terminate()
+
+
+class Slurm(_Cluster):
   """Jobs of one array of a Slurm cluster, by submitit."""
 
   def __init__(
@@ -249,6 +261,7 @@ class Slurm:
     """
     import submitit
 
+    super().__init__()
     try:
       self._executor = submitit.AutoExecutor(folder, cluster='slurm')
       parameters: dict[str, Any] = {'name': 'epe-jax', **options}
@@ -260,7 +273,6 @@ class Slurm:
     except (NameError, TypeError) as error:
       raise ValueError(f'launcher options {dict(options)}: {error}') from error
     self._queue = _Queue()
-    self._jobs: list[_SlurmJob] = []
 
   def start(self, works: Sequence[Work]) -> Sequence[Job]:
     """Submits all points as one array, as `Launcher.start`."""
@@ -270,12 +282,6 @@ class Slurm:
     jobs = [_SlurmJob(job, self._queue) for job in submitted]
     self._jobs += jobs
     return jobs
-
-  def close(self) -> None:
-    """Cancels its jobs that have not ended, as `Launcher.close`."""
-    for job in self._jobs:
-      if job.poll() is None:
-        job.terminate()
 
 
 def _call(task: OnNode) -> int:
@@ -346,7 +352,7 @@ class _SlurmJob:
     self._job.cancel(check=False)
 
 
-class Ray:
+class Ray(_Cluster):
   """Tasks of a Ray cluster."""
 
   def __init__(
@@ -370,8 +376,8 @@ class Ray:
     """
     import ray
 
+    super().__init__()
     self._ray, self._max_jobs = ray, jobs
-    self._running: list[_RayJob] = []
     given = dict(options)
     address = given.pop('address', 'auto')
     if devices_per_job is not None:
@@ -390,21 +396,15 @@ class Ray:
 
   def start(self, works: Sequence[Work]) -> Sequence[Job]:
     """Starts a task for each point, as `Launcher.start`."""
-    self._running = [job for job in self._running if job.poll() is None]
+    self._jobs = [job for job in self._jobs if job.poll() is None]
     room = len(works)
     if self._max_jobs is not None:
-      room = min(room, self._max_jobs - len(self._running))
+      room = min(room, self._max_jobs - len(self._jobs))
     jobs = [
       _RayJob(self._ray, self._run(OnNode(work))) for work in works[:room]
     ]
-    self._running += jobs
+    self._jobs += jobs
     return jobs
-
-  def close(self) -> None:
-    """Cancels its tasks that have not ended, as `Launcher.close`."""
-    for job in self._running:
-      if job.poll() is None:
-        job.terminate()
 
 
 class _RayJob:

@@ -32,7 +32,9 @@ def append_line(
     f.write(json.dumps(record) + '\n')
 
 
-def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
+def read_lines(
+  path: str | os.PathLike, *, is_running: bool = False
+) -> list[dict[str, float]]:
   """Reads all lines that are complete.
 
   A killed run or a full disk may have cut some lines short. These are left out
@@ -40,6 +42,8 @@ def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
 
   Args:
     path: the file.
+    is_running: whether the run may be writing the last line, which then needs no
+      warning.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -53,7 +57,7 @@ def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
       record = None
     if isinstance(record, dict) and isinstance(record.get('round'), int):
       records.append(record)
-    else:
+    elif not (is_running and number == len(lines)):
       logging.warning('%s, line %d is damaged and left out.', path, number)
   return records
 

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from epe_jax import python_path
 
+ENGINES = ('local', 'slurm', 'ray')
+"""What starts runs: this machine, or a cluster (`launchers`)."""
+
 # Some systems have no affinities.
 _HAS_AFFINITY = hasattr(os, 'sched_setaffinity')
 _VISIBLE = {

@@ -14,6 +14,9 @@ from epe_jax.audit.sequential import ClaimTest
 from epe_jax.fact import Fact, Facts, facts_from_json, facts_to_json
 from epe_jax.text import cells
 
+DELTA_EXPONENT = -1.1
+"""The number of clients to this power is δ, where a config has none."""
+
 SCHEMA = 6
 """The version of result.json."""
 

@@ -34,7 +34,7 @@ FAILED = '.failed'
 _INTERVAL = 0.2
 # Seconds between two looks at points that other sweeps run.
 _LOOK_EVERY = 2.0
-# How often a point is started anew whose machine was lost or that was told to stop.
+# How often a point is started again whose machine was lost or that was told to stop.
 _MAX_LOST = 10
 # Exit statuses of a run that was told to stop, and has saved.
 _TOLD_TO_STOP = (128 + signal.SIGTERM, 128 + signal.SIGINT)
@@ -146,7 +146,7 @@ def run_sweep(
   finished, failed, waiting = {}, {}, []
   for point in points:
     failure = folder / f'{point.name}{FAILED}'
-    if workdirs.workdir_at(folder / point.name).result.exists():
+    if _is_finished(point, folder):
       failure.unlink(missing_ok=True)
       finished[point.name] = folder / point.name
     elif failure.exists() and not retry:
@@ -253,6 +253,7 @@ def _run_points(
   Those that are stopped are not yielded.
   """
   queue, running = [*points], list[tuple[Point, launchers.Job]]()
+  works = {point.name: _make_work(point, folder) for point in points}
   lost = collections.Counter[str]()
   is_told, look_at = False, 0.0
   # However this ends, what it started does.
@@ -288,7 +289,7 @@ def _run_points(
           queue.remove(point)
           yield point, None
         free = [p for p in queue if not _is_elsewhere(p, folder)]
-        jobs = launcher.start([_make_work(point, folder) for point in free])
+        jobs = launcher.start([works[point.name] for point in free])
         running += zip(free, jobs)
         queue = [p for p in queue if p not in free[: len(jobs)]]
       time.sleep(_INTERVAL)

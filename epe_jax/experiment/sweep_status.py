@@ -4,14 +4,13 @@ Nothing is written, and running points are not disturbed.
 """
 
 from collections.abc import Sequence
-import json
 import math
 import os
 import pathlib
 from typing import NamedTuple
 
 from epe_jax import io
-from epe_jax.experiment import sweep, workdirs
+from epe_jax.experiment import metrics, sweep, workdirs
 from epe_jax.io import locks
 
 STATES = ('finished', 'failed', 'running', 'stopped', 'queued')
@@ -126,16 +125,7 @@ def _find_point(folder: pathlib.Path, name: str) -> PointStatus:
 
 def _read_rounds(path: pathlib.Path) -> tuple[int, float]:
   """The rounds that were made, and the mean seconds of the last ones."""
-  lines = []
-  if path.is_file():
-    for text in path.read_text(errors='replace').splitlines():
-      # The last one may be under way.
-      try:
-        line = json.loads(text)
-      except ValueError:
-        continue
-      if isinstance(line, dict) and isinstance(line.get('round'), int):
-        lines.append(line)
+  lines = metrics.read_lines(path, is_running=True) if path.is_file() else []
   seconds = [line['seconds'] for line in lines if 'seconds' in line][-_RECENT:]
   mean = sum(seconds) / len(seconds) if seconds else math.nan
-  return max((line['round'] for line in lines), default=0), mean
+  return max((int(line['round']) for line in lines), default=0), mean

@@ -13,7 +13,7 @@ from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
 from epe_jax.audit.clients import Participations
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment.run_result import RunResult
+from epe_jax.experiment.run_result import DELTA_EXPONENT, RunResult
 from epe_jax.report import facts, leaks, sentences
 from epe_jax.report.leaks import EVERY_ROUND, WORST_CASE, Leak
 from epe_jax.report.page import Block, Cells, Figure, Items, Text
@@ -410,8 +410,8 @@ def _describe_settings(result: RunResult) -> str:
     )
   of_delta = ''
   if result.config['audit'].get('delta', result.delta) is None:
-    # As `build.build` sets it.
-    of_delta = f', δ = {result.delta ** (-1 / 1.1):,.0f} clients^-1.1'
+    num_clients = result.delta ** (1 / DELTA_EXPONENT)
+    of_delta = f', δ = {num_clients:,.0f} clients^{DELTA_EXPONENT}'
   return (
     f'{result.rounds:,} rounds, d = {result.dim:,}, noise multiplier '
     f'{result.noise_multiplier:g}{of_delta}, {canaries}, accuracy '

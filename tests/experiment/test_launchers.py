@@ -51,7 +51,7 @@ def slurm(tmp_path, monkeypatch):
   if subprocess.run(
     ['munge', '-n'], capture_output=True, check=False
   ).returncode:
-    shutil.os.makedirs('/run/munge', exist_ok=True)
+    os.makedirs('/run/munge', exist_ok=True)
     shutil.chown('/run/munge', 'munge', 'munge')
     subprocess.run(['munged'], user='munge', group='munge', check=True)
   host = socket.gethostname().partition('.')[0]
@@ -114,6 +114,12 @@ def launch_on_slurm(tmp_path):
   )
 
 
+def run_on_slurm(points, tmp_path):
+  return sweep.run_sweep(
+    points, tmp_path / 'slurm', launch=lambda: launch_on_slurm(tmp_path)
+  )
+
+
 @pytest.fixture
 def undisturbed(points, tmp_path):
   """What the points show where nothing happens."""
@@ -125,9 +131,7 @@ def undisturbed(points, tmp_path):
 def test_slurm_gives_what_this_machine_gives(
   points, slurm, undisturbed, tmp_path
 ):
-  outcome = sweep.run_sweep(
-    points, tmp_path / 'slurm', launch=lambda: launch_on_slurm(tmp_path)
-  )
+  outcome = run_on_slurm(points, tmp_path)
   assert describe(outcome) == undisturbed
   assert not outcome.failed
 
@@ -179,9 +183,7 @@ def test_a_job_that_is_killed_is_started_again(
     return seen(self, job_id)
 
   monkeypatch.setattr(launchers._Queue, 'has', has)
-  outcome = sweep.run_sweep(
-    points, tmp_path / 'slurm', launch=lambda: launch_on_slurm(tmp_path)
-  )
+  outcome = run_on_slurm(points, tmp_path)
   assert killed
   assert describe(outcome) == undisturbed
 
@@ -204,9 +206,7 @@ def test_a_controller_that_restarts_loses_nothing(
     return seen(self, job_id)
 
   monkeypatch.setattr(launchers._Queue, 'has', has)
-  outcome = sweep.run_sweep(
-    points, tmp_path / 'slurm', launch=lambda: launch_on_slurm(tmp_path)
-  )
+  outcome = run_on_slurm(points, tmp_path)
   assert again
   assert describe(outcome) == undisturbed
 
@@ -237,9 +237,7 @@ def test_two_sweeps_share_the_points_and_make_none_twice(
   points, slurm, undisturbed, tmp_path
 ):
   other = start_sweep(tmp_path, None)
-  outcome = sweep.run_sweep(
-    points, tmp_path / 'slurm', launch=lambda: launch_on_slurm(tmp_path)
-  )
+  outcome = run_on_slurm(points, tmp_path)
   assert other.wait(timeout=_SECONDS) == 0
   assert describe(outcome) == undisturbed
   check_made_once(outcome)
@@ -258,9 +256,7 @@ def test_a_sweep_that_is_ended_is_taken_up_by_another(
     assert code == 128 + signum
     # What it told the jobs to do takes Slurm a moment.
     _wait_for(lambda: not _run('squeue', '--noheader'))
-  outcome = sweep.run_sweep(
-    points, tmp_path / 'slurm', launch=lambda: launch_on_slurm(tmp_path)
-  )
+  outcome = run_on_slurm(points, tmp_path)
   assert describe(outcome) == undisturbed
   check_made_once(outcome)
 
