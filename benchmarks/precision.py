@@ -16,7 +16,7 @@ from ml_collections import config_flags
 import numpy as np
 
 from epe_jax.audit.record import load_record
-from epe_jax.experiment import run_result, sweep
+from epe_jax.experiment import run_result, sweep, sweep_points
 from epe_jax.training import local_training
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -36,7 +36,7 @@ def measure(quick: bool) -> dict:
     some.remove('tensorfloat32')
   rows, traces = [], []
   with tempfile.TemporaryDirectory() as folder:
-    points = sweep.make_grid(config, [('precision', some)])
+    points = sweep_points.make_grid(config, [('precision', some)])
     outcome = sweep.run_sweep(points, folder)
     if outcome.failed:
       raise SystemExit(f'error: {outcome.failed}')

@@ -14,7 +14,8 @@ between runs that differ in the seed alone.
 
 Finished points are not trained again. Failed points are reported; --retry tries them
 again. For each point the workdir has a folder with an ordinary run and a .log of its
-output. sweep.md, sweep.tex and sweep.png compare all points.
+output. sweep.md, sweep.tex and sweep.png compare all points, and are written again
+whenever one ends.
 
   epe-jax sweep --status=runs/digits-repetitions
 
@@ -26,6 +27,7 @@ command goes on from there.
 """
 
 from collections.abc import Sequence
+import functools
 import pathlib
 from typing import Any
 
@@ -74,8 +76,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if not grid and not own_axes:
     raise app.UsageError('nothing varies; give --grid or --axis.')
   from epe_jax import io
-  from epe_jax.experiment import config_files, seed_sweep, sweep
-  from epe_jax.report import comparison
+  from epe_jax.experiment import config_files, sweep, sweep_points
+  from epe_jax.report import comparison, sweep_progress
 
   axes = [
     *(config_files.load_grid(grid).axes if grid else ()),
@@ -83,25 +85,23 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   ]
   workdir = values.workdir or _name_workdir(name, grid)
   io.check_folder('workdir', workdir)
-  points = sweep.make_grid(config, axes)
+  points = sweep_points.make_grid(config, axes)
   if values.seeds is not None:
-    results = stopping.wait_for(
-      lambda: seed_sweep.run_seed_sweep(points, workdir, num_seeds=values.seeds)
-    )
-    print(comparison.write_seed_sweep(workdir, points, results))
-    return 0
+    points = sweep_points.add_seeds(points, values.seeds)
+  write = functools.partial(comparison.write_sweep, workdir, points)
   outcome = sweep.run_sweep(
     points,
     workdir,
     launch=launching.make_launch(values, workdir),
     retry=values.retry,
+    watch=write,
   )
-  print(comparison.write_sweep(workdir, points, outcome))
+  print(write(outcome))
   print(f'\nTable, figure and runs: {workdir}')
   if outcome.failed:
     raise ValueError(
       f'{len(outcome.failed)} of {len(points)} points failed; --retry tries '
-      'them again.'
+      f'them again.\n\n{sweep_progress.quote_logs(workdir, outcome.failed)}'
     )
   return 0
 

@@ -102,17 +102,13 @@ def set_chunk_size(
   return setup._replace(plan=setup.plan._replace(chunk=chunk))
 
 
-def is_tried(config: Config) -> bool:
-  """Says whether the chunk of a run is an estimate, which has to be tried.
+def is_tried() -> bool:
+  """Says whether the chunk of a run is tried before its first round.
 
   Of several processes one alone may run out of memory, and the others would wait
-  for it; they keep the estimate.
-
-  Args:
-    config: the config of the run, with every field set.
+  for it; they keep what is set or estimated.
   """
-  on_accelerator = jax.default_backend() != 'cpu'
-  return config.chunk is None and on_accelerator and jax.process_count() == 1
+  return jax.default_backend() != 'cpu' and jax.process_count() == 1
 
 
 def halve_until_it_fits(

@@ -92,7 +92,7 @@ def train(
   init = lambda: init_program(draws, sharding.replicate(mesh, setup.params))
   state = init()
   jitted = programs.make_programs(setup, state, mesh)
-  if chunk_size.is_tried(config):
+  if chunk_size.is_tried():
     # The trial needs all the memory that training will have.
     del state
     advance = lambda cohorts: jitted.advance(draws, init(), cohorts)

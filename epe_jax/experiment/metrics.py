@@ -32,9 +32,7 @@ def append_line(
     f.write(json.dumps(record) + '\n')
 
 
-def read_lines(
-  path: str | os.PathLike, *, is_running: bool = False
-) -> list[dict[str, float]]:
+def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
   """Reads all lines that are complete.
 
   A killed run or a full disk may have cut some lines short. These are left out
@@ -42,8 +40,6 @@ def read_lines(
 
   Args:
     path: the file.
-    is_running: whether the run may be writing the last line, which then needs no
-      warning.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -51,15 +47,35 @@ def read_lines(
   lines = pathlib.Path(path).read_text(errors='replace').splitlines()
   records = []
   for number, line in enumerate(lines, 1):
-    try:
-      record = json.loads(line)
-    except (ValueError, RecursionError):
-      record = None
-    if isinstance(record, dict) and isinstance(record.get('round'), int):
+    record = _parse_line(line)
+    if record is not None:
       records.append(record)
-    elif not (is_running and number == len(lines)):
+    else:
       logging.warning('%s, line %d is damaged and left out.', path, number)
   return records
+
+
+def read_last_lines(
+  path: str | os.PathLike, count: int
+) -> list[dict[str, float]]:
+  """Reads the last lines, of which the run may be writing one.
+
+  Args:
+    path: the file, which may be missing.
+    count: number of lines, >= 1, of which those that are complete are returned.
+  """
+  lines = map(_parse_line, io.read_last_lines(path, count))
+  return [line for line in lines if line is not None]
+
+
+def _parse_line(line: str) -> dict[str, float] | None:
+  """The record of a line; None if it is damaged or not complete."""
+  try:
+    record = json.loads(line)
+  except (ValueError, RecursionError):
+    return None
+  is_record = isinstance(record, dict) and isinstance(record.get('round'), int)
+  return record if is_record else None
 
 
 def rewind_to(path: str | os.PathLike, rounds: int) -> None:

@@ -1,21 +1,19 @@
-"""A grid in which every point is run with many seeds, by one program each.
+"""A point of a sweep that is run with many seeds, by one program.
 
 This is for models so small that a process and a compilation would cost more than
 the run. A run leaves its accuracy and its calibrated estimates.
 """
 
-from collections.abc import Mapping, Sequence
-import functools
+from collections.abc import Mapping
 import os
 import pathlib
 from typing import NamedTuple
 
 from epe_jax import io
-from epe_jax import progress as progress_bars
 from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
-from epe_jax.experiment import build, seeds, sweep, workdirs
+from epe_jax.experiment import seeds, sweep_points, workdirs
 from epe_jax.experiment.config_files import Config
 
 
@@ -40,74 +38,37 @@ class SeedEstimates(NamedTuple):
   delta: float
 
 
-def run_seed_sweep(
-  points: Sequence[sweep.Point],
-  workdir: str | os.PathLike,
-  *,
-  num_seeds: int,
-  at_once: int | None = None,
-  progress: seeds.Progress = progress_bars.bar,
-) -> dict[str, list[SeedEstimates]]:
-  """Runs every point with the seeds s, s + 1, ..., where s is that of its config.
+def run_seeds(
+  config: Config, num_seeds: int, workdir: str | os.PathLike
+) -> None:
+  """Runs a point with the seeds s, s + 1, ..., where s is that of its config.
 
   Args:
-    points: as `sweep.make_grid` makes them; no axis sets the seed.
-    workdir: a folder with a folder for each point, whose rows.json is written
-      last: a point that has one is not run again.
-    num_seeds: runs of each point, >= 1.
-    at_once: as for `seeds.run_seeds`.
-    progress: makes the bar of each point, as `tqdm.tqdm` does.
-
-  Returns:
-    Name of a point -> a row for each seed.
+    config: of the point, with every field set.
+    num_seeds: runs, >= 1.
+    workdir: its folder, which a sweep has claimed. What seeds show is kept as they
+      end; rows.json is written last, and a point that has one is not run again.
 
   Raises:
-    ValueError: num_seeds is out of range, a point sets the seed, its folder
-      holds something else, or as `seeds.run_seeds`.
+    workdirs.InUse: another process runs it.
+    ValueError: as `seeds.run_seeds`.
   """
-  if num_seeds < 1:
-    raise ValueError(f'num_seeds={num_seeds}; give 1 or more.')
-  for point in points:
-    if 'seed' in point.settings:
-      raise ValueError(
-        'an axis sets the seed, as num_seeds does; give one of them.'
-      )
-  paths = {
-    point.name: pathlib.Path(workdir, point.name, 'rows.json')
-    for point in points
-  }
-  sweep.check_points([p for p in points if not paths[p.name].exists()])
-  results = {}
-  for point in points:
-    path = paths[point.name]
-    # The folder is recognized by this config.
-    config = build.replace_fields(point.config, num_seeds=num_seeds)
-    workdirs.claim(path.parent, config)
-    make = functools.partial(
-      _run_point, config, point.config, at_once=at_once, progress=progress
-    )
-    results[point.name] = io.make_once(
-      path, make, _read_rows, remake_damaged=False
-    )
-  return results
-
-
-def _run_point(
-  claimed: Config,
-  config: Config,
-  draft: pathlib.Path,
-  *,
-  at_once: int | None,
-  progress: seeds.Progress,
-) -> None:
-  """Runs a point with all seeds, and writes its config and its rows."""
-  numbers = range(config.seed, config.seed + claimed.num_seeds)
-  outcomes = seeds.run_seeds(
-    config, numbers, at_once=at_once, progress=progress
-  )
-  rows = [_estimate_seed(outcome)._asdict() for outcome in outcomes]
-  io.write_json(draft.parent / 'config.json', claimed.to_dict())
-  io.write_json(draft, rows)
+  files = workdirs.workdir_at(workdir)
+  with workdirs.lock(files):
+    if files.rows.exists():
+      return
+    if not files.config.exists():
+      fields = {**config.to_dict(), sweep_points.SEEDS: num_seeds}
+      io.write_json(files.config, fields)
+    kept = files.private / files.rows.name
+    rows = io.read_json(kept) if kept.exists() else []
+    first = config.seed + len(rows)
+    numbers = range(first, config.seed + num_seeds)
+    for outcome in seeds.run_seeds(config, numbers) if numbers else ():
+      rows.append(_estimate_seed(outcome)._asdict())
+      io.write_json(kept, rows, private=True)
+    io.write_json(files.rows, rows)
+    kept.unlink()
 
 
 def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
@@ -139,7 +100,12 @@ def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
   )
 
 
-def _read_rows(path: pathlib.Path) -> list[SeedEstimates]:
+def read_rows(path: pathlib.Path) -> list[SeedEstimates]:
+  """Reads the rows.json of a point, a row for each seed.
+
+  Raises:
+    ValueError: it is damaged.
+  """
   try:
     # An infinite ε is a string in JSON.
     return [

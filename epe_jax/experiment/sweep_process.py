@@ -24,7 +24,9 @@ from epe_jax.experiment import (
   build,
   config_fields,
   programs,
+  seed_sweep,
   stopping,
+  sweep_points,
   workdirs,
   workloads,
 )
@@ -123,6 +125,7 @@ def find_faults(configs: Mapping[str, Config]) -> dict[str, str]:
   """
   faults, loaded = {}, None
   for name, config in configs.items():
+    config, _ = sweep_points.split_seeds(config)
     key = {field: config.to_dict().get(field) for field in _LOADED_BY}
     try:
       # Consecutive points mostly share their data.
@@ -150,13 +153,18 @@ def _explain_resuming() -> str:
 @functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
 def _run(work: Mapping[str, Any], workdir: str) -> None:
   """Runs a point, once no other process does, such as one of a previous sweep."""
-  config: Config = config_dict.ConfigDict(work)
+  config, num_seeds = sweep_points.split_seeds(config_dict.ConfigDict(work))
   programs.keep_programs()
   sharding.use_cores(config.clients_per_round)
   is_announced = False
   while True:
     try:
-      audited_run.run(config, workdir)
+      if num_seeds is None:
+        audited_run.run(config, workdir)
+      else:
+        stopping.wait_for(
+          lambda: seed_sweep.run_seeds(config, num_seeds, workdir)
+        )
       return
     except workdirs.InUse as busy:
       if not is_announced:

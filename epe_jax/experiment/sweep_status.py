@@ -3,6 +3,7 @@
 Nothing is written, and running points are not disturbed.
 """
 
+import collections
 from collections.abc import Sequence
 import math
 import os
@@ -10,12 +11,14 @@ import pathlib
 from typing import NamedTuple
 
 from epe_jax import io
-from epe_jax.experiment import metrics, sweep, workdirs
+from epe_jax.experiment import metrics, workdirs
 from epe_jax.io import locks
 
 STATES = ('finished', 'failed', 'running', 'stopped', 'queued')
 """The states of a point. One that is stopped goes on where it was saved."""
 
+FAILED = '.failed'
+"""The suffix of the file beside the folder of a point that failed."""
 
 # Rounds whose mean time says how long others take.
 _RECENT = 20
@@ -65,7 +68,7 @@ def find_status(workdir: str | os.PathLike[str]) -> list[PointStatus]:
     raise FileNotFoundError(
       f'{folder} has no points of a sweep; give the --workdir of one.'
     )
-  return [_find_point(folder, name) for name in names]
+  return [find_point(folder, name) for name in names]
 
 
 def estimate_seconds_left(points: Sequence[PointStatus]) -> float:
@@ -104,15 +107,35 @@ def _is_point(path: pathlib.Path) -> bool:
   )
 
 
-def _find_point(folder: pathlib.Path, name: str) -> PointStatus:
+def count_states(points: Sequence[PointStatus]) -> dict[str, int]:
+  """State -> number of points that are in it, where there are any."""
+  counts = collections.Counter(point.state for point in points)
+  return {state: counts[state] for state in STATES if counts[state]}
+
+
+def is_finished(files: workdirs.Workdir) -> bool:
+  """Says whether a point has ended: it has a result, or the rows of its seeds."""
+  return files.result.is_file() or files.rows.is_file()
+
+
+def find_point(folder: pathlib.Path, name: str) -> PointStatus:
+  """Finds out how far a point is.
+
+  Args:
+    folder: of the sweep.
+    name: of the point.
+
+  Raises:
+    ValueError: its config.json is damaged.
+  """
   files = workdirs.workdir_at(folder / name)
-  failure = folder / f'{name}{sweep.FAILED}'
+  failure = folder / f'{name}{FAILED}'
   rounds = 0
   if files.config.is_file():
     rounds = int(io.read_fields(files.config).get('rounds', 0))
   done, seconds = _read_rounds(files.metrics)
   state, detail = 'queued', ''
-  if files.result.is_file():
+  if is_finished(files):
     state, done = 'finished', rounds
   elif failure.is_file():
     state, detail = 'failed', failure.read_text(errors='replace').strip()
@@ -125,7 +148,7 @@ def _find_point(folder: pathlib.Path, name: str) -> PointStatus:
 
 def _read_rounds(path: pathlib.Path) -> tuple[int, float]:
   """The rounds that were made, and the mean seconds of the last ones."""
-  lines = metrics.read_lines(path, is_running=True) if path.is_file() else []
-  seconds = [line['seconds'] for line in lines if 'seconds' in line][-_RECENT:]
+  lines = metrics.read_last_lines(path, _RECENT)
+  seconds = [line['seconds'] for line in lines if 'seconds' in line]
   mean = sum(seconds) / len(seconds) if seconds else math.nan
   return max((int(line['round']) for line in lines), default=0), mean

@@ -33,6 +33,7 @@ class Workdir(NamedTuple):
     private: the folder of all that only the auditor may have.
     scores: the record, which has all that estimates need.
     attack_scores: the scores of a user's own attackers, if there are any.
+    rows: the estimates of each seed, of a point that has many. It has ended then.
     metrics: one line of numbers for each round, for people.
     events: the event files for TensorBoard, with the numbers of `metrics`.
     inputs: the digests of what the run reads.
@@ -49,6 +50,7 @@ class Workdir(NamedTuple):
   private: pathlib.Path
   scores: pathlib.Path
   attack_scores: pathlib.Path
+  rows: pathlib.Path
   metrics: pathlib.Path
   events: pathlib.Path
   inputs: pathlib.Path
@@ -74,6 +76,7 @@ def workdir_at(folder: str | os.PathLike) -> Workdir:
     private=private,
     scores=private / 'scores.npz',
     attack_scores=private / 'attack_scores.npz',
+    rows=folder / 'rows.json',
     metrics=private / 'metrics.jsonl',
     events=private / 'tensorboard',
     inputs=private / 'inputs.json',

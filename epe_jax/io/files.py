@@ -26,6 +26,8 @@ _CURES = {
   errno.EACCES: f'permission denied. {_CURE_OF_PERMISSIONS}',
   errno.EPERM: f'permission denied. {_CURE_OF_PERMISSIONS}',
 }
+# Bytes of a line that `read_last_lines` makes room for.
+_LONGEST_LINE = 4096
 
 
 def write_atomically(
@@ -94,6 +96,27 @@ def write_text(
 ) -> None:
   """Writes text in UTF-8 with `write_atomically`."""
   write_atomically(path, lambda f: f.write(text.encode()), private=private)
+
+
+def read_last_lines(path: str | os.PathLike, count: int) -> list[str]:
+  """Reads the last lines of a file of any length, which may still grow.
+
+  Args:
+    path: the file, which may be missing.
+    count: number of lines, >= 1.
+
+  Returns:
+    So many lines or fewer, without their ends; lines that are empty are left out.
+    Of one that is longer than 4 KiB the beginning may be missing.
+  """
+  try:
+    with open(path, 'rb') as file:
+      length = file.seek(0, os.SEEK_END)
+      file.seek(max(length - count * _LONGEST_LINE, 0))
+      text = file.read().decode(errors='replace')
+  except FileNotFoundError:
+    return []
+  return [line for line in text.splitlines() if line.strip()][-count:]
 
 
 def open_private(path: str, flags: int) -> int:

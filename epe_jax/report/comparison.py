@@ -13,9 +13,8 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
-from epe_jax.experiment import finished_runs, sweep
+from epe_jax.experiment import sweep, sweep_points
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.experiment.seed_sweep import SeedEstimates
 from epe_jax.report import html, labelled_runs, page
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import pictures
@@ -99,7 +98,7 @@ def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
 
 def write_sweep(
   folder: str | os.PathLike[str],
-  points: Sequence[sweep.Point],
+  points: Sequence[sweep_points.Point],
   outcome: sweep.Outcome,
 ) -> str:
   """Writes the tables, the figure and the comparison of the points of a sweep.
@@ -109,7 +108,7 @@ def write_sweep(
       there is anything to draw; and, where two points of one δ or more have
       estimates, comparison.html, .md, .png and .svg, as of any runs.
     points: of the grid.
-    outcome: what `sweep.run_sweep` returned for them.
+    outcome: what `sweep.run_sweep` returned for them, or what there is of it.
 
   Returns:
     The tables as text, without a final newline.
@@ -118,39 +117,31 @@ def write_sweep(
     FileNotFoundError: a file of a finished point is missing.
     ValueError: a file is damaged or of another version.
   """
-  runs, failed = [], {}
-  for point in points:
-    if point.name in outcome.failed:
-      failed[point.name] = (point.settings, outcome.failed[point.name])
-    elif point.name in outcome.finished:
-      run = finished_runs.load_finished_run(outcome.finished[point.name])
-      runs.append(
-        labelled_runs.label_run(point.name, run.result, point.settings)
-      )
-  replicates = labelled_runs.group_replicates(runs)
-  return _write_points(folder, runs, replicates, failed)
-
-
-def write_seed_sweep(
-  folder: str | os.PathLike[str],
-  points: Sequence[sweep.Point],
-  results: Mapping[str, Sequence[SeedEstimates]],
-) -> str:
-  """Writes the same of points that are means over seeds.
-
-  Args:
-    folder: as in `write_sweep`.
-    points: of the grid.
-    results: what `seed_sweep.run_seed_sweep` returned for them.
-
-  Returns:
-    The tables as text, without a final newline.
-  """
   runs = [
-    labelled_runs.label_seeds(point.name, results[point.name], point.settings)
+    labelled_runs.load_point(
+      point.name, outcome.finished[point.name], point.settings
+    )
     for point in points
+    if point.name in outcome.finished
   ]
-  return _write_points(folder, runs, runs)
+  failed = {
+    point.name: (point.settings, outcome.failed[point.name])
+    for point in points
+    if point.name in outcome.failed
+  }
+  folder = pathlib.Path(folder)
+  table = make_settings_table(runs, failed)
+  variation = make_variation_table(labelled_runs.group_replicates(runs))
+  shown = [table, *([variation] if variation else [])]
+  text = '\n\n'.join(map(tables.format_markdown, shown))
+  io.write_text(folder / 'sweep.tex', f'{tables.format_latex(table)}\n')
+  io.write_text(folder / 'sweep.md', f'{tables.escape_html(text)}\n')
+  drawing = figures.draw_sweep(runs, finding=make_title(runs))
+  if drawing is not None:
+    pictures.write_figure(drawing, folder / 'sweep.png')
+  if labelled_runs.is_comparable(runs):
+    write_comparison(folder, runs, name='comparison')
+  return '\n\n'.join(map(tables.format_text, shown))
 
 
 def make_title(runs: Sequence[LabelledRun]) -> str:
@@ -378,27 +369,6 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
     *(f'ε, {attacker.name}' for attacker in attackers),
   ]
   return tables.Table('', head, body)
-
-
-def _write_points(
-  folder: str | os.PathLike[str],
-  runs: Sequence[LabelledRun],
-  replicates: Sequence[LabelledRun],
-  failed: Mapping[str, tuple[Mapping[str, Any], str]] = {},
-) -> str:
-  folder = pathlib.Path(folder)
-  table = make_settings_table(runs, failed)
-  variation = make_variation_table(replicates)
-  shown = [table, *([variation] if variation else [])]
-  text = '\n\n'.join(map(tables.format_markdown, shown))
-  io.write_text(folder / 'sweep.tex', f'{tables.format_latex(table)}\n')
-  io.write_text(folder / 'sweep.md', f'{tables.escape_html(text)}\n')
-  drawing = figures.draw_sweep(runs, finding=make_title(runs))
-  if drawing is not None:
-    pictures.write_figure(drawing, folder / 'sweep.png')
-  if labelled_runs.is_comparable(runs):
-    write_comparison(folder, runs, name='comparison')
-  return '\n\n'.join(map(tables.format_text, shown))
 
 
 def _list_cells(

@@ -19,7 +19,7 @@ from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment import finished_runs
+from epe_jax.experiment import finished_runs, seed_sweep, workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.seed_sweep import SeedEstimates
 from epe_jax.report import facts
@@ -152,6 +152,27 @@ def label_seeds(
     settings=settings,
     shifts=shifts,
   )
+
+
+def load_point(
+  label: str, workdir: str | os.PathLike[str], settings: Mapping[str, Any]
+) -> LabelledRun:
+  """Loads a finished point of a sweep, a run or the runs of many seeds.
+
+  Args:
+    label: its name.
+    workdir: its folder.
+    settings: what the sweep sets; field -> value.
+
+  Raises:
+    FileNotFoundError: a file is missing.
+    ValueError: a file is damaged or of another version.
+  """
+  files = workdirs.workdir_at(workdir)
+  if files.rows.is_file():
+    return label_seeds(label, seed_sweep.read_rows(files.rows), settings)
+  result = finished_runs.load_finished_run(workdir).result
+  return label_run(label, result, settings)
 
 
 def label_workdirs(

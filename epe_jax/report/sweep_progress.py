@@ -1,20 +1,23 @@
 """How far a sweep is, in words, with the results that there are."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import datetime
 import math
 import os
 import pathlib
 
-from epe_jax.experiment import finished_runs, sweep_status
+from epe_jax import io
+from epe_jax.experiment import sweep_status
 from epe_jax.experiment.sweep_status import PointStatus
-from epe_jax.report import comparison
+from epe_jax.report import comparison, labelled_runs
 from epe_jax.text import tables
+
+# Last lines of the log of a point that failed.
+_QUOTED = 10
 
 
 def format_progress(workdir: str | os.PathLike[str]) -> str:
-  """A line of how far a sweep is, a table of its points, and one of results.
+  """A line of how far a sweep is, a table of its points, results and failures.
 
   Args:
     workdir: the folder of the sweep.
@@ -28,13 +31,37 @@ def format_progress(workdir: str | os.PathLike[str]) -> str:
   """
   points = sweep_status.find_status(workdir)
   parts = [describe_progress(points), tables.format_text(make_table(points))]
-  finished = {
-    point.name: finished_runs.load_result(pathlib.Path(workdir, point.name))
+  finished = [
+    labelled_runs.load_point(
+      point.name, pathlib.Path(workdir, point.name), {'point': point.name}
+    )
     for point in points
     if point.state == 'finished'
-  }
+  ]
   if finished:
-    parts.append(tables.format_text(comparison.make_results_table(finished)))
+    table = comparison.make_settings_table(finished)
+    parts.append(tables.format_text(table))
+  failed = [point.name for point in points if point.state == 'failed']
+  if failed:
+    parts.append(quote_logs(workdir, failed))
+  return '\n\n'.join(parts)
+
+
+def quote_logs(workdir: str | os.PathLike[str], names: Iterable[str]) -> str:
+  """The last lines of the logs of points.
+
+  Args:
+    workdir: the folder of the sweep.
+    names: of the points.
+
+  Returns:
+    Text without a final newline.
+  """
+  parts = []
+  for name in names:
+    log = pathlib.Path(workdir, f'{name}.log')
+    lines = io.read_last_lines(log, _QUOTED) or ['(no output)']
+    parts.append('\n'.join([f'{log}:', *(f'  {line}' for line in lines)]))
   return '\n\n'.join(parts)
 
 
@@ -44,10 +71,8 @@ def describe_progress(points: Sequence[PointStatus]) -> str:
   >>> describe_progress([PointStatus('a', 'running', 5, 20, 2.0, 'process 1')])
   '1 point: 1 running; 5 of 20 rounds; 0:00:30 left'
   """
-  counts = Counter(point.state for point in points)
-  states = ', '.join(
-    f'{counts[state]} {state}' for state in sweep_status.STATES if counts[state]
-  )
+  counts = sweep_status.count_states(points)
+  states = ', '.join(f'{number} {state}' for state, number in counts.items())
   plural = '' if len(points) == 1 else 's'
   parts = [f'{len(points)} point{plural}: {states}']
   if all(point.rounds for point in points):

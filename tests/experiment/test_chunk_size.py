@@ -190,7 +190,7 @@ def test_a_run_that_halves_its_chunk_goes_on_as_one_that_was_given_it(
     return made._replace(advance=advance)
 
   monkeypatch.setattr(programs, 'make_programs', make_scarce)
-  monkeypatch.setattr(chunk_size, 'is_tried', lambda config: True)
+  monkeypatch.setattr(chunk_size, 'is_tried', lambda: True)
   monkeypatch.setattr(
     chunk_size,
     'set_chunk_size',
@@ -198,7 +198,10 @@ def test_a_run_that_halves_its_chunk_goes_on_as_one_that_was_given_it(
       plan=setup.plan._replace(chunk=40)
     ),
   )
-  halved = run('halved', None)
-  assert tried == [(1, 1, 40), (1, 2, 20), *[(1, 4, 10)] * 3]
-  for name, array in given.items():
-    np.testing.assert_array_equal(halved[name], array)
+  # One that is set is tried as well as one that is estimated.
+  for chunk in (None, 40):
+    tried.clear()
+    halved = run(f'halved {chunk}', chunk)
+    assert tried == [(1, 1, 40), (1, 2, 20), *[(1, 4, 10)] * 3]
+    for name, array in given.items():
+      np.testing.assert_array_equal(halved[name], array)

@@ -14,7 +14,13 @@ import time
 
 import pytest
 
-from epe_jax.experiment import finished_runs, launchers, sweep, workdirs
+from epe_jax.experiment import (
+  finished_runs,
+  launchers,
+  sweep,
+  sweep_points,
+  workdirs,
+)
 from epe_jax.text import worded_json
 from tests.experiment import test_own_tasks
 
@@ -38,7 +44,7 @@ def points(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(str(tmp_path))
   monkeypatch.chdir(tmp_path)
   config = test_own_tasks.make_config(task='a_job:load')
-  return sweep.make_grid(config, [('data.seed', (0, 1, 2, 3))])
+  return sweep_points.make_grid(config, [('data.seed', (0, 1, 2, 3))])
 
 
 @pytest.fixture
@@ -216,9 +222,9 @@ def start_sweep(tmp_path, launch):
   code = (
     'import pathlib, sys\n'
     'from tests.experiment import test_launchers as t, test_own_tasks\n'
-    'from epe_jax.experiment import stopping, sweep\n'
+    'from epe_jax.experiment import stopping, sweep, sweep_points\n'
     "config = test_own_tasks.make_config(task='a_job:load')\n"
-    "points = sweep.make_grid(config, [('data.seed', (0, 1, 2, 3))])\n"
+    "points = sweep_points.make_grid(config, [('data.seed', (0, 1, 2, 3))])\n"
     'main = stopping.end_politely(\n'
     f"  lambda: sweep.run_sweep(points, 'slurm', launch={launch})\n"
     ')\n'

@@ -23,6 +23,7 @@ from epe_jax.experiment import (
   launchers,
   placement,
   sweep,
+  sweep_points,
   sweep_process,
   workdirs,
   workloads,
@@ -207,12 +208,12 @@ def test_its_own_fields_are_those_of_data_and_model():
 @pytest.mark.usefixtures('mine')
 def test_a_sweep_varies_its_own_fields_and_checks_them():
   axes = [('data.seed', (0, 1)), ('rounds', (1, 2))]
-  points = sweep.make_grid(make_config(), axes)
+  points = sweep_points.make_grid(make_config(), axes)
   assert not sweep_process.find_faults({p.name: p.config for p in points})
 
 
 def test_a_function_of_a_program_is_no_task_of_a_sweep():
-  points = sweep.make_grid(
+  points = sweep_points.make_grid(
     make_config(task='__main__:load'), [('rounds', (1, 2))]
   )
   with pytest.raises(ValueError, match='put it into a module of its own'):
@@ -238,7 +239,7 @@ def my_job(tmp_path, monkeypatch):
 
 @pytest.mark.integration
 def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
-  points = sweep.make_grid(
+  points = sweep_points.make_grid(
     make_config(task='my_job:load'), [('data.seed', (0, 1))]
   )
   outcome = sweep.run_sweep(points, tmp_path / 'sweep')
@@ -263,7 +264,7 @@ def test_points_side_by_side_see_devices_of_their_own(
   devices = placement.Devices('cuda', ['0', '1', '2', '3'])
   monkeypatch.setattr(placement, 'find_devices', lambda: devices)
   monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
-  points = sweep.make_grid(
+  points = sweep_points.make_grid(
     make_config(task='my_job:load_and_tell'), [('data.seed', (0, 1, 2))]
   )
   outcome = sweep.run_sweep(

@@ -25,7 +25,9 @@ from epe_jax.experiment import (
   programs,
   stopping,
   sweep,
+  sweep_points,
   sweep_process,
+  sweep_status,
   workdirs,
 )
 from epe_jax.parallel import sharding
@@ -310,11 +312,11 @@ def test_a_point_that_another_process_runs_is_waited_for(
 
 
 def test_a_point_that_succeeded_is_not_said_to_have_failed(tmp_path):
-  point = sweep.Point('a', {}, load_config('digits'))
+  point = sweep_points.Point('a', {}, load_config('digits'))
   (tmp_path / 'a').mkdir()
   io.write_json(tmp_path / 'a' / 'config.json', point.config.to_dict())
   (tmp_path / 'a' / 'result.json').touch()
-  failure = tmp_path / f'a{sweep.FAILED}'
+  failure = tmp_path / f'a{sweep_status.FAILED}'
   failure.write_text('in use by another process')
   outcome = sweep.run_sweep([point], tmp_path)
   assert list(outcome.finished) == ['a']
@@ -322,14 +324,15 @@ def test_a_point_that_succeeded_is_not_said_to_have_failed(tmp_path):
 
 
 _PARENT = """
-import sys
-from epe_jax.experiment import sweep
+import pathlib, sys
+from epe_jax.experiment import launchers
 from tests.helpers import load_config
 
 sys.executable = sys.argv[1]
-point = sweep.Point('a', {}, load_config('digits'))
-folder = sweep.pathlib.Path(sys.argv[2])
-sweep.start_point(point, folder).wait()
+folder = pathlib.Path(sys.argv[2])
+config = load_config('digits').to_dict()
+work = launchers.Work(config, folder / 'a', folder / 'a.log', '')
+launchers.start_process(work, {}).wait()
 """
 _CHILD = """#!{python}
 import json, os, pathlib, sys, time

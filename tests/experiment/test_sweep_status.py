@@ -9,7 +9,7 @@ from ml_collections import config_dict
 import pytest
 
 from epe_jax import io
-from epe_jax.experiment import sweep, sweep_status
+from epe_jax.experiment import sweep, sweep_points, sweep_status
 from epe_jax.experiment.sweep_status import PointStatus
 from epe_jax.io import locks
 from epe_jax.report import sweep_progress
@@ -46,7 +46,9 @@ def test_every_point_is_in_the_state_of_its_files(make_point, tmp_path):
   make_point('stopped', done=3)
   io.write_json(make_point('finished', done=10) / 'result.json', {})
   make_point('failed', done=4)
-  (tmp_path / f'failed{sweep.FAILED}').write_text('ended with 1: no memory')
+  (tmp_path / f'failed{sweep_status.FAILED}').write_text(
+    'ended with 1: no memory'
+  )
   (tmp_path / 'other').mkdir()
   (tmp_path / 'other/file').write_text('of nobody')
   running = make_point('running', done=5)
@@ -120,7 +122,7 @@ def test_a_sweep_that_ended_is_shown_with_its_results(tmp_path, capsys):
   from epe_jax.cli import main
   from tests.scripts import test_sweep
 
-  points = sweep.make_grid(test_sweep.tiny(), [('rounds', (1, 2))])
+  points = sweep_points.make_grid(test_sweep.tiny(), [('rounds', (1, 2))])
   assert isinstance(points[0].config, config_dict.ConfigDict)
   sweep.run_sweep(points, tmp_path)
   assert main(['sweep', f'--status={tmp_path}']) == 0
@@ -129,3 +131,16 @@ def test_a_sweep_that_ended_is_shown_with_its_results(tmp_path, capsys):
   assert 'rounds=1' in said
   assert 'accuracy' in said
   assert sweep_progress.format_progress(tmp_path) == said.rstrip('\n')
+
+
+def test_the_last_lines_of_a_long_log_are_quoted(make_point, tmp_path):
+  make_point('a', done=1)
+  (tmp_path / f'a{sweep_status.FAILED}').write_text('ended with 1: last')
+  lines = [f'line {i}' for i in range(100_000)]
+  (tmp_path / 'a.log').write_text('\n'.join(lines) + '\n\n')
+  make_point('b', done=1)
+  (tmp_path / f'b{sweep_status.FAILED}').write_text('ended by SIGKILL')
+  text = sweep_progress.format_progress(tmp_path)
+  quoted = '\n'.join(f'  {line}' for line in lines[-10:])
+  assert f'\n\n{tmp_path}/a.log:\n{quoted}\n\n{tmp_path}/b.log:\n' in text
+  assert text.endswith('  (no output)')

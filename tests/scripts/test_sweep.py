@@ -12,9 +12,10 @@ from epe_jax.experiment import (
   metrics,
   seed_sweep,
   sweep,
+  sweep_points,
   sweep_process,
 )
-from epe_jax.report import comparison, labelled_runs
+from epe_jax.report import comparison, labelled_runs, sweep_progress
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -29,7 +30,7 @@ def base():
 
 def test_a_grid_has_every_combination_once():
   axes = [('rounds', (1, 2, 3)), ('canaries.repetitions', (1, 4))]
-  points = sweep.make_grid(base(), axes)
+  points = sweep_points.make_grid(base(), axes)
   found = [(p.config.rounds, p.config.canaries.repetitions) for p in points]
   assert found == [(1, 1), (1, 4), (2, 1), (2, 4), (3, 1), (3, 4)]
   assert len({p.name for p in points}) == 6
@@ -37,13 +38,15 @@ def test_a_grid_has_every_combination_once():
 
 
 def test_fields_can_change_together():
-  points = sweep.make_grid(base(), [(('rounds', 'seed'), ((1, 7), (2, 8)))])
+  points = sweep_points.make_grid(
+    base(), [(('rounds', 'seed'), ((1, 7), (2, 8)))]
+  )
   assert [(p.config.rounds, p.config.seed) for p in points] == [(1, 7), (2, 8)]
 
 
 def test_the_base_stays_as_it_is():
   config = base()
-  sweep.make_grid(config, [('canaries.repetitions', (5,))])
+  sweep_points.make_grid(config, [('canaries.repetitions', (5,))])
   assert config.canaries.repetitions == 1
 
 
@@ -69,13 +72,13 @@ def test_the_base_stays_as_it_is():
 )
 def test_a_grid_that_makes_no_sense_is_refused(axes, message):
   with pytest.raises(ValueError, match=message):
-    sweep.make_grid(base(), axes)
+    sweep_points.make_grid(base(), axes)
 
 
 @pytest.mark.integration
 def test_what_failed_is_told_and_tried_again_only_when_asked(tmp_path):
   # Whether a run diverges nobody knows beforehand.
-  points = sweep.make_grid(tiny(), [('client.learning_rate', (1e30,))])
+  points = sweep_points.make_grid(tiny(), [('client.learning_rate', (1e30,))])
   (name,) = [point.name for point in points]
   outcome = sweep.run_sweep(points, tmp_path)
   assert outcome.finished == {}
@@ -95,7 +98,7 @@ def test_every_point_is_checked_and_every_fault_is_found():
     ('canaries.repetitions', (1, 2, 3)),
     ('canaries.observed', (8, 1, 1000)),
   ]
-  points = sweep.make_grid(tiny(), axes)
+  points = sweep_points.make_grid(tiny(), axes)
   faults = sweep_process.find_faults({p.name: p.config for p in points})
   for point in points:
     kind, repetitions, observed = point.settings.values()
@@ -119,7 +122,7 @@ def test_every_point_is_checked_and_every_fault_is_found():
 def test_data_that_are_not_there_are_a_fault_of_each_point(tmp_path):
   config = load('emnist')['get_config']('smoke')
   config.data.path = str(tmp_path / 'emnist.sqlite')
-  points = sweep.make_grid(config, [('noise_multiplier', (0.1, 0.2))])
+  points = sweep_points.make_grid(config, [('noise_multiplier', (0.1, 0.2))])
   faults = sweep_process.find_faults({p.name: p.config for p in points})
   assert len(faults) == 2
   assert all('emnist.sqlite does not exist' in x for x in faults.values())
@@ -129,7 +132,7 @@ def test_data_that_are_not_there_are_a_fault_of_each_point(tmp_path):
 def test_no_point_starts_if_one_cannot_be_run(tmp_path):
   axes = [('canaries.repetitions', (1, 3)), ('rounds', (1, 2, 0))]
   with pytest.raises(ValueError, match='4 of 6 points cannot be run') as error:
-    sweep.run_sweep(sweep.make_grid(tiny(), axes), tmp_path)
+    sweep.run_sweep(sweep_points.make_grid(tiny(), axes), tmp_path)
   message = str(error.value)
   assert 'canaries.repetitions=3,rounds=2\n    canaries.rep' in message
   assert message.count('rounds=0; give an integer') == 1
@@ -141,13 +144,13 @@ def test_the_repetitions_of_the_paper_fit_the_default_job():
   """Canaries that are added to a round are not limited by its clients."""
   axes = load('grids')['get_config']('repetitions').axes
   config = load('digits')['get_config']('full')
-  points = sweep.make_grid(config, axes)
+  points = sweep_points.make_grid(config, axes)
   assert len(points) == 16
   assert not sweep_process.find_faults({p.name: p.config for p in points})
 
 
 def test_what_is_finished_is_not_made_again(tmp_path):
-  points = sweep.make_grid(base(), [('rounds', (1, 2))])
+  points = sweep_points.make_grid(base(), [('rounds', (1, 2))])
   for point in points:
     folder = tmp_path / point.name
     folder.mkdir()
@@ -159,7 +162,7 @@ def test_what_is_finished_is_not_made_again(tmp_path):
 
 
 def test_the_folder_of_another_config_is_refused_before_any_work(tmp_path):
-  first, second = sweep.make_grid(base(), [('rounds', (1, 2))])
+  first, second = sweep_points.make_grid(base(), [('rounds', (1, 2))])
   folder = tmp_path / second.name
   folder.mkdir()
   io.write_json(folder / 'config.json', first.config.to_dict())
@@ -184,7 +187,7 @@ def test_every_grid_fits_every_config():
       # The LSTM has sizes of its own.
       if (task, name) != ('stackoverflow', 'dimension'):
         axes = grids['get_config'](name).axes
-        assert len(sweep.make_grid(base, axes)) >= 2, (task, name)
+        assert len(sweep_points.make_grid(base, axes)) >= 2, (task, name)
 
 
 def tiny():
@@ -199,33 +202,39 @@ def tiny():
 @pytest.mark.slow
 def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   config = tiny()
-  points = sweep.make_grid(config, [('noise_multiplier', (0.3,))])
-  found = seed_sweep.run_seed_sweep(points, tmp_path / 'sweep', num_seeds=2)
-  assert [row.seed for row in found[points[0].name]] == [0, 1]
+  points = sweep_points.make_grid(config, [('noise_multiplier', (0.3,))])
+  points = sweep_points.add_seeds(points, 2)
+  outcome = sweep.run_sweep(points, tmp_path / 'sweep')
+  path = outcome.finished[points[0].name] / 'rows.json'
+  rows = seed_sweep.read_rows(path)
+  assert [row.seed for row in rows] == [0, 1]
   config.noise_multiplier, config.seed = 0.3, 1
   alone = audited_run.run(config, tmp_path / 'alone')
   own = alone.audit.find(threat_models.OWN).find('location_mixture').epsilon
-  row = found[points[0].name][1]
+  row = rows[1]
   assert row.epsilon['own_round'] == pytest.approx(own, rel=1e-3)
-  run = labelled_runs.label_seeds(
-    'z', found[points[0].name], points[0].settings
-  )
+  run = labelled_runs.load_point('z', path.parent, points[0].settings)
   ((noise, num, *_),) = comparison.make_settings_table([run]).body
   assert (noise, num) == ('0.3', '2')
+  status = sweep_progress.format_progress(tmp_path / 'sweep')
+  assert status.startswith('1 point: 1 finished; 2 of 2 rounds\n')
   # Again: read and not run.
-  (tmp_path / 'sweep' / points[0].name / 'rows.json').write_text('[]')
-  assert (
-    seed_sweep.run_seed_sweep(points, tmp_path / 'sweep', num_seeds=2)[
-      points[0].name
-    ]
-    == []
-  )
+  path.write_text('[]')
+  assert sweep.run_sweep(points, tmp_path / 'sweep') == outcome
+  assert path.read_text() == '[]'
+  # Seeds that had ended before a stop are kept.
+  path.unlink()
+  io.write_json(path.parent / 'private/rows.json', [rows[0]._asdict()])
+  sweep.run_sweep(points, tmp_path / 'sweep')
+  assert seed_sweep.read_rows(path)[0] == rows[0]
+  assert seed_sweep.read_rows(path)[1].accuracy == rows[1].accuracy
+  assert not (path.parent / 'private/rows.json').exists()
 
 
-def test_seeds_and_an_axis_of_seeds_exclude_each_other(tmp_path):
-  points = sweep.make_grid(tiny(), [('seed', (0, 1))])
+def test_seeds_and_an_axis_of_seeds_exclude_each_other():
+  points = sweep_points.make_grid(tiny(), [('seed', (0, 1))])
   with pytest.raises(ValueError, match='an axis sets the seed'):
-    seed_sweep.run_seed_sweep(points, tmp_path, num_seeds=2)
+    sweep_points.add_seeds(points, 2)
 
 
 @pytest.mark.integration
@@ -233,7 +242,7 @@ def test_seeds_and_an_axis_of_seeds_exclude_each_other(tmp_path):
 def test_points_without_canaries_stand_beside_those_with(tmp_path):
   config = tiny()
   both = ('canaries.observed', 'canaries.unobserved')
-  points = sweep.make_grid(config, [(both, ((0, 0), (8, 8)))])
+  points = sweep_points.make_grid(config, [(both, ((0, 0), (8, 8)))])
   for point in points:
     audited_run.run(point.config, tmp_path / point.name)
   outcome = sweep.run_sweep(points, tmp_path)

@@ -3,7 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from epe_jax.experiment import config_files, finished_runs, sweep
+from epe_jax.experiment import (
+  config_files,
+  finished_runs,
+  sweep,
+  sweep_points,
+)
 from epe_jax.papers import item
 
 
@@ -32,7 +37,7 @@ def from_grid(
   make: Callable[..., item.Product],
   *,
   fixed: Mapping[str, Any] | None = None,
-  adjust: Callable[[Sequence[sweep.Point]], None] | None = None,
+  adjust: Callable[[Sequence[sweep_points.Point]], None] | None = None,
   **options: Any,
 ) -> item.Make:
   """Makes an item from the runs of a grid, training those that are missing.
@@ -49,7 +54,7 @@ def from_grid(
       (field, [fixed[field]] if fixed and field in fixed else values)
       for field, values in settings.axes
     ]
-    points = sweep.make_grid(make_base_config(settings, workspace), axes)
+    points = sweep_points.make_grid(make_base_config(settings, workspace), axes)
     if adjust is not None:
       adjust(points)
     outcome = sweep.run_sweep(
@@ -87,7 +92,7 @@ def make_base_config(settings: Any, workspace: item.Workspace) -> Any:
   config = config_files.load_config(settings.config)
   for fields in settings.sets:
     config.update(fields)
-  (point,) = sweep.make_grid(
+  (point,) = sweep_points.make_grid(
     config, [(field, [value]) for field, value in workspace.fields.items()]
   )
   config = point.config

@@ -5,7 +5,7 @@ import statistics
 
 from matplotlib import figure
 
-from epe_jax.experiment import sweep
+from epe_jax.experiment import sweep_points
 from epe_jax.papers import item, reported
 from epe_jax.papers.one_shot import grid
 from epe_jax.report.figures import style
@@ -16,7 +16,7 @@ _REPORTED = reported.Reported('epe_jax.papers.one_shot')
 _LAST = 3
 
 
-def equalize_steps(points: Sequence[sweep.Point]) -> None:
+def equalize_steps(points: Sequence[sweep_points.Point]) -> None:
   """Lets runs without canaries take no larger steps than those with them.
 
   A sum is divided by the clients and canaries that are expected in a round, so that

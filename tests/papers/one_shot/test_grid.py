@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from epe_jax.experiment import config_files, sweep
+from epe_jax.experiment import config_files, sweep_points
 from epe_jax.papers.item import Workspace
 from epe_jax.papers.one_shot import grid, utility
 from tests import recorded_runs
@@ -29,7 +29,7 @@ def test_runs_with_and_without_canaries_move_as_far_for_one_sum():
   settings = config_files.load_config('paper:medium').accuracy
   workspace = Workspace(pathlib.Path(), synthetic=True)
   base = grid.make_base_config(settings, workspace)
-  points = sweep.make_grid(base, settings.axes)
+  points = sweep_points.make_grid(base, settings.axes)
   utility.equalize_steps(points)
   moves = {
     c.server.learning_rate
