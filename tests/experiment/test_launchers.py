@@ -5,12 +5,9 @@ Slurm is the real one, on the loopback, and so is Ray, with two nodes.
 
 import os
 import pathlib
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -22,6 +19,7 @@ from epe_jax.experiment import (
   workdirs,
 )
 from epe_jax.text import worded_json
+from tests import clusters
 from tests.experiment import test_own_tasks
 
 pytestmark = [
@@ -29,7 +27,6 @@ pytestmark = [
   pytest.mark.usefixtures('quick_compilation'),
 ]
 
-_DAEMONS = ('slurmctld', 'slurmd', 'munged', 'sbatch')
 _SECONDS = 240
 
 
@@ -48,68 +45,24 @@ def points(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def slurm(tmp_path, monkeypatch):
-  """A cluster of this machine, with two slots; a function that starts its controller."""
-  missing = [name for name in _DAEMONS if shutil.which(name) is None]
-  if missing or os.geteuid():
-    pytest.skip(f'Slurm needs {", ".join(missing) or "root"} here.')
+def slurm(tmp_path):
+  """A cluster of this machine, with two slots."""
   pytest.importorskip('submitit')
-  if subprocess.run(
-    ['munge', '-n'], capture_output=True, check=False
-  ).returncode:
-    os.makedirs('/run/munge', exist_ok=True)
-    shutil.chown('/run/munge', 'munge', 'munge')
-    subprocess.run(['munged'], user='munge', group='munge', check=True)
-  host = socket.gethostname().partition('.')[0]
-  ports = [_find_port(), _find_port()]
-  lines = {
-    'ClusterName': 'loopback',
-    'SlurmctldHost': f'{host}(127.0.0.1)',
-    'AuthType': 'auth/munge',
-    'ProctrackType': 'proctrack/linuxproc',
-    'TaskPlugin': 'task/none',
-    'SlurmUser': 'root',
-    'SlurmdUser': 'root',
-    'StateSaveLocation': tmp_path / 'slurm-state',
-    'SlurmdSpoolDir': tmp_path / 'slurm-spool',
-    'SlurmctldPidFile': tmp_path / 'slurmctld.pid',
-    'SlurmdPidFile': tmp_path / 'slurmd.pid',
-    'SlurmctldLogFile': tmp_path / 'slurmctld.log',
-    'SlurmdLogFile': tmp_path / 'slurmd.log',
-    'SlurmctldPort': ports[0],
-    'SlurmdPort': ports[1],
-    'SelectType': 'select/cons_tres',
-    'SelectTypeParameters': 'CR_Core',
-    'ReturnToService': 2,
-    # More slots than this machine may have cores.
-    'SlurmdParameters': 'config_overrides',
-  }
-  text = ''.join(f'{name}={value}\n' for name, value in lines.items())
-  text += f'NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN\n'
-  text += (
-    f'PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP\n'
-  )
-  (tmp_path / 'slurm.conf').write_text(text)
-  for name in ('slurm-state', 'slurm-spool'):
-    (tmp_path / name).mkdir()
-  monkeypatch.setenv('SLURM_CONF', str(tmp_path / 'slurm.conf'))
-
-  daemons = []
-
-  def start(name):
-    daemons.append(subprocess.Popen([name, '-D'], stderr=subprocess.DEVNULL))
-    return daemons[-1]
-
-  controller = start('slurmctld')
-  start('slurmd')
   try:
-    _wait_for(lambda: 'idle' in _run('sinfo', '--noheader'))
-    yield controller, lambda: start('slurmctld')
-  finally:
-    _run('scancel', '--me', '--signal=KILL')
-    for daemon in daemons:
-      daemon.kill()
-      daemon.wait()
+    with clusters.run_slurm(tmp_path) as cluster:
+      yield cluster
+  except clusters.Missing as missing:
+    pytest.skip(f'{missing}.')
+
+
+@pytest.fixture
+def ray():
+  """A cluster of this machine, with two nodes of a slot each."""
+  try:
+    with clusters.run_ray() as cluster:
+      yield cluster
+  except clusters.Missing as missing:
+    pytest.skip(f'{missing}.')
 
 
 def launch_on_slurm(tmp_path):
@@ -123,6 +76,15 @@ def launch_on_slurm(tmp_path):
 def run_on_slurm(points, tmp_path):
   return sweep.run_sweep(
     points, tmp_path / 'slurm', launch=lambda: launch_on_slurm(tmp_path)
+  )
+
+
+def run_on_ray(points, ray, tmp_path):
+  options = {'address': ray.address, 'num_cpus': 1}
+  return sweep.run_sweep(
+    points,
+    tmp_path / 'ray',
+    launch=lambda: launchers.make_launcher('ray', options=options),
   )
 
 
@@ -143,32 +105,28 @@ def test_slurm_gives_what_this_machine_gives(
 
 
 def test_ray_with_two_nodes_gives_what_this_machine_gives(
-  points, undisturbed, tmp_path
+  points, ray, undisturbed, tmp_path
 ):
-  pytest.importorskip('ray')
-  address = f'127.0.0.1:{_find_port()}'
-  start = [
-    *(sys.executable, '-m', 'ray.scripts.scripts', 'start', '--num-cpus=1'),
-    '--disable-usage-stats',
-  ]
-  options = dict(check=True, capture_output=True, timeout=_SECONDS)
-  try:
-    head = [*start, '--head', f'--port={address.partition(":")[2]}']
-    subprocess.run([*head, '--include-dashboard=false'], **options)
-    subprocess.run([*start, f'--address={address}'], **options)
-    outcome = sweep.run_sweep(
-      points,
-      tmp_path / 'ray',
-      launch=lambda: launchers.make_launcher(
-        'ray', options={'address': address, 'num_cpus': 1}
-      ),
-    )
-  finally:
-    import ray
+  outcome = run_on_ray(points, ray, tmp_path)
+  assert describe(outcome) == undisturbed
 
-    ray.shutdown()
-    stop = [sys.executable, '-m', 'ray.scripts.scripts', 'stop', '--force']
-    subprocess.run(stop, capture_output=True, check=False)
+
+def test_a_node_of_ray_that_is_gone_loses_nothing(
+  points, ray, undisturbed, tmp_path, monkeypatch
+):
+  poll, killed = launchers._RayJob.poll, []
+
+  def poll_and_kill(self):
+    # Once both nodes are at work.
+    if not killed and len([*tmp_path.glob('ray/*/.lock')]) == 2:
+      killed.extend(ray.second)
+      for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    return poll(self)
+
+  monkeypatch.setattr(launchers._RayJob, 'poll', poll_and_kill)
+  outcome = run_on_ray(points, ray, tmp_path)
+  assert len(killed) == 1
   assert describe(outcome) == undisturbed
 
 
@@ -180,12 +138,10 @@ def test_a_job_that_is_killed_is_started_again(
   seen = launchers._Queue.has
 
   def has(self, job_id):
-    running = _run(
-      'squeue', '-r', '--noheader', '--states=R', '--format=%i'
-    ).split()
+    running = list_running()
     if not killed and running:
       killed.append(running[0])
-      _run('scancel', '--signal=KILL', '--full', running[0])
+      clusters.ask('scancel', '--signal=KILL', '--full', running[0])
     return seen(self, job_id)
 
   monkeypatch.setattr(launchers._Queue, 'has', has)
@@ -197,24 +153,115 @@ def test_a_job_that_is_killed_is_started_again(
 def test_a_controller_that_restarts_loses_nothing(
   points, slurm, undisturbed, tmp_path, monkeypatch
 ):
-  controller, start_controller = slurm
   seen, again = launchers._Queue.has, []
 
   def has(self, job_id):
     if not again:
-      controller.kill()
-      controller.wait()
+      slurm.kill('slurmctld')
       self._asked = -float('inf')
       # Nobody answers, and nothing is taken for lost.
       assert seen(self, job_id)
-      again.append(start_controller())
-      _wait_for(lambda: _run('squeue') != '')
+      slurm.start('slurmctld')
+      again.append(job_id)
+      clusters.wait_for(lambda: clusters.ask('squeue') != '')
     return seen(self, job_id)
 
   monkeypatch.setattr(launchers._Queue, 'has', has)
   outcome = run_on_slurm(points, tmp_path)
   assert again
   assert describe(outcome) == undisturbed
+
+
+def test_a_job_that_is_preempted_saves_and_goes_on(
+  points, slurm, undisturbed, tmp_path, monkeypatch
+):
+  told = []
+  seen = launchers._Queue.has
+
+  def has(self, job_id):
+    if not told and any(tmp_path.glob('slurm/*/private/metrics.jsonl')):
+      # As Slurm does before it takes a job its node, or its time is up.
+      told.extend(
+        clusters.find_processes(b'submitit.core._submit', b'SLURM_STEP_ID=')
+      )
+      os.kill(told[0], signal.SIGUSR2)
+    return seen(self, job_id)
+
+  monkeypatch.setattr(launchers._Queue, 'has', has)
+  outcome = run_on_slurm(points, tmp_path)
+  logs = [path.read_text() for path in tmp_path.glob('slurm/.slurm/*_log.out')]
+  assert any('Requeued job' in log for log in logs)
+  stopped = [path.read_text() for path in tmp_path.glob('slurm/*.log')]
+  assert any('Stopped' in log for log in stopped)
+  assert describe(outcome) == undisturbed
+  check_made_once(outcome)
+
+
+def test_a_node_of_slurm_that_is_gone_loses_nothing(
+  points, slurm, undisturbed, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(launchers, '_GRACE', 1.0)
+  seen, lost = launchers._Queue.has, []
+
+  def has(self, job_id):
+    if not lost and any(tmp_path.glob('slurm/*/private/metrics.jsonl')):
+      lost.extend(list_running())
+      slurm.kill_node()
+      clusters.wait_for(lambda: 'down' in clusters.ask('sinfo', '--noheader'))
+      slurm.start('slurmd')
+    return seen(self, job_id)
+
+  monkeypatch.setattr(launchers._Queue, 'has', has)
+  outcome = run_on_slurm(points, tmp_path)
+  assert lost
+  assert describe(outcome) == undisturbed
+  check_made_once(outcome)
+
+
+def test_a_run_of_several_processes_is_one_job(
+  points, slurm, tmp_path, monkeypatch
+):
+  # As two devices of one process.
+  monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '2')
+  alone = sweep.run_sweep(points[:2], tmp_path / 'local')
+  monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '1')
+  outcome = sweep.run_sweep(
+    points[:2],
+    tmp_path / 'slurm',
+    launch=lambda: launchers.make_launcher(
+      'slurm',
+      options={'tasks_per_node': 2, 'cpus_per_task': 1, 'timeout_min': 20},
+      folder=tmp_path / 'slurm',
+    ),
+  )
+  assert describe(outcome) == describe(alone)
+
+
+def test_a_disk_that_is_full_loses_nothing(points, undisturbed, tmp_path):
+  folder = tmp_path / 'full'
+  folder.mkdir()
+  mount = ['mount', '-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', str(folder)]
+  if subprocess.run(mount, capture_output=True, check=False).returncode:
+    pytest.skip('No file system of a given size can be made here.')
+  try:
+    with open(folder / 'others', 'wb') as file:
+      file.write(bytes(64 * 1024**2 - 100 * 1024))
+    outcome = sweep.run_sweep(points, folder)
+    assert not outcome.finished
+    assert all('the disk is full' in why for why in outcome.failed.values())
+    (folder / 'others').unlink()
+    outcome = sweep.run_sweep(points, folder, retry=True)
+    assert describe(outcome) == undisturbed
+    check_made_once(outcome)
+  finally:
+    subprocess.run(['umount', str(folder)], check=True)
+
+
+def list_running():
+  """The ids of jobs that run."""
+  return clusters.ask(
+    'squeue', '-r', '--noheader', '--states=R', '--format=%i'
+  ).split()
 
 
 def start_sweep(tmp_path, launch):
@@ -255,13 +302,13 @@ def test_a_sweep_that_is_ended_is_taken_up_by_another(
 ):
   launch = 'lambda: t.launch_on_slurm(pathlib.Path.cwd())'
   other = start_sweep(tmp_path, launch)
-  _wait_for(lambda: any(tmp_path.glob('slurm/*/result.json')))
+  clusters.wait_for(lambda: any(tmp_path.glob('slurm/*/result.json')))
   other.send_signal(signum)
   code = other.wait(timeout=_SECONDS)
   if signum == signal.SIGTERM:
     assert code == 128 + signum
     # What it told the jobs to do takes Slurm a moment.
-    _wait_for(lambda: not _run('squeue', '--noheader'))
+    clusters.wait_for(lambda: not clusters.ask('squeue', '--noheader'))
   outcome = run_on_slurm(points, tmp_path)
   assert describe(outcome) == undisturbed
   check_made_once(outcome)
@@ -293,21 +340,3 @@ def describe(outcome):
     name: worded_json.describe_in_json(finished_runs.load_result(folder).audit)
     for name, folder in outcome.finished.items()
   }
-
-
-def _run(*command):
-  done = subprocess.run(command, capture_output=True, text=True, check=False)
-  return done.stdout
-
-
-def _wait_for(condition):
-  deadline = time.monotonic() + 60
-  while not condition():
-    assert time.monotonic() < deadline, 'the cluster does not answer'
-    time.sleep(0.2)
-
-
-def _find_port():
-  with socket.socket() as sock:
-    sock.bind(('127.0.0.1', 0))
-    return sock.getsockname()[1]

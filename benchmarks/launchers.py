@@ -1,0 +1,174 @@
+"""What an engine costs a sweep, and what runs side by side win.
+
+  python benchmarks/launchers.py
+
+Sixteen points of digits run over two slots by a bare loop that starts their processes,
+and by a sweep on this machine, on a Slurm of two slots and on a Ray of two nodes, both of
+the loopback. The overhead of an engine is the time of a slot for each point beyond the
+loop. The tables of all must be equal. Then four points of EMNIST run one after the other
+on all cores, and two at a time. --quick takes smoke configs. Slurm and Ray are left out
+where they are not installed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+import contextlib
+import pathlib
+import sys
+import tempfile
+import time
+from typing import Any
+
+import harness
+
+from epe_jax.experiment import (
+  config_files,
+  launchers,
+  placement,
+  sweep,
+  sweep_points,
+)
+from epe_jax.report import comparison
+
+# The clusters that the tests have.
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from tests import clusters
+
+_SLOTS = 2
+_REPETITIONS = (1, 2, 4, 8)
+_NOISES = (0.05, 0.1, 0.2, 0.3)
+
+
+def measure(quick: bool) -> dict[str, Any]:
+  """Measures both.
+
+  Args:
+    quick: whether to take smoke configs.
+
+  Raises:
+    ValueError: the tables of two engines differ.
+  """
+  # Digits at full size have rounds enough for eight repetitions.
+  config = config_files.load_config('digits:smoke' if quick else 'digits')
+  points = sweep_points.make_grid(
+    config,
+    [
+      ('noise_multiplier', _NOISES),
+      ('canaries.repetitions', _REPETITIONS[:1] if quick else _REPETITIONS),
+    ],
+  )
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    return {
+      'engines': _time_engines(points, folder),
+      'side_by_side': _time_side_by_side(folder),
+    }
+
+
+def _time_engines(
+  points: Sequence[sweep_points.Point], folder: pathlib.Path
+) -> dict[str, Any]:
+  loop = _time_loop(points, folder / 'loop')
+  rows: dict[str, Any] = {'points': len(points), 'loop': {'seconds': loop}}
+  texts = {}
+  for engine in placement.ENGINES:
+    workdir = folder / engine
+    try:
+      with _make_launch(engine, workdir) as launch:
+        seconds, texts[engine] = _time_sweep(points, workdir, launch)
+    except clusters.Missing as missing:
+      rows[engine] = {'missing': str(missing)}
+      continue
+    overhead = _SLOTS * (seconds - loop) / len(points)
+    rows[engine] = {'seconds': seconds, 'overhead_per_point': overhead}
+  if len({*texts.values()}) > 1:
+    raise ValueError(f'the tables of {[*texts]} differ.')
+  rows['equal_tables'] = [*texts]
+  return rows
+
+
+def _time_loop(
+  points: Sequence[sweep_points.Point], folder: pathlib.Path
+) -> float:
+  """Seconds of the bare processes of all points, so many at a time."""
+  folder.mkdir()
+  slots = placement.make_slots(
+    placement.find_devices(), jobs=_SLOTS, devices_per_job=None
+  )
+
+  def run(i: int) -> None:
+    # Each thread has every second point, and a slot.
+    for point in points[i::_SLOTS]:
+      work = launchers.Work(
+        point.config.to_dict(),
+        folder / point.name,
+        folder / f'{point.name}.log',
+        '',
+      )
+      with placement.enter(slots[i]):
+        process = launchers.start_process(work, slots[i].environment)
+      if process.wait():
+        raise ValueError(f'{point.name}: {work.log.read_text()}')
+
+  start = time.perf_counter()
+  with futures.ThreadPoolExecutor(_SLOTS) as pool:
+    for done in [pool.submit(run, i) for i in range(_SLOTS)]:
+      done.result()
+  return time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def _make_launch(
+  engine: str, workdir: pathlib.Path
+) -> Iterator[Callable[[], launchers.Launcher]]:
+  """Makes what starts points by an engine, on a cluster that ends with the context."""
+  with contextlib.ExitStack() as stack:
+    options: Mapping[str, Any] = {}
+    if engine == 'slurm':
+      state = workdir.with_name('cluster')
+      state.mkdir()
+      stack.enter_context(clusters.run_slurm(state))
+      options = {'cpus_per_task': 1, 'timeout_min': 60}
+    if engine == 'ray':
+      cluster = stack.enter_context(clusters.run_ray())
+      options = {'address': cluster.address, 'num_cpus': 1}
+    yield lambda: launchers.make_launcher(
+      engine, jobs=_SLOTS, options=options, folder=workdir
+    )
+
+
+def _time_sweep(
+  points: Sequence[sweep_points.Point],
+  workdir: pathlib.Path,
+  launch: Callable[[], launchers.Launcher],
+) -> tuple[float, str]:
+  """Seconds of a sweep, and its tables."""
+  start = time.perf_counter()
+  outcome = sweep.run_sweep(points, workdir, launch=launch)
+  seconds = time.perf_counter() - start
+  if outcome.failed:
+    raise ValueError(f'{outcome.failed}')
+  return seconds, comparison.write_sweep(workdir, points, outcome)
+
+
+def _time_side_by_side(folder: pathlib.Path) -> dict[str, float]:
+  """Seconds of a sweep of EMNIST on all cores by the number of jobs, and their ratio."""
+  config = config_files.load_config('emnist:smoke')
+  config.data.synthetic = True
+  points = sweep_points.make_grid(config, [('seed', (0, 1, 2, 3))])
+  seconds = {
+    jobs: _time_sweep(
+      points,
+      folder / f'{jobs} jobs',
+      lambda jobs=jobs: launchers.make_launcher('local', jobs=jobs),
+    )[0]
+    for jobs in (1, _SLOTS)
+  }
+  return {
+    **{f'{jobs}_jobs': s for jobs, s in seconds.items()},
+    'ratio': seconds[_SLOTS] / seconds[1],
+  }
+
+
+if __name__ == '__main__':
+  harness.run(measure, 'jax', 'submitit', 'ray')
