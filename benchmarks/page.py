@@ -20,6 +20,7 @@ from absl import app
 import drawings
 from gpu_parts import schedule
 import layout
+import measurements
 import scale
 import targets
 
@@ -31,6 +32,7 @@ RESULTS = _ROOT / 'benchmarks' / 'results'
 PAGE = _ROOT / 'docs' / 'benchmarks.md'
 PLAN = _ROOT / 'docs' / 'scale.md'
 SCALE_TABLES = _ROOT / 'docs' / 'data' / 'internet_scale.json'
+MEASURED = _ROOT / 'epe_jax' / 'planning' / 'measured.json'
 FRAMEWORKS = _ROOT / 'docs' / 'frameworks.md'
 _FIGURES = _ROOT / 'docs' / 'benchmarks'
 _MARK = re.compile(r'<!-- begin (\w+) -->')
@@ -81,6 +83,11 @@ def format_scale_tables(records: Records) -> str:
   """docs/data/internet_scale.json: every table of internet scale, by name."""
   made = scale.make_tables(records)
   return io.format_json({k: v._asdict() for k, v in made.items()}) + '\n'
+
+
+def format_measured(records: Records) -> str:
+  """epe_jax/planning/measured.json: what plans are based on."""
+  return io.format_json(measurements.collect(records)) + '\n'
 
 
 def frameworks(text: str, records: Records) -> str:
@@ -170,7 +177,7 @@ def _reached(records: Records) -> str:
 
 
 def _show_gpu(records: Records) -> str:
-  sheet = targets.costs.H200
+  sheet = targets.devices.H200
   said = (
     f'The floors follow from the data sheet of one {sheet.name}: '
     f'{sheet.float32 / 1e12:g} TFLOP/s in float32 and '
@@ -265,6 +272,7 @@ def main(argv: list[str]) -> None:
   for path, fill in PAGES.items():
     io.write_text(path, fill(path.read_text(), records))
   io.write_text(SCALE_TABLES, format_scale_tables(records))
+  io.write_text(MEASURED, format_measured(records))
 
 
 if __name__ == '__main__':

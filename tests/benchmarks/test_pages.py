@@ -40,6 +40,8 @@ def test_the_committed_pages_are_what_the_run_results_say(page):
     assert replace_figures(text, records) == text
   written = page.SCALE_TABLES.read_text(encoding='utf-8')
   assert written == page.format_scale_tables(records)
+  written = page.MEASURED.read_text(encoding='utf-8')
+  assert written == page.format_measured(records)
 
 
 def test_every_section_has_its_figures_or_says_that_they_are_missing(
