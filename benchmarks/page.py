@@ -25,6 +25,7 @@ import scale
 import targets
 
 from epe_jax import io
+from epe_jax.papers import run_hours
 from epe_jax.text import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -43,6 +44,8 @@ _DRAWN = {
 }
 
 _ROWS_SHOWN = 6
+# Of the command above the table of hours in docs/scale.md.
+HOURS_ITEMS = ('stackoverflow', 'bars', 'accuracy', 'emnist_bars')
 
 NOT_MEASURED = 'not measured'
 Records = Mapping[str, Mapping[str, Any]]
@@ -76,7 +79,9 @@ def page(text: str, records: Records) -> str:
 
 def plan(text: str, records: Records) -> str:
   """docs/scale.md, with its tables replaced."""
-  return tables.splice(text, scale.blocks(records))
+  hours = run_hours.plan_items(HOURS_ITEMS, 'paper', jobs=8, device='h100')
+  table = tables.format_markdown(run_hours.make_table(hours))
+  return tables.splice(text, {**scale.blocks(records), 'hours': table})
 
 
 def format_scale_tables(records: Records) -> str:
@@ -269,10 +274,11 @@ def main(argv: list[str]) -> None:
   for name, figure in drawings.draw(records).items():
     save = functools.partial(drawings.save, figure)
     io.write_atomically(_FIGURES / name, save)
+  # First, as the hours of runs are planned by it.
+  io.write_text(MEASURED, format_measured(records))
   for path, fill in PAGES.items():
     io.write_text(path, fill(path.read_text(), records))
   io.write_text(SCALE_TABLES, format_scale_tables(records))
-  io.write_text(MEASURED, format_measured(records))
 
 
 if __name__ == '__main__':

@@ -32,6 +32,8 @@ def describe_training(config: Config) -> Training:
       'read; give emnist or stackoverflow.'
     )
   task, features, train = outline(config)
+  assert train.clients is not None, 'published'
+  assert train.examples is not None, 'published'
   examples = train.examples / train.clients
   if config.client.max_examples is not None:
     examples = min(examples, config.client.max_examples)

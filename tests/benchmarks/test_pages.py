@@ -194,6 +194,17 @@ def test_the_plan_rests_on_the_measured_costs(load, page):
   assert said != scale.blocks({'growth': growth})['projections']
 
 
+def test_the_hours_of_runs_are_those_of_the_command_above_them(page):
+  text = page.PLAN.read_text()
+  before, hours, _ = text.partition('<!-- begin hours -->')
+  assert hours
+  command = re.findall('```sh\n(.*?)```', before, re.S)[-1]
+  items = ' '.join(page.HOURS_ITEMS)
+  assert command == (
+    f'epe-jax plan {items} --scale=paper --jobs=8 --device=h100\n'
+  )
+
+
 def test_make_runs_every_benchmark_and_each_has_a_section(page):
   makefile = (ROOT / 'Makefile').read_text().replace('\\\n', ' ')
   listed = re.search('^BENCHMARKS := (.*)$', makefile, re.M)[1].split()
