@@ -20,10 +20,12 @@ from absl import app
 import drawings
 from gpu_parts import schedule
 import layout
+import measurements
 import scale
 import targets
 
 from epe_jax import io
+from epe_jax.papers import run_hours
 from epe_jax.text import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -31,6 +33,7 @@ RESULTS = _ROOT / 'benchmarks' / 'results'
 PAGE = _ROOT / 'docs' / 'benchmarks.md'
 PLAN = _ROOT / 'docs' / 'scale.md'
 SCALE_TABLES = _ROOT / 'docs' / 'data' / 'internet_scale.json'
+MEASURED = _ROOT / 'epe_jax' / 'planning' / 'measured.json'
 FRAMEWORKS = _ROOT / 'docs' / 'frameworks.md'
 _FIGURES = _ROOT / 'docs' / 'benchmarks'
 _MARK = re.compile(r'<!-- begin (\w+) -->')
@@ -41,6 +44,8 @@ _DRAWN = {
 }
 
 _ROWS_SHOWN = 6
+# Of the command above the table of hours in docs/scale.md.
+HOURS_ITEMS = ('stackoverflow', 'bars', 'accuracy', 'emnist_bars')
 
 NOT_MEASURED = 'not measured'
 Records = Mapping[str, Mapping[str, Any]]
@@ -74,13 +79,20 @@ def page(text: str, records: Records) -> str:
 
 def plan(text: str, records: Records) -> str:
   """docs/scale.md, with its tables replaced."""
-  return tables.splice(text, scale.blocks(records))
+  hours = run_hours.plan_items(HOURS_ITEMS, 'paper', jobs=8, device='h100')
+  table = tables.format_markdown(run_hours.make_table(hours))
+  return tables.splice(text, {**scale.blocks(records), 'hours': table})
 
 
 def format_scale_tables(records: Records) -> str:
   """docs/data/internet_scale.json: every table of internet scale, by name."""
   made = scale.make_tables(records)
   return io.format_json({k: v._asdict() for k, v in made.items()}) + '\n'
+
+
+def format_measured(records: Records) -> str:
+  """epe_jax/planning/measured.json: what plans are based on."""
+  return io.format_json(measurements.collect(records)) + '\n'
 
 
 def frameworks(text: str, records: Records) -> str:
@@ -170,7 +182,7 @@ def _reached(records: Records) -> str:
 
 
 def _show_gpu(records: Records) -> str:
-  sheet = targets.costs.H200
+  sheet = targets.devices.H200
   said = (
     f'The floors follow from the data sheet of one {sheet.name}: '
     f'{sheet.float32 / 1e12:g} TFLOP/s in float32 and '
@@ -262,6 +274,8 @@ def main(argv: list[str]) -> None:
   for name, figure in drawings.draw(records).items():
     save = functools.partial(drawings.save, figure)
     io.write_atomically(_FIGURES / name, save)
+  # First, as the hours of runs are planned by it.
+  io.write_text(MEASURED, format_measured(records))
   for path, fill in PAGES.items():
     io.write_text(path, fill(path.read_text(), records))
   io.write_text(SCALE_TABLES, format_scale_tables(records))

@@ -10,6 +10,7 @@ import layout
 from studies import costs
 
 from epe_jax.epsilon.points import gaussian
+from epe_jax.planning import devices
 from epe_jax.text import tables
 
 _NOT_YET = 'Not measured yet: `python benchmarks/growth.py`.'
@@ -102,7 +103,7 @@ def _units(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
   growth = records['growth']
   unit, speed = growth['unit_costs'], growth['speed']
   read = 1 / speed['read_bytes_per_second']
-  best = costs.best_device(costs.H200)
+  best = costs.best_device(devices.H200)
   entry = unit['sphere_seconds_per_canary_parameter']
   body = [
     _unit(
@@ -212,7 +213,7 @@ def _here(device: costs.Device) -> tables.Table:
 
 def _plan() -> tables.Table:
   """Quantities by case, on devices that reach their data sheet."""
-  device = costs.best_device(costs.H200)
+  device = costs.best_device(devices.H200)
   plans = [costs.plan_round(case.job, device, case.devices) for case in CASES]
   time, size = layout.seconds, layout.nbytes
   rows: list[tuple[str, Callable[[costs.Plan], str]]] = [
@@ -285,7 +286,7 @@ def _share(found: costs.Plan, family: str) -> str:
 def _projections(device: costs.Device | None) -> str:
   """What a projection onto sphere canaries takes at the largest case, in words."""
   case = CASES[-1]
-  best = costs.best_device(costs.H200)._replace(memory=float('inf'))
+  best = costs.best_device(devices.H200)._replace(memory=float('inf'))
   times = {f'one {best.name} at best': costs.plan_round(case.job, best, 1)}
   times[f'{case.devices:,} of them'] = costs.plan_round(
     case.job, best, case.devices

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import layout
 from layout import Rows
 from peers import works
-from studies import costs
+
+from epe_jax.planning import devices, training_costs
+from epe_jax.planning.training_costs import Training
 
 
 class Target(NamedTuple):
@@ -219,20 +221,14 @@ CNN_FLOPS = works.cnn_flops()
 CNN_DIM, LSTM_DIM = 1_206_590, 4_050_748
 # Each weight is used at each of 20 words; the embedding is a table lookup.
 SENTENCE_FLOPS = 6.0 * 20 * (LSTM_DIM - 10_004 * 96)
-_BATCH = 16
 
 
 def _round_floor(
   *, clients: int, examples: int, flops: float, dim: int
 ) -> float:
-  """Seconds of a round at the peaks of the data sheet.
-
-  Each local step reads a client's parameters twice and writes them once, and so
-  does the server with its own.
-  """
-  steps = clients * -(-examples // _BATCH)
-  work = clients * examples * flops
-  return costs.floor_seconds(work, 12.0 * dim * (steps + 1), costs.H200)
+  """Seconds of a round at the peaks of the data sheet."""
+  sizes = Training('', 1, clients, examples, works.BATCH, dim, flops)
+  return training_costs.compute_floor(sizes, devices.H200)
 
 
 # 671,585 images of 3,400 writers.
@@ -246,7 +242,7 @@ _WORK_B = _round_floor(
   clients=20, examples=64, flops=SENTENCE_FLOPS, dim=LSTM_DIM
 )
 # A projection reads a vector once, and inserting canaries writes one.
-_AUDIT = 8.0 * LSTM_DIM / costs.H200.bandwidth
+_AUDIT = 8.0 * LSTM_DIM / devices.H200.bandwidth
 _HADAMARD_PASSES = 'sizes?[dim=100000000,canaries=2000,vectors=1]/passes'
 GPU_COMMAND = (
   'python benchmarks/gpu.py --minutes=25 --out=runs/gpu && '
@@ -296,7 +292,7 @@ GPU_TARGETS = (
     'gpu_emnist_round',
     'ratio?/audited_over_unaudited?',
     1.01,
-    floor=f'{1 + 8.0 * CNN_DIM / costs.H200.bandwidth / EMNIST_FLOOR:.3f}',
+    floor=f'{1 + 8.0 * CNN_DIM / devices.H200.bandwidth / EMNIST_FLOOR:.3f}',
   ),
   Target(
     'all 2,000 cosines with Hadamard canaries, d = 10^8 / one pass for the norm',

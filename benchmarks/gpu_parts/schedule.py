@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import layout
-from studies import costs
 import targets
+
+from epe_jax.planning import devices
 
 SHARES_DEVICE = {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
 """Environment of a part that starts benchmarks, which need the device's memory."""
@@ -34,7 +35,7 @@ class Part(NamedTuple):
 
 
 _CANARY_FLOOR = ', '.join(
-  f'{layout.seconds(4.0 * dim / costs.H200.bandwidth)} at d = {dim:.3g}'
+  f'{layout.seconds(4.0 * dim / devices.H200.bandwidth)} at d = {dim:.3g}'
   for dim in (targets.CNN_DIM, targets.LSTM_DIM, 1e8, 1e9)
 )
 

@@ -8,6 +8,8 @@ the speed of a device: as measured, or the peak of its data sheet.
 import math
 from typing import NamedTuple
 
+from epe_jax.planning.devices import Sheet
+
 _FLOAT = 4  # Bytes.
 # Forward 2, backward 4, for each parameter and position.
 _FLOPS = 6
@@ -42,32 +44,6 @@ class Device(NamedTuple):
   normals: float
   memory: float = math.inf
   link: float = math.inf
-
-
-class Sheet(NamedTuple):
-  """A data sheet: peaks, which no program reaches.
-
-  Attributes:
-    name: of the device.
-    float32: flops per second, outside of matrix units.
-    tf32: of its matrix units, dense.
-    bfloat16: likewise.
-    bandwidth: bytes per second of its memory.
-    memory: bytes.
-    link: bytes per second to devices of other hosts, each way.
-  """
-
-  name: str
-  float32: float
-  tf32: float
-  bfloat16: float
-  bandwidth: float
-  memory: float
-  link: float
-
-
-H200 = Sheet('NVIDIA H200', 67e12, 494.7e12, 989.4e12, 4.8e12, 141e9, link=50e9)
-"""Figures of the data sheet; the link is a network of 400 Gbit/s a device."""
 
 
 class Job(NamedTuple):
@@ -144,15 +120,6 @@ def best_device(sheet: Sheet) -> Device:
     memory=sheet.memory,
     link=sheet.link,
   )
-
-
-def floor_seconds(flops: float, nbytes: float, sheet: Sheet) -> float:
-  """Minimum time of float32 work: arithmetic and memory at their peaks.
-
-  >>> floor_seconds(67e12, 4.8e12, H200)
-  1.0
-  """
-  return max(flops / sheet.float32, nbytes / sheet.bandwidth)
 
 
 def plan_round(job: Job, device: Device, devices: int) -> Plan:

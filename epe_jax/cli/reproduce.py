@@ -37,12 +37,7 @@ def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `reproduce`."""
   command_flags.define(
     values,
-    Flag(
-      'scale',
-      'Sizes, see configs/paper.py.',
-      ('smoke', 'small', 'medium', 'paper'),
-      'small',
-    ),
+    command_flags.SCALE,
     Flag('list', 'List all items.', bool, False),
     command_flags.WORKDIR._replace(
       help='Folder for all files.', default='runs/paper'
@@ -72,13 +67,7 @@ def define_flags(values: flags.FlagValues) -> None:
       bool,
       False,
     ),
-    Flag(
-      'field',
-      'FIELD=VALUE of the config of all runs, such as rounds=100; give a workdir of '
-      'its own.',
-      set,
-      [],
-    ),
+    command_flags.FIELD,
     *launching.FLAGS,
     command_flags.RETRY,
   )

@@ -60,6 +60,20 @@ class Download(NamedTuple):
   base_url: str = TFF_BUCKET
 
 
+class Outline(NamedTuple):
+  """What is known of the public form of a data set, before it is read.
+
+  Attributes:
+    task: the `types.Task` of a config.
+    features: of an example that it trains on.
+    train: the numbers of clients that train and of their examples.
+  """
+
+  task: Any
+  features: sources.Features
+  train: sources.Split
+
+
 class Federated(NamedTuple):
   """A data set of clients, on which a config trains: task=NAME.
 
@@ -73,6 +87,7 @@ class Federated(NamedTuple):
     downloads: name for `epe-jax data --download` -> public files.
     tfds_features: what records of TensorFlow Datasets hold, from which
       `epe-jax data --tfds` gets a builder; None for no builder.
+    outline: config -> `Outline`; None if that takes the data.
   """
 
   load: Callable[[Any], Any]
@@ -81,6 +96,7 @@ class Federated(NamedTuple):
   make_recipes: Callable[..., Callable[[str], Any]] | None = None
   downloads: Mapping[str, Download] = {}
   tfds_features: sources.Features | None = None
+  outline: Callable[[Any], Outline] | None = None
 
 
 class Examples(NamedTuple):

@@ -26,7 +26,6 @@ _VERSION = 1
 def load_workload(config: Any) -> Any:
   """Loads the workload of a config with task='emnist'."""
   from epe_jax.data import workload
-  from epe_jax.tasks import emnist as emnist_task
 
   options = config.data
   origin = workload.choose_origin(
@@ -42,16 +41,27 @@ def load_workload(config: Any) -> Any:
   train, test = load(
     origin, only_digits=options.only_digits, cache=options.cache
   )
-  split, num_classes, kind = 'all_train', 62, '62-class'
+  split, kind = 'all_train', '62-class'
   if options.only_digits:
-    split, num_classes, kind = 'digits_only_train', 10, 'digits-only'
+    split, kind = 'digits_only_train', 'digits-only'
   described = workload.describe_origin(origin, train, split, DATA_SET.downloads)
   return workload.Workload(
-    emnist_task.task(num_classes, width=config.model.width),
+    outline(config).task,
     train,
     test,
     f'{described}, {kind} split, {train.num_clients:,} clients',
   )
+
+
+def outline(config: Any) -> data_sets.Outline:
+  """Outlines the workload of a config with task='emnist'."""
+  from epe_jax.tasks import emnist as emnist_task
+
+  split, num_classes = 'all_train', 62
+  if config.data.only_digits:
+    split, num_classes = 'digits_only_train', 10
+  task = emnist_task.task(num_classes, width=config.model.width)
+  return data_sets.Outline(task, FEATURES, _SPLITS[split])
 
 
 def load(
@@ -157,6 +167,7 @@ DATA_SET = data_sets.Federated(
     'model.width': fields.integer(1, 4096),
   },
   features=FEATURES,
+  outline=outline,
   make_recipes=_make_recipes,
   # Hashes and counts are as published. The SQLite files have no hash.
   downloads={

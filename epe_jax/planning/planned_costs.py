@@ -6,26 +6,8 @@ import numpy as np
 
 from epe_jax.audit import audit_step
 from epe_jax.canaries import registry
+from epe_jax.planning import measurements
 from epe_jax.planning.planned_run import PlannedRun
-
-SECONDS_PER_COORDINATE = 1.7e-10
-"""Time of one pass over a vector, |x|²."""
-
-CANARIES = (100, 2_000, 100_000)
-"""Numbers of canaries for which `PASSES` and `NANOSECONDS` were measured."""
-
-PASSES = {
-  'hadamard': (1.9, 2.15, 20.3),
-  'hadamard2': (2.91, 3.84, 79.7),
-  'dirac': (0.281, 0.396, 11.6),
-}
-"""Passes over a vector for its projection onto all canaries."""
-
-NANOSECONDS = {
-  'sphere': {1: (1.86, 3.73, 1.56), 50: (3.06, 3.31, 3.16)},
-  'sign': {1: (0.57, 2.04, 0.56), 50: (3.11, 2.88, 2.95)},
-}
-"""For each canary and coordinate, by the number of vectors projected at once."""
 
 # Passes per inserted canary, for families of orthogonal canaries.
 _PASSES_TO_PUT_IN = 0.73
@@ -40,7 +22,7 @@ class Costs(NamedTuple):
     memory: key of what is held -> peak bytes.
     disk: bytes of the record.
     rounds_together: rounds whose vectors are scored at once.
-    passes: number of passes over the d parameters in the whole run.
+    passes: number of passes over the d parameters that take as long, |x|².
     seconds: their time on the machine where kernels were measured.
     measured_family: the family of canaries whose time is used.
   """
@@ -81,11 +63,12 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
     'participation': float(2 * rounds * k),
   }
   seconds = _time_projections(run, rounds, together, views)
+  projections = measurements.load_measurements().projections
   return Costs(
     memory=held,
     disk=float((views * 4 + 2) * rounds * k + 12 * k),
     rounds_together=together,
-    passes=seconds / (SECONDS_PER_COORDINATE * d),
+    passes=seconds / (projections.norm / projections.dim * d),
     seconds=seconds,
     measured_family=measured,
   )
@@ -93,7 +76,7 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
 
 def _find_measured(family: str) -> str:
   """The family whose time is used: for a new one, the slowest of its kind."""
-  if family in PASSES or family in NANOSECONDS:
+  if family in measurements.load_measurements().projections.seconds:
     return family
   return 'sphere' if registry.find_family(family).one_by_one else 'hadamard2'
 
@@ -105,18 +88,25 @@ def _time_projections(
   and of putting canaries in."""
   k, d = run.num_canaries, run.dim
   put_in = run.num_inside * run.repetitions
-  interpolate = lambda values: float(
-    np.exp(np.interp(np.log(k), np.log(CANARIES), np.log(values)))
-  )
+  measured = measurements.load_measurements().projections
   family = _find_measured(run.family)
-  if family in PASSES:
+  nums = np.array(measured.canaries)
+  one_by_one = registry.find_family(family).one_by_one
+
+  def interpolate(vectors: str) -> float:
+    """Seconds for each coordinate, and for each canary if it is generated alone."""
+    seconds = np.array(measured.seconds[family][vectors]) / measured.dim
+    if one_by_one:
+      seconds /= nums
+    return float(np.exp(np.interp(np.log(k), np.log(nums), np.log(seconds))))
+
+  if not one_by_one:
     vectors = rounds * views + 2
-    passes = vectors * interpolate(PASSES[family])
-    passes += _PASSES_TO_PUT_IN * put_in
-    return passes * SECONDS_PER_COORDINATE * d
+    passes = _PASSES_TO_PUT_IN * put_in * measured.norm / measured.dim
+    return d * (vectors * interpolate('1') + passes)
   projections = -(-rounds // together) + 1
-  alone, fifty = (interpolate(x) for x in NANOSECONDS[family].values())
+  alone, fifty = interpolate('1'), interpolate('50')
   each = (
     alone + (fifty - alone) * (min(together * views, rounds * views) - 1) / 49
   )
-  return 1e-9 * d * (each * projections * k + alone * put_in)
+  return d * (each * projections * k + alone * put_in)

@@ -294,13 +294,14 @@ def format_bytes(size: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-  """A time with two digits, in the unit that people say.
+  """A time with two digits or more, in the unit that people say.
 
-  >>> format_seconds(0.5), format_seconds(300), format_seconds(86_400)
-  ('0.5 s', '5 min', '24 h')
+  >>> [format_seconds(x) for x in (0.5, 115, 300, 86_400, 6e6)]
+  ['0.5 s', '115 s', '5 min', '24 h', '1,667 h']
   """
+  value, unit = seconds / 3600, 'h'
   if seconds < 120:
-    return f'{seconds:.2g} s'
-  return (
-    f'{seconds / 60:.2g} min' if seconds < 7200 else f'{seconds / 3600:.2g} h'
-  )
+    value, unit = seconds, 's'
+  elif seconds < 7200:
+    value, unit = seconds / 60, 'min'
+  return f'{value:.2g} {unit}' if value < 99.5 else f'{value:,.0f} {unit}'

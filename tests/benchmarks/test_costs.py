@@ -5,10 +5,12 @@ import math
 import pytest
 from studies import costs
 
+from epe_jax.planning import devices
+
 JOB = costs.Job(
   clients=1000, dim=10**9, canaries=2000, rounds=100, positions=50
 )
-DEVICE = costs.best_device(costs.H200)
+DEVICE = costs.best_device(devices.H200)
 
 
 def plan(devices=16, **changes):
@@ -89,15 +91,9 @@ def test_sizes_out_of_range_are_refused(changes):
     plan(devices=0)
 
 
-def test_a_floor_is_of_what_takes_longer():
-  sheet = costs.H200
-  assert costs.floor_seconds(sheet.float32, 1.0, sheet) == 1
-  assert costs.floor_seconds(1.0, 3 * sheet.bandwidth, sheet) == 3
-
-
 def test_nothing_measured_could_beat_a_device_at_its_best():
   # A normal needs more than the bytes of it would, were it stored.
-  assert DEVICE.normals < costs.H200.bandwidth / 4
+  assert DEVICE.normals < devices.H200.bandwidth / 4
   assert DEVICE.fold_seconds < DEVICE.server_seconds
 
 

@@ -40,6 +40,8 @@ def test_the_committed_pages_are_what_the_run_results_say(page):
     assert replace_figures(text, records) == text
   written = page.SCALE_TABLES.read_text(encoding='utf-8')
   assert written == page.format_scale_tables(records)
+  written = page.MEASURED.read_text(encoding='utf-8')
+  assert written == page.format_measured(records)
 
 
 def test_every_section_has_its_figures_or_says_that_they_are_missing(
@@ -190,6 +192,17 @@ def test_the_plan_rests_on_the_measured_costs(load, page):
   for name in ('units', 'measured'):
     assert before[name] != after[name]
   assert said != scale.blocks({'growth': growth})['projections']
+
+
+def test_the_hours_of_runs_are_those_of_the_command_above_them(page):
+  text = page.PLAN.read_text()
+  before, hours, _ = text.partition('<!-- begin hours -->')
+  assert hours
+  command = re.findall('```sh\n(.*?)```', before, re.S)[-1]
+  items = ' '.join(page.HOURS_ITEMS)
+  assert command == (
+    f'epe-jax plan {items} --scale=paper --jobs=8 --device=h100\n'
+  )
 
 
 def test_make_runs_every_benchmark_and_each_has_a_section(page):

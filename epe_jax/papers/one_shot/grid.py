@@ -34,22 +34,32 @@ class Run(finished_runs.FinishedRun):
 
 
 def from_grid(
+  title: str,
+  source: str,
+  experiment: str,
+  data: Sequence[str],
   make: Callable[..., item.Product],
   *,
   fixed: Mapping[str, Any] | None = None,
   adjust: Callable[[Sequence[sweep_points.Point]], None] | None = None,
   **options: Any,
-) -> item.Make:
-  """Makes an item from the runs of a grid, training those that are missing.
+) -> item.Item:
+  """An item of the runs of a grid, which trains those that are missing.
 
   Args:
+    title: as in `item.Item`, and so are source, experiment and data.
+    source: see there.
+    experiment: see there.
+    data: see there.
     make: (runs, **options) -> tables and figures.
     fixed: axis of the grid -> the one value of it that the item needs.
     adjust: changes the configs of the runs.
     **options: for `make`.
   """
 
-  def make_item(settings: Any, workspace: item.Workspace) -> item.Product:
+  def list_points(
+    settings: Any, workspace: item.Workspace
+  ) -> list[sweep_points.Point]:
     axes = [
       (field, [fixed[field]] if fixed and field in fixed else values)
       for field, values in settings.axes
@@ -57,6 +67,10 @@ def from_grid(
     points = sweep_points.make_grid(make_base_config(settings, workspace), axes)
     if adjust is not None:
       adjust(points)
+    return points
+
+  def make_item(settings: Any, workspace: item.Workspace) -> item.Product:
+    points = list_points(settings, workspace)
     outcome = sweep.run_sweep(
       points,
       workspace.folder,
@@ -75,7 +89,7 @@ def from_grid(
     ]
     return make(runs, **options)
 
-  return make_item
+  return item.Item(title, source, experiment, make_item, data, list_points)
 
 
 def make_base_config(settings: Any, workspace: item.Workspace) -> Any:

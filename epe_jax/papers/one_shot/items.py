@@ -29,60 +29,63 @@ ITEMS = {
     'd_sweep',
     from_settings(mechanism.make_d_sweep),
   ),
-  'stackoverflow': Item(
+  'stackoverflow': from_grid(
     'StackOverflow: ε at each noise level',
     'section 5.1, Table 3',
     'stackoverflow',
-    from_grid(noise_tables.make_tables, name='stackoverflow', fixed=_ONCE),
     _STACKOVERFLOW,
+    noise_tables.make_tables,
+    name='stackoverflow',
+    fixed=_ONCE,
   ),
-  'emnist': Item(
+  'emnist': from_grid(
     'EMNIST: ε at each noise level',
     'section 5.2.1, Table 4',
     'emnist',
-    from_grid(noise_tables.make_tables, name='emnist', fixed=_ONCE),
     _EMNIST,
+    noise_tables.make_tables,
+    name='emnist',
+    fixed=_ONCE,
   ),
-  'emnist_5x34': Item(
+  'emnist_5x34': from_grid(
     'EMNIST, 5 epochs of 34 clients a round: ε at each noise level',
     'the submission of 2023, appendix',
     'emnist_5x34',
-    from_grid(noise_tables.make_tables, name='emnist_5x34'),
     _EMNIST,
+    noise_tables.make_tables,
+    name='emnist_5x34',
   ),
-  'accuracy': Item(
+  'accuracy': from_grid(
     'StackOverflow: accuracy with canaries and without',
     'the text of May 2023, Table 2',
     'accuracy',
-    from_grid(
-      utility.make_utility, adjust=utility.equalize_steps, name='accuracy'
-    ),
     _STACKOVERFLOW,
+    utility.make_utility,
+    adjust=utility.equalize_steps,
+    name='accuracy',
   ),
-  'emnist_accuracy': Item(
+  'emnist_accuracy': from_grid(
     'EMNIST: accuracy with canaries and without',
     _OURS,
     'emnist_accuracy',
-    from_grid(
-      utility.make_utility,
-      adjust=utility.equalize_steps,
-      name='emnist_accuracy',
-    ),
     _EMNIST,
+    utility.make_utility,
+    adjust=utility.equalize_steps,
+    name='emnist_accuracy',
   ),
-  'densities': Item(
+  'densities': from_grid(
     'StackOverflow: cosines by repetitions and noise',
     'section 5.2, Figure 1',
     'stackoverflow',
-    from_grid(repetitions.make_densities),
     _STACKOVERFLOW,
+    repetitions.make_densities,
   ),
-  'bars': Item(
+  'bars': from_grid(
     'StackOverflow: ε by repetitions and noise',
     'section 5.2, Figure 2',
     'stackoverflow',
-    from_grid(repetitions.make_bars),
     _STACKOVERFLOW,
+    repetitions.make_bars,
   ),
   'runs': Item(
     'One run of many canaries against several runs of few',
@@ -91,33 +94,35 @@ ITEMS = {
     runs.make_runs,
     _STACKOVERFLOW,
   ),
-  'anderson': Item(
+  'anderson': from_grid(
     'StackOverflow: are cosines Gaussian?',
     'appendix B, Table 6',
     'stackoverflow',
-    from_grid(repetitions.make_anderson, name='anderson'),
     _STACKOVERFLOW,
+    repetitions.make_anderson,
+    name='anderson',
   ),
-  'emnist_densities': Item(
+  'emnist_densities': from_grid(
     'EMNIST: cosines by repetitions and noise',
     _OURS,
     'emnist',
-    from_grid(repetitions.make_densities),
     _EMNIST,
+    repetitions.make_densities,
   ),
-  'emnist_bars': Item(
+  'emnist_bars': from_grid(
     'EMNIST: ε by repetitions and noise',
     _OURS,
     'emnist',
-    from_grid(repetitions.make_bars),
     _EMNIST,
+    repetitions.make_bars,
   ),
-  'emnist_anderson': Item(
+  'emnist_anderson': from_grid(
     'EMNIST: are cosines Gaussian?',
     _OURS,
     'emnist',
-    from_grid(repetitions.make_anderson, name='emnist_anderson'),
     _EMNIST,
+    repetitions.make_anderson,
+    name='emnist_anderson',
   ),
   'canife': Item(
     'CANIFE next to one-shot estimates, on Fashion-MNIST',
