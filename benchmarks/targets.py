@@ -10,6 +10,7 @@ import layout
 from layout import Rows
 from peers import works
 
+from epe_jax.experiment import placement
 from epe_jax.planning import devices, training_costs
 from epe_jax.planning.training_costs import Training
 
@@ -212,6 +213,21 @@ TARGETS = (
         'imports',
       ),
     )
+  ),
+  *(
+    Target(
+      f'a sweep by {engine}, seconds of a slot for each point beyond a bare loop',
+      'launchers',
+      f'engines[engine={engine}]/overhead_seconds_per_point',
+      5.0,
+    )
+    for engine in placement.ENGINES
+  ),
+  Target(
+    'a sweep of EMNIST (smoke) of two jobs on two cores / of one job',
+    'launchers',
+    'side_by_side/two_over_one',
+    0.6,
   ),
 )
 """Targets of figures of any machine."""

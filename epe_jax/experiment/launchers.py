@@ -167,19 +167,12 @@ def _close(process: subprocess.Popen[bytes] | None) -> None:
 
 
 def start_process(
-  work: Work, environment: Mapping[str, str], *, is_distributed: bool = False
+  work: Work, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-  """Starts the process that runs a point, and that ends with this one.
-
-  Args:
-    work: the point.
-    environment: variables to set.
-    is_distributed: whether it is one of several that the cluster starts.
-  """
-  kind = 'run_distributed' if is_distributed else 'run'
+  """Starts the process that runs a point, and that ends with this one."""
   with open(work.log, 'ab') as output:
     return sweep_process.start(
-      [kind, str(work.workdir), work.command],
+      ['run', str(work.workdir), work.command],
       work.config,
       environment=environment,
       stdout=output,
@@ -194,14 +187,13 @@ class OnNode:
   not end with it. Slurm may interrupt a call (`checkpoint`), and then calls it again.
   """
 
-  def __init__(self, work: Work, *, is_distributed: bool = False):
+  def __init__(self, work: Work):
     """Keeps what is to be done; it can be pickled.
 
     Args:
       work: the point.
-      is_distributed: whether each task of a job does it, together with the others.
     """
-    self._work, self._is_distributed = work, is_distributed
+    self._work = work
     self._process: subprocess.Popen[bytes] | None = None
 
   def __getstate__(self) -> dict[str, Any]:
@@ -213,9 +205,7 @@ class OnNode:
     Returns:
       The exit status of its process.
     """
-    with start_process(
-      self._work, {}, is_distributed=self._is_distributed
-    ) as self._process:
+    with start_process(self._work, {}) as self._process:
       try:
         _await_end(self._process)
         return self._process.wait()
@@ -230,9 +220,7 @@ class OnNode:
     if self._process is not None:
       self._process.terminate()
       _await_end(self._process)
-    return submitit.helpers.DelayedSubmission(
-      OnNode(self._work, is_distributed=self._is_distributed)
-    )
+    return submitit.helpers.DelayedSubmission(OnNode(self._work))
 
 
 def _await_end(process: subprocess.Popen[bytes]) -> None:
@@ -275,16 +263,13 @@ class Slurm(_Cluster):
     Args:
       folder: of the files of submitit, which all nodes see.
       jobs: number of jobs of an array at a time; None for no limit.
-      devices_per_job: number of GPUs of a job, on all its nodes; None for what
-        options say.
-      options: parameters of submitit's executor. With nodes=2 or more, a run has a
-        process for each GPU, and with tasks_per_node=2 or more so many on a node.
+      devices_per_job: number of GPUs of a job; None for what options say.
+      options: parameters of submitit's executor.
 
     Raises:
       ModuleNotFoundError: submitit is not installed.
       RuntimeError: there is no `sbatch` here.
-      ValueError: submitit has no such parameter, or the nodes cannot have equal
-        numbers of GPUs.
+      ValueError: submitit has no such parameter.
     """
     import submitit
 
@@ -294,21 +279,9 @@ class Slurm(_Cluster):
       parameters: dict[str, Any] = {'name': 'epe-jax', **options}
       if jobs is not None:
         parameters[_PARALLEL] = jobs
-      nodes = int(parameters.get('nodes', 1))
       if devices_per_job is not None:
-        if devices_per_job % nodes:
-          raise ValueError(
-            f'devices_per_job={devices_per_job} on nodes={nodes}; give a multiple.'
-          )
-        on_node = devices_per_job // nodes
-        parameters['gpus_per_node'] = on_node
-        if nodes > 1:
-          # A process for each, all of which see those of their node.
-          parameters.setdefault('tasks_per_node', on_node)
+        parameters['gpus_per_node'] = devices_per_job
       self._executor.update_parameters(**parameters)
-      self._is_distributed = (
-        nodes * int(parameters.get('tasks_per_node', 1)) > 1
-      )
     except (NameError, TypeError) as error:
       raise ValueError(f'launcher options {dict(options)}: {error}') from error
     self._queue = _Queue()
@@ -319,10 +292,7 @@ class Slurm(_Cluster):
       return []
     with self._executor.batch():
       # Itself and no function that calls it, as submitit asks for `checkpoint`.
-      submitted = [
-        self._executor.submit(OnNode(x, is_distributed=self._is_distributed))
-        for x in works
-      ]
+      submitted = [self._executor.submit(OnNode(work)) for work in works]
     jobs = [_SlurmJob(job, self._queue) for job in submitted]
     self._jobs += jobs
     return jobs

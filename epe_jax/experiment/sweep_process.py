@@ -151,16 +151,12 @@ def _explain_resuming() -> str:
 
 
 @functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
-def _run(
-  work: Mapping[str, Any], workdir: str, *, is_distributed: bool
-) -> None:
+def _run(work: Mapping[str, Any], workdir: str) -> None:
   """Runs a point, once no other process does, such as one of a previous sweep."""
   config, num_seeds = sweep_points.split_seeds(config_dict.ConfigDict(work))
   programs.keep_programs()
   if num_seeds is None:
     sharding.use_cores(config.clients_per_round)
-  if is_distributed:
-    sharding.initialize_distributed()
   is_announced = False
   while True:
     try:
@@ -183,16 +179,15 @@ def _run(
 def main() -> None:
   """Does the work on the first line of stdin.
 
-  The arguments are `check`; or `run` or `run_distributed`, the workdir of a point, and
-  the command that started the sweep.
+  The arguments are `check`; or `run`, the workdir of a point, and the command that
+  started the sweep.
   """
   work = json.loads(sys.stdin.readline())
   stopping.end_with_parent()
   if sys.argv[1] == 'check':
     _check(work)
   else:
-    is_distributed = sys.argv[1] == 'run_distributed'
-    _run(work, sys.argv[2], is_distributed=is_distributed)
+    _run(work, sys.argv[2])
 
 
 if __name__ == '__main__':
