@@ -317,7 +317,11 @@ def _record_failure(point: Point, folder: pathlib.Path, code: int) -> str:
   else:
     end = f'ended by {signal.Signals(-code).name}'
   reason = f'{end}: {lines[-1].strip() if lines else "no output"}'
-  io.write_text(folder / f'{point.name}{sweep_status.FAILED}', reason)
+  try:
+    io.write_text(folder / f'{point.name}{sweep_status.FAILED}', reason)
+  except OSError as error:
+    # On a full disk the run could not say so, nor can this be written down.
+    return f'{reason} ({error.strerror or error})'
   return reason
 
 
