@@ -467,6 +467,15 @@ ROWS: Mapping[str, Rows] = {
       'times as fast': 'times_as_fast',
     },
   ),
+  'launchers': Rows(
+    'Sixteen points of digits on two slots',
+    'engines',
+    {
+      'engine': 'engine',
+      'sweep': 'seconds',
+      'overhead a point': 'overhead_seconds_per_point as seconds',
+    },
+  ),
   'waiting': Rows(
     'Seconds, medians',
     'programs',

@@ -149,7 +149,7 @@ def halve_chunk(context: Context, results: Results) -> None:
   chunk_size._SHARE *= 100
   made = rounds.Rounds(config)
   results.add(
-    was_tried=chunk_size.is_tried(config),
+    was_tried=chunk_size.is_tried(),
     was_halved=made.chunk < made.chunk_estimated,
     **made.describe(),
   )

@@ -69,7 +69,7 @@ class Rounds:
     def advance(state: audited_algorithm.AuditState, cohorts: Any):
       return jitted.advance(draws, state, cohorts)
 
-    if chunk_size.is_tried(config):
+    if chunk_size.is_tried():
       setup = chunk_size.halve_until_it_fits(
         config,
         setup,

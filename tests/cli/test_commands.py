@@ -248,8 +248,11 @@ def test_a_sweep_is_named_by_its_config_and_grid(
     raise ValueError('enough')
 
   monkeypatch.setattr('epe_jax.experiment.sweep.run_sweep', run_sweep)
+  # A cluster's flags may be in a file.
+  (in_folder / 'cluster').write_text('--jobs=2\n')
+  flagfile = '--flagfile=cluster'
   code, _, err = run(
-    capsys, 'sweep', 'digits', '--grid=noise', '--axis=seed=1,2', '--jobs=2'
+    capsys, 'sweep', 'digits', '--grid=noise', '--axis=seed=1,2', flagfile
   )
   assert (code, err) == (2, 'error: enough\n')
   assert seen['workdir'] == 'runs/digits-noise'
