@@ -14,7 +14,7 @@ from epe_jax import io
 from epe_jax.experiment import metrics, workdirs
 from epe_jax.io import locks
 
-STATES = ('finished', 'failed', 'running', 'stopped', 'queued')
+STATES = ('finished', 'failed', 'running', 'stopped', 'not started')
 """The states of a point. One that is stopped goes on where it was saved."""
 
 FAILED = '.failed'
@@ -134,7 +134,7 @@ def find_point(folder: pathlib.Path, name: str) -> PointStatus:
   if files.config.is_file():
     rounds = int(io.read_fields(files.config).get('rounds', 0))
   done, seconds = _read_rounds(files.metrics)
-  state, detail = 'queued', ''
+  state, detail = 'not started', ''
   if is_finished(files):
     state, done = 'finished', rounds
   elif failure.is_file():

@@ -195,7 +195,7 @@ def label_workdirs(
 
 
 def group_replicates(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
-  """Joins runs of a sweep that differ in the seed alone.
+  """Joins runs of a sweep that differ in the seed alone, or have many seeds.
 
   Args:
     runs: the points of a sweep.
@@ -219,7 +219,7 @@ def group_replicates(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
       }
     )
     for group in groups.values()
-    if len(group) > 1
+    if sum(len(run.accuracies) for run in group) > 1
   ]
 
 

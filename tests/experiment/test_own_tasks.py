@@ -242,9 +242,12 @@ def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
   points = sweep_points.make_grid(
     make_config(task='my_job:load'), [('data.seed', (0, 1))]
   )
-  outcome = sweep.run_sweep(points, tmp_path / 'sweep')
+  seen = []
+  outcome = sweep.run_sweep(points, tmp_path / 'sweep', watch=seen.append)
   assert not outcome.failed
-  assert len(outcome.finished) == 2
+  # Whoever watches is told of each point as it ends.
+  assert [len(some.finished) for some in seen] == [1, 2]
+  assert seen[-1] == outcome
 
 
 @pytest.mark.integration

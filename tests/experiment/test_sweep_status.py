@@ -42,7 +42,7 @@ def find_states(folder):
 
 
 def test_every_point_is_in_the_state_of_its_files(make_point, tmp_path):
-  make_point('queued', is_started=False)
+  make_point('new', is_started=False)
   make_point('stopped', done=3)
   io.write_json(make_point('finished', done=10) / 'result.json', {})
   make_point('failed', done=4)
@@ -57,7 +57,7 @@ def test_every_point_is_in_the_state_of_its_files(make_point, tmp_path):
     file.flush()
     points = sweep_status.find_status(tmp_path)
     assert find_states(tmp_path) == {
-      'queued': ('queued', 0),
+      'new': ('not started', 0),
       'stopped': ('stopped', 3),
       'finished': ('finished', 10),
       'failed': ('failed', 4),
@@ -105,7 +105,7 @@ def test_a_folder_without_points_is_refused(tmp_path):
 
 def test_the_time_left_is_that_of_points_side_by_side():
   running = PointStatus('a', 'running', 4, 10, 2.0, '')
-  queued = PointStatus('b', 'queued', 0, 0, math.nan, '')
+  queued = PointStatus('b', 'not started', 0, 0, math.nan, '')
   over = PointStatus('c', 'finished', 10, 10, 2.0, '')
   left = sweep_status.estimate_seconds_left
   assert left([running, over]) == 12

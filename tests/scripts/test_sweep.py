@@ -216,6 +216,8 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   run = labelled_runs.load_point('z', path.parent, points[0].settings)
   ((noise, num, *_),) = comparison.make_settings_table([run]).body
   assert (noise, num) == ('0.3', '2')
+  text = comparison.write_sweep(tmp_path / 'sweep', points, outcome)
+  assert 'How much ε varies between runs' in text
   status = sweep_progress.format_progress(tmp_path / 'sweep')
   assert status.startswith('1 point: 1 finished; 2 of 2 rounds\n')
   # Again: read and not run.
