@@ -26,6 +26,7 @@ import targets
 
 from epe_jax import io
 from epe_jax.papers import run_hours
+from epe_jax.planning import devices
 from epe_jax.text import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -182,7 +183,7 @@ def _reached(records: Records) -> str:
 
 
 def _show_gpu(records: Records) -> str:
-  sheet = targets.devices.H200
+  sheet = devices.H200
   said = (
     f'The floors follow from the data sheet of one {sheet.name}: '
     f'{sheet.float32 / 1e12:g} TFLOP/s in float32 and '

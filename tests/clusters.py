@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from typing import NamedTuple
+from unittest import mock
 
 _DAEMONS = ('slurmctld', 'slurmd', 'munged', 'sbatch')
 _SECONDS = 240
@@ -108,21 +109,17 @@ def run_slurm(folder: pathlib.Path) -> Iterator[Slurm]:
   (folder / 'slurm.conf').write_text(text)
   for name in ('slurm-state', 'slurm-spool'):
     (folder / name).mkdir()
-  before = os.environ.get('SLURM_CONF')
-  os.environ['SLURM_CONF'] = str(folder / 'slurm.conf')
   cluster = Slurm(folder, {})
-  try:
-    for name in ('slurmctld', 'slurmd'):
-      cluster.start(name)
-    wait_for(lambda: 'idle' in ask('sinfo', '--noheader'))
-    yield cluster
-  finally:
-    ask('scancel', '--me', '--signal=KILL')
-    for name in cluster.daemons:
-      cluster.kill(name)
-    os.environ.pop('SLURM_CONF')
-    if before is not None:
-      os.environ['SLURM_CONF'] = before
+  with mock.patch.dict(os.environ, SLURM_CONF=str(folder / 'slurm.conf')):
+    try:
+      for name in ('slurmctld', 'slurmd'):
+        cluster.start(name)
+      wait_for(lambda: 'idle' in ask('sinfo', '--noheader'))
+      yield cluster
+    finally:
+      ask('scancel', '--me', '--signal=KILL')
+      for name in cluster.daemons:
+        cluster.kill(name)
 
 
 class Ray(NamedTuple):

@@ -89,14 +89,16 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if values.seeds is not None:
     points = sweep_points.add_seeds(points, values.seeds)
   write = functools.partial(comparison.write_sweep, workdir, points)
+  written: list[str] = []
   outcome = sweep.run_sweep(
     points,
     workdir,
     launch=launching.make_launch(values, workdir),
     retry=values.retry,
-    watch=write,
+    watch=lambda outcome: written.append(write(outcome)),
   )
-  print(write(outcome))
+  # Where none was run, none has ended.
+  print(written[-1] if written else write(outcome))
   print(f'\nTable, figure and runs: {workdir}')
   if outcome.failed:
     raise ValueError(

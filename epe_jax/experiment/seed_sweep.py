@@ -38,14 +38,11 @@ class SeedEstimates(NamedTuple):
   delta: float
 
 
-def run_seeds(
-  config: Config, num_seeds: int, workdir: str | os.PathLike
-) -> None:
+def run_seeds(config: Config, workdir: str | os.PathLike) -> None:
   """Runs a point with the seeds s, s + 1, ..., where s is that of its config.
 
   Args:
-    config: of the point, with every field set.
-    num_seeds: runs, >= 1.
+    config: of the point, as `sweep_points.add_seeds` makes it.
     workdir: its folder, which a sweep has claimed. What seeds show is kept as they
       end; rows.json is written last, and a point that has one is not run again.
 
@@ -54,17 +51,18 @@ def run_seeds(
     ValueError: as `seeds.run_seeds`.
   """
   files = workdirs.workdir_at(workdir)
+  of_run, num_seeds = sweep_points.split_seeds(config)
+  assert num_seeds is not None, 'a point with many seeds'
   with workdirs.lock(files):
     if files.rows.exists():
       return
     if not files.config.exists():
-      fields = {**config.to_dict(), sweep_points.SEEDS: num_seeds}
-      io.write_json(files.config, fields)
+      io.write_json(files.config, config.to_dict())
     kept = files.private / files.rows.name
     rows = io.read_json(kept) if kept.exists() else []
     first = config.seed + len(rows)
     numbers = range(first, config.seed + num_seeds)
-    for outcome in seeds.run_seeds(config, numbers) if numbers else ():
+    for outcome in seeds.run_seeds(of_run, numbers) if numbers else ():
       rows.append(_estimate_seed(outcome)._asdict())
       io.write_json(kept, rows, private=True)
     io.write_json(files.rows, rows)

@@ -27,8 +27,9 @@ from epe_jax.io import locks
 
 # Seconds between two polls of the processes.
 _INTERVAL = 0.2
-# Seconds between two looks at points that other sweeps run, and at how far all are.
-_LOOK_EVERY = 2.0
+# Seconds between two checks whether other sweeps still run points.
+_CHECK_EVERY = 2.0
+# Seconds between two updates of the progress bar.
 _SHOW_EVERY = 5.0
 # How often a point is started again whose machine was lost or that was told to stop.
 _MAX_LOST = 10
@@ -154,20 +155,19 @@ def _show_progress(
     A function that brings the bar up to date, if that was not just done.
   """
 
-  def look() -> tuple[int, int, dict[str, int]]:
-    found = [sweep_status.find_point(folder, x.name) for x in waiting]
+  def count_rounds() -> tuple[int, int, dict[str, int]]:
+    """Rounds that are done, all rounds, and points by state."""
+    statuses = [sweep_status.find_point(folder, x.name) for x in waiting]
     # Rounds that were not made say nothing of how long others take.
-    left = [
-      int(point.config.rounds)
-      for point, status in zip(waiting, found)
+    rounds = [
+      (status.rounds_done, int(point.config.rounds))
+      for point, status in zip(waiting, statuses)
       if status.state != 'failed'
     ]
-    done = [status.rounds_done for status in found if status.state != 'failed']
-    states = sweep_status.count_states(found)
-    return sum(done), sum(left), states
+    done, total = (sum(column) for column in zip((0, 0), *rounds))
+    return done, total, sweep_status.count_states(statuses)
 
-  done, total, _ = look()
-  shown_at = 0.0
+  done, total, _ = count_rounds()
   with progress.bar(
     total=total,
     initial=done,
@@ -175,18 +175,16 @@ def _show_progress(
     desc=f'{folder.name}, {len(waiting)} of {len(points)} points to run',
     smoothing=0,
   ) as bar:
+    due = time.monotonic()
 
     def show() -> None:
-      nonlocal shown_at
-      if time.monotonic() < shown_at + _SHOW_EVERY:
-        return
-      done, bar.total, states = look()
+      nonlocal due
+      done, bar.total, states = count_rounds()
       bar.set_postfix(states, refresh=False)
       bar.update(done - bar.n)
-      shown_at = time.monotonic()
+      due = time.monotonic() + _SHOW_EVERY
 
-    yield show
-    shown_at = -_SHOW_EVERY
+    yield lambda: show() if time.monotonic() >= due else None
     show()
 
 
@@ -244,7 +242,7 @@ def _run_points(
   queue, running = [*points], list[tuple[Point, launchers.Job]]()
   works = {point.name: _make_work(point, folder) for point in points}
   lost = collections.Counter[str]()
-  is_told, look_at = False, 0.0
+  is_told, check_at = False, 0.0
   # However this ends, what it started does.
   with contextlib.closing(launcher):
     while queue or running:
@@ -260,7 +258,7 @@ def _run_points(
       for point, _, code in ended:
         if code is None:
           continue
-        look_at = 0.0
+        check_at = 0.0
         if code == 0 or _is_finished(point, folder):
           ends.append((point, None))
         elif requests.signum is not None:
@@ -272,8 +270,8 @@ def _run_points(
           queue.append(point)
         else:
           ends.append((point, _record_failure(point, folder, code)))
-      if queue and time.monotonic() >= look_at:
-        look_at = time.monotonic() + _LOOK_EVERY
+      if queue and time.monotonic() >= check_at:
+        check_at = time.monotonic() + _CHECK_EVERY
         for point in [p for p in queue if _is_finished(p, folder)]:
           # By another sweep.
           queue.remove(point)

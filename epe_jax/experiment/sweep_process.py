@@ -153,7 +153,8 @@ def _explain_resuming() -> str:
 @functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
 def _run(work: Mapping[str, Any], workdir: str) -> None:
   """Runs a point, once no other process does, such as one of a previous sweep."""
-  config, num_seeds = sweep_points.split_seeds(config_dict.ConfigDict(work))
+  config: Config = config_dict.ConfigDict(work)
+  _, num_seeds = sweep_points.split_seeds(config)
   programs.keep_programs()
   if num_seeds is None:
     sharding.use_cores(config.clients_per_round)
@@ -163,9 +164,7 @@ def _run(work: Mapping[str, Any], workdir: str) -> None:
       if num_seeds is None:
         audited_run.run(config, workdir)
       else:
-        stopping.wait_for(
-          lambda: seed_sweep.run_seeds(config, num_seeds, workdir)
-        )
+        stopping.wait_for(lambda: seed_sweep.run_seeds(config, workdir))
       return
     except workdirs.InUse as busy:
       if not is_announced:

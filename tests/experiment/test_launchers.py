@@ -114,17 +114,17 @@ def test_ray_with_two_nodes_gives_what_this_machine_gives(
 def test_a_node_of_ray_that_is_gone_loses_nothing(
   points, ray, undisturbed, tmp_path, monkeypatch
 ):
-  poll, killed = launchers._RayJob.poll, []
+  killed = []
 
-  def poll_and_kill(self):
+  def kill(job):
+    del job
     # Once both nodes are at work.
     if not killed and len([*tmp_path.glob('ray/*/.lock')]) == 2:
       killed.extend(ray.second)
       for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    return poll(self)
 
-  monkeypatch.setattr(launchers._RayJob, 'poll', poll_and_kill)
+  do_before(monkeypatch, launchers._RayJob, 'poll', kill)
   outcome = run_on_ray(points, ray, tmp_path)
   assert len(killed) == 1
   assert describe(outcome) == undisturbed
@@ -135,16 +135,15 @@ def test_a_job_that_is_killed_is_started_again(
 ):
   monkeypatch.setattr(launchers, '_GRACE', 1.0)
   killed = []
-  seen = launchers._Queue.has
 
-  def has(self, job_id):
+  def kill(queue, job_id):
+    del queue, job_id
     running = list_running()
     if not killed and running:
       killed.append(running[0])
       clusters.ask('scancel', '--signal=KILL', '--full', running[0])
-    return seen(self, job_id)
 
-  monkeypatch.setattr(launchers._Queue, 'has', has)
+  do_before(monkeypatch, launchers._Queue, 'has', kill)
   outcome = run_on_slurm(points, tmp_path)
   assert killed
   assert describe(outcome) == undisturbed
@@ -155,18 +154,17 @@ def test_a_controller_that_restarts_loses_nothing(
 ):
   seen, again = launchers._Queue.has, []
 
-  def has(self, job_id):
+  def restart(queue, job_id):
     if not again:
       slurm.kill('slurmctld')
-      self._asked = -float('inf')
+      queue._asked = -float('inf')
       # Nobody answers, and nothing is taken for lost.
-      assert seen(self, job_id)
+      assert seen(queue, job_id)
       slurm.start('slurmctld')
       again.append(job_id)
       clusters.wait_for(lambda: clusters.ask('squeue') != '')
-    return seen(self, job_id)
 
-  monkeypatch.setattr(launchers._Queue, 'has', has)
+  do_before(monkeypatch, launchers._Queue, 'has', restart)
   outcome = run_on_slurm(points, tmp_path)
   assert again
   assert describe(outcome) == undisturbed
@@ -176,18 +174,17 @@ def test_a_job_that_is_preempted_saves_and_goes_on(
   points, slurm, undisturbed, tmp_path, monkeypatch
 ):
   told = []
-  seen = launchers._Queue.has
 
-  def has(self, job_id):
+  def preempt(queue, job_id):
+    del queue, job_id
     if not told and any(tmp_path.glob('slurm/*/private/metrics.jsonl')):
       # As Slurm does before it takes a job its node, or its time is up.
       told.extend(
         clusters.find_processes(b'submitit.core._submit', b'SLURM_STEP_ID=')
       )
       os.kill(told[0], signal.SIGUSR2)
-    return seen(self, job_id)
 
-  monkeypatch.setattr(launchers._Queue, 'has', has)
+  do_before(monkeypatch, launchers._Queue, 'has', preempt)
   outcome = run_on_slurm(points, tmp_path)
   logs = [path.read_text() for path in tmp_path.glob('slurm/.slurm/*_log.out')]
   assert any('Requeued job' in log for log in logs)
@@ -201,17 +198,17 @@ def test_a_node_of_slurm_that_is_gone_loses_nothing(
   points, slurm, undisturbed, tmp_path, monkeypatch
 ):
   monkeypatch.setattr(launchers, '_GRACE', 5.0)
-  seen, lost = launchers._Queue.has, []
+  lost = []
 
-  def has(self, job_id):
+  def lose(queue, job_id):
+    del queue, job_id
     if not lost and any(tmp_path.glob('slurm/*/private/metrics.jsonl')):
       lost.extend(list_running())
       slurm.kill_node()
       clusters.wait_for(lambda: 'down' in clusters.ask('sinfo', '--noheader'))
       slurm.start('slurmd')
-    return seen(self, job_id)
 
-  monkeypatch.setattr(launchers._Queue, 'has', has)
+  do_before(monkeypatch, launchers._Queue, 'has', lose)
   outcome = run_on_slurm(points, tmp_path)
   assert lost
   assert describe(outcome) == undisturbed
@@ -238,6 +235,17 @@ def test_a_disk_that_is_full_loses_nothing(points, undisturbed, tmp_path):
     check_made_once(outcome)
   finally:
     subprocess.run(['umount', str(folder)], check=True)
+
+
+def do_before(monkeypatch, owner, name, act):
+  """Lets something happen before each call of a method, with its arguments."""
+  method = getattr(owner, name)
+
+  def call(*args):
+    act(*args)
+    return method(*args)
+
+  monkeypatch.setattr(owner, name, call)
 
 
 def list_running():
