@@ -25,6 +25,7 @@ SETTINGS = {
   'canaries.observed': 6,
   'canaries.unobserved': 5,
   'audit.buffer': 4,
+  'evaluate_every': 1,
   'simulation': False,
 }
 

@@ -162,7 +162,7 @@ def train(
       is_last = rounds.stop == config.rounds
       evaluates = is_last or rounds.stop % config.evaluate_every == 0
       saves = is_last or rounds.stop % config.checkpoint_every == 0
-      stops = _agree_to_stop(requests, drains=evaluates or saves)
+      stops = _agree_to_stop(requests, queue, drains=evaluates or saves)
       saves = saves or stops
       test_metrics = {}
       if evaluates:
@@ -272,16 +272,21 @@ def _evaluate(record: Record, threat_models: Sequence[ThreatModel]) -> Audit:
   return by_round.add_rounds(audit, record)
 
 
-def _agree_to_stop(requests: stopping.Requests, *, drains: bool) -> bool:
+def _agree_to_stop(
+  requests: stopping.Requests, queue: Sequence[dispatch.Group], *, drains: bool
+) -> bool:
   """Says in all processes whether the first one was asked to stop.
 
-  Several processes agree only at rounds whose results they wait for anyway: the
-  message between them is queued after all rounds in flight.
+  Several processes agree only at rounds whose results they wait for anyway: no
+  other program may be in flight when they send each other messages.
   """
   asked = requests.signum is not None
   if jax.process_count() == 1:
     return asked
-  return drains and bool(sharding.broadcast_from_primary(int(asked)))
+  if not drains:
+    return False
+  futures.wait([group.future for group in queue])
+  return bool(sharding.broadcast_from_primary(int(asked)))
 
 
 def _announce_stop(setup: build.Setup, saved: int) -> str:

@@ -7,6 +7,7 @@ folder, resumes from its checkpoints, and has ended when it has a result.
 
 from collections.abc import Callable, Mapping, Sequence
 import contextlib
+import math
 import os
 import pathlib
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from absl import logging
 
 from epe_jax import extras
-from epe_jax.experiment import placement, sweep_process
+from epe_jax.experiment import placement, sweep_points, sweep_process
 
 LOST = -1000
 """The exit status of a process of which nothing is known, as its machine is gone."""
@@ -167,12 +168,13 @@ def _close(process: subprocess.Popen[bytes] | None) -> None:
 
 
 def start_process(
-  work: Work, environment: Mapping[str, str]
+  work: Work, environment: Mapping[str, str], *, is_one_of_several: bool = False
 ) -> subprocess.Popen[bytes]:
   """Starts the process that runs a point, and that ends with this one."""
+  task = 'run_distributed' if is_one_of_several else 'run'
   with open(work.log, 'ab') as output:
     return sweep_process.start(
-      ['run', str(work.workdir), work.command],
+      [task, str(work.workdir), work.command],
       work.config,
       environment=environment,
       stdout=output,
@@ -187,13 +189,14 @@ class OnNode:
   not end with it. Slurm may interrupt a call (`checkpoint`), and then calls it again.
   """
 
-  def __init__(self, work: Work):
+  def __init__(self, work: Work, *, is_one_of_several: bool = False):
     """Keeps what is to be done; it can be pickled.
 
     Args:
       work: the point.
+      is_one_of_several: whether other tasks of the same job share the run.
     """
-    self._work = work
+    self._work, self._is_one_of_several = work, is_one_of_several
     self._process: subprocess.Popen[bytes] | None = None
 
   def __getstate__(self) -> dict[str, Any]:
@@ -205,7 +208,10 @@ class OnNode:
     Returns:
       The exit status of its process.
     """
-    with start_process(self._work, {}) as self._process:
+    several = self._is_one_of_several
+    with start_process(
+      self._work, {}, is_one_of_several=several
+    ) as self._process:
       try:
         _await_end(self._process)
         return self._process.wait()
@@ -220,7 +226,8 @@ class OnNode:
     if self._process is not None:
       self._process.terminate()
       _await_end(self._process)
-    return submitit.helpers.DelayedSubmission(OnNode(self._work))
+    again = OnNode(self._work, is_one_of_several=self._is_one_of_several)
+    return submitit.helpers.DelayedSubmission(again)
 
 
 def _await_end(process: subprocess.Popen[bytes]) -> None:
@@ -264,12 +271,14 @@ class Slurm(_Cluster):
       folder: of the files of submitit, which all nodes see.
       jobs: number of jobs of an array at a time; None for no limit.
       devices_per_job: number of GPUs of a job; None for what options say.
-      options: parameters of submitit's executor.
+      options: parameters of submitit's executor. With several `nodes`, or
+        `tasks_per_node`, a point is one run of as many processes.
 
     Raises:
       ModuleNotFoundError: submitit is not installed.
       RuntimeError: there is no `sbatch` here.
-      ValueError: submitit has no such parameter.
+      ValueError: submitit has no such parameter, or the GPUs of a job are no
+        equal shares of its nodes.
     """
     import submitit
 
@@ -280,7 +289,18 @@ class Slurm(_Cluster):
       if jobs is not None:
         parameters[_PARALLEL] = jobs
       if devices_per_job is not None:
-        parameters['gpus_per_node'] = devices_per_job
+        num_nodes = parameters.get('nodes', 1)
+        if devices_per_job % num_nodes:
+          raise ValueError(
+            f'devices_per_job={devices_per_job} over nodes={num_nodes}; give a '
+            'multiple of the nodes.'
+          )
+        per_node = parameters['gpus_per_node'] = devices_per_job // num_nodes
+        if num_nodes > 1:
+          # As JAX expects on Slurm: each process has one GPU.
+          parameters['tasks_per_node'] = per_node
+      counts = (parameters.get(name, 1) for name in ('nodes', 'tasks_per_node'))
+      self._is_distributed = math.prod(counts) > 1
       self._executor.update_parameters(**parameters)
     except (NameError, TypeError) as error:
       raise ValueError(f'launcher options {dict(options)}: {error}') from error
@@ -290,9 +310,18 @@ class Slurm(_Cluster):
     """Submits all points as one array, as `Launcher.start`."""
     if not works:
       return []
+    several = self._is_distributed
+    if several and any(sweep_points.NUM_SEEDS in work.config for work in works):
+      raise ValueError(
+        'the seeds of a point are trained together, by one process; give '
+        'nodes=1 and tasks_per_node=1, or an axis seed=0,1,... for --seeds.'
+      )
     with self._executor.batch():
       # Itself and no function that calls it, as submitit asks for `checkpoint`.
-      submitted = [self._executor.submit(OnNode(work)) for work in works]
+      submitted = [
+        self._executor.submit(OnNode(work, is_one_of_several=several))
+        for work in works
+      ]
     jobs = [_SlurmJob(job, self._queue) for job in submitted]
     self._jobs += jobs
     return jobs

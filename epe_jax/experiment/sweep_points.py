@@ -12,7 +12,7 @@ from epe_jax.experiment import build, config_files
 from epe_jax.experiment.config_files import Config
 
 # The field of a config that a point with many seeds has beyond those of a run.
-_SEEDS = 'num_seeds'
+NUM_SEEDS = 'num_seeds'
 
 
 class Point(NamedTuple):
@@ -91,7 +91,7 @@ def add_seeds(points: Sequence[Point], num_seeds: int) -> list[Point]:
     )
   return [
     point._replace(
-      config=build.replace_fields(point.config, **{_SEEDS: num_seeds})
+      config=build.replace_fields(point.config, **{NUM_SEEDS: num_seeds})
     )
     for point in points
   ]
@@ -100,7 +100,7 @@ def add_seeds(points: Sequence[Point], num_seeds: int) -> list[Point]:
 def split_seeds(config: Config) -> tuple[Config, int | None]:
   """The config of a run, and the number of seeds if its point has many."""
   fields = config.to_dict()
-  num_seeds = fields.pop(_SEEDS, None)
+  num_seeds = fields.pop(NUM_SEEDS, None)
   return type(config)(fields), num_seeds
 
 

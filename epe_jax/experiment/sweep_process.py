@@ -151,12 +151,14 @@ def _explain_resuming() -> str:
 
 
 @functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
-def _run(work: Mapping[str, Any], workdir: str) -> None:
+def _run(work: Mapping[str, Any], workdir: str, is_distributed: bool) -> None:
   """Runs a point, once no other process does, such as one of a previous sweep."""
   config: Config = config_dict.ConfigDict(work)
   _, num_seeds = sweep_points.split_seeds(config)
   programs.keep_programs()
-  if num_seeds is None:
+  if is_distributed:
+    sharding.initialize_distributed()
+  elif num_seeds is None:
     sharding.use_cores(config.clients_per_round)
   is_announced = False
   while True:
@@ -167,6 +169,11 @@ def _run(work: Mapping[str, Any], workdir: str) -> None:
         stopping.wait_for(lambda: seed_sweep.run_seeds(config, workdir))
       return
     except workdirs.InUse as busy:
+      if is_distributed:
+        # The others are in the middle of the run already.
+        raise SystemExit(
+          f'{busy} Repeat the sweep once that has ended.'
+        ) from busy
       if not is_announced:
         print(f'Waiting: {busy}', file=sys.stderr, flush=True)
       is_announced = True
@@ -179,14 +186,15 @@ def main() -> None:
   """Does the work on the first line of stdin.
 
   The arguments are `check`; or `run`, the workdir of a point, and the command that
-  started the sweep.
+  started the sweep; or `run_distributed` and the same, in one of several processes
+  of a cluster that JAX recognises.
   """
   work = json.loads(sys.stdin.readline())
   stopping.end_with_parent()
   if sys.argv[1] == 'check':
     _check(work)
   else:
-    _run(work, sys.argv[2])
+    _run(work, sys.argv[2], sys.argv[1] == 'run_distributed')
 
 
 if __name__ == '__main__':

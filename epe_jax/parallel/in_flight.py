@@ -13,6 +13,11 @@ So a loop has at most `MAX_PROGRAMS` in flight, the one that runs and the next,
 which is as fast as any number. Loops within loops, as an evaluation while
 rounds are under way, add up to a few, far below 32 on any number of devices.
 
+Processors of several processes talk by Gloo, which knows no programs: what one
+process sends for the next program another takes for the one that it runs, if
+neither needs the result of the other. There a program ends before the next
+one is dispatched.
+
 Source: openxla/xla, xla/pjrt/cpu/cpu_client.cc. `GetPjRtCpuClient` makes "at
 least CpuDeviceCount threads to launch one collective";
 `PjRtCpuExecutable::Execute` schedules one launch for each device on them, and
@@ -37,6 +42,12 @@ MAX_PROGRAMS = 2
 """Programs that a loop has in flight: the one that runs, and the next."""
 
 
+def max_programs() -> int:
+  """Returns how many programs a loop may have in flight here."""
+  is_gloo = jax.process_count() > 1 and jax.default_backend() == 'cpu'
+  return 1 if is_gloo else MAX_PROGRAMS
+
+
 def pop_due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
   """Takes out of a queue what must end before one more may be dispatched.
 
@@ -51,7 +62,7 @@ def pop_due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
   >>> list(pop_due(queue)), queue
   (['a', 'b'], deque(['c']))
   """
-  while len(queue) >= (1 if drain else MAX_PROGRAMS):
+  while len(queue) >= (1 if drain else max_programs()):
     yield queue.popleft()
 
 

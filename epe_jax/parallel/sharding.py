@@ -20,6 +20,9 @@ from epe_jax.types import Array, Key, PyTree
 T = TypeVar('T')
 # Some systems have no affinities.
 _AFFINITY = hasattr(os, 'sched_getaffinity')
+# It has conditionals run side by side. Where both have collectives, processes of CPUs
+# take the messages of one for those of the other.
+_CONCURRENCY = 'xla_cpu_enable_concurrency_optimized_scheduler'
 Mesh: TypeAlias = jax.sharding.Mesh
 
 AXIS = 'devices'
@@ -60,7 +63,8 @@ def initialize_distributed(
   """Makes this process one of several that run the same program.
 
   Call it before anything else of JAX. Without arguments JAX finds out by itself
-  on the clusters that it recognises: Slurm, Open MPI, Kubernetes, Cloud TPU.
+  on the clusters that it recognises: Slurm, Open MPI, Kubernetes, Cloud TPU. One
+  scheduler of XLA:CPU is turned off, see below, unless XLA_FLAGS names it.
 
   Args:
     coordinator: host:port of the primary process.
@@ -73,21 +77,22 @@ def initialize_distributed(
       range.
   """
   given = (coordinator, num_processes, process_id)
-  if given == (None, None, None):
-    jax.distributed.initialize()
-    return
-  if coordinator is None or num_processes is None or process_id is None:
-    raise ValueError(
-      f'coordinator={coordinator}, num_processes={num_processes}, '
-      f'process_id={process_id}; give all three, or on a cluster that JAX '
-      'recognises none.'
-    )
-  if not 0 <= process_id < num_processes:
-    raise ValueError(
-      f'process_id={process_id} of num_processes={num_processes}; give one from '
-      f'0 to {num_processes - 1} to each process.'
-    )
-  jax.distributed.initialize(coordinator, num_processes, process_id)
+  if given != (None, None, None):
+    if coordinator is None or num_processes is None or process_id is None:
+      raise ValueError(
+        f'coordinator={coordinator}, num_processes={num_processes}, '
+        f'process_id={process_id}; give all three, or on a cluster that JAX '
+        'recognises none.'
+      )
+    if not 0 <= process_id < num_processes:
+      raise ValueError(
+        f'process_id={process_id} of num_processes={num_processes}; give one '
+        f'from 0 to {num_processes - 1} to each process.'
+      )
+  flags = os.environ.get('XLA_FLAGS', '')
+  if _CONCURRENCY not in flags:
+    os.environ['XLA_FLAGS'] = f'{flags} --{_CONCURRENCY}=false'.strip()
+  jax.distributed.initialize(*given)
 
 
 def mesh(devices: Sequence[Any] | None = None) -> Mesh | None:

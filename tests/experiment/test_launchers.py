@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from epe_jax.audit import record
 from epe_jax.experiment import (
   finished_runs,
   launchers,
@@ -102,6 +104,26 @@ def test_slurm_gives_what_this_machine_gives(
   outcome = run_on_slurm(points, tmp_path)
   assert describe(outcome) == undisturbed
   assert not outcome.failed
+
+
+def test_a_point_on_slurm_may_be_a_run_of_several_processes(
+  points, slurm, undisturbed, tmp_path, monkeypatch
+):
+  monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '1')
+  launch = lambda: launchers.make_launcher(
+    'slurm',
+    options={'tasks_per_node': 2, 'cpus_per_task': 1, 'timeout_min': 20},
+    folder=tmp_path / 'slurm',
+  )
+  outcome = sweep.run_sweep(points[:2], tmp_path / 'slurm', launch=launch)
+  assert [*outcome.finished] == [*undisturbed][:2]
+  for name, folder in outcome.finished.items():
+    # Sums over processes round in another order.
+    one, several = (
+      record.load_record(workdirs.workdir_at(path).scores).cosines['final']
+      for path in (tmp_path / 'local' / folder.name, folder)
+    )
+    np.testing.assert_allclose(several, one, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_ray_with_two_nodes_gives_what_this_machine_gives(

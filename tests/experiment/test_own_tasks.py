@@ -250,6 +250,19 @@ def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
   assert seen[-1] == outcome
 
 
+def test_a_job_of_submitit_runs_a_point(my_job, tmp_path):
+  submitit = pytest.importorskip('submitit')
+  folder = tmp_path / 'run'
+  work = launchers.Work(
+    make_config(task='my_job:load').to_dict(), folder, tmp_path / 'log', 'sweep'
+  )
+  executor = submitit.LocalExecutor(tmp_path / 'submitit')
+  executor.update_parameters(timeout_min=5)
+  job = executor.submit(launchers.OnNode(work))
+  assert job.result() == 0, (tmp_path / 'log').read_text()
+  assert workdirs.workdir_at(folder).result.exists()
+
+
 @pytest.mark.integration
 def test_points_side_by_side_see_devices_of_their_own(
   my_job, tmp_path, monkeypatch
