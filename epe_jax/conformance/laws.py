@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 import numpy as np
 from scipy import stats
 
@@ -18,6 +18,8 @@ ALPHA = 1e-5
 """Maximum probability that a correct mechanism breaks a rule by chance."""
 TOLERANCE = 1e-3
 """Relative error allowed to arithmetic, on top of chance."""
+# Standard deviations by which equal noise may differ, as releases are rounded.
+_EQUAL = 1e-4
 
 
 def p_of_mu(
@@ -39,6 +41,16 @@ def p_of_mu(
   return float(stats.chi2.cdf(num * (allowed / measured) ** 2, degrees))
 
 
+def upper_mu(measured: float, *, num: int) -> float:
+  """Upper bound of μ, that is below it with probability `ALPHA`.
+
+  Args:
+    measured: an influence over noise.
+    num: N, independent values of the noise.
+  """
+  return measured * math.sqrt(float(stats.chi2.ppf(1 - ALPHA, num)) / num)
+
+
 def p_of_cosine(largest: float, *, dim: int, pairs: int) -> float:
   """Upper bound of the probability that one of several cosines is this large.
 
@@ -49,6 +61,39 @@ def p_of_cosine(largest: float, *, dim: int, pairs: int) -> float:
   """
   p = stats.beta.sf(min(largest, 1.0) ** 2, 0.5, (dim - 1) / 2)
   return float(min(1.0, pairs * p))
+
+
+def p_of_repeats(
+  rows: Float[np.ndarray, 'n d'],
+) -> tuple[float, Bool[np.ndarray, 'n n']]:
+  """Tests whether some row repeats another, up to its sign.
+
+  Noise on a coarse grid of few coordinates repeats by chance. How often is seen
+  where it is not suspected: in other coordinates of other rows.
+
+  Args:
+    rows: with unit variances.
+
+  Returns:
+    p-value, and which rows are equal to which; the diagonal is False.
+  """
+  n, d = rows.shape
+  squares = np.sum(rows**2, axis=1)
+  sums = squares[:, None] + squares
+  # Equal up to the sign, if either the difference or the sum vanishes.
+  equal = sums - 2 * np.abs(rows @ rows.T) <= d * _EQUAL**2
+  np.fill_diagonal(equal, False)
+  if not equal.any():
+    return 1.0, equal
+  shifts = range(1, min(d, 9))
+  collisions = [
+    np.mean(np.abs(np.roll(rows, s, axis=1)[:-1] - rows[1:]) <= _EQUAL)
+    for s in shifts
+  ]
+  # If all rows are equal, there are no more comparisons than in one of them.
+  rate = 2 / (d * len(shifts)) + float(np.mean(collisions)) if shifts else 1.0
+  of_a_pair = min(1.0, rate) ** d + float(stats.chi2.cdf(d * _EQUAL**2 / 2, d))
+  return min(1.0, n * (n - 1) * of_a_pair), equal
 
 
 def p_of_sphericity(

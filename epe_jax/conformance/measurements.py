@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax.conformance import laws
@@ -91,6 +91,10 @@ class Measurements(Influences):
     if runs is None:
       runs = self.plan(0.05, rounds=1, max_runs=_MAX_OTHER_RUNS)
     samples = self.sample_rounds(runs, 1, cohort, claim)[:, 0]
+    if self.repeats[0] < ALPHA:
+      # Equal noise is counted once; see `noise_between_runs`.
+      scale = np.sqrt(np.mean(samples**2)) or 1.0
+      samples = scale * np.unique(np.round(samples / scale, 4), axis=0)
     return self._repaired(samples) if repair else Noise(self.layout, samples)
 
   def _repaired(self, samples: Float[np.ndarray, 'R k']) -> Noise:
@@ -98,19 +102,66 @@ class Measurements(Influences):
 
   @functools.cached_property
   def early_rounds(self) -> Float[np.ndarray, 'R T k']:
-    """Noise of the first two rounds of many runs."""
-    rounds = min(2, self.claim.max_rounds or 2)
+    """Noise of the first rounds of many runs: two, or more of few coordinates."""
+    # Of few coordinates more rounds, so that equal noise is no accident.
+    rounds = max(2, math.ceil(16 / self.claim.dim))
+    rounds = min(rounds, self.claim.max_rounds or rounds)
     runs = self.plan(0.35, rounds=rounds, max_runs=_MAX_RUNS)
     return self.sample_rounds(runs, rounds, self.cohort(self.zero))
 
   @functools.cached_property
   def unique_runs(self) -> Sequence[int]:
-    """Runs whose first noise differs from that of every earlier run."""
-    first = self.early_rounds[:, 0, :4096]
-    lengths = np.linalg.norm(first, axis=1)
-    unit = first / np.where(lengths > 0, lengths, 1)[:, None]
-    alike = np.abs(unit @ unit.T) > 0.99
-    return [i for i in range(len(first)) if not alike[i, :i].any()]
+    """Runs whose first noise differs from that of every earlier run.
+
+    They are all runs, unless `noise_between_runs` is broken by equal noise.
+    """
+    num = len(self.early_rounds)
+    p, equal, (runs, rounds) = self.repeats
+    if p >= ALPHA:
+      return range(num)
+    is_first = rounds == 0
+    equal, runs = equal[np.ix_(is_first, is_first)], runs[is_first]
+    repeated = [runs[i] for i in range(len(runs)) if equal[i, :i].any()]
+    return [i for i in range(num) if i not in set(repeated)]
+
+  @functools.cached_property
+  def noise_rows(
+    self,
+  ) -> tuple[Float[np.ndarray, 'n d'], tuple[np.ndarray, np.ndarray]]:
+    """Noise with unit variances, and the run and the round that each row is of.
+
+    Rows are those of single rounds, or whole runs if there are less than 8
+    coordinates. Rows of zeros are left out.
+    """
+    samples = self.early_rounds
+    stds = np.sqrt(np.mean(samples**2, axis=(0, 1)))
+    # Tensors with more noise than others must not dominate.
+    tensors = np.split(stds, np.cumsum(self.layout.kept_sizes)[:-1])
+    stds = np.concatenate(
+      [np.full(t.size, math.sqrt(np.mean(t**2))) for t in tensors]
+    )
+    some = np.flatnonzero(stds > 0)[:4096]
+    samples = samples[..., some] / stds[some]
+    runs, rounds, dim = samples.shape
+    if dim < 8:
+      samples, rounds = samples.reshape(runs, 1, -1), 1
+    rows = samples.reshape(runs * rounds, -1)
+    run, t = np.divmod(np.arange(len(rows)), rounds)
+    used = np.any(rows != 0, axis=1)
+    return rows[used], (run[used], t[used])
+
+  @functools.cached_property
+  def repeats(
+    self,
+  ) -> tuple[float, Bool[np.ndarray, 'n n'], tuple[np.ndarray, np.ndarray]]:
+    """p-value of rows of different runs that are equal, which, and what they are."""
+    rows, (run, t) = self.noise_rows
+    if len(rows) < 2:
+      return 1.0, np.zeros((len(rows),) * 2, bool), (run, t)
+    p, equal = laws.p_of_repeats(rows)
+    # Noise that a run uses twice is the subject of `rounds`.
+    equal &= run[:, None] != run[None, :]
+    return (p if equal.any() else 1.0), equal, (run, t)
 
   @functools.cached_property
   def all_noise(self) -> Noise:
@@ -176,12 +227,27 @@ class Measurements(Influences):
   def allowed_by(self, noise: Noise) -> float:
     """Largest μ that other rules allow: that of ordinary clients if it is larger.
 
-    What is wrong for all clients is reported once, by `noise_scale`.
+    What is wrong for all clients is reported once, by `noise_scale`. Their μ is
+    measured, so its upper bound is allowed.
     """
     common = noise.common_std
     if common == 0:
       return math.inf
-    return max(self.claimed_mu, norm(self.base) / common)
+    measured = norm(self.base) / common
+    p = laws.p_of_mu(measured, self.claimed_mu, num=noise.num)
+    if p >= ALPHA:
+      return self.claimed_mu
+    return 1.02 * laws.upper_mu(measured, num=noise.num)
+
+  @functools.cached_property
+  def allowed_mu(self) -> float:
+    """Largest μ that rules allow in ordinary rounds; see `allowed_by`."""
+    if self.common_p_value >= ALPHA:
+      return self.claimed_mu
+    num = self.noise.num
+    if not self.noise.is_isotropic:
+      num = min(self.noise.count(t.size) for t in self.noise.tensors)
+    return 1.02 * laws.upper_mu(self.common_mu, num=num)
 
   @property
   def claimed_mu(self) -> float:
@@ -199,13 +265,12 @@ class Measurements(Influences):
       tests: number of influences that the rule compares.
 
     Returns:
-      μ, and the p-value of the hypothesis that it is at most the claimed one. If
-      ordinary clients already exceed that, 0 if μ exceeds theirs by 5 %, else 1.
+      μ, and the p-value of the hypothesis that it is at most the allowed one.
     """
-    mu = noise.mu(influence)
-    if self.common_p_value >= ALPHA:
-      return mu, min(1.0, tests * noise.p_value(influence, self.claimed_mu))
-    return mu, float(mu <= 1.05 * self.common_mu)
+    mu, allowed = noise.mu(influence), self.allowed_mu
+    if math.isinf(allowed):
+      return mu, 1.0
+    return mu, min(1.0, tests * noise.p_value(influence, allowed))
 
   @functools.cached_property
   def common_mu(self) -> float:
@@ -226,8 +291,5 @@ class Measurements(Influences):
     """Maximum number of rounds of a long run."""
     allowed = self.claim.max_rounds or _MAX_ROUNDS
     in_time = int(0.3 * self._budget / (5 * self.seconds_per_round))
-    # A covariance of rounds needs many more coordinates than rounds.
-    in_space = min(
-      sum(self.layout.kept_sizes) // 4, _MAX_NUMBERS // self.claim.dim
-    )
+    in_space = _MAX_NUMBERS // self.claim.dim
     return min(allowed, in_time, in_space, _MAX_ROUNDS)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from epe_jax import conformance
-from tests.conformance import correct
+from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 
 EVERYBODY = {'clip_norm', 'add_or_remove'}
@@ -44,6 +44,28 @@ def test_every_claim_can_be_checked(changes):
   claim = dataclasses.replace(CLAIM, **changes)
   report = conformance.check(seeded(correct.Plain), claim)
   assert not report.findings, conformance.format_report(report)
+
+
+SHAPES = {1: ((),), 2: ((2,),), 3: ((2,), (1,)), 8: ((2, 3), (2,))}
+
+
+@pytest.mark.parametrize('dim', SHAPES)
+@pytest.mark.parametrize('name', correct.CORRECT)
+def test_a_mechanism_of_few_numbers_is_not_accused(name, dim):
+  claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
+  for seed in range(3):
+    report = conformance.check(seeded(correct.CORRECT[name], seed), claim)
+    assert not report.findings, conformance.format_report(report)
+    unchecked = EVERYBODY | {'noise_between_coordinates', 'noise_law'}
+    unchecked |= {'memory', 'dropout'}
+    assert set(report.not_checked) <= unchecked
+
+
+@pytest.mark.parametrize('dim', SHAPES)
+def test_a_fixed_seed_is_found_in_few_numbers(dim):
+  claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
+  report = check_seeded(seeded_bugs.FixedSeed, claim)
+  assert [f.cause for f in report.findings] == ['fixed_seed']
 
 
 class Sum(correct.Plain):

@@ -58,6 +58,32 @@ def test_cosines_have_the_law_of_random_directions():
   assert laws.p_of_cosine(1.0, dim=30, pairs=10**6) == 0
 
 
+@pytest.mark.parametrize('step', [0, 0.5, 2])
+@pytest.mark.parametrize('dim', [2, 8, 40])
+def test_rows_repeat_by_chance_as_often_as_is_expected(step, dim):
+  def draw(rng):
+    rows = rng.standard_normal((50, dim))
+    rows = step * np.rint(rows / step) if step else rows
+    return laws.p_of_repeats(rows)[0]
+
+  assert_level(draw, exact=False)
+
+
+def test_equal_rows_are_detected_whatever_their_sign():
+  rows = np.random.default_rng(4).standard_normal((50, 8))
+  rows[7] = -rows[3]
+  p, equal = laws.p_of_repeats(rows)
+  assert p < 1e-5
+  assert {tuple(pair) for pair in np.argwhere(equal)} == {(3, 7), (7, 3)}
+
+
+def test_the_upper_bound_of_mu_fails_as_seldom_as_it_says():
+  # The bound is below μ = 1 if N / χ² is, relative to its quantile.
+  sums = np.random.default_rng(5).chisquare(20, 100_000)
+  below = [laws.upper_mu((20 / s) ** 0.5, num=20) < 1 for s in sums]
+  assert sum(below) <= stats.binom(100_000, laws.ALPHA).isf(1e-6)
+
+
 @pytest.mark.parametrize(
   'law',
   [

@@ -15,6 +15,9 @@ from epe_jax.conformance.influences import HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
+from epe_jax.conformance.session import NotChecked
+
+_RUNS = 24
 
 _BY_UPDATES = Cause(
   'noise_depends_on_updates',
@@ -28,18 +31,24 @@ def own_claim(m: Measurements) -> Outcome:
   """Noise and influence do not depend on each other."""
   m.check_quiet()
   u = m.base_update
-  runs = m.plan(0.05, rounds=1, max_runs=16)
+  runs = m.plan(0.05, rounds=1, max_runs=_RUNS)
   noise = m.sample_noise(m.cohort(HUGE * u, [HUGE * u]), runs=runs)
   mu, p_noise = m.excess(m.base, noise)
+  runs = len(noise.samples)
+  if runs < 2:
+    raise NotChecked('noise repeats between runs; see noise_between_runs')
   direction = m.layout.keep(m.base)
   length = float(np.linalg.norm(direction))
   n, std = m.claim.num_clients, m.noise.common_std
   change = 0.0
   if length:
     change = float(noise.samples.mean(axis=0) @ direction) / length
-  # All clients agree, so each has an n-th of the change.
-  z_score = change * math.sqrt(runs) / std if std else 0.0
-  p_mean = 2 * float(stats.norm.sf(abs(z_score)))
+  # Student's t of one number for each run, whatever their variance is. All clients
+  # agree, so each has an n-th of the change.
+  along = noise.samples @ direction
+  spread = float(np.std(along, ddof=1))
+  t = float(np.mean(along)) * math.sqrt(runs) / spread if spread else 0.0
+  p_mean = 2 * float(stats.t.sf(abs(t), runs - 1))
   p = min(1.0, 2 * min(p_noise, p_mean))
   measured = (
     f'with the claimed noise, {n} large updates have {1 + change / (n * length):.3g} '

@@ -71,16 +71,18 @@ def rounds(m: Measurements) -> Outcome:
   early, one_seed = m.early_rounds, len(m.unique_runs) == 1
   if one_seed:
     early = early[:1]
-  elif len(m.unique_runs) < len(early):
+  elif m.repeats[0] < ALPHA:
     raise NotChecked('noise repeats between runs; see noise_between_runs')
   num = m.max_rounds
   if num < 2:
     raise NotChecked('it needs two rounds or more, and time for them')
   influences = _measure_influences(m, num)
-  samples = [early]
-  if num > 2:
+  samples = [early[:, :num]]
+  # A covariance of rounds needs many more coordinates than rounds.
+  long = min(num, sum(m.layout.kept_sizes) // 4)
+  if long > 2:
     runs = 1 if one_seed else _LONG_RUNS
-    samples.append(m.sample_rounds(runs, num, m.cohort(m.zero)))
+    samples.append(m.sample_rounds(runs, long, m.cohort(m.zero)))
   joint = [_find_worst(m, sampled, influences) for sampled in samples]
   p = min(1.0, len(joint) * min(j.p_value for j in joint))
   worst = min(joint, key=lambda j: (j.p_value, -j.mu))
@@ -173,11 +175,10 @@ def _find_worst(
   options = _shift(influences, num_rounds, np.repeat(scales, m.claim.sizes))
   for start, vectors in options:
     mu = norm(whiten @ vectors)
-    if m.common_p_value >= ALPHA:
-      p = laws.p_of_mu(mu, m.claimed_mu, num=num, rounds=num_rounds)
+    p = 1.0
+    if not math.isinf(m.allowed_mu):
+      p = laws.p_of_mu(mu, m.allowed_mu, num=num, rounds=num_rounds)
       p = min(1.0, len(options) * p)
-    else:
-      p = float(mu <= 1.2 * m.common_mu)
     if (p, -mu) < (best.p_value, -best.mu):
       best = _Joint(mu, p, start, num_rounds)
   return best
