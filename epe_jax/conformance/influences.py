@@ -44,7 +44,8 @@ class Influences:
     claim: of the mechanism.
     layout: of the coordinates of an update and of a release.
     session: in which rounds are run.
-    zero: an update without effect.
+    zero: an update without effect: zeros, or next to them if zeros fail.
+    zero_error: what zeros lead to if they fail, else None.
     uniform: an update of norm S, of equal size in all coordinates.
     equal: the same, of equal norm in all tensors.
   """
@@ -56,7 +57,7 @@ class Influences:
     self.layout = Layout(claim.sizes)
     self.session = Session(make, claim, seconds=budget)
     self._rng = rng
-    self.zero = np.zeros(claim.dim)
+    self.zero, self.zero_error = np.zeros(claim.dim), None
     signs = rng.choice([-1.0, 1.0], claim.dim)
     self.uniform = signs * _BELOW / math.sqrt(claim.dim)
     self.equal = (
@@ -68,6 +69,18 @@ class Influences:
       )
       * _BELOW
     )
+
+  def try_zeros(self) -> None:
+    """Runs a round of zeros; if it fails, other rounds have tiny updates instead."""
+    try:
+      released = self.session.start(self.claim).release(self.cohort(self.zero))
+    except NotChecked as error:
+      self.zero_error = str(error)
+    else:
+      if not np.all(np.isfinite(released)):
+        self.zero_error = 'numbers are released that are not finite'
+    if self.zero_error is not None:
+      self.zero = 1e-12 * self.uniform
 
   def in_tensor(self, k: int) -> Vector:
     """An update of norm S that is zero outside one tensor."""
@@ -107,6 +120,18 @@ class Influences:
     if update is None:
       return Cohort(updates, weights)
     return Cohort([update, *updates], [weight, *weights])
+
+  def check_influence(self) -> None:
+    """Checks that some client has an influence.
+
+    Raises:
+      NotChecked: the release is the same whatever a client sends.
+    """
+    if self.is_readable and norm(self.base) == 0:
+      raise NotChecked(
+        'the first round is the same whatever one client sends, if the others '
+        'send zeros'
+      )
 
   def check_others(self) -> None:
     """Checks that rounds have a second client.

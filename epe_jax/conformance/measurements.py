@@ -9,6 +9,7 @@ import math
 
 from jaxtyping import Bool, Float
 import numpy as np
+from scipy import stats
 
 from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
@@ -25,6 +26,7 @@ from epe_jax.conformance.session import (
 
 _MAX_RUNS, _MIN_RUNS, _MAX_OTHER_RUNS, _MAX_ROUNDS = 100, 6, 16, 32
 # Numbers in the influences of a client on all rounds.
+_LEVEL_DIM = 32
 _MAX_NUMBERS = 20_000_000
 
 
@@ -185,6 +187,37 @@ class Measurements(Influences):
     return min(1.0, share) if p < ALPHA and share < 0.9 else 1.0
 
   @functools.cached_property
+  def level(self) -> tuple[float, float]:
+    """p-value of runs with equally much noise, and its relative spread.
+
+    The mean square of d independent values varies by (kurtosis - 1) / d. That is
+    compared with its variance over runs, whatever the law of the values is.
+    """
+    noise = Noise(self.layout, self.early_rounds[self.unique_runs, 0])
+    runs = len(noise.samples)
+    if noise.common_std == 0 or runs < 6:
+      return 1.0, 0.0
+    rows = noise.standardized()
+    means = np.mean(rows**2, axis=1)
+    kurtosis = max(3.0, float(np.mean(rows**4)))
+    dim = rows.shape[1] * self.effective_share
+    variance = float(np.var(means, ddof=1))
+    if dim < _LEVEL_DIM or variance < 0.01:
+      return 1.0, math.sqrt(variance)
+    expected = (kurtosis - 1) / dim
+    p = float(stats.chi2.sf((runs - 1) * variance / expected, runs - 1))
+    return p, math.sqrt(variance)
+
+  def check_level(self) -> None:
+    """Checks that all runs have equally much noise.
+
+    Raises:
+      NotChecked: they have not, so that nothing can be compared with it.
+    """
+    if self.level[0] < ALPHA:
+      raise NotChecked('the amount of noise is random; see noise_level')
+
+  @functools.cached_property
   def short_tensors(self) -> frozenset[int]:
     """Tensors with less noise than an update within them needs."""
     noise, allowed = self.all_noise, self.allowed_by(self.all_noise)
@@ -220,6 +253,7 @@ class Measurements(Influences):
     Raises:
       NotChecked: there is no noise.
     """
+    self.check_level()
     if self.all_noise.common_std == 0:
       raise NotChecked('there is no noise; see noise_scale')
     return dataclasses.replace(self.all_noise, repaired=self.short_tensors)

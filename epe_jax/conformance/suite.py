@@ -18,11 +18,13 @@ from epe_jax.conformance.rules import (
   clip_norm,
   clipping,
   independence,
+  noise_level,
   noise_scale,
   own_claim,
   participation,
   resume,
   rounds,
+  zero_update,
 )
 from epe_jax.conformance.session import Make, NotChecked
 from epe_jax.epsilon.types import check_delta
@@ -30,6 +32,7 @@ from epe_jax.epsilon.types import check_delta
 RULES = {
   rule.name: rule
   for rule in (
+    noise_level.noise_level,
     noise_scale.noise_scale,
     noise_scale.tensor_noise,
     clipping.clipping,
@@ -47,6 +50,7 @@ RULES = {
     arithmetic.rounding,
     participation.add_or_remove,
     own_claim.own_claim,
+    zero_update.zero_update,
   )
 }
 """Each rule by its name, in the order in which they are checked."""
@@ -80,7 +84,7 @@ def check(
     ValueError: an argument is out of range, or a release has not the shapes of the
       claim.
     Exception: whatever the mechanism raises in the very first round, in which all
-      clients send zeros.
+      clients send updates of half the clip norm.
   """
   check_delta(delta)
   if not 0 < budget < math.inf:
@@ -88,11 +92,14 @@ def check(
   rng = np.random.default_rng(seed)
   m = Measurements(make, claim, budget=budget, rng=rng)
   # An error on ordinary input is the user's to see.
-  first = m.session.start(claim).release(m.cohort(m.zero))
+  ordinary = m.cohort(m.uniform / 2, m.background)
+  with np.errstate(all='ignore'):
+    first = m.session.start(claim).release(ordinary)
+    m.try_zeros()
   if not np.all(np.isfinite(first)):
     raise ValueError(
-      'a round in which all clients send zeros releases numbers that are not finite; '
-      'nothing can be checked. Look for a division by a norm of zero.'
+      'a round in which clients send updates of half the clip norm releases '
+      'numbers that are not finite; nothing can be checked.'
     )
   results = tuple(rule.check(m, delta=delta) for rule in RULES.values())
   return Report(

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from epe_jax.conformance import Refused
 from tests.conformance import correct
 from tests.conformance.correct import Plain, clip
 
@@ -323,6 +324,79 @@ class IgnoredMultiplier(Plain):
     self.std = claim.clip_norm
 
 
+class ServerRate(Plain):
+  """The server multiplies the sum with 3, and not the noise."""
+
+  def mean(self, vectors, weights):
+    return (3 * self.sum(vectors, weights) + self.noise()) / self.n
+
+
+class NoiseOfLargest(Plain):
+  """The noise is z times the largest norm of the round, not z S."""
+
+  def mean(self, vectors, weights):
+    largest = max(np.linalg.norm(v) for v in vectors) / self.bound
+    return (self.sum(vectors, weights) + largest * self.noise()) / self.n
+
+
+class NoNoiseBelowEleven(Plain):
+  """Small cohorts have no noise."""
+
+  def noise(self):
+    return super().noise() * (self.n > 10)
+
+
+class RankOneNoise(Plain):
+  """The noise of a matrix is the product of two vectors."""
+
+  def noise(self):
+    draw = self.rng.standard_normal
+    parts = [
+      np.outer(draw(s[0]), draw(math.prod(s[1:]))) for s in self.claim.shapes
+    ]
+    return self.std * np.concatenate([part.ravel() for part in parts])
+
+
+class RandomScaleNoise(Plain):
+  """The noise is multiplied with a random number."""
+
+  def noise(self):
+    return super().noise() * abs(self.rng.standard_normal())
+
+
+class Median(Plain):
+  """The release is the median of each coordinate."""
+
+  def sum(self, vectors, weights):
+    return np.median(vectors, axis=0) * len(vectors)
+
+
+class TrimmedMean(Plain):
+  """A fifth of the values of a coordinate is left out on either side."""
+
+  def sum(self, vectors, weights):
+    cut = self.n // 5
+    if len(vectors) < self.n:
+      raise Refused('a fixed number is left out')
+    return np.mean(np.sort(vectors, axis=0)[cut : -cut or None], 0) * self.n
+
+
+class DividedByZeroNorm(Plain):
+  """An update is divided by its norm."""
+
+  def clip(self, vector):
+    return vector * min(1.0, self.bound / float(np.linalg.norm(vector)))
+
+
+class FailsAtZeroNorm(DividedByZeroNorm):
+  """An update is divided by its norm, which is checked."""
+
+  def clip(self, vector):
+    if not np.any(vector):
+      raise ZeroDivisionError('norm of an update')
+    return super().clip(vector)
+
+
 # Bug -> the rule that it breaks and the cause that the report names.
 EXPECTED = {
   WeightedMean: ('weights', 'weighted_mean'),
@@ -365,5 +439,14 @@ EXPECTED = {
   UniformNoise: ('noise_law', 'not_gaussian'),
   TruncatedNoise: ('noise_law', 'not_gaussian'),
   NoNoise: ('noise_scale', 'no_noise'),
+  ServerRate: ('noise_scale', 'too_small_by_a_factor'),
+  NoiseOfLargest: ('noise_scale', 'noise_follows_updates'),
+  NoNoiseBelowEleven: ('noise_scale', 'noise_switched_off'),
+  RankOneNoise: ('noise_level', 'random_amount_of_noise'),
+  RandomScaleNoise: ('noise_level', 'random_amount_of_noise'),
+  Median: ('clipping', 'not_a_sum'),
+  TrimmedMean: ('clipping', 'not_a_sum'),
+  DividedByZeroNorm: ('zero_update', 'zero_update_fails'),
+  FailsAtZeroNorm: ('zero_update', 'zero_update_fails'),
   IgnoredMultiplier: ('noise_scale', 'noise_ignores_noise_multiplier'),
 }

@@ -8,7 +8,7 @@ from epe_jax.conformance.influences import HEAVY, HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.session import norm
+from epe_jax.conformance.session import NotChecked, norm
 
 _SIZES = (1.02, 1.1, 1.3, 1.6, 2, 3, 5, 7, 10, 20, 30, 60, 100, 300)
 """Norms of updates from slightly to far too large, in clip norms."""
@@ -31,6 +31,13 @@ _AFTER_THE_MEAN = Cause(
   'all of it',
   'Clip the update of each client before the sum.',
 )
+_BETWEEN = 'of norm S between two halves of the others'
+_NOT_A_SUM = Cause(
+  'not_a_sum',
+  'the release is no sum of clipped updates, but their median, a trimmed mean, or '
+  'another function, in which one client may count for more than S / n',
+  'Add noise for the sensitivity of that function, or release the sum.',
+)
 
 
 @rule
@@ -52,6 +59,8 @@ def clipping(m: Measurements) -> Outcome:
   )
   probes = dict(zip([*updates, *tensors], influences))
   probes['against all others'] = m.influence_of(HUGE * u, [-1e3 * u])
+  if m.claim.num_clients > 2:
+    probes[_BETWEEN] = m.influence_of(u, [u, -u])
   excesses = [m.excess(x, m.noise, tests=len(probes)) for x in probes.values()]
   p = min(p for _, p in excesses)
   sizes = {name: norm(x) for name, x in probes.items()}
@@ -66,7 +75,9 @@ def clipping(m: Measurements) -> Outcome:
   first, second, equal, *_ = sizes.values()
   num = len(m.claim.sizes)
   alone = max(sizes[name] for name in tensors)
-  if first > 100 * second:
+  if worst == _BETWEEN:
+    cause = _NOT_A_SUM
+  elif first > 100 * second:
     cause = _NOT_CLIPPED
   elif num > 1 and abs(equal / (alone * math.sqrt(num)) - 1) < 0.02:
     cause = Cause(
@@ -94,6 +105,15 @@ def arrives_whole(m: Measurements) -> Outcome:
   measured = f'an update of norm S arrives with norm {size:.4g} S at most'
   if size >= 0.99:
     return Outcome(measured)
+  u, n = m.base_update, m.claim.num_clients
+  together = norm(m.influence(m.cohort(u, [u]), m.cohort(m.zero))) / n
+  if together == 0:
+    raise NotChecked('the first round is the same whatever clients send')
+  if abs(together - size) > 0.01:
+    raise NotChecked(
+      f'{measured}, and {n} that agree with {together:.4g} S each: the release is '
+      'no sum, but a median, a trimmed mean, or another function'
+    )
   cause = Cause(
     'clipped_twice',
     'updates are clipped twice, to a smaller norm than S, or are scaled before '

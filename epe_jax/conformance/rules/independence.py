@@ -88,6 +88,7 @@ def noise_between_runs(m: Measurements) -> Outcome:
 @rule
 def noise_between_coordinates(m: Measurements) -> Outcome:
   """Coordinates have independent noise, and each has some."""
+  m.check_level()
   noise = m.all_noise
   if noise.samples.size < 2000 or noise.samples.shape[1] < 16:
     raise NotChecked('it needs 16 coordinates and 2,000 samples of noise')
@@ -129,6 +130,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
 @rule
 def noise_law(m: Measurements) -> Outcome:
   """Noise is Gaussian, as the claimed ε assumes."""
+  m.check_level()
   noise = m.all_noise
   if noise.samples.size < 2000 or noise.common_std == 0:
     raise NotChecked('it needs 2,000 samples of noise')

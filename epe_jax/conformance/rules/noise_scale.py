@@ -11,6 +11,8 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+from scipy import stats
+
 from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import ALPHA, TOLERANCE
@@ -56,6 +58,20 @@ _NO_NOISE = Cause(
   'no noise is added, or it is switched off',
   'Add Gaussian noise of standard deviation z S to the sum.',
 )
+_SWITCHED_OFF = Cause(
+  'noise_switched_off',
+  'there is no noise at the claim, but some if it is changed: noise is switched '
+  'off in small cohorts, or below some S or z',
+  'Add noise to every release, or refuse to release.',
+)
+_FOLLOWS_UPDATES = Cause(
+  'noise_follows_updates',
+  'the noise grows with the updates of the round, such as with their largest '
+  'norm, and is too small if they are small; its size reveals them, too',
+  'Let the standard deviation be z S, whatever updates are.',
+)
+# Numbers of machines whose square root is not a likely step size.
+_ROOTS = (2, 3, 5, 6, 7, 8)
 _ADD_TO_ALL = (
   'Add noise of the same standard deviation to every tensor released.'
 )
@@ -83,6 +99,7 @@ class _Ratio(NamedTuple):
 @rule
 def noise_scale(m: Measurements) -> Outcome:
   """The noise is z times the influence of an ordinary client."""
+  m.check_level()
   ratios, failed = [_measure_claim(m)], []
   for changed, claim, factor in _change_claim(m.claim):
     try:
@@ -106,12 +123,17 @@ def noise_scale(m: Measurements) -> Outcome:
   if worst.ratio > 0:
     mu = 1 / (m.claim.noise_multiplier * worst.ratio)
   at = '' if worst is own else f'{worst.changed} × {worst.factor:g}'
-  return Outcome(measured, p, _find_cause(own.ratio, ratios[1:]), mu, at)
+  cause = _FOLLOWS_UPDATES
+  if not _follows_updates(m):
+    precision = 3 / math.sqrt(2 * m.all_noise.num) + 2 * TOLERANCE
+    cause = _find_cause(own.ratio, ratios[1:], precision)
+  return Outcome(measured, p, cause, mu, at)
 
 
 @rule
 def tensor_noise(m: Measurements) -> Outcome:
   """Each tensor has the noise that an update within it needs."""
+  m.check_level()
   short, noise = sorted(m.short_tensors), m.all_noise
   if noise.common_std == 0:
     raise NotChecked('there is no noise; see noise_scale')
@@ -138,8 +160,11 @@ def tensor_noise(m: Measurements) -> Outcome:
 def _measure_claim(m: Measurements) -> _Ratio:
   z, noise = m.claim.noise_multiplier, m.all_noise
   if noise.common_std == 0:
+    m.check_influence()
     return _Ratio('', 1, 0.0, 0.0)
   if m.is_readable:
+    if m.common_mu == 0:
+      return _Ratio('', 1, math.inf, 1.0)
     return _Ratio('', 1, 1 / (z * m.common_mu), m.common_p_value)
   # An influence that cannot be read is taken from the claim.
   mu = 1 / noise.common_std
@@ -164,6 +189,20 @@ def _measure_changed(
   return _Ratio(changed, factor, 1 / (z * mu) if mu > 0 else math.inf, p)
 
 
+def _follows_updates(m: Measurements) -> bool:
+  """Whether there is more noise if all clients send updates of norm S."""
+  usual = m.all_noise
+  try:
+    u = m.base_update
+    noise = m.sample_noise(m.cohort(u, [u]), repair=False)
+  except NotChecked:
+    return False
+  if usual.common_std == 0:
+    return noise.common_std > 0
+  ratio = (noise.common_std / usual.common_std) ** 2
+  return ratio > 1.2 and stats.f.sf(ratio, noise.num, usual.num) < ALPHA
+
+
 def _change_claim(claim: Claim) -> list[tuple[str, Claim, float]]:
   """(what is changed, the changed claim, by which factor)."""
   n = claim.num_clients
@@ -183,12 +222,18 @@ def _change_claim(claim: Claim) -> list[tuple[str, Claim, float]]:
   ]
 
 
-def _find_cause(own: float, others: Sequence[_Ratio]) -> Cause:
+def _find_cause(
+  own: float, others: Sequence[_Ratio], precision: float
+) -> Cause:
   """All causes that explain the ratios, as one."""
   if own < 1e-3 and all(r.ratio < 1e-3 for r in others):
     return _NO_NOISE
+  if own < 1e-3:
+    return _SWITCHED_OFF
   causes = []
   for r in others:
+    if math.isinf(r.ratio):
+      continue
     power = math.log(r.ratio / own) / math.log(r.factor) if r.ratio else -9.0
     half = round(2 * power) / 2
     if abs(power - half) < 0.15 and (r.changed, half) in _CAUSES:
@@ -209,20 +254,19 @@ def _find_cause(own: float, others: Sequence[_Ratio]) -> Cause:
       ' '.join(dict.fromkeys(cause.cure for cause in causes)),
     )
   machines = round(own**-2)
-  if machines < 2 or abs(own * math.sqrt(machines) - 1) >= 0.03:
+  # A square root of 4 or 9 may as well be a constant, or a step size.
+  is_root = machines in _ROOTS and precision < 0.03
+  if not is_root or abs(own * math.sqrt(machines) - 1) >= precision:
     return Cause(
       'too_small_by_a_factor',
       f'the noise is short by the factor {own:.3g} whatever S, n and z are: a '
       'constant, or a step size that is applied to one of sum and noise',
       'Compare the standard deviation passed to the generator with z S.',
     )
-  also = ''
-  if machines == 4:
-    also = '; or half the sensitivity is used, as for S / 2'
   return Cause(
     'averaged_over_machines',
     f'noise is short by 1/√{machines} whatever S, n and z are: it is added on '
-    f'{machines} machines and averaged (or in {machines} parts){also}',
+    f'{machines} machines and averaged (or in {machines} parts)',
     'Let one machine add the noise after the sum over machines, or let each '
     'of m add √m times as much to its mean.',
   )

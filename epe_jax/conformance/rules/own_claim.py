@@ -30,6 +30,7 @@ _BY_UPDATES = Cause(
 def own_claim(m: Measurements) -> Outcome:
   """Noise and influence do not depend on each other."""
   m.check_quiet()
+  m.check_influence()
   u = m.base_update
   runs = m.plan(0.05, rounds=1, max_runs=_RUNS)
   noise = m.sample_noise(m.cohort(HUGE * u, [HUGE * u]), runs=runs)

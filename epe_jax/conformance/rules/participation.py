@@ -48,6 +48,7 @@ _COUNT_NOT_PRIVATE = Cause(
 def weights(m: Measurements) -> Outcome:
   """A client with many examples moves the release no more than S / n."""
   m.check_others()
+  m.check_influence()
   u = HUGE * m.base_update
   # A mechanism may reject a huge weight and still accept a moderate one.
   options = (HEAVY, 3.0)
@@ -77,6 +78,7 @@ def weights(m: Measurements) -> Outcome:
 def dropout(m: Measurements) -> Outcome:
   """The claim holds in rounds in which clients have dropped out."""
   m.check_others()
+  m.check_influence()
   n = m.claim.num_clients
   options = sorted({max(1, n // 2), 1}, reverse=True)
   shown, excesses = {}, []
