@@ -342,7 +342,7 @@ def tabulate_bugs() -> tables.Table:
   """What the report names for each seeded bug."""
   body = []
   for bug, (rule, cause) in seeded_bugs.EXPECTED.items():
-    report = conformance.check(bug, CLAIM)
+    report = conformance.check(bug, seeded_bugs.change_claim(bug, CLAIM))
     named = [(f.rule, f.cause) for f in report.findings]
     found = 'yes' if (rule, cause) in named else '**no**'
     others = ', '.join(f'`{r}`' for r, c in named if (r, c) != (rule, cause))

@@ -121,18 +121,6 @@ class Influences:
       return Cohort(updates, weights)
     return Cohort([update, *updates], [weight, *weights])
 
-  def check_influence(self) -> None:
-    """Checks that some client has an influence.
-
-    Raises:
-      NotChecked: the release is the same whatever a client sends.
-    """
-    if self.is_readable and norm(self.base) == 0:
-      raise NotChecked(
-        'the first round is the same whatever one client sends, if the others '
-        'send zeros'
-      )
-
   def check_others(self) -> None:
     """Checks that rounds have a second client.
 

@@ -18,6 +18,8 @@ ALPHA = 1e-5
 """Maximum probability that a correct mechanism breaks a rule by chance."""
 TOLERANCE = 1e-3
 """Relative error allowed to arithmetic, on top of chance."""
+# Steps of a grid, in standard deviations, below which it looks continuous.
+_FINEST = 0.01
 # Standard deviations by which equal noise may differ, as releases are rounded.
 _EQUAL = 1e-4
 
@@ -165,15 +167,24 @@ def p_of_gaussian(
   The bulk is compared by the Kolmogorov-Smirnov distance of a subsample, the tails
   by the largest value, whose law is known.
 
+  Values on a grid are compared half-way between its points, with a Gaussian that is
+  rounded and with the discrete Gaussian; the better one counts.
+
   Returns:
     p-value, and the most significant difference in words.
   """
   some = values[:: max(1, values.size // compared)]
-  middle = float(stats.kstest(some, 'norm').pvalue)
-  largest = float(np.abs(values).max())
+  step = find_step(values)
+  largest = float(np.abs(values).max()) - step / 2
+  if step:
+    middle = max(_p_of_grid(some, step, law) for law in _grid_laws(step))
+  else:
+    middle = float(stats.kstest(some, 'norm').pvalue)
   # P(max <= x) = (1 - q)^n, where q is the probability of both tails beyond x.
   log_below = values.size * math.log1p(-2 * float(stats.norm.sf(largest)))
-  low, high = math.exp(log_below), -math.expm1(log_below)
+  high = -math.expm1(log_below)
+  log_low = math.log1p(-2 * float(stats.norm.sf(largest + step)))
+  low = math.exp(values.size * log_low)
   options = (
     (3 * middle, 'its distribution function differs from the Gaussian one'),
     (3 * low, f'none of {values.size:,} values is beyond {largest:.2f} std'),
@@ -181,3 +192,49 @@ def p_of_gaussian(
   )
   p, what = min(options)
   return min(1.0, p), what
+
+
+def find_step(values: Float[np.ndarray, 'n']) -> float:
+  """Step of the grid on which values of unit variance lie; 0 if there is none."""
+  some = np.unique(np.round(np.abs(values[:20_000]), 9))
+  gaps = np.diff(some)
+  gaps = gaps[gaps > _FINEST]
+  # Continuous values have gaps of all sizes, those on a grid few.
+  if gaps.size < 1 or some.size > 0.1 * min(values.size, 20_000):
+    return 0.0
+  step = float(gaps.min())
+  # Of many multiples the last tells the step most precisely.
+  step = float(some[-1]) / max(1, round(float(some[-1]) / step))
+  off = some / step - np.rint(some / step)
+  is_grid = step > _FINEST and np.all(np.abs(off) < 0.01)
+  return step if is_grid else 0.0
+
+
+def _grid_laws(step: float) -> list[Float[np.ndarray, 'k']]:
+  """Probabilities of multiples of a step from -m to m, of unit variance."""
+  m = math.ceil(10 / step)
+  points = step * np.arange(-m, m + 1)
+  laws = []
+  if step**2 < 12:
+    # Rounding adds a variance of step² / 12.
+    std = math.sqrt(1 - step**2 / 12)
+    edges = stats.norm.cdf(np.append(points - step / 2, points[-1]) / std)
+    laws.append(np.diff(edges))
+  low, high = 0.3, 3.0
+  weigh = lambda std: np.exp(-((points / std) ** 2) / 2)
+  for _ in range(40):
+    std = (low + high) / 2
+    variance = np.sum(points**2 * weigh(std)) / np.sum(weigh(std))
+    low, high = (std, high) if variance < 1 else (low, std)
+  return [*laws, weigh(high) / np.sum(weigh(high))]
+
+
+def _p_of_grid(
+  values: Float[np.ndarray, 'n'], step: float, law: Float[np.ndarray, 'k']
+) -> float:
+  """p-value of the distance of distribution functions, between grid points."""
+  m = (law.size - 1) // 2
+  index = np.clip(np.rint(values / step).astype(int) + m, 0, 2 * m)
+  counts = np.bincount(index, minlength=law.size)
+  distance = np.abs(np.cumsum(counts) / values.size - np.cumsum(law)).max()
+  return float(stats.kstwo.sf(distance, values.size))

@@ -208,12 +208,57 @@ class Measurements(Influences):
     p = float(stats.chi2.sf((runs - 1) * variance / expected, runs - 1))
     return p, math.sqrt(variance)
 
+  def check_influence(self) -> None:
+    """Checks that some client has an influence, which is not lost in rounding.
+
+    Raises:
+      NotChecked: it has none, or it is rounded too coarsely.
+    """
+    if self.is_readable and norm(self.base) == 0:
+      raise NotChecked(
+        'the first round is the same whatever one client sends, if the others '
+        'send zeros'
+      )
+    self.check_rounding()
+
+  def check_rounding(self) -> None:
+    """Checks that influences are not lost as releases are rounded.
+
+    Raises:
+      NotChecked: they are rounded too coarsely.
+    """
+    if not self.is_readable:
+      return
+    size, noise = norm(self.base), self.all_noise
+    if norm(noise.shrink(self.base)) < 0.9 * size:
+      raise NotChecked(
+        f'releases are rounded to {noise.step:.2g} {self.unit}, in which the '
+        'influence of a client is lost; return what comes before rounding'
+      )
+
+  @functools.cached_property
+  def is_masked(self) -> bool:
+    """Whether random coordinates of a release are zero, whatever clients send."""
+    samples = self.early_rounds[:, 0]
+    some = samples[:, np.any(samples != 0, axis=0)]
+    share = float(np.mean(some == 0)) if some.size else 0.0
+    if share < 0.01 or self.all_noise.step:
+      return False
+    cohort = self.cohort(self.uniform, [self.uniform])
+    runs = [self.session.start(self.claim).release(cohort) for _ in range(6)]
+    return float(np.mean(np.stack(runs) == 0)) > share / 2
+
   def check_level(self) -> None:
-    """Checks that all runs have equally much noise.
+    """Checks that all runs have equally much noise, in all coordinates.
 
     Raises:
       NotChecked: they have not, so that nothing can be compared with it.
     """
+    if self.is_masked:
+      raise NotChecked(
+        'random coordinates of a release are zero, with noise and updates; return '
+        'what comes before they are left out'
+      )
     if self.level[0] < ALPHA:
       raise NotChecked('the amount of noise is random; see noise_level')
 

@@ -115,7 +115,7 @@ class Noise:
 
   def mu(self, influence: Float[np.ndarray, 'd']) -> float:
     """Norm of an influence, each coordinate in standard deviations of its noise."""
-    norms = self.layout.norms(influence)
+    norms = self.layout.norms(self.shrink(influence))
     if not np.all(np.isfinite(norms)):
       return math.inf
     stds = self._effective_stds
@@ -123,6 +123,24 @@ class Noise:
       return math.inf
     used = stds > _NONE * stds.max()
     return math.sqrt(np.sum((norms[used] / stds[used]) ** 2))
+
+  @functools.cached_property
+  def step(self) -> float:
+    """Step of the grid on which the samples lie; 0 if there is none."""
+    std = math.sqrt(np.mean(self.samples**2))
+    return std * laws.find_step((self.samples / std).ravel()) if std else 0.0
+
+  def shrink(self, influence: Float[np.ndarray, 'd']) -> Float[np.ndarray, 'd']:
+    """The least influence before releases were rounded to the grid of the noise.
+
+    An influence that is not on that grid was not rounded.
+    """
+    if not self.step or not np.all(np.isfinite(influence)):
+      return influence
+    multiples = influence / self.step
+    if np.any(np.abs(multiples - np.rint(multiples)) > 0.02):
+      return influence
+    return np.sign(influence) * np.maximum(np.abs(influence) - self.step, 0)
 
   def p_value(self, influence: Float[np.ndarray, 'd'], allowed: float) -> float:
     """Probability of this μ or more if the true one is at most `allowed`.

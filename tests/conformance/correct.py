@@ -231,10 +231,48 @@ class NoiseOfClients(Plain):
     return (self.sum(vectors, weights) + noise.sum(axis=0)) / self.n
 
 
+class RotatedRing(Plain):
+  """Sums 20-bit integers after a rotation; noise is added by the clients."""
+
+  def mean(self, vectors, weights):
+    signs = np.where(np.arange(self.claim.dim) % 3, 1.0, -1.0)
+    rotate = lambda v: np.fft.fft(signs * v, norm='ortho')
+    step = 2 * (self.bound * (self.n + 10) + 10 * self.std) / 2**20
+    to_grid = lambda v: np.rint(v.real / step) + 1j * np.rint(v.imag / step)
+    total = sum(to_grid(rotate(v)) for v in [*vectors, self.noise()])
+    return signs * np.fft.ifft(total * step, norm='ortho').real / self.n
+
+
+class DiscreteGaussian(Plain):
+  """Noise is a multiple of half a standard deviation."""
+
+  def noise(self):
+    steps = np.arange(-30, 31)
+    weights = np.exp(-((steps / 2) ** 2) / 2)
+    drawn = self.rng.choice(steps, self.claim.dim, p=weights / weights.sum())
+    return self.std * drawn / 2
+
+
+class Rounded(Plain):
+  """The release is rounded to a fifth of the clip norm of a client."""
+
+  def serve(self, mean):
+    step = 0.2 * self.bound / self.n
+    return step * np.rint(mean / step)
+
+
+class Sparsified(Plain):
+  """Nine tenths of the coordinates of a release are left out, at random."""
+
+  def serve(self, mean):
+    return mean * (self.rng.random(mean.shape) < 0.1)
+
+
 CORRECT = {
   c.__name__: c
   for c in (
     *(Plain, Float32, NoiseOnSum, AdaptiveClip, Momentum, FedAdam, PerLayer),
     *(PerLayerNoise, Tree, CappedWeights, SecureSum, NoiseOfClients),
+    *(RotatedRing, DiscreteGaussian, Rounded, Sparsified),
   )
 }

@@ -1,6 +1,7 @@
 """Eighteen bugs that were seeded into a correct mechanism, some in variants."""
 
 import copy
+import dataclasses
 import math
 
 import numpy as np
@@ -274,6 +275,9 @@ class MomentumBeforeNoise(Plain):
 class Float16(Plain):
   """17. Updates are summed in float16."""
 
+  # Below this noise, and of fewer clients, what is rounded away is far smaller.
+  changes = {'noise_multiplier': 0.02, 'num_clients': 300}
+
   def sum(self, vectors, weights):
     total = np.zeros(self.claim.dim, np.float16)
     for vector in vectors:
@@ -395,6 +399,11 @@ class FailsAtZeroNorm(DividedByZeroNorm):
     if not np.any(vector):
       raise ZeroDivisionError('norm of an update')
     return super().clip(vector)
+
+
+def change_claim(bug, claim):
+  """The claim under which a bug does harm."""
+  return dataclasses.replace(claim, **getattr(bug, 'changes', {}))
 
 
 # Bug -> the rule that it breaks and the cause that the report names.

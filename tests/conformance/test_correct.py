@@ -16,6 +16,10 @@ EVERYBODY = {'clip_norm', 'add_or_remove'}
 def test_a_correct_mechanism_breaks_nothing(name, claim):
   report = check_seeded(correct.CORRECT[name], claim)
   assert not report.findings, conformance.format_report(report)
+  if name in ('Rounded', 'Sparsified'):
+    # The noise is seen after processing.
+    assert 'return what comes before' in report.not_checked['noise_scale']
+    return
   expected = {
     'AdaptiveClip': {'memory', 'add_or_remove'},
     'NoiseOfClients': EVERYBODY | {'dropout'},
@@ -56,6 +60,8 @@ def test_a_mechanism_of_few_numbers_is_not_accused(name, dim):
   for seed in range(3):
     report = conformance.check(seeded(correct.CORRECT[name], seed), claim)
     assert not report.findings, conformance.format_report(report)
+    if name in ('Rounded', 'Sparsified'):
+      continue
     unchecked = EVERYBODY | {'noise_between_coordinates', 'noise_law'}
     unchecked |= {'memory', 'dropout', 'noise_level'}
     assert set(report.not_checked) <= unchecked

@@ -98,6 +98,10 @@ def rounding(m: Measurements) -> Outcome:
     f'an update of norm {size:.2g} S {worst} arrives with a relative error of '
     f'{errors[worst]:.2g}'
   )
-  return Outcome(
-    measured, cause=None if errors[worst] < 0.15 else _LOW_PRECISION
-  )
+  if errors[worst] < 0.15:
+    return Outcome(measured)
+  # What is lost may be far below the noise, as of a secure sum of many bits.
+  error = max(float(np.abs(x - alone).max()) for x in probes.values())
+  share = error / m.noise.common_std
+  measured += f', {share:.2g} of the noise in a coordinate'
+  return Outcome(measured, cause=None if share < 0.01 else _LOW_PRECISION)

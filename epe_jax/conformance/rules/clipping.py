@@ -43,6 +43,8 @@ _NOT_A_SUM = Cause(
 @rule
 def clipping(m: Measurements) -> Outcome:
   """An update of any size moves the release no more than one of norm S."""
+  m.check_quiet()
+  m.check_rounding()
   u = m.uniform
   updates = {
     f'of norm {HUGE:.0e} S': HUGE * u,

@@ -136,7 +136,11 @@ def noise_law(m: Measurements) -> Outcome:
     raise NotChecked('it needs 2,000 samples of noise')
   if m.effective_share < 1:
     raise NotChecked('noise repeats; see noise_between_coordinates')
-  p, difference = laws.p_of_gaussian(noise.standardized().ravel())
+  # A grid is the same in all tensors if they have the same noise.
+  values = noise.standardized()
+  if noise.is_isotropic:
+    values = noise.samples / noise.common_std
+  p, difference = laws.p_of_gaussian(values.ravel())
   if p >= ALPHA:
     return Outcome('noise looks Gaussian', p)
   return Outcome(f'noise is not Gaussian: {difference}', p, _NOT_GAUSSIAN)

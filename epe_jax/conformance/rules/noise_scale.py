@@ -100,6 +100,7 @@ class _Ratio(NamedTuple):
 def noise_scale(m: Measurements) -> Outcome:
   """The noise is z times the influence of an ordinary client."""
   m.check_level()
+  m.check_rounding()
   ratios, failed = [_measure_claim(m)], []
   for changed, claim, factor in _change_claim(m.claim):
     try:
