@@ -7,7 +7,7 @@
 
 factory(claim) makes a new mechanism, whose aggregate(updates, weights) runs one round.
 The check passes chosen updates to it for up to a minute, and reports on every rule. The
-exit status is 1 if a rule is broken. The last example is such a mechanism, with a
+exit status is 1 if a rule is broken, or was not checked although --require names it. The last example is such a mechanism, with a
 mistake; its file is one to begin with:
 
   python -c 'import epe_jax.conformance.example as e; print(e.__file__)'
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import pathlib
+import sys
 import traceback
 from typing import TYPE_CHECKING, Any, cast
 
@@ -60,6 +61,11 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag('max_rounds', 'Maximum number of rounds of a run.', int),
     command_flags.DELTA._replace(help='δ of the reported ε.', default=1e-5),
     Flag('budget', 'Maximum time in seconds.', float, 60.0),
+    Flag(
+      'require',
+      'Rules that fail if they were not checked, such as clipping,resume; or all.',
+      default='',
+    ),
     Flag('seed', 'Seed of the updates that are passed.', int, 0),
     command_flags.JSON,
   )
@@ -106,6 +112,8 @@ def run_check(name: str, values: flags.FlagValues) -> int:
     adjacency=given['adjacency'],
     max_rounds=given['max_rounds'],
   )
+  required = [name for name in given['require'].split(',') if name]
+  conformance.check_required(required, conformance.RULES)
   factory = load_factory(name)
   try:
     report = conformance.check(
@@ -124,7 +132,10 @@ def run_check(name: str, values: flags.FlagValues) -> int:
     print(io.format_json(report.to_json()))
   else:
     print(conformance.format_report(report))
-  return int(bool(report.findings))
+  missing = conformance.list_missing(report, required)
+  if missing:
+    print(f'Not checked, but required: {", ".join(missing)}.', file=sys.stderr)
+  return int(bool(report.findings or missing))
 
 
 def _locate(name: str, error: Exception) -> str:

@@ -2,7 +2,9 @@ from .claim import Claim as Claim
 from .claim import Mechanism as Mechanism
 from .claim import Refused as Refused
 from .report import Report as Report
+from .report import check_required as check_required
 from .report import format_report as format_report
+from .report import list_missing as list_missing
 from .rule import Finding as Finding
 from .rule import Result as Result
 from .suite import RULES as RULES

@@ -167,9 +167,11 @@ class Influences:
       # Randomness may multiply updates, so zeros are not enough.
       self.cohort(self.uniform / 2, self.background),
     ]
+    # Few coordinates may agree by accident, if some are left out at random.
+    repeats = math.ceil(32 / self.claim.dim)
     return max(
       norm(self.quiet().release(cohort) - self.quiet().release(cohort))
-      for cohort in cohorts
+      for cohort in cohorts * repeats
     )
 
   def influence(

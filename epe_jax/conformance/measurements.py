@@ -229,12 +229,35 @@ class Measurements(Influences):
     """
     if not self.is_readable:
       return
-    size, noise = norm(self.base), self.all_noise
-    if norm(noise.shrink(self.base)) < 0.9 * size:
+    step, base = self.rounding_step, np.abs(self.base)
+    if step and norm(np.maximum(base - step, 0)) <= 0.9 * norm(base):
       raise NotChecked(
-        f'releases are rounded to {noise.step:.2g} {self.unit}, in which the '
-        'influence of a client is lost; return what comes before rounding'
+        f'releases are rounded to {step:.2g} {self.unit}, in which the influence '
+        'of a client is lost; return what comes before rounding'
       )
+
+  @functools.cached_property
+  def rounding_step(self) -> float:
+    """Step of the grid of releases without noise, whatever clients send.
+
+    It is 0 if there is no grid, and infinite if there is one number only.
+    """
+    values = []
+    for _ in range(math.ceil(32 / self.claim.dim)):
+      vector = self._rng.standard_normal(self.claim.dim)
+      vector *= self._rng.uniform(0.3, 0.9) / np.linalg.norm(vector)
+      released = self.quiet().release(self.cohort(vector, [vector]))
+      values.append(self.layout.keep(released))
+    # Without noise next to nothing is left of it; float32 rounds to 1e-7.
+    sizes = np.abs(np.concatenate(values))
+    fine = 1e-4 * float(np.sqrt(np.mean(sizes**2)))
+    gaps = np.diff(np.unique(np.append(sizes, 0.0)))
+    gaps = gaps[gaps > fine]
+    if not gaps.size:
+      return math.inf
+    multiples = sizes / gaps.min()
+    is_grid = np.all(np.abs(multiples - np.rint(multiples)) < 0.02)
+    return float(gaps.min()) if is_grid else 0.0
 
   @functools.cached_property
   def is_masked(self) -> bool:
@@ -259,6 +282,7 @@ class Measurements(Influences):
         'random coordinates of a release are zero, with noise and updates; return '
         'what comes before they are left out'
       )
+    self.check_rounding()
     if self.level[0] < ALPHA:
       raise NotChecked('the amount of noise is random; see noise_level')
 

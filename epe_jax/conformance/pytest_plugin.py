@@ -17,14 +17,16 @@ def check_privacy() -> Callable[..., Any]:
   """Checks a mechanism, and fails the test with the report if it breaks a rule.
 
   Returns:
-    `check_privacy(make, claim, allow=(), **settings)`, which returns the report.
-    Findings of rules in `allow` do not fail the test; `settings` are those of
+    `check_privacy(make, claim, allow=(), require=(), **settings)`, which returns
+    the report. Findings of rules in `allow` do not fail the test; rules in `require`
+    (or all, if 'all' is in it) fail it if they were not checked; `settings` are those of
     `epe_jax.conformance.check`.
   """
   # Imported here, as every pytest session loads this plugin.
   from epe_jax import conformance
 
-  def check(make, claim, *, allow=(), **settings):
+  def check(make, claim, *, allow=(), require=(), **settings):
+    conformance.check_required(require, conformance.RULES)
     unknown = sorted(set(allow) - set(conformance.RULES))
     if unknown:
       raise ValueError(
@@ -34,6 +36,13 @@ def check_privacy() -> Callable[..., Any]:
     report = conformance.check(make, claim, **settings)
     if any(finding.rule not in allow for finding in report.findings):
       pytest.fail(conformance.format_report(report), pytrace=False)
+    missing = conformance.list_missing(report, require)
+    if missing:
+      pytest.fail(
+        f'not checked, but required: {", ".join(missing)}\n\n'
+        f'{conformance.format_report(report)}',
+        pytrace=False,
+      )
     return report
 
   return check

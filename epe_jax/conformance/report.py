@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 import dataclasses
 import math
 from typing import Any
@@ -97,7 +97,38 @@ def format_report(report: Report) -> str:
     lines = [title + finding.cause.replace('_', ' ')]
     lines += [tables.fill_paragraph(text, bullet='  ') for text in texts]
     parts.append('\n'.join(lines))
+  parts.append(_count(report))
   return '\n\n'.join(parts)
+
+
+def check_required(names: Collection[str], rules: Collection[str]) -> None:
+  """Checks that all names are those of rules, or 'all'.
+
+  Raises:
+    ValueError: some are not.
+  """
+  unknown = sorted(set(names) - {*rules, 'all'})
+  if unknown:
+    raise ValueError(
+      f'{unknown} are no rules; give some of {", ".join(rules)}, or all.'
+    )
+
+
+def list_missing(report: Report, required: Collection[str]) -> list[str]:
+  """Required rules that were not checked; 'all' requires every rule."""
+  return [
+    rule for rule in report.not_checked if rule in required or 'all' in required
+  ]
+
+
+def _count(report: Report) -> str:
+  text = (
+    f'{len(report.findings)} broken, {len(report.passed)} passed, '
+    f'{len(report.not_checked)} not checked'
+  )
+  if report.not_checked:
+    text += f': {", ".join(report.not_checked)}'
+  return tables.fill_paragraph(f'{text}.')
 
 
 def _format_p(p: float | None) -> str:

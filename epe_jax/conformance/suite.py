@@ -123,6 +123,6 @@ def _attempt(measure: Callable[[], float]) -> float | None:
 
 def _resolve(num: int) -> float:
   """Shortage of noise that breaks `noise_scale` with probability 99 %."""
-  # Four claims are compared, so each has a fourth of the error probability.
-  least = stats.chi2.ppf(ALPHA / 4, num) / stats.chi2.ppf(0.99, num)
+  # Six claims are compared, so each has a sixth of the error probability.
+  least = stats.chi2.ppf(ALPHA / 6, num) / stats.chi2.ppf(0.99, num)
   return 1 - math.sqrt(least)

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import math
+from types import MappingProxyType
 
 import numpy as np
 
@@ -276,7 +277,7 @@ class Float16(Plain):
   """17. Updates are summed in float16."""
 
   # Below this noise, and of fewer clients, what is rounded away is far smaller.
-  changes = {'noise_multiplier': 0.02, 'num_clients': 300}
+  changes = MappingProxyType({'noise_multiplier': 0.02, 'num_clients': 100})
 
   def sum(self, vectors, weights):
     total = np.zeros(self.claim.dim, np.float16)
@@ -326,6 +327,13 @@ class IgnoredMultiplier(Plain):
   def __init__(self, claim, seed=None):
     super().__init__(claim, seed)
     self.std = claim.clip_norm
+
+
+class SquaredNoise(Plain):
+  """The standard deviation of the noise is (z S)²."""
+
+  def noise(self):
+    return self.std * super().noise()
 
 
 class ServerRate(Plain):
@@ -448,6 +456,7 @@ EXPECTED = {
   UniformNoise: ('noise_law', 'not_gaussian'),
   TruncatedNoise: ('noise_law', 'not_gaussian'),
   NoNoise: ('noise_scale', 'no_noise'),
+  SquaredNoise: ('noise_scale', 'variance_for_std'),
   ServerRate: ('noise_scale', 'too_small_by_a_factor'),
   NoiseOfLargest: ('noise_scale', 'noise_follows_updates'),
   NoNoiseBelowEleven: ('noise_scale', 'noise_switched_off'),

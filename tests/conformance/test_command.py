@@ -28,6 +28,23 @@ def test_a_broken_rule_is_1_and_json_says_which(capsys):
   assert body['epsilon'] == 'Infinity'
 
 
+def test_rules_that_were_not_checked_are_counted_in_the_last_line(capsys):
+  assert cli.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
+  last = capsys.readouterr().out.rstrip().split('\n\n')[-1]
+  assert ' '.join(last.split()) == (
+    '0 broken, 16 passed, 3 not checked: clip_norm, resume, add_or_remove.'
+  )
+
+
+@pytest.mark.parametrize(
+  ('required', 'code'), [('clipping', 0), ('clipping,resume', 1), ('all', 1)]
+)
+def test_a_required_rule_that_was_not_checked_is_1(required, code, capsys):
+  argv = ['check', f'{EXAMPLE}:make', SHAPES, f'--require={required}']
+  assert cli.main(argv) == code
+  assert ('resume' in capsys.readouterr().err) == bool(code)
+
+
 @pytest.mark.parametrize(
   ('argv', 'message'),
   [
@@ -42,6 +59,7 @@ def test_a_broken_rule_is_1_and_json_says_which(capsys):
     ),
     (['check', 'math:nothing'], "'math' has no function 'nothing'"),
     (['check', 'math:sqrt', '--nonsense'], 'nonsense'),
+    (['check', 'math:sqrt', '--require=no'], "['no'] are no rules; give"),
     (['check', 'math:sqrt', '--shapes=2xa'], "--shapes='2xa'; give sizes"),
     (['check', 'math:sqrt', '--clip_norm=-1'], r'clip_norm=-1.0; give'),
     (['check', 'math:sqrt', '--budget=0'], 'budget'),
@@ -114,7 +132,7 @@ def run_pytest(tmp_path, monkeypatch):
 
   def run(name, *arguments):
     # A module is imported once in a process, under its name.
-    path = tmp_path / f'test_{name}_{len(arguments)}.py'
+    path = tmp_path / f'test_{name}_{abs(hash(arguments))}.py'
     path.write_text(
       f"""
 import runpy
@@ -146,6 +164,14 @@ def test_the_fixture_passes_and_fails_tests(run_pytest, capsys):
   assert 'PRIVACY  tensor_noise: tensor without noise' in (
     capsys.readouterr().out
   )
+
+
+@pytest.mark.integration
+def test_the_fixture_requires_rules(run_pytest, capsys):
+  assert run_pytest('make', "require=['clipping']") == pytest.ExitCode.OK
+  code = run_pytest('make', "require=['resume', 'clipping']")
+  assert code == pytest.ExitCode.TESTS_FAILED
+  assert 'not checked, but required: resume' in capsys.readouterr().out
 
 
 @pytest.mark.integration

@@ -44,7 +44,7 @@ _NOT_A_SUM = Cause(
 def clipping(m: Measurements) -> Outcome:
   """An update of any size moves the release no more than one of norm S."""
   m.check_quiet()
-  m.check_rounding()
+  m.check_level()
   u = m.uniform
   updates = {
     f'of norm {HUGE:.0e} S': HUGE * u,
@@ -99,6 +99,8 @@ def clipping(m: Measurements) -> Outcome:
 @rule
 def arrives_whole(m: Measurements) -> Outcome:
   """Some update of norm S arrives as it is, so that noise z S is not wasted."""
+  m.check_quiet()
+  m.check_level()
   size = norm(m.base)
   if size < 0.99:
     # If weights are capped, an ordinary client counts for less.

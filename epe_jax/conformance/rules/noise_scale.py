@@ -34,6 +34,8 @@ _CAUSES = {
     'Multiply the noise with the clip norm.',
   ),
   ('clip_norm', -0.5): _VARIANCE,
+  ('clip_norm', 1.0): _VARIANCE,
+  ('noise_multiplier', 1.0): _VARIANCE,
   ('num_clients', -1.0): Cause(
     'divided_by_n_twice',
     'the noise is divided by n twice: calibrated to the mean, and divided with '
@@ -100,7 +102,6 @@ class _Ratio(NamedTuple):
 def noise_scale(m: Measurements) -> Outcome:
   """The noise is z times the influence of an ordinary client."""
   m.check_level()
-  m.check_rounding()
   ratios, failed = [_measure_claim(m)], []
   for changed, claim, factor in _change_claim(m.claim):
     try:
@@ -207,19 +208,22 @@ def _follows_updates(m: Measurements) -> bool:
 def _change_claim(claim: Claim) -> list[tuple[str, Claim, float]]:
   """(what is changed, the changed claim, by which factor)."""
   n = claim.num_clients
-  changes = {
-    'clip_norm': claim.clip_norm * _FACTOR,
-    'noise_multiplier': claim.noise_multiplier * _FACTOR,
+  changes = [
+    ('clip_norm', claim.clip_norm * _FACTOR),
+    ('noise_multiplier', claim.noise_multiplier * _FACTOR),
     # A few clients become more; many become fewer, which saves time.
-    'num_clients': n * _FACTOR if n <= 25 else n // _FACTOR,
-  }
+    ('num_clients', n * _FACTOR if n <= 25 else n // _FACTOR),
+    # Noise that grows too fast is short below; (z S)² is right at z S = 1.
+    ('clip_norm', claim.clip_norm / _FACTOR),
+    ('noise_multiplier', claim.noise_multiplier / _FACTOR),
+  ]
   return [
     (
       name,
       dataclasses.replace(claim, **{name: value}),
       value / getattr(claim, name),
     )
-    for name, value in changes.items()
+    for name, value in changes
   ]
 
 
@@ -248,7 +252,7 @@ def _find_cause(
         )
       )
   if causes:
-    causes = list(dict.fromkeys(causes))
+    causes = list({cause.key: cause for cause in causes}.values())
     return Cause(
       causes[0].key,
       '; and '.join(cause.likely for cause in causes),

@@ -68,7 +68,7 @@ class _Influences(NamedTuple):
 @rule
 def rounds(m: Measurements) -> Outcome:
   """All rounds together reveal no more of a client than 1/z."""
-  m.check_rounding()
+  m.check_level()
   early, one_seed = m.early_rounds, len(m.unique_runs) == 1
   if one_seed:
     early = early[:1]
