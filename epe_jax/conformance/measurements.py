@@ -229,7 +229,15 @@ class Measurements(Influences):
     """
     if not self.is_readable:
       return
-    step, base = self.rounding_step, np.abs(self.base)
+    try:
+      step, base = self.rounding_step, np.abs(self.base)
+    except NotChecked:
+      return  # A rule that needs an influence says so itself.
+    if math.isinf(step):
+      raise NotChecked(
+        'the first round is the same whatever clients send; let each call of '
+        'aggregate release a round, and return what comes before rounding'
+      )
     if step and norm(np.maximum(base - step, 0)) <= 0.9 * norm(base):
       raise NotChecked(
         f'releases are rounded to {step:.2g} {self.unit}, in which the influence '
