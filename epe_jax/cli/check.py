@@ -7,10 +7,13 @@
 
 factory(claim) makes a new mechanism, whose aggregate(updates, weights) runs one round.
 The check passes chosen updates to it for up to a minute, and reports on every rule. The
-exit status is 1 if a rule is broken, or was not checked although --require names it. The last example is such a mechanism, with a
-mistake; its file is one to begin with:
+last example is such a mechanism, with a mistake; its file is one to begin with:
 
   python -c 'import epe_jax.conformance.example as e; print(e.__file__)'
+
+The exit status is the first that applies: 2 wrong arguments; 1 a privacy rule is broken;
+3 a rule that --require names was not checked; 4 a utility rule is broken; 0 none of these,
+which says nothing of rules that were not checked.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ from epe_jax.cli.command_flags import Flag
 if TYPE_CHECKING:
   from epe_jax.conformance.session import Make
 
+BROKEN, NOT_CHECKED, WASTEFUL = 1, 3, 4
+"""Exit statuses: a privacy rule is broken; a required rule was not checked; a utility
+rule is broken. The first that applies."""
+
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `check`, which describe the claim."""
@@ -42,7 +49,7 @@ def define_flags(values: flags.FlagValues) -> None:
     ),
     Flag(
       'shapes',
-      'Shapes of the tensors of an update, such as 20x30,30.',
+      'Shapes of the tensors of an update, such as 20x30,30,().',
       default='64x32,32',
     ),
     Flag(
@@ -68,6 +75,8 @@ def define_flags(values: flags.FlagValues) -> None:
     ),
     Flag('seed', 'Seed of the updates that are passed.', int, 0),
     command_flags.JSON,
+    Flag('report', 'File for the report as JSON, whatever is printed.'),
+    Flag('badge', 'File for a badge, as JSON for the endpoint of shields.io.'),
   )
 
 
@@ -94,7 +103,7 @@ def run_check(name: str, values: flags.FlagValues) -> int:
     values: flags, parsed.
 
   Returns:
-    0 if no rule is broken, else 1.
+    The exit status: 0, or one of those above.
 
   Raises:
     ValueError: there is no such factory, or a flag is out of range.
@@ -135,7 +144,15 @@ def run_check(name: str, values: flags.FlagValues) -> int:
   missing = conformance.list_missing(report, required)
   if missing:
     print(f'Not checked, but required: {", ".join(missing)}.', file=sys.stderr)
-  return int(bool(report.findings or missing))
+  if given['report']:
+    io.write_json(given['report'], report.to_json())
+  if given['badge']:
+    io.write_json(given['badge'], conformance.make_badge(report))
+  if any(finding.severity == 'privacy' for finding in report.findings):
+    return BROKEN
+  if missing:
+    return NOT_CHECKED
+  return WASTEFUL if report.findings else 0
 
 
 def _locate(name: str, error: Exception) -> str:
@@ -199,12 +216,13 @@ def parse_shapes(text: str) -> tuple[tuple[int, ...], ...]:
   Raises:
     ValueError: the text is not of that form.
 
-  >>> parse_shapes('20x30,30')
-  ((20, 30), (30,))
+  >>> parse_shapes('20x30,30,()')
+  ((20, 30), (30,), ())
   """
   try:
     return tuple(
-      tuple(int(size) for size in shape.split('x')) for shape in text.split(',')
+      () if shape == '()' else tuple(map(int, shape.split('x')))
+      for shape in text.split(',')
     )
   except ValueError as error:
     raise ValueError(

@@ -24,7 +24,7 @@ from epe_jax.text import tables, terminal
 
 OK, VIOLATED, FAILED, CRASHED, INTERRUPTED = 0, 1, 2, 70, 130
 """Exit statuses: done; a claim or a rule is violated; refused; a bug; stopped by
-Ctrl-C."""
+Ctrl-C. Those of `check` alone are in its module."""
 
 
 TRACEBACK = 'EPE_JAX_TRACEBACK'
@@ -76,7 +76,8 @@ One-shot empirical privacy estimation for federated learning.
 
 _STATUSES = (
   'Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrong '
-  'arguments or input, or training that diverges, with the reason on stderr; 70 a bug '
+  'arguments or input, or training that diverges, with the reason on stderr; 3 and 4 '
+  'of check, whose help has them; 70 a bug '
   f'in epe-jax; 130 stopped by Ctrl-C, 143 by SIGTERM. {TRACEBACK}=1 adds a traceback '
   'to every reason.'
 )

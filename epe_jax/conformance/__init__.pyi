@@ -5,6 +5,7 @@ from .report import Report as Report
 from .report import check_required as check_required
 from .report import format_report as format_report
 from .report import list_missing as list_missing
+from .report import make_badge as make_badge
 from .rule import Finding as Finding
 from .rule import Result as Result
 from .suite import RULES as RULES

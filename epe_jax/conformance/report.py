@@ -12,6 +12,9 @@ from epe_jax.conformance.rule import Finding, Result
 from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.text import cells, tables
 
+SCHEMA_VERSION = 1
+"""Of a report as JSON, which `report.schema.json` describes."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Report:
@@ -57,8 +60,8 @@ class Report:
     }
 
   def to_json(self) -> dict[str, Any]:
-    """The report as a JSON value."""
-    body = dataclasses.asdict(self)
+    """The report as a JSON value; `io` spells the numbers that are not finite."""
+    body = {'schema_version': SCHEMA_VERSION} | dataclasses.asdict(self)
     body['results'] = [
       result._asdict()
       | {'finding': result.finding and result.finding._asdict()}
@@ -99,6 +102,28 @@ def format_report(report: Report) -> str:
     parts.append('\n'.join(lines))
   parts.append(_count(report))
   return '\n\n'.join(parts)
+
+
+def make_badge(report: Report) -> dict[str, Any]:
+  """Makes a badge, as JSON for the endpoint of shields.io.
+
+  It is green only if every rule passed, and counts the rules that were not checked.
+  """
+  counts = [f'{len(report.passed)} of {len(report.results)} passed']
+  color = 'brightgreen'
+  if report.not_checked:
+    counts.append(f'{len(report.not_checked)} not checked')
+    color = 'blue' if report.passed else 'lightgrey'
+  if report.findings:
+    counts.insert(1, f'{len(report.findings)} broken')
+    only_utility = all(f.severity == 'utility' for f in report.findings)
+    color = 'orange' if only_utility else 'red'
+  return {
+    'schemaVersion': 1,
+    'label': 'privacy rules',
+    'message': ', '.join(counts),
+    'color': color,
+  }
 
 
 def check_required(names: Collection[str], rules: Collection[str]) -> None:
@@ -157,7 +182,7 @@ def _summarize(report: Report) -> str:
       'detected.'
     )
   claim = report.claim
-  shapes = ', '.join('x'.join(map(str, shape)) for shape in claim.shapes)
+  shapes = ', '.join('x'.join(map(str, x)) or '()' for x in claim.shapes)
   head = (
     f'Claim: clip norm {claim.clip_norm:g}, noise multiplier '
     f'{claim.noise_multiplier:g}, {claim.num_clients} clients, {claim.release} of '

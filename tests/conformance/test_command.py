@@ -1,16 +1,29 @@
 """The command `epe-jax check`, its script, the example and the pytest fixture."""
 
+import dataclasses
+import importlib.resources
 import json
+import math
+import os
 import pathlib
+import re
 import runpy
+import subprocess
+import sys
+import tomllib
 
+from absl import flags
+import jsonschema
 import pytest
+import yaml
 
-from epe_jax import cli, conformance
+from epe_jax import cli, conformance, io
+from epe_jax.cli import check
 from tests import in_process
 
 EXAMPLE = str(pathlib.Path(conformance.__file__).with_name('example.py'))
 SHAPES = '--shapes=20x30,30'
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_nothing_broken_is_0(capsys):
@@ -37,12 +50,167 @@ def test_rules_that_were_not_checked_are_counted_in_the_last_line(capsys):
 
 
 @pytest.mark.parametrize(
-  ('required', 'code'), [('clipping', 0), ('clipping,resume', 1), ('all', 1)]
+  ('required', 'code'), [('clipping', 0), ('clipping,resume', 3), ('all', 3)]
 )
-def test_a_required_rule_that_was_not_checked_is_1(required, code, capsys):
+def test_a_required_rule_that_was_not_checked_is_3(required, code, capsys):
   argv = ['check', f'{EXAMPLE}:make', SHAPES, f'--require={required}']
   assert cli.main(argv) == code
   assert ('resume' in capsys.readouterr().err) == bool(code)
+
+
+def make_report(*severities, passed=1, not_checked=0):
+  """A report in which a rule is broken for each severity."""
+  results = [conformance.Result('clipping', 'passed', '', 0.5)] * passed
+  for severity in severities:
+    finding = conformance.Finding(
+      'rounding', '', severity, '', '', '', math.inf, math.inf
+    )
+    results.append(
+      conformance.Result('rounding', 'broken', '', math.nan, finding)
+    )
+  for rule in ('resume', 'memory', 'rounds', 'weights')[:not_checked]:
+    results.append(conformance.Result(rule, 'not checked', ''))
+  claim = conformance.Claim(1.0, 1.0, 10, ((20, 30), ()))
+  return conformance.Report(
+    claim, tuple(results), 1e-5, math.inf, 4.38, 1, 0.1, None
+  )
+
+
+@pytest.mark.parametrize(
+  ('report', 'require', 'code', 'message', 'color'),
+  [
+    (make_report(), 'all', 0, '1 of 1 passed', 'brightgreen'),
+    (
+      make_report(not_checked=4),
+      '',
+      0,
+      '1 of 5 passed, 4 not checked',
+      'blue',
+    ),
+    (
+      make_report(passed=0, not_checked=3),
+      'all',
+      3,
+      '0 of 3 passed, 3 not checked',
+      'lightgrey',
+    ),
+    (make_report('utility'), '', 4, '1 of 2 passed, 1 broken', 'orange'),
+    (
+      make_report('utility', not_checked=1),
+      'all',
+      3,
+      '1 of 3 passed, 1 broken, 1 not checked',
+      'orange',
+    ),
+    (
+      make_report('utility', 'privacy', not_checked=1),
+      'all',
+      1,
+      '1 of 4 passed, 2 broken, 1 not checked',
+      'red',
+    ),
+  ],
+)
+def test_status_badge_and_file_say_what_was_found(
+  report, require, code, message, color, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(conformance, 'check', lambda *_, **__: report)
+  file, badge = tmp_path / 'report.json', tmp_path / 'badge.json'
+  argv = ['check', f'{EXAMPLE}:make', f'--require={require}']
+  assert cli.main([*argv, f'--report={file}', f'--badge={badge}']) == code
+  load_schema().validate(io.read_json(file))
+  assert io.read_json(badge) == {
+    'schemaVersion': 1,
+    'label': 'privacy rules',
+    'message': message,
+    'color': color,
+  }
+
+
+def load_schema():
+  """The validator of reports, of the file that is installed."""
+  name = 'report.schema.json'
+  settings = tomllib.loads((ROOT / 'pyproject.toml').read_text('utf-8'))
+  installed = settings['tool']['setuptools']['package-data']
+  assert name in installed['epe_jax.conformance']
+  file = importlib.resources.files('epe_jax.conformance') / name
+  schema = json.loads(file.read_text('utf-8'))
+  jsonschema.Draft202012Validator.check_schema(schema)
+  return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize(
+  'change',
+  [
+    lambda body: body.pop('schema_version'),
+    lambda body: body.update(schema_version=2),
+    lambda body: body.update(epsilon='much'),
+    lambda body: body['results'][0].update(status='fine'),
+    lambda body: body['results'][1].update(finding=None),
+  ],
+)
+def test_the_schema_refuses_what_is_no_report(change):
+  body = json.loads(io.format_json(make_report('privacy').to_json()))
+  assert {*body} == {
+    'schema_version',
+    *(field.name for field in dataclasses.fields(conformance.Report)),
+  }
+  load_schema().validate(body)
+  change(body)
+  assert not load_schema().is_valid(body)
+
+
+def read_action():
+  """The inputs of action.yml, and its step that checks."""
+  action = yaml.safe_load((ROOT / 'action.yml').read_text('utf-8'))
+  (step,) = (x for x in action['runs']['steps'] if 'epe-jax' in x['run'])
+  return action['inputs'], step
+
+
+def test_the_action_gives_flags_that_exist_and_their_defaults():
+  inputs, step = read_action()
+  values = flags.FlagValues()
+  check.define_flags(values)
+  given = re.findall(r'--(\w+)=', step['run'])
+  assert {*given} <= {*values}
+  used = re.findall(r'inputs\.([\w-]+)', ' '.join(step['env'].values()))
+  assert sorted(used) == sorted(inputs)
+  # What is pasted into a script may be a command.
+  assert '${{' not in step['run']
+  for flag in {*given} - {'report', 'badge'}:
+    default = inputs[flag.replace('_', '-')]['default']
+    assert default == str(values[flag].default)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+  ('name', 'code'), [('make', 0), ('NoNoiseOnBiases', 1)]
+)
+def test_the_action_writes_a_report_a_badge_and_a_summary(name, code, tmp_path):
+  inputs, step = read_action()
+  given = {key: entry.get('default') for key, entry in inputs.items()}
+  given |= {'module': f'{EXAMPLE}:{name}', 'shapes': '20x30,30'}
+  summary = tmp_path / 'summary.md'
+  environment = os.environ | {
+    key: given[text.split('inputs.')[1].split()[0]]
+    for key, text in step['env'].items()
+  }
+  environment['GITHUB_STEP_SUMMARY'] = str(summary)
+  environment['PYTHONPATH'] = str(ROOT)
+  programs = pathlib.Path(sys.executable).parent
+  environment['PATH'] = f'{programs}{os.pathsep}{environment["PATH"]}'
+  ended = subprocess.run(
+    ['bash', '-eo', 'pipefail', '-c', step['run']],
+    cwd=tmp_path,
+    env=environment,
+    check=False,
+  )
+  assert ended.returncode == code
+  assert f'{code} broken, ' in summary.read_text('utf-8')
+  report = io.read_json(tmp_path / 'privacy-check' / 'report.json')
+  load_schema().validate(report)
+  badge = io.read_json(tmp_path / 'privacy-check' / 'badge.json')
+  assert badge['color'] == ('red' if code else 'blue')
 
 
 @pytest.mark.parametrize(
@@ -105,9 +273,11 @@ def test_a_factory_that_fails_is_told_in_a_line(
   assert message.format(path=path) in error
 
 
-def test_help_lists_the_flags(capsys):
+def test_help_lists_the_flags_and_statuses(capsys):
   assert cli.main(['check', '--help']) == 0
-  assert '--noise_multiplier' in capsys.readouterr().out
+  out = ' '.join(capsys.readouterr().out.split())
+  assert '--[no]json' in out
+  assert '3 a rule that --require names was not checked' in out
 
 
 def test_the_script_is_the_command():
