@@ -51,6 +51,8 @@ CLAIM = conformance.Claim(
 _BATCH = 20
 # A rule is allowed 1e-4; so many more than that are no accident.
 _ALLOWED = 1e-4
+# What the page says of the rate, if the number of checks suffices.
+_SHOWN = 1e-3
 
 
 class Batch(NamedTuple):
@@ -398,6 +400,10 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
   )
   checks = sum(int(row['checks'].replace(',', '')) for row in alarms)
   false = sum(int(row['false alarms']) for row in alarms)
+  rates = {row['rule']: _bound_rate(row) for row in alarms}
+  less_known = ', '.join(
+    f'{rule} ({rate:.1e})' for rule, rate in rates.items() if rate > _SHOWN
+  )
   named = sum(row['named'] == 'yes' for row in bugs)
   degrees: dict[tuple[str, str], list[Mapping[str, str]]] = {}
   for row in power:
@@ -417,11 +423,18 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
   )
   return {
     'alarms': f'{false:,} false alarms in {checks:,} checks of '
-    f'{len(alarms)} rules on {len(correct.CORRECT)} correct mechanisms. '
-    f'{link_alarms}',
+    f'{len(alarms)} rules on {len(correct.CORRECT)} correct mechanisms. With 95 % '
+    f'confidence the rate of each rule is at most {_SHOWN:g}'
+    f'{", except that of " if less_known else ""}{less_known}. {link_alarms}',
     'power': f'{tables.format_markdown(table)}\n\n{link_power}',
     'bugs': f'The cause of {named} of {len(bugs)} bugs is named. {link_bugs}',
   }
+
+
+def _bound_rate(row: Mapping[str, str]) -> float:
+  """Upper bound of the rate of false alarms of a rule, at 95 % confidence."""
+  false, checks = int(row['false alarms']), int(row['checks'].replace(',', ''))
+  return float(stats.beta.ppf(0.95, false + 1, checks - false))
 
 
 def _find_edge(rows: Sequence[Mapping[str, str]]) -> tuple[str, str, str]:

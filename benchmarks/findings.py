@@ -28,6 +28,9 @@ _SUBJECTS = flags.DEFINE_enum(
 _OUT = flags.DEFINE_string('out', 'runs/findings', 'Folder of the results.')
 _PAGE = flags.DEFINE_string('page', None, 'Page to write the table into.')
 
+# What a rule cannot see, and its ε depends on.
+_CONDITIONS = {'resume': ' if the batch differs'}
+
 
 def check_subjects(module: str) -> list[dict[str, Any]]:
   """Checks all mechanisms of a module; returns a JSON value for each."""
@@ -83,7 +86,8 @@ def _describe_finding(finding: dict[str, Any], report: dict[str, Any]) -> str:
   text = f'- **{finding["rule"]}**: {finding["measured"]}.'
   if finding['epsilon'] is not None:
     text += (
-      f' ε = {cells.format_number(finding["epsilon"])} of one client, where '
+      f' ε = {cells.format_number(finding["epsilon"])} of one client'
+      f'{_CONDITIONS.get(finding["rule"], "")}, where '
       f'{cells.format_number(report["claimed_epsilon"])} is claimed for a round, at '
       f'δ = {report["delta"]:g}.'
     )

@@ -2,9 +2,9 @@
 
 DifferentialPrivacyServerSideAdaptiveClipping counts the clients whose update is
 clipped, and multiplies the clip norm by exp(-0.2 (fraction clipped - target)). Where
-too many are clipped the clip norm shrinks further (Andrew et al. 2021 count updates
-that are not clipped). The noise of a round is then that of the new clip norm, while
-updates were clipped to the old one.
+too many are clipped the clip norm shrinks further, and where too few are it grows
+(Andrew et al. 2021 count updates that are not clipped). The noise of a round is then
+that of the new clip norm, while updates were clipped to the old one.
 
   python examples/findings/flower_adaptive_clipping.py
 """

@@ -3,7 +3,8 @@
 The update of a 0-d array is a NumPy scalar, and `array *= scaling_factor` in
 clip_inputs_inplace (supercore/differential_privacy.py) binds a name instead of
 writing to it. The scalar counts in the norm, so all else is scaled down, and is then
-released as it was sent. All four wrappers and LocalDpMod clip by this code.
+released as it was sent. All four wrappers and LocalDpMod clip by this code or by its
+copy in adaptive_clip_inputs_inplace. `epe-jax check` finds it if a shape is `()`.
 
   python examples/findings/flower_scalar_parameters.py
 """

@@ -1,6 +1,8 @@
 """Pages of studies show a part of their data files, and nothing else."""
 
+import math
 import pathlib
+import re
 
 import pytest
 from studies import data_files
@@ -15,6 +17,21 @@ def test_the_page_shows_rows_of_its_data_files(load_benchmark, name):
   blocks = load_benchmark(name).make_blocks(DOCS / 'data')
   page = (DOCS / f'{name}.md').read_text(encoding='utf-8')
   assert tables.splice(page, blocks) == page
+
+
+def test_each_finding_says_what_was_told_and_on_what_its_epsilon_depends(
+  load_benchmark,
+):
+  page = (DOCS / 'findings.md').read_text(encoding='utf-8')
+  details = page.split('## Details')[1].split('## Results')[0].split('\n\n**')
+  assert len(details) > 10
+  for detail in details[1:]:
+    assert re.search(r'not\sreported\syet|reported to', detail, re.I), detail
+  text = load_benchmark('findings')._describe_finding(
+    {'rule': 'resume', 'measured': '', 'epsilon': math.inf},
+    {'claimed_epsilon': 4.377, 'delta': 1e-5},
+  )
+  assert text[text.index('ε') :] in page
 
 
 def test_the_leaderboard_shows_the_best_of_its_data_file(load_benchmark):

@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from epe_jax import conformance
 
 
@@ -31,6 +33,13 @@ def test_every_degree_is_of_a_rule(load_benchmark):
   assert sum(nums) == 70 * len(study.correct.CORRECT) + sum(
     math.ceil(70 / 10) * len(d.values) for d in study.DEGREES.values()
   )
+
+
+def test_a_rate_of_alarms_is_bounded_by_the_number_of_checks(load_benchmark):
+  bound = load_benchmark('conformance')._bound_rate
+  none = bound({'checks': '3,000', 'false alarms': '0'})
+  assert none == pytest.approx(1 - 0.05 ** (1 / 3000))
+  assert none < bound({'checks': '3,000', 'false alarms': '1'})
 
 
 def test_the_page_shows_where_detection_begins(load_benchmark):

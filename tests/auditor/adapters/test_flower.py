@@ -370,6 +370,12 @@ def test_a_strategy_of_equal_weights_and_no_dropouts_breaks_no_other_rule():
   assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.1)
 
 
+def test_the_conformance_suite_sends_parameters_without_an_axis():
+  claim = conformance.Claim(1.0, 1.0, 8, shapes=((30, 40), ()))
+  report = conformance.check(mechanisms.fixed_clipping, claim, budget=20)
+  assert 'clipping' in {x.rule for x in report.findings}
+
+
 def test_canaries_may_have_the_weight_of_the_largest_client():
   nodes, auditor = Nodes(examples={1: 80}), make_auditor(1.0)
   run(audit_with(make_strategy(1.0), auditor, num_examples=80), nodes)
