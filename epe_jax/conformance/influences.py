@@ -46,6 +46,7 @@ class Influences:
     session: in which rounds are run.
     zero: an update without effect: zeros, or next to them if zeros fail.
     zero_error: what zeros lead to if they fail, else None.
+    place: of the client in question among those of a round.
     uniform: an update of norm S, of equal size in all coordinates.
     equal: the same, of equal norm in all tensors.
   """
@@ -58,6 +59,7 @@ class Influences:
     self.session = Session(make, claim, seconds=budget)
     self._rng = rng
     self.zero, self.zero_error = np.zeros(claim.dim), None
+    self.place = 0
     signs = rng.choice([-1.0, 1.0], claim.dim)
     self.uniform = signs * _BELOW / math.sqrt(claim.dim)
     self.equal = (
@@ -82,6 +84,29 @@ class Influences:
     if self.zero_error is not None:
       self.zero = 1e-12 * self.uniform
 
+  def find_place(self) -> None:
+    """Puts the client in question where a client counts least, but counts."""
+    if self.claim.num_clients > 1:
+      counts = {place: size for place, size in self.counts.items() if size > 0}
+      self.place = min(
+        counts, key=lambda place: (counts[place], place), default=0
+      )
+
+  @functools.cached_property
+  def counts(self) -> dict[int, float]:
+    """Influence of an update of half the clip norm, by its place in the round.
+
+    They are equal to the precision of arithmetic, or not equal at all.
+    """
+    n = self.claim.num_clients
+    sizes = {}
+    for place in sorted({0, n // 2, n - 1}):
+      make = functools.partial(self.cohort, place=place)
+      moved = self.influence(make(self.uniform / 2), make(self.zero))
+      size = float(f'{2 * norm(moved):.2g}')
+      sizes[place] = size if size > _READABLE else 0.0
+    return sizes
+
   def in_tensor(self, k: int) -> Vector:
     """An update of norm S that is zero outside one tensor."""
     parts = self.layout.split(np.zeros(self.claim.dim))
@@ -103,6 +128,7 @@ class Influences:
     present: int | None = None,
     weight: float = 1.0,
     claim: Claim | None = None,
+    place: int | None = None,
   ) -> Cohort:
     """The clients of a round: the one in question, and others.
 
@@ -112,6 +138,7 @@ class Influences:
       present: number of clients, with the one in question; n by default.
       weight: of the client; the others have weight 1.
       claim: the claim that gives n.
+      place: of the client; `self.place` by default.
     """
     num = (present or (claim or self.claim).num_clients) - 1
     options = list(others) or [self.zero]
@@ -119,7 +146,10 @@ class Influences:
     weights = [1.0] * num
     if update is None:
       return Cohort(updates, weights)
-    return Cohort([update, *updates], [weight, *weights])
+    place = min(self.place if place is None else place, num)
+    updates.insert(place, update)
+    weights.insert(place, weight)
+    return Cohort(updates, weights)
 
   def check_others(self) -> None:
     """Checks that rounds have a second client.

@@ -194,6 +194,17 @@ def p_of_gaussian(
   return min(1.0, p), what
 
 
+def count_values(values: Float[np.ndarray, 'n']) -> float | None:
+  """Number of equally likely values that would repeat as often as these do.
+
+  Returns:
+    None if there are too many to be counted: less than 20 pairs are equal.
+  """
+  _, counts = np.unique(np.abs(values), return_counts=True)
+  pairs = int(np.sum(counts * (counts - 1)) // 2)
+  return None if pairs < 20 else values.size**2 / 2 / pairs
+
+
 def find_step(values: Float[np.ndarray, 'n']) -> float:
   """Step of the grid on which values of unit variance lie; 0 if there is none."""
   some = np.unique(np.round(np.abs(values[:20_000]), 9))

@@ -13,7 +13,7 @@ from scipy import stats
 
 from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
-from epe_jax.conformance.influences import Influences
+from epe_jax.conformance.influences import HUGE, Influences
 from epe_jax.conformance.laws import ALPHA, TOLERANCE
 from epe_jax.conformance.noise import Noise
 from epe_jax.conformance.session import (
@@ -25,6 +25,9 @@ from epe_jax.conformance.session import (
 )
 
 _MAX_RUNS, _MIN_RUNS, _MAX_OTHER_RUNS, _MAX_ROUNDS = 100, 6, 16, 32
+_MAX_LATER = 16
+MAX_CARRIED = 0.02
+"""Arithmetic moves later rounds by no more than this, in influences of a client."""
 # Numbers in the influences of a client on all rounds.
 _LEVEL_DIM = 32
 _MAX_NUMBERS = 20_000_000
@@ -97,9 +100,10 @@ class Measurements(Influences):
       # Equal noise is counted once; see `noise_between_runs`.
       scale = np.sqrt(np.mean(samples**2)) or 1.0
       samples = scale * np.unique(np.round(samples / scale, 4), axis=0)
-    return self._repaired(samples) if repair else Noise(self.layout, samples)
+    return self.repair(samples) if repair else Noise(self.layout, samples)
 
-  def _repaired(self, samples: Float[np.ndarray, 'R k']) -> Noise:
+  def repair(self, samples: Float[np.ndarray, 'R k']) -> Noise:
+    """Noise of samples, without what other rules report."""
     return Noise(self.layout, samples, self.short_tensors, self.effective_share)
 
   @functools.cached_property
@@ -279,6 +283,84 @@ class Measurements(Influences):
     runs = [self.session.start(self.claim).release(cohort) for _ in range(6)]
     return float(np.mean(np.stack(runs) == 0)) > share / 2
 
+  @functools.cached_property
+  def is_processed(self) -> bool:
+    """Whether releases are cut off, or scaled, together with their noise.
+
+    Then all releases have the same norm, n clients that agree move a noisy release
+    less than one without noise, a coordinate that they move has less noise, or noise
+    falls short only where it is large.
+    """
+    samples = self.early_rounds[self.unique_runs, 0]
+    norms = np.linalg.norm(samples, axis=1)
+    dim, num = samples.shape[1], len(samples)
+    if num < _MIN_RUNS or not norms.all():
+      return False
+    if dim >= 8 and np.std(norms) < 1e-4 * np.mean(norms) / math.sqrt(2 * dim):
+      return True
+    if not self.is_readable or norm(self.base) == 0:
+      return False
+    if self._is_short_where_large(samples):
+      return True
+    u = self.base_update
+    cohort, zeros = self.cohort(u, [u]), self.cohort(self.zero)
+    keep = self.layout.keep
+    quiet = keep(self.influence(cohort, zeros))
+    direction = quiet / np.linalg.norm(quiet)
+    runs = min(num, _MAX_OTHER_RUNS)
+    noisy = [
+      float(keep(self.session.start(self.claim).release(cohort)) @ direction)
+      for _ in range(runs)
+    ]
+    spread = float(np.std(noisy, ddof=1))
+    missing = 0.8 * float(np.linalg.norm(quiet)) - float(np.mean(noisy))
+    t = missing * math.sqrt(runs) / spread if spread else math.inf * missing
+    if stats.t.sf(t, runs - 1) < ALPHA:
+      return True
+    k = int(np.argmax(np.abs(self.base_update[: self.layout.kept_sizes[0]])))
+    one = np.zeros(self.claim.dim)
+    one[k] = math.copysign(1 - 1e-6, self.base_update[k])
+    cohort = self.cohort(one, [one])
+    moved = [
+      self.session.start(self.claim).release(cohort)[k] for _ in range(runs)
+    ]
+    usual = float(np.mean(samples[:, k] ** 2))
+    ratio = float(np.var(moved, ddof=1)) / usual if usual else 1.0
+    return bool(stats.f.cdf(ratio, runs - 1, num) < ALPHA)
+
+  def _is_short_where_large(self, samples: Float[np.ndarray, 'R k']) -> bool:
+    """Whether there is as much noise as claimed if next to none is, and less here."""
+    z, base = self.claim.noise_multiplier, norm(self.base)
+    low = 0.01 * min(1.0, z) / math.sqrt(self.claim.dim)
+    claim = dataclasses.replace(self.claim, noise_multiplier=low)
+    faint = self.sample_rounds(8, 1, self.cohort(self.zero), claim)[:, 0]
+    squares = [float(np.mean(x**2)) for x in (samples / z, faint / low)]
+    error = 0.02 + 3 / math.sqrt(2 * faint.size)
+    if not (squares[1] and abs(math.sqrt(squares[1]) / base - 1) < error):
+      return False
+    law = stats.f(*(x.size * self.effective_share for x in (samples, faint)))
+    return bool(law.cdf(squares[0] / squares[1] / 0.96) < ALPHA)
+
+  @functools.cached_property
+  def is_cut_off(self) -> bool:
+    """Whether a value that all noise stays below is one that updates reach and keep."""
+    samples = np.abs(self.early_rounds[self.unique_runs, 0])
+    bound = float(samples.max())
+    if (
+      not self.is_readable
+      or np.mean(samples > 0.999 * bound) < 3 / samples.size
+    ):
+      return False
+    k = int(np.argmax(self.base_update**2))
+    most = np.zeros(self.claim.dim)
+    most[k] = math.copysign(1 - 1e-6, self.base_update[k])
+    reached = []
+    for share in (0.5, 1.0):
+      u = share * most
+      moved = self.influence(self.cohort(u, [u]), self.cohort(self.zero))
+      reached.append(abs(float(moved[k])))
+    return reached[1] < 1.5 * reached[0] and reached[1] <= 1.01 * bound
+
   def check_level(self) -> None:
     """Checks that all runs have equally much noise, in all coordinates.
 
@@ -291,6 +373,11 @@ class Measurements(Influences):
         'what comes before they are left out'
       )
     self.check_rounding()
+    if self.is_processed or self.is_cut_off:
+      raise NotChecked(
+        'releases are cut off or scaled after the noise is added; return what comes '
+        'before'
+      )
     if self.level[0] < ALPHA:
       raise NotChecked('the amount of noise is random; see noise_level')
 
@@ -396,6 +483,30 @@ class Measurements(Influences):
     if math.isinf(self.common_mu):
       return 0.0
     return self.noise.p_value(self.base, self.claimed_mu)
+
+  @property
+  def num_later(self) -> int:
+    """Number of rounds in which later ones are compared with the first.
+
+    Raises:
+      NotChecked: there is no second one.
+    """
+    num = min(self.max_rounds, _MAX_LATER)
+    if num < 2:
+      raise NotChecked('it needs two rounds or more, and time for them')
+    return num
+
+  @functools.cached_property
+  def carried_rest(self) -> float:
+    """How much more an update that is clipped moves later rounds than one that is not."""
+    huge, whole = (self.cohort(f * self.base_update) for f in (HUGE, 1.0))
+    zeros, clipped, kept = self.cohort(self.zero), self.quiet(), self.quiet()
+    rest = [
+      clipped.release(zeros if t else huge)
+      - kept.release(zeros if t else whole)
+      for t in range(self.num_later)
+    ]
+    return norm(np.array(rest[1:]))
 
   @property
   def max_rounds(self) -> int:

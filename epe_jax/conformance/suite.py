@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import math
+from typing import TypeVar
 
 import numpy as np
 from scipy import stats
@@ -29,6 +30,8 @@ from epe_jax.conformance.rules import (
 from epe_jax.conformance.session import Make, NotChecked
 from epe_jax.epsilon.types import check_delta
 
+T = TypeVar('T')
+
 RULES = {
   rule.name: rule
   for rule in (
@@ -37,11 +40,14 @@ RULES = {
     noise_scale.tensor_noise,
     clipping.clipping,
     rounds.rounds,
+    rounds.later_rounds,
     participation.weights,
     participation.dropout,
+    participation.places,
     independence.noise_between_coordinates,
     independence.noise_between_runs,
     independence.noise_law,
+    independence.noise_grid,
     clip_norm.clip_norm,
     resume.resume,
     rounds.memory,
@@ -96,6 +102,7 @@ def check(
   with np.errstate(all='ignore'):
     first = m.session.start(claim).release(ordinary)
     m.try_zeros()
+    _attempt(m.find_place)
   if not np.all(np.isfinite(first)):
     raise ValueError(
       'a round in which clients send updates of half the clip norm releases '
@@ -114,7 +121,7 @@ def check(
   )
 
 
-def _attempt(measure: Callable[[], float]) -> float | None:
+def _attempt(measure: Callable[[], T]) -> T | None:
   try:
     return measure()
   except NotChecked:

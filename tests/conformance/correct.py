@@ -243,14 +243,31 @@ class RotatedRing(Plain):
     return signs * np.fft.ifft(total * step, norm='ortho').real / self.n
 
 
-class DiscreteGaussian(Plain):
-  """Noise is a multiple of half a standard deviation."""
+class FewSteps(Plain):
+  """Noise is a multiple of half a standard deviation, and updates are rounded to it."""
+
+  def sum(self, vectors, weights):
+    half = self.std / 2
+    draw = lambda: self.rng.random(self.claim.dim)
+    return sum(half * np.floor(v / half + draw()) for v in vectors)
 
   def noise(self):
     steps = np.arange(-30, 31)
     weights = np.exp(-((steps / 2) ** 2) / 2)
     drawn = self.rng.choice(steps, self.claim.dim, p=weights / weights.sum())
     return self.std * drawn / 2
+
+
+class DiscreteGaussian(Plain):
+  """Updates are multiples of S / 2000, towards zero, and so is the noise."""
+
+  def sum(self, vectors, weights):
+    step = self.bound / 2000
+    return sum(step * np.trunc(v / step) for v in vectors)
+
+  def noise(self):
+    step = self.bound / 2000
+    return step * np.rint(super().noise() / step)
 
 
 class Rounded(Plain):
@@ -268,11 +285,222 @@ class Sparsified(Plain):
     return mean * (self.rng.random(mean.shape) < 0.1)
 
 
+class ClippedRelease(Plain):
+  """The noisy mean is clipped, as a server may do."""
+
+  def serve(self, mean):
+    return clip(mean, 2 * self.bound / self.n)
+
+
+class NormalizedRelease(Plain):
+  """The noisy mean is scaled to the clip norm."""
+
+  def serve(self, mean):
+    return mean * (self.bound / max(np.linalg.norm(mean), 1e-300))
+
+
+class SaturatedRelease(Plain):
+  """Coordinates of the noisy mean are cut off."""
+
+  def serve(self, mean):
+    most = 1.5 * self.std / self.n
+    return np.clip(mean, -most, most)
+
+
+class SignRelease(Plain):
+  """The signs of the noisy mean are released."""
+
+  def serve(self, mean):
+    return np.sign(mean) * self.bound / self.n
+
+
+class LargestKept(Plain):
+  """The largest tenth of the coordinates of the noisy mean is kept."""
+
+  def serve(self, mean):
+    least = np.quantile(np.abs(mean), 0.9)
+    return mean * (np.abs(mean) >= least)
+
+
+class Restarted(Tree):
+  """DP-FTRL whose tree begins anew every 8 rounds."""
+
+  levels = 4
+
+  def noise(self):
+    if self.round == 7:
+      self.round, self.nodes, self.last = 0, {}, 0.0
+    return super().noise()
+
+
+class RoundedAtRandom(Plain):
+  """The noisy mean is rounded at random."""
+
+  def serve(self, mean):
+    step = 0.05 * self.std / self.n
+    return step * np.floor(mean / step + self.rng.random(mean.shape))
+
+
+class Float16Release(Plain):
+  """The noisy mean is sent in float16, scaled to its range."""
+
+  def serve(self, mean):
+    unit = self.std / self.n
+    return (mean / unit).astype(np.float16).astype(np.float64) * unit
+
+
+class Nesterov(Momentum):
+  """Nesterov's momentum on the noisy mean."""
+
+  def serve(self, mean):
+    return mean + 0.9 * super().serve(mean)
+
+
+class RateGoesDown(Plain):
+  """The step size of the server goes down."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.round = 0
+
+  def serve(self, mean):
+    self.round += 1
+    return mean / math.sqrt(self.round)
+
+
+class Late(Plain):
+  """A call releases the round of the call before it."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.last = np.zeros(claim.dim)
+
+  def serve(self, mean):
+    self.last, released = mean, self.last
+    return released
+
+
+class Machines(Plain):
+  """Each of 3 machines adds √3 times the noise of the mean; they are averaged."""
+
+  def noise(self):
+    return sum(super(Machines, self).noise() for _ in range(3)) / math.sqrt(3)
+
+
+class NoiseInParts(Plain):
+  """Noise is the sum of four parts."""
+
+  def noise(self):
+    return sum(super(NoiseInParts, self).noise() for _ in range(4)) / 2
+
+
+class BoxMuller(Plain):
+  """Noise is made of uniform numbers."""
+
+  def noise(self):
+    radius = np.sqrt(-2 * np.log1p(-self.rng.random(self.claim.dim)))
+    return (
+      self.std * radius * np.cos(2 * np.pi * self.rng.random(self.claim.dim))
+    )
+
+
+class Float32Noise(Plain):
+  """Noise is drawn in float32."""
+
+  def noise(self):
+    return self.std * self.rng.standard_normal(self.claim.dim, np.float32)
+
+
+class KeyOfRound(Plain):
+  """Noise follows from a key of the process and the round; no checkpoint has it."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.round = 0
+
+  def noise(self):
+    self.round += 1
+    key = [int(self.rng.integers(2**63)), self.round]
+    return np.random.default_rng(key).normal(0, self.std, self.claim.dim)
+
+
+class PaddedWithZeros(Plain):
+  """A round is filled up to a multiple of 16 with zero updates."""
+
+  def sum(self, vectors, weights):
+    zero = np.zeros(self.claim.dim)
+    return super().sum([*vectors, *[zero] * (-len(vectors) % 16)], weights)
+
+
+class AnyOrder(Plain):
+  """Clients are summed in a random order."""
+
+  def sum(self, vectors, weights):
+    return super().sum(list(vectors)[:: int(self.rng.choice([-1, 1]))], weights)
+
+
+class Microbatches(Float32):
+  """Clients are summed in groups of 4, and the groups are."""
+
+  def sum(self, vectors, weights):
+    groups = [vectors[i : i + 4] for i in range(0, len(vectors), 4)]
+    return np.sum([np.sum(group, axis=0) for group in groups], axis=0)
+
+
+class SafeDivision(Plain):
+  """Divides by the norm and a millionth of S."""
+
+  def clip(self, vector):
+    norm = float(np.linalg.norm(vector))
+    return vector * min(1.0, self.bound / (norm + 1e-6 * self.bound))
+
+
+class PairwiseMasks(Plain):
+  """Clients mask integers by numbers that cancel in the sum modulo 2^48."""
+
+  def sum(self, vectors, weights):
+    step = 2 * self.bound * (self.n + 1) / 2**48
+    ints = [np.rint(v / step).astype(np.int64) for v in vectors]
+    masks = self.rng.integers(2**48, size=(len(ints), self.claim.dim))
+    masked = [
+      x + m - np.roll(masks, 1, axis=0)[i]
+      for i, (x, m) in enumerate(zip(ints, masks))
+    ]
+    return ((np.sum(masked, axis=0) + 2**47) % 2**48 - 2**47) * step
+
+
+class DrawsClients(Plain):
+  """Every client takes part with probability 1/2."""
+
+  def sum(self, vectors, weights):
+    drawn = self.rng.random(len(vectors)) < 0.5
+    zero = np.zeros(self.claim.dim)
+    return sum((v for v, takes in zip(vectors, drawn) if takes), zero)
+
+
+class Banded(Plain):
+  """Noise is correlated by a matrix of two bands whose columns have norm 1."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.last = np.zeros(claim.dim)
+
+  def noise(self):
+    # Rows of the inverse of C = 0.8 I + 0.6 (the band below).
+    self.last = (super().noise() - 0.6 * self.last) / 0.8
+    return self.last
+
+
 CORRECT = {
   c.__name__: c
   for c in (
     *(Plain, Float32, NoiseOnSum, AdaptiveClip, Momentum, FedAdam, PerLayer),
     *(PerLayerNoise, Tree, CappedWeights, SecureSum, NoiseOfClients),
-    *(RotatedRing, DiscreteGaussian, Rounded, Sparsified),
+    *(RotatedRing, DiscreteGaussian, FewSteps, Rounded, Sparsified),
+    *(ClippedRelease, NormalizedRelease, SaturatedRelease, SignRelease),
+    *(LargestKept, Restarted, RoundedAtRandom, Float16Release, Nesterov),
+    *(RateGoesDown, Late, Machines, NoiseInParts, BoxMuller, Float32Noise),
+    *(KeyOfRound, PaddedWithZeros, AnyOrder, Microbatches),
+    *(SafeDivision, PairwiseMasks, DrawsClients, Banded),
   )
 }

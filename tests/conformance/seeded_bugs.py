@@ -409,6 +409,176 @@ class FailsAtZeroNorm(DividedByZeroNorm):
     return super().clip(vector)
 
 
+class CentredNoise(Plain):
+  """The mean of the noise of each tensor is subtracted from it."""
+
+  def noise(self):
+    parts = np.split(super().noise(), self.ends)
+    return np.concatenate([part - part.mean() for part in parts])
+
+
+class CentredRows(Plain):
+  """Noise of a matrix has a mean of 0 in each row."""
+
+  def noise(self):
+    parts = np.split(super().noise(), self.ends)
+    return np.concatenate(
+      [
+        (part.reshape(s) - part.reshape(s).mean(-1, keepdims=True)).ravel()
+        if len(s) > 1
+        else part
+        for part, s in zip(parts, self.claim.shapes)
+      ]
+    )
+
+
+class ErrorFeedback(Plain):
+  """What clipping cuts off is added to the update of the next round."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.rest = 0.0
+
+  def mean(self, vectors, weights):
+    return super().mean(
+      [*vectors, clip(self.rest, self.bound)], [*weights, 1.0]
+    )
+
+  def aggregate(self, updates, weights):
+    raw = [correct.flatten(update) for update in updates]
+    self.rest = self.rest + 0 * raw[0]
+    released = super().aggregate(updates, weights)
+    self.rest = sum(v - self.clip(v) for v in raw)
+    return released
+
+
+class ClipsFiveRounds(Plain):
+  """Updates are clipped in the first five rounds only."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.round = 0
+
+  def aggregate(self, updates, weights):
+    self.round += 1
+    return super().aggregate(updates, weights)
+
+  def clip(self, vector):
+    return super().clip(vector) if self.round <= 5 else vector
+
+
+class NormOfHalf(Plain):
+  """The norm is estimated from every second coordinate."""
+
+  def clip(self, vector):
+    norm = math.sqrt(2) * np.linalg.norm(vector[::2])
+    return vector * min(1.0, self.bound / max(norm, 1e-300))
+
+
+class NormOfSample(Plain):
+  """The norm is estimated from a random quarter of the coordinates."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.some = np.random.default_rng(1).random(claim.dim) < 0.25
+
+  def clip(self, vector):
+    share = max(self.some.mean(), 1e-9)
+    norm = np.linalg.norm(vector[self.some]) / math.sqrt(share)
+    return vector * min(1.0, self.bound / max(norm, 1e-300))
+
+
+class SeededAtRestore(Plain):
+  """Restoring seeds the generator by a constant."""
+
+  def restore(self, state):
+    super().restore(state)
+    self.rng = np.random.default_rng(0)
+
+
+class RewoundAtRestore(Plain):
+  """Restoring seeds the generator as at the start of the run."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.key = int(self.rng.integers(2**63))
+    self.rng = np.random.default_rng(self.key)
+
+  def save(self):
+    return super().save() | {'key': self.key}
+
+  def restore(self, state):
+    super().restore(state)
+    self.rng = np.random.default_rng(state['key'])
+
+
+class NoiseOfFirstNorm(correct.AdaptiveClip):
+  """The clip norm adapts, and the noise is that of the first one."""
+
+  def noise(self):
+    return super().noise() * self.claim.clip_norm / self.clip_norm
+
+
+class WeightedBits(correct.AdaptiveClip):
+  """Updates below the clip norm are counted by their examples."""
+
+  def aggregate(self, updates, weights):
+    self.weights = np.array(weights)
+    return super().aggregate(updates, weights)
+
+  def adapt(self, norms):
+    super().adapt(np.repeat(norms, np.rint(self.weights).astype(int)))
+
+
+class TooMuchNoise(Plain):
+  """Noise is twice what the claim needs."""
+
+  def noise(self):
+    return 2 * super().noise()
+
+
+class NoiseTimesRoot(Plain):
+  """The noise of the sum is multiplied with √n."""
+
+  def noise(self):
+    return math.sqrt(self.n) * super().noise()
+
+
+class CoarseNoise(Plain):
+  """Noise is rounded to a tenth of its standard deviation, and updates are not."""
+
+  def noise(self):
+    step = self.std / 10
+    return step * np.rint(super().noise() / step)
+
+
+class PaddedByRepetition(Plain):
+  """A round is filled up to a multiple of 4 with its first clients."""
+
+  def mean(self, vectors, weights):
+    more = -len(vectors) % 4
+    vectors = [*vectors, *(vectors * 4)[:more]]
+    return super().mean(vectors, [1.0] * len(vectors))
+
+
+class DropsTheRest(Plain):
+  """Clients that do not fill a batch of 4 are left out."""
+
+  def sum(self, vectors, weights):
+    return super().sum(vectors[: len(vectors) // 4 * 4] or vectors, weights)
+
+
+class LastNotClipped(Plain):
+  """The last client of a round is not clipped."""
+
+  def aggregate(self, updates, weights):
+    self.last = correct.flatten(updates[-1])
+    return super().aggregate(updates, weights)
+
+  def mean(self, vectors, weights):
+    return super().mean([*vectors[:-1], self.last], weights)
+
+
 def change_claim(bug, claim):
   """The claim under which a bug does harm."""
   return dataclasses.replace(claim, **getattr(bug, 'changes', {}))
@@ -466,5 +636,21 @@ EXPECTED = {
   TrimmedMean: ('clipping', 'not_a_sum'),
   DividedByZeroNorm: ('zero_update', 'zero_update_fails'),
   FailsAtZeroNorm: ('zero_update', 'zero_update_fails'),
+  CentredNoise: ('noise_between_coordinates', 'direction_without_noise'),
+  CentredRows: ('noise_between_coordinates', 'direction_without_noise'),
+  ErrorFeedback: ('later_rounds', 'clipped_rest_is_kept'),
+  ClipsFiveRounds: ('later_rounds', 'clipping_ends'),
+  NormOfHalf: ('clipping', 'norm_of_some_coordinates'),
+  NormOfSample: ('clipping', 'norm_of_some_coordinates'),
+  SeededAtRestore: ('resume', 'seeded_at_restore'),
+  RewoundAtRestore: ('resume', 'seeded_at_restore'),
+  NoiseOfFirstNorm: ('own_claim', 'noise_of_another_clip_norm'),
+  WeightedBits: ('clip_norm', 'quantile_bits_by_weight'),
+  TooMuchNoise: ('noise_scale', 'too_much_noise'),
+  NoiseTimesRoot: ('noise_scale', 'too_much_noise'),
+  CoarseNoise: ('noise_grid', 'noise_on_a_grid'),
+  PaddedByRepetition: ('places', 'client_counted_twice'),
+  DropsTheRest: ('places', 'client_left_out'),
+  LastNotClipped: ('clipping', 'some_clients_not_clipped'),
   IgnoredMultiplier: ('noise_scale', 'noise_ignores_noise_multiplier'),
 }

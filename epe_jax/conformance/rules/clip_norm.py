@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import math
 
 from jaxtyping import Float
 import numpy as np
 from scipy import optimize, stats
 
-from epe_jax.conformance.influences import HUGE
+from epe_jax.conformance.influences import HEAVY, HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
@@ -31,6 +32,12 @@ _EXACT_BIT = Cause(
   'norm tells on which side a client is',
   'Add Gaussian noise to the number of updates below the clip norm, and let '
   'the noise of the sum make up for it (Andrew et al. 2021, theorem 1).',
+)
+_WEIGHTED_BIT = Cause(
+  'quantile_bits_by_weight',
+  'updates below the clip norm are counted by their examples: one client with '
+  'many sets the clip norm',
+  'Count clients, or cap their weights and add noise for that.',
 )
 _NOISE_TOO_SMALL = Cause(
   'quantile_noise_too_small',
@@ -59,11 +66,15 @@ def clip_norm(m: Measurements) -> Outcome:
 
 
 def _sample(
-  m: Measurements, updates: Sequence[Vector], runs: int
+  m: Measurements,
+  updates: Sequence[Vector],
+  runs: int,
+  *,
+  weight: float = 1.0,
 ) -> Float[np.ndarray, 'R']:
   """Logarithm of the clip norm after one round, over that before it."""
   values = []
-  cohort = Cohort(updates, [1.0] * len(updates))
+  cohort = Cohort(updates, [weight] + [1.0] * (len(updates) - 1))
   for _ in range(runs):
     run = m.session.start(m.claim)
     before = run.public_clip_norm
@@ -118,9 +129,22 @@ def _compare_with_noise(
       shifts.append((whole, some, half))
   except NotChecked:
     pass
+  # A bit that is weighted by examples counts for many clients.
+  num = len(shifts)
+  with contextlib.suppress(NotChecked):
+    heavy, light = (
+      _sample(m, [update] + [m.zero] * (n - 1), runs, weight=HEAVY)
+      for update in (HUGE * u, m.zero)
+    )
+    shifts.append((heavy, light, 1))
   level = ALPHA / 4 / len(shifts)
   bounds = [_lower_mu(a, b, clients, level) for a, b, clients in shifts]
-  measured_mu = max(_mu(a, b, clients) for a, b, clients in shifts)
+  mus = [_mu(a, b, clients) for a, b, clients in shifts]
+  # That of a single client is measured with a larger error than that of many.
+  measured_mu = max(mus[:num])
+  is_weighted = max(bounds[num:], default=0.0) > 2 * measured_mu
+  if is_weighted:
+    measured_mu = mus[-1]
   rest = math.sqrt(max(0.0, m.claimed_mu**2 - max(bounds) ** 2))
   p = 1.0
   if m.common_p_value >= ALPHA:
@@ -136,7 +160,8 @@ def _compare_with_noise(
   # The other half of the error probability is spent on the bounds.
   if p >= ALPHA / 2:
     return Outcome(measured, min(1.0, 2 * p))
-  return Outcome(measured, p, _NOISE_TOO_SMALL, together)
+  cause = _WEIGHTED_BIT if is_weighted else _NOISE_TOO_SMALL
+  return Outcome(measured, p, cause, together)
 
 
 def _mu(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
+
+import numpy as np
 
 from epe_jax.conformance.influences import HEAVY, HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.session import NotChecked, norm
+from epe_jax.conformance.session import NotChecked, Vector, norm
 
 _SIZES = (1.02, 1.1, 1.3, 1.6, 2, 3, 5, 7, 10, 20, 30, 60, 100, 300)
 """Norms of updates from slightly to far too large, in clip norms."""
@@ -24,6 +27,17 @@ _ANOTHER_NORM = Cause(
   'not scaled by S over that norm',
   'Compare the L2 norm of the whole update with S, and scale by S / norm if it '
   'is larger.',
+)
+_NOT_ALL_CLIPPED = Cause(
+  'some_clients_not_clipped',
+  'some clients of a round are not clipped',
+  'Clip the update of each client to norm S.',
+)
+_NORM_OF_SOME = Cause(
+  'norm_of_some_coordinates',
+  'the norm that is compared with S is that of some coordinates, or an estimate '
+  'of it',
+  'Compare the L2 norm of all coordinates with S.',
 )
 _AFTER_THE_MEAN = Cause(
   'clipped_after_the_mean',
@@ -56,10 +70,19 @@ def clipping(m: Measurements) -> Outcome:
     f'within tensor {k}': HUGE * m.in_tensor(k)
     for k in range(min(len(m.claim.sizes), 8))
   }
+  # A norm of some coordinates only misses what lies in the others.
+  parts = {
+    f'in {name}': HUGE * part for name, part in _list_parts(m.claim.dim).items()
+  }
   influences = m.influences_of(
     [*updates.values(), *tensors.values()], m.background
-  )
-  probes = dict(zip([*updates, *tensors], influences))
+  ) + m.influences_of([*parts.values()])
+  probes = dict(zip([*updates, *tensors, *parts], influences))
+  for place in {0, m.claim.num_clients - 1} - {m.place}:
+    make = functools.partial(m.cohort, others=m.background, place=place)
+    if count := m.counts[place]:
+      moved = m.influence(make(HUGE * u), make(m.zero))
+      probes[f'in place {place}'] = moved * m.counts[m.place] / count
   probes['against all others'] = m.influence_of(HUGE * u, [-1e3 * u])
   if m.claim.num_clients > 2:
     probes[_BETWEEN] = m.influence_of(u, [u, -u])
@@ -75,10 +98,15 @@ def clipping(m: Measurements) -> Outcome:
   if p >= ALPHA:
     return Outcome(measured, p)
   first, second, equal, *_ = sizes.values()
+  alike = max(sizes[name] for name in updates)
   num = len(m.claim.sizes)
   alone = max(sizes[name] for name in tensors)
   if worst == _BETWEEN:
     cause = _NOT_A_SUM
+  elif worst.startswith('in place') and sizes[worst] > 1.02 * alike:
+    cause = _NOT_ALL_CLIPPED
+  elif worst in parts and sizes[worst] > 1.02 * alike:
+    cause = _NORM_OF_SOME
   elif first > 100 * second:
     cause = _NOT_CLIPPED
   elif num > 1 and abs(equal / (alone * math.sqrt(num)) - 1) < 0.02:
@@ -94,6 +122,24 @@ def clipping(m: Measurements) -> Outcome:
   else:
     cause = _AFTER_THE_MEAN
   return Outcome(measured, p, cause, max(mu for mu, _ in excesses))
+
+
+def _list_parts(dim: int) -> dict[str, Vector]:
+  """Unit vectors within halves of the coordinates and single ones, by name."""
+  if dim < 2:
+    return {}
+  index = np.arange(dim)
+  masks = {
+    'the first half of the coordinates': index < dim // 2,
+    'the second half of the coordinates': index >= dim // 2,
+    'every second coordinate': index % 2 == 0,
+    'the other coordinates': index % 2 == 1,
+  }
+  # Of a sample of half of them all ten are with a probability of 1e-3.
+  some = np.random.default_rng(dim).integers(dim, size=8)
+  for k in sorted({0, dim - 1, *some.tolist()}):
+    masks[f'coordinate {k}'] = index == k
+  return {name: mask / math.sqrt(mask.sum()) for name, mask in masks.items()}
 
 
 @rule

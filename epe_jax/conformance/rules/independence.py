@@ -6,6 +6,7 @@ import itertools
 import math
 
 import numpy as np
+from scipy import stats
 
 from epe_jax.conformance import laws
 from epe_jax.conformance.laws import ALPHA
@@ -26,6 +27,18 @@ _SHARED_PART = Cause(
   'shared_part',
   'part of the noise is shared between runs',
   'Draw all noise afresh.',
+)
+_GRID = Cause(
+  'noise_on_a_grid',
+  'noise is a multiple of a step, and updates are not: what is left of a release '
+  'after division by that step is that of the updates',
+  'Round updates to the grid before noise is added.',
+)
+_NO_NOISE_IN_SUM = Cause(
+  'direction_without_noise',
+  'noise is centred, or projected: what a client changes in one direction is '
+  'released with little noise, or none',
+  'Add independent noise to every coordinate, and subtract no mean from it.',
 )
 _UNEVEN = Cause(
   'uneven_noise',
@@ -99,7 +112,8 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
   p_lag, lag, correlation = laws.p_of_lags(rows)
   p_shape, effective = laws.p_of_sphericity(rows)
   p_least, worst, variance = laws.p_of_smallest_variance(rows)
-  p = min(1.0, 3 * min(p_lag, p_shape, p_least))
+  p_sum, sum_name, sum_variance = _find_quiet_sum(m)
+  p = min(1.0, 4 * min(p_lag, p_shape, p_least, p_sum))
   measured = (
     f'noise has {effective:,.0f} effective of {dim:,} dimensions; the '
     f'largest correlation of coordinates is {correlation:.3f}, {lag} apart; the '
@@ -107,7 +121,16 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
   )
   if p >= ALPHA:
     return Outcome(measured, p)
-  if 3 * p_least < ALPHA and variance < 1e-6:
+  if 4 * p_sum < ALPHA:
+    measured += (
+      f'; the sum of {sum_name} has {sum_variance:.2g} of the variance of '
+      'independent noise'
+    )
+  if 4 * p_sum < ALPHA and sum_variance < 0.5 and effective > 0.9 * dim:
+    cause = _NO_NOISE_IN_SUM
+    mu = math.inf if sum_variance < 1e-6 else None
+    return Outcome(measured, p, cause, mu)
+  if 4 * p_least < ALPHA and variance < 1e-6:
     cause = Cause(
       'coordinate_without_noise',
       f'coordinate {worst} of those with noise has none: noise is masked or sparse',
@@ -128,6 +151,37 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
 
 
 @rule
+def noise_grid(m: Measurements) -> Outcome:
+  """Noise lies on no grid that updates do not lie on."""
+  noise = m.all_noise
+  if noise.samples.size < 1000 or noise.common_std == 0:
+    raise NotChecked('it needs 1,000 samples of noise')
+  values = laws.count_values(noise.samples.ravel())
+  shown = (
+    'more values than can be counted'
+    if values is None
+    else f'{values:.2g} values'
+  )
+  measured = f'noise has {shown}'
+  if values is not None and values < 2**25:
+    measured += ', which is what float32 has; such noise ends at some 5.4 std'
+  if not noise.step:
+    return Outcome(measured)
+  measured = (
+    f'noise is on a grid of step {noise.step:.3g} {m.unit}, '
+    f'{noise.step / noise.common_std:.2g} of its std'
+  )
+  # Updates are rounded to that grid too, or one can tell them from the noise.
+  run = m.session.start(m.claim)
+  steps = (
+    m.layout.keep(run.release(m.cohort(m.uniform, m.background))) / noise.step
+  )
+  if np.abs(steps - np.rint(steps)).max() < 0.02:
+    return Outcome(f'{measured}, and so are releases')
+  return Outcome(f'{measured}, and releases are not', 0.0, _GRID, math.inf)
+
+
+@rule
 def noise_law(m: Measurements) -> Outcome:
   """Noise is Gaussian, as the claimed ε assumes."""
   m.check_level()
@@ -144,6 +198,32 @@ def noise_law(m: Measurements) -> Outcome:
   if p >= ALPHA:
     return Outcome('noise looks Gaussian', p)
   return Outcome(f'noise is not Gaussian: {difference}', p, _NOT_GAUSSIAN)
+
+
+def _find_quiet_sum(m: Measurements) -> tuple[float, str, float]:
+  """p-value of the sum of coordinates that varies least, its name, its variance."""
+  noise = m.all_noise
+  found = []
+  for k, (tensor, shape) in enumerate(zip(noise.tensors, m.claim.shapes)):
+    if not noise.stds[k] > 1e-3 * noise.stds.max() or tensor.shape[1] < 2:
+      continue
+    rows = tensor / noise.stds[k]
+    sums = {f'tensor {k}': rows.sum(axis=1)}
+    if rows.shape[1] == math.prod(shape):
+      whole = rows.reshape(len(rows), *shape)
+      for axis, size in enumerate(shape):
+        if 1 < size < rows.shape[1]:
+          sums[f'tensor {k} along axis {axis}'] = whole.sum(axis=axis + 1)
+    for name, x in sums.items():
+      x = x.reshape(len(rows), -1)
+      variance = float(np.mean(x**2)) * x.shape[1] / rows.shape[1]
+      # Coordinates that share numbers are fewer; see `effective_share`.
+      num = max(1, int(x.size * m.effective_share))
+      found.append((float(stats.chi2.cdf(num * variance, num)), name, variance))
+  if not found:
+    return 1.0, '', 1.0
+  p, name, variance = min(found)
+  return min(1.0, len(found) * p), name, variance
 
 
 def _name_tensors(m: Measurements, lag: int) -> str:

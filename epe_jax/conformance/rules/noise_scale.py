@@ -7,6 +7,7 @@ shortage changes with S, n and z, so claims with other values are measured too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import math
 from typing import NamedTuple
@@ -15,10 +16,12 @@ from scipy import stats
 
 from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
+from epe_jax.conformance.influences import HEAVY
 from epe_jax.conformance.laws import ALPHA, TOLERANCE
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.session import NotChecked
+from epe_jax.conformance.rules import rounds
+from epe_jax.conformance.session import NotChecked, norm
 
 _FACTOR = 4
 _VARIANCE = Cause(
@@ -72,6 +75,13 @@ _FOLLOWS_UPDATES = Cause(
   'norm, and is too small if they are small; its size reveals them, too',
   'Let the standard deviation be z S, whatever updates are.',
 )
+_TOO_LARGE = Cause(
+  'too_much_noise',
+  'there is more noise than the claim needs: a factor is applied twice, or to the '
+  'noise alone',
+  'Compare the standard deviation passed to the generator with z S.',
+  severity='utility',
+)
 # Numbers of machines whose square root is not a likely step size.
 _ROOTS = (2, 3, 5, 6, 7, 8)
 _ADD_TO_ALL = (
@@ -116,7 +126,13 @@ def noise_scale(m: Measurements) -> Outcome:
     + failed
   )
   if p >= ALPHA:
-    return Outcome(measured, p)
+    needed = _find_needed_share(m)
+    if needed > 0.8:
+      return Outcome(measured, p)
+    measured += (
+      f'; an attacker who sees all rounds has {needed:.3g} of the claimed μ'
+    )
+    return Outcome(measured, cause=_TOO_LARGE)
   # The report gives ε at the claim itself, so prefer that to a changed claim.
   worst = own
   if len(ratios) * own.p_value >= ALPHA:
@@ -157,6 +173,28 @@ def tensor_noise(m: Measurements) -> Outcome:
     _TENSOR_WITHOUT_NOISE if is_missing else _TENSOR_WITH_LESS_NOISE,
     max(influence[k] / std[k] if std[k] > 0 else math.inf for k in short),
   )
+
+
+def _find_needed_share(m: Measurements) -> float:
+  """Largest μ of any client over the claimed one; 1 if too little noise is known."""
+  noise = m.all_noise
+  if not m.is_readable or noise.count(noise.samples.size) < 1000:
+    return 1.0
+  size = norm(m.base)
+  if size < 0.99:
+    # Ordinary clients may count for less than those with many examples.
+    with contextlib.suppress(NotChecked):
+      size = max(size, norm(m.influence_of(m.base_update, weight=HEAVY)))
+  if size < 0.99:
+    return 1.0  # Which `arrives_whole` reports.
+  z = m.claim.noise_multiplier
+  shares = [z * size / noise.common_std]
+  if shares[0] <= 0.8:
+    with contextlib.suppress(NotChecked):
+      shares.append(z * rounds.measure_joint_mu(m))
+    if m.quiet().public_clip_norm is not None:
+      return 1.0  # A part of the claim is spent on the clip norm.
+  return max(shares)
 
 
 def _measure_claim(m: Measurements) -> _Ratio:

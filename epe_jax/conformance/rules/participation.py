@@ -37,6 +37,22 @@ _NOISE_MISSING = Cause(
   'noise that dropped clients should have added is not made up for',
   _EXPECTED_NUMBER,
 )
+_REPEATED = Cause(
+  'client_counted_twice',
+  'some clients are in the sum more than once, such as those that fill a round up',
+  'Fill a round up with zero updates.',
+)
+_LEFT_OUT = Cause(
+  'client_left_out',
+  'some clients of a round are not in the sum, such as those that do not fill a batch',
+  'Sum over all clients.',
+  severity='utility',
+)
+_UNLIKE = Cause(
+  'clients_count_unlike',
+  'the place of a client in the round decides how much it counts',
+  'Give each client of a round the same factor.',
+)
 _COUNT_NOT_PRIVATE = Cause(
   'count_not_private',
   'the sum is divided by the number of clients present, which is exact',
@@ -79,6 +95,8 @@ def dropout(m: Measurements) -> Outcome:
   """The claim holds in rounds in which clients have dropped out."""
   m.check_others()
   m.check_influence()
+  if min(m.counts.values()) < 0.98 * max(m.counts.values()):
+    raise NotChecked('clients do not count alike; see places')
   n = m.claim.num_clients
   options = sorted({max(1, n // 2), 1}, reverse=True)
   shown, excesses = {}, []
@@ -104,6 +122,29 @@ def dropout(m: Measurements) -> Outcome:
   has_more_influence = any(x > 1.02 * ordinary for x, _ in shown.values())
   cause = _NOT_COUNTED if has_more_influence else _NOISE_MISSING
   return Outcome(measured, p, cause, max(mu for mu, _ in excesses))
+
+
+@rule
+def places(m: Measurements) -> Outcome:
+  """Clients count alike, wherever they are among those of a round."""
+  m.check_others()
+  m.check_influence()
+  counts = m.counts
+  low, high = min(counts.values()), max(counts.values())
+  measured = 'a client moves the release by ' + ', '.join(
+    f'{size:.3g} {m.unit} in place {place}' for place, size in counts.items()
+  )
+  if high <= 1.02 * low:
+    return Outcome(measured)
+  if low == 0:
+    return Outcome(measured, cause=_LEFT_OUT)
+  influence = m.base * high / low
+  mu, p = m.excess(influence, m.noise)
+  if p >= ALPHA:
+    return Outcome(measured, p)
+  ratio = high / low
+  is_whole = ratio > 1.9 and abs(ratio - round(ratio)) < 0.02 * ratio
+  return Outcome(measured, p, _REPEATED if is_whole else _UNLIKE, mu)
 
 
 @rule

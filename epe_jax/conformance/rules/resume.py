@@ -22,6 +22,12 @@ _REPLAYED = Cause(
   'make sure that a round is repeated with the same clients and data.',
 )
 
+_SEEDED = Cause(
+  'seeded_at_restore',
+  'restoring seeds the generator by a constant, or by the seed of the run',
+  'Seed from the operating system at every start.',
+)
+
 
 @rule
 def resume(m: Measurements) -> Outcome:
@@ -35,12 +41,12 @@ def resume(m: Measurements) -> Outcome:
   data[0] = 1 - 1e-6
   other = m.cohort(data)
   expected = m.influence(other, zeros)
-  differences = []
+  differences, after = [], []
   for _ in range(_REPEATS):
     run, resumed = m.session.start(m.claim), m.session.start(m.claim)
     if not all(hasattr(run.mechanism, x) for x in ('save', 'restore')):
       raise NotChecked('the mechanism has no save() and restore(state)')
-    run.release(zeros)
+    first = run.release(zeros)
     try:
       state = run.mechanism.save()  # pyright: ignore[reportAttributeAccessIssue]
       resumed.mechanism.restore(state)  # pyright: ignore[reportAttributeAccessIssue]
@@ -49,10 +55,12 @@ def resume(m: Measurements) -> Outcome:
     clip_norm = run.public_clip_norm
     if clip_norm != resumed.public_clip_norm:
       raise NotChecked(f'a run with clip norm {clip_norm} resumes with another')
-    differences.append(
-      m.layout.keep(run.release(zeros) - resumed.release(other) + expected)
-    )
+    again = resumed.release(other) - expected
+    differences.append(m.layout.keep(run.release(zeros) - again))
+    after.append((m.layout.keep(again), m.layout.keep(first)))
   rest = np.stack(differences)
+  if m.all_noise.step and rest.size < 64:
+    raise NotChecked('noise of so few coordinates on a grid repeats by chance')
   std = float(np.sqrt(np.mean(rest**2)) / np.sqrt(2))
   usual = m.noise.common_std
   measured = (
@@ -62,6 +70,20 @@ def resume(m: Measurements) -> Outcome:
   # A fiftieth of the usual noise is far below any fresh noise, and rounds after the
   # first may well have less new noise than the first.
   p = laws.p_of_mu(1 / std if std else math.inf, 50 / usual, num=rest.size)
-  if p >= ALPHA:
-    return Outcome(measured, p)
-  return Outcome(measured, p, _REPLAYED, math.inf)
+  if p < ALPHA:
+    return Outcome(measured, p, _REPLAYED, math.inf)
+  if m.repeats[0] >= ALPHA:
+    # A seed that restoring sets is that of every restored run, or of the first round.
+    again, first = np.swapaxes(np.array(after), 0, 1)
+    pairs = [again[1:] - again[:-1], again - first]
+    least = min(float(np.sqrt(np.mean(x**2) / 2)) for x in pairs)
+    p_seed = laws.p_of_mu(
+      1 / least if least else math.inf, 50 / usual, num=pairs[0].size
+    )
+    p = min(1.0, 2 * min(p, p_seed))
+    if p < ALPHA:
+      measured = (
+        'the noise after restore is that of another run, or of the first round'
+      )
+      return Outcome(measured, p, _SEEDED, math.inf)
+  return Outcome(measured, p)

@@ -17,7 +17,7 @@ import numpy as np
 from epe_jax.conformance import laws
 from epe_jax.conformance.influences import HUGE
 from epe_jax.conformance.laws import ALPHA
-from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.measurements import MAX_CARRIED, Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
 from epe_jax.conformance.session import NotChecked, norm
 
@@ -39,6 +39,16 @@ _DEPENDENT = Cause(
   'noise_depends_between_rounds',
   'noise of a round can be predicted from that of others, or fades',
   'Draw independent noise, or account for its covariance.',
+)
+_REST_KEPT = Cause(
+  'clipped_rest_is_kept',
+  'what clipping cuts off is kept, and released in later rounds (error feedback)',
+  'Drop what is cut off, or clip it and account for it in each round.',
+)
+_CLIPPING_ENDS = Cause(
+  'clipping_ends',
+  'updates are clipped in the first rounds only, or to a norm that grows',
+  'Clip to S in every round.',
 )
 _STATE = Cause(
   'state_without_noise',
@@ -78,12 +88,8 @@ def rounds(m: Measurements) -> Outcome:
   if num < 2:
     raise NotChecked('it needs two rounds or more, and time for them')
   influences = _measure_influences(m, num)
-  samples = [early[:, :num]]
-  # A covariance of rounds needs many more coordinates than rounds.
-  long = min(num, sum(m.layout.kept_sizes) // 4)
-  if long > 2:
-    runs = 1 if one_seed else _LONG_RUNS
-    samples.append(m.sample_rounds(runs, long, m.cohort(m.zero)))
+  runs = 1 if one_seed else _LONG_RUNS
+  samples = _sample_rounds(m, early[:, :num], num, runs=runs)
   joint = [_find_worst(m, sampled, influences) for sampled in samples]
   p = min(1.0, len(joint) * min(j.p_value for j in joint))
   worst = min(joint, key=lambda j: (j.p_value, -j.mu))
@@ -105,6 +111,39 @@ def rounds(m: Measurements) -> Outcome:
 
 
 @rule
+def later_rounds(m: Measurements) -> Outcome:
+  """An update that is clipped moves no later round, and is clipped in each."""
+  m.check_level()
+  num = m.num_later
+  m.check_quiet()
+  huge, zeros = m.cohort(HUGE * m.base_update), m.cohort(m.zero)
+  run = m.quiet()
+  nothing = [run.release(zeros) for _ in range(num)]
+  late = {0: nothing[0] * 0}
+  for t in (0, *(2**i for i in range(10) if 2**i < num), num - 1):
+    run = m.quiet()
+    for _ in range(t):
+      run.release(zeros)
+    late[t] = run.release(huge) - nothing[t]
+  carried = m.carried_rest
+  worst = max(late, key=lambda t: norm(late[t]))
+  first = norm(late[0])
+  measured = (
+    f'an update that is clipped moves the following {num - 1} rounds by '
+    f'{carried:.2g} {m.unit} more than one that is not; in round {worst} it moves '
+    f'its own by {norm(late[worst]):.4g}, in round 0 by {first:.4g}'
+  )
+  if carried > MAX_CARRIED:
+    # A lower bound, if noise is fresh in each round.
+    mu = math.hypot(m.common_mu, carried / m.noise.common_std)
+    return Outcome(measured, cause=_REST_KEPT, mu=mu)
+  mu, p = m.excess(late[worst], m.noise)
+  if norm(late[worst]) <= 1.02 * first or p >= ALPHA:
+    return Outcome(measured)
+  return Outcome(measured, p, _CLIPPING_ENDS, mu)
+
+
+@rule
 def memory(m: Measurements) -> Outcome:
   """No later round reveals what a client did to the others in its own."""
   if m.quiet().public_clip_norm is not None:
@@ -113,6 +152,8 @@ def memory(m: Measurements) -> Outcome:
   if num < 2:
     raise NotChecked('it needs two rounds or more')
   m.check_quiet()
+  if m.carried_rest > MAX_CARRIED:
+    raise NotChecked('what is clipped is kept; see later_rounds')
   influences = []
   for others in ([m.zero], [4 * b for b in m.background]):
     run, without = m.quiet(), m.quiet()
@@ -134,6 +175,32 @@ def memory(m: Measurements) -> Outcome:
   # A lower bound: later rounds reveal this in addition to the client's own round.
   mu = math.hypot(m.common_mu, extra / m.noise.common_std)
   return Outcome(measured, cause=_STATE, mu=mu)
+
+
+def measure_joint_mu(m: Measurements) -> float:
+  """Largest μ of a client of some round, over all rounds that time allows.
+
+  Raises:
+    NotChecked: influences cannot be read.
+  """
+  num = m.max_rounds
+  if num < 2:
+    raise NotChecked('it needs two rounds or more, and time for them')
+  influences = _measure_influences(m, num)
+  samples = _sample_rounds(m, m.early_rounds[:, :num], num, runs=_LONG_RUNS)
+  return max(_find_worst(m, some, influences).mu for some in samples)
+
+
+def _sample_rounds(
+  m: Measurements, early: Float[np.ndarray, 'R T k'], num: int, *, runs: int
+) -> list[Float[np.ndarray, '_ _ k']]:
+  """Noise of few rounds of many runs, and of as many rounds as can be of few."""
+  samples = [early]
+  # A covariance of rounds needs many more coordinates than rounds.
+  long = min(num, sum(m.layout.kept_sizes) // 4)
+  if long > 2:
+    samples.append(m.sample_rounds(runs, long, m.cohort(m.zero)))
+  return samples
 
 
 def _measure_influences(m: Measurements, num: int) -> _Influences:
