@@ -197,8 +197,9 @@ class Influences:
       # Randomness may multiply updates, so zeros are not enough.
       self.cohort(self.uniform / 2, self.background),
     ]
-    # Few coordinates may agree by accident, if some are left out at random.
-    repeats = math.ceil(32 / self.claim.dim)
+    # Few coordinates, or clients, may agree by accident if some are left out at random.
+    fewest = min(self.claim.dim / 32, self.claim.num_clients / 20)
+    repeats = math.ceil(1 / fewest)
     return max(
       norm(self.quiet().release(cohort) - self.quiet().release(cohort))
       for cohort in cohorts * repeats

@@ -504,3 +504,10 @@ CORRECT = {
     *(SafeDivision, PairwiseMasks, DrawsClients, Banded),
   )
 }
+
+PROCESSED = (
+  *('Rounded', 'Sparsified', 'ClippedRelease', 'NormalizedRelease', 'Late'),
+  *('SaturatedRelease', 'SignRelease', 'LargestKept', 'Float16Release'),
+  'DrawsClients',
+)
+"""Mechanisms whose releases cannot be taken apart into updates and noise."""

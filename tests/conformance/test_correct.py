@@ -11,22 +11,34 @@ from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 EVERYBODY = {'clip_norm', 'add_or_remove'}
 
 
-@pytest.mark.parametrize('claim', [CLAIM, OTHER], ids=['claim', 'other'])
+@pytest.mark.parametrize(
+  'claim',
+  [
+    pytest.param(CLAIM, id='claim'),
+    pytest.param(OTHER, id='other', marks=pytest.mark.integration),
+  ],
+)
 @pytest.mark.parametrize('name', correct.CORRECT)
 def test_a_correct_mechanism_breaks_nothing(name, claim):
   report = check_seeded(correct.CORRECT[name], claim)
   assert not report.findings, conformance.format_report(report)
-  if name in ('Rounded', 'Sparsified'):
-    # The noise is seen after processing.
-    assert 'return what comes before' in report.not_checked['noise_scale']
+  if name in correct.PROCESSED:
+    assert 'clipping' in report.not_checked
     return
   expected = {
     'AdaptiveClip': {'memory', 'add_or_remove'},
+    'DiscreteGaussian': EVERYBODY | {'rounding'},
     'NoiseOfClients': EVERYBODY | {'dropout'},
   }
   assert set(report.not_checked) == expected.get(name, EVERYBODY)
   # A tree has noise for all its rounds; that of one is more than it needs.
-  if name not in ('Tree', 'CappedWeights', 'AdaptiveClip'):
+  if name not in (
+    'Tree',
+    'Restarted',
+    'CappedWeights',
+    'AdaptiveClip',
+    'Banded',
+  ):
     assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.03)
 
 
@@ -53,6 +65,7 @@ def test_every_claim_can_be_checked(changes):
 SHAPES = {1: ((),), 2: ((2,),), 3: ((2,), (1,)), 8: ((2, 3), (2,))}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', SHAPES)
 @pytest.mark.parametrize('name', correct.CORRECT)
 def test_a_mechanism_of_few_numbers_is_not_accused(name, dim):
@@ -60,10 +73,10 @@ def test_a_mechanism_of_few_numbers_is_not_accused(name, dim):
   for seed in range(3):
     report = conformance.check(seeded(correct.CORRECT[name], seed), claim)
     assert not report.findings, conformance.format_report(report)
-    if name in ('Rounded', 'Sparsified'):
+    if name in correct.PROCESSED:
       continue
     unchecked = EVERYBODY | {'noise_between_coordinates', 'noise_law'}
-    unchecked |= {'memory', 'dropout', 'noise_level'}
+    unchecked |= {'memory', 'dropout', 'noise_level', 'noise_grid', 'rounding'}
     assert set(report.not_checked) <= unchecked
 
 

@@ -29,6 +29,8 @@ _OF_ANOTHER_NORM = Cause(
   'the clip norm adapts, and the noise is that of the first one',
   'Let noise be z times the clip norm of the round.',
 )
+# Of the influence of a client, by which rounding may change it.
+_ROUNDING = 0.005
 
 
 @rule
@@ -53,11 +55,12 @@ def own_claim(m: Measurements) -> Outcome:
   if length:
     change = float(noise.samples.mean(axis=0) @ direction) / length
   # Student's t of one number for each run, whatever their variance is. All clients
-  # agree, so each has an n-th of the change.
+  # agree, so each has an n-th of the change; and what rounds one rounds all.
   along = noise.samples @ direction
   spread = float(np.std(along, ddof=1))
-  t = float(np.mean(along)) * math.sqrt(runs) / spread if spread else 0.0
-  p_mean = 2 * float(stats.t.sf(abs(t), runs - 1))
+  beyond = max(0.0, abs(float(np.mean(along))) - _ROUNDING * n * length**2)
+  t = beyond * math.sqrt(runs) / spread if spread else 0.0
+  p_mean = 2 * float(stats.t.sf(t, runs - 1))
   p = min(1.0, 2 * min(p_noise, p_mean))
   measured = (
     f'with the claimed noise, {n} large updates have {1 + change / (n * length):.3g} '
