@@ -2,10 +2,10 @@
 
   python benchmarks/conformance.py --runs=1000 --out=docs/conformance.md
 
-checks correct mechanisms with that many seeds each, and faulty ones of many degrees
-with a tenth as many. It writes every row to `data/` next to the page, and what the page shows
-of them between its markers. It takes about half an hour on 2 cores. Fails if a rule
-breaks too often.
+checks correct mechanisms with that many seeds each, each with a claim of its own, and
+faulty ones of many degrees with a tenth as many. It writes every row to `data/` next to the
+page, and what the page shows of them between its markers. It takes some two hours on 2
+cores; with --folder it goes on where it was interrupted. Fails if a rule breaks too often.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,6 +38,11 @@ _SEED = flags.DEFINE_integer('seed', 0, 'Of all noise.', lower_bound=0)
 _WORKERS = flags.DEFINE_integer(
   'workers', os.cpu_count() or 1, 'Processes.', lower_bound=1
 )
+_FOLDER = flags.DEFINE_string(
+  'work',
+  None,
+  'Folder that keeps what is done, to go on after an interruption.',
+)
 _OUT = flags.DEFINE_string(
   'out', None, 'Page to write into; its data files are in data/ next to it.'
 )
@@ -48,6 +53,20 @@ CLAIM = conformance.Claim(
   num_clients=10,
   shapes=((20, 30), (30,), (30, 10)),
 )
+# Shapes of tensors by the number of coordinates, and how often they are drawn.
+_SHAPES = {
+  1: (((),), 0.12),
+  2: (((2,),), 0.12),
+  3: (((2,), (1,)), 0.12),
+  8: (((2, 3), (2,)), 0.15),
+  60: (((5, 8), (20,)), 0.2),
+  930: (CLAIM.shapes, 0.22),
+  6000: (((60, 80), (200,), (1000,)), 0.06),
+  60_000: (((200, 240), (240,), (96, 120), (240,)), 0.01),
+}
+_CLIP_NORMS, _NOISES, _CLIENTS = (1e-6, 1e5), (0.02, 30.0), (1, 300)
+# Seconds of a check, so that rounds of many numbers do not take all of the time.
+_BUDGET = 10.0
 _BATCH = 20
 # A rule is allowed 1e-4; so many more than that are no accident.
 _ALLOWED = 1e-4
@@ -250,28 +269,63 @@ DEGREES = {
 }  # fmt: skip
 
 
-def run_batch(batch: Batch) -> list[dict[str, tuple[str, float | None]]]:
-  """Status and p-value of each rule, of each check of a batch."""
+class Row(NamedTuple):
+  """What became of a rule in a check.
+
+  Attributes:
+    seed: of the check.
+    rule: its name.
+    status: as in a report.
+    p_value: as in a report.
+    claim: the number of coordinates, S, z and n.
+  """
+
+  seed: int
+  rule: str
+  status: str
+  p_value: float | None
+  claim: tuple[int, float, float, int]
+
+
+def draw_claim(rng: np.random.Generator) -> conformance.Claim:
+  """Draws a claim of any size."""
+  shares = [share for _, share in _SHAPES.values()]
+  dim = int(rng.choice([*_SHAPES], p=shares))
+  draw = lambda low, high: math.exp(rng.uniform(math.log(low), math.log(high)))
+  clients = _CLIENTS if dim < 6000 else (1, 30)
+  return conformance.Claim(
+    clip_norm=draw(*_CLIP_NORMS),
+    noise_multiplier=draw(*_NOISES),
+    num_clients=round(draw(*clients)),
+    shapes=_SHAPES[dim][0],
+  )
+
+
+def run_batch(batch: Batch) -> list[Row]:
+  """A row for each rule and each check of a batch."""
   name, _, degree = batch.mechanism.partition(' ')
   if degree:
     fault = DEGREES[name].mechanism
     cls: Any = type(name, (fault,), {'degree': float(degree)})
   else:
     cls = correct.CORRECT[name]
-  checks = []
+  rows = []
   for seed in batch.seeds:
     seeds = np.random.default_rng([seed, sum(map(ord, batch.mechanism))])
     make = lambda claim: cls(claim, int(seeds.integers(2**62)))  # noqa: B023
     if batch.rule is None:
-      report = conformance.check(make, CLAIM, seed=seed)
-      checks.append({r.rule: (r.status, r.p_value) for r in report.results})
+      claim = draw_claim(seeds)
+      report = conformance.check(make, claim, seed=seed, budget=_BUDGET)
+      results = report.results
     else:
+      claim = CLAIM
       m = measurements.Measurements(
-        make, CLAIM, budget=60.0, rng=np.random.default_rng(seed)
+        make, claim, budget=60.0, rng=np.random.default_rng(seed)
       )
-      result = conformance.RULES[batch.rule].check(m)
-      checks.append({batch.rule: (result.status, result.p_value)})
-  return checks
+      results = [conformance.RULES[batch.rule].check(m)]
+    size = claim.dim, claim.clip_norm, claim.noise_multiplier, claim.num_clients
+    rows += [Row(seed, r.rule, r.status, r.p_value, size) for r in results]
+  return rows
 
 
 def make_batches(runs: int, seed: int) -> list[Batch]:
@@ -292,15 +346,23 @@ def make_batches(runs: int, seed: int) -> list[Batch]:
 
 
 def tabulate_alarms(
-  checks: dict[str, list[dict[str, tuple[str, float | None]]]],
+  checks: Mapping[str, Sequence[Row]],
 ) -> tuple[tables.Table, list[str]]:
   """False alarms by rule over all correct mechanisms, and rules with too many."""
   body, bad, alarms = [], [], []
   for rule in conformance.RULES:
-    results = [(n, *c[rule]) for n in correct.CORRECT for c in checks[n]]
-    checked = [(s, p) for _, s, p in results if s != 'not checked']
+    results = [
+      (n, row) for n in correct.CORRECT for row in checks[n] if row.rule == rule
+    ]
+    checked = [
+      (row.status, row.p_value)
+      for _, row in results
+      if row.status != 'not checked'
+    ]
     alarms += [
-      f'{rule} of {n} (p = {p})' for n, s, p in results if s == 'broken'
+      f'{rule} of {n} (seed {row.seed}, d, S, z, n = {row.claim}, p = {row.p_value})'
+      for n, row in results
+      if row.status == 'broken'
     ]
     if not checked:
       continue
@@ -311,7 +373,7 @@ def tabulate_alarms(
     body.append([rule, f'{len(checked):,}', str(broken), small, least])
     if study.fails_too_often(broken, len(checked), _ALLOWED, 1e-3):
       bad.append(rule)
-  num = len(checks['Plain'])
+  num = len({row.seed for row in checks['Plain']})
   notes = [
     f'{len(correct.CORRECT)} correct mechanisms ({", ".join(correct.CORRECT)}), '
     f'{num:,} checks of each. A rule breaks at p < {laws.ALPHA:g}; p < 0.01 '
@@ -323,14 +385,12 @@ def tabulate_alarms(
   return tables.Table('False alarms', head, body, notes), bad
 
 
-def tabulate_power(
-  checks: dict[str, list[dict[str, tuple[str, float | None]]]],
-) -> tables.Table:
+def tabulate_power(checks: Mapping[str, Sequence[Row]]) -> tables.Table:
   """Share of checks in which each degree of a fault is detected."""
   body = []
   for name, (_, rule, unit, values) in DEGREES.items():
     for value in values:
-      results = [c[rule][0] == 'broken' for c in checks[f'{name} {value}']]
+      results = [row.status == 'broken' for row in checks[f'{name} {value}']]
       body.append([rule, unit.format(value), f'{np.mean(results):.0%}'])
   num = len(next(c for name, c in checks.items() if ' ' in name))
   note = (
@@ -346,11 +406,13 @@ def tabulate_bugs() -> tables.Table:
   for bug, (rule, cause) in seeded_bugs.EXPECTED.items():
     report = conformance.check(bug, seeded_bugs.change_claim(bug, CLAIM))
     named = [(f.rule, f.cause) for f in report.findings]
-    found = 'yes' if (rule, cause) in named else '**no**'
+    is_found = any(r == rule for r, _ in named)
+    is_named = (rule, cause) in named
     others = ', '.join(f'`{r}`' for r, c in named if (r, c) != (rule, cause))
     text = ' '.join((bug.__doc__ or '').split())
-    body.append([text, f'`{rule}`', f'`{cause}`', found, others])
-  head = ['bug', 'rule', 'cause', 'named', 'also broken']
+    marks = ['yes' if x else '**no**' for x in (is_found, is_named)]
+    body.append([text, f'`{rule}`', f'`{cause}`', *marks, others])
+  head = ['bug', 'rule', 'cause', 'found', 'named', 'also broken']
   return tables.Table('Seeded bugs', head, body)
 
 
@@ -360,13 +422,20 @@ def main(argv: list[str]) -> None:
   batches = make_batches(_RUNS.value, _SEED.value)
   # Every process has one thread: matrices are small.
   os.environ |= {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}
-  done = study.map_in_processes(
-    run_batch,
-    batches,
+  done = study.run_simulations(
+    [
+      study.Simulation(
+        f'{b.mechanism} {b.rule or "all"} {b.seeds[0]}-{b.seeds[-1]}',
+        Row,
+        functools.partial(run_batch, b),
+      )
+      for b in batches
+    ],
     workers=_WORKERS.value,
+    folder=pathlib.Path(_FOLDER.value) if _FOLDER.value else None,
     progress=functools.partial(tqdm.tqdm, unit='batch', mininterval=30),
   )
-  checks: dict[str, list] = {}
+  checks: dict[str, list[Row]] = {}
   for batch, some in zip(batches, done):
     checks.setdefault(batch.mechanism, []).extend(some)
   alarms, bad = tabulate_alarms(checks)
@@ -404,7 +473,9 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
   less_known = ', '.join(
     f'{rule} ({rate:.1e})' for rule, rate in rates.items() if rate > _SHOWN
   )
-  named = sum(row['named'] == 'yes' for row in bugs)
+  found, named = (
+    sum(row[name] == 'yes' for row in bugs) for name in ('found', 'named')
+  )
   degrees: dict[tuple[str, str], list[Mapping[str, str]]] = {}
   for row in power:
     kind = re.sub(r'[\d.,]+', '', row['fault'])
@@ -423,11 +494,15 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
   )
   return {
     'alarms': f'{false:,} false alarms in {checks:,} checks of '
-    f'{len(alarms)} rules on {len(correct.CORRECT)} correct mechanisms. With 95 % '
+    f'{len(alarms)} rules on {len(correct.CORRECT)} correct mechanisms, with claims '
+    f'of 1 to 60,000 coordinates, S from {_CLIP_NORMS[0]:g} to {_CLIP_NORMS[1]:g}, z '
+    f'from {_NOISES[0]:g} to {_NOISES[1]:g} and {_CLIENTS[0]} to {_CLIENTS[1]} '
+    'clients. With 95 % '
     f'confidence the rate of each rule is at most {_SHOWN:g}'
     f'{", except that of " if less_known else ""}{less_known}. {link_alarms}',
     'power': f'{tables.format_markdown(table)}\n\n{link_power}',
-    'bugs': f'The cause of {named} of {len(bugs)} bugs is named. {link_bugs}',
+    'bugs': f'The rule that each breaks is found for {found} of {len(bugs)} bugs, and '
+    f'its cause named for {named}. {link_bugs}',
   }
 
 

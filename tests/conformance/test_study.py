@@ -11,13 +11,21 @@ def test_alarms_and_detections_are_counted(load_benchmark):
   study = load_benchmark('conformance')
   batches = study.make_batches(1, seed=0)
   short = next(b for b in batches if b.mechanism == 'NoiseShort 0.2')
-  assert study.run_batch(short) == [{'noise_scale': ('broken', 0.0)}]
-  (checks,) = study.run_batch(study.Batch('Plain', None, (0,)))
-  assert list(checks) == list(conformance.RULES)
+  (row,) = study.run_batch(short)
+  assert row[1:4] == ('noise_scale', 'broken', 0.0)
+  checks = study.run_batch(study.Batch('Plain', None, (0,)))
+  assert [row.rule for row in checks] == list(conformance.RULES)
+  checks = [row._replace(status='passed') for row in checks]
   # Three false alarms of one rule are more than chance gives.
   names = study.correct.CORRECT
-  everything = {name: [checks] for name in names}
-  everything['Plain'] = [checks | {'noise_law': ('broken', 1e-9)}] * 3
+  everything = {name: checks for name in names}
+  accused = [
+    row._replace(status='broken', p_value=1e-9)
+    if row.rule == 'noise_law'
+    else row
+    for row in checks
+  ]
+  everything['Plain'] = accused * 3
   table, bad = study.tabulate_alarms(everything)
   assert bad == ['noise_law']
   (row,) = (row for row in table.body if row[0] == 'noise_law')
