@@ -296,13 +296,18 @@ class Measurements(Influences):
     """
     samples = self.early_rounds[self.unique_runs, 0]
     norms = np.linalg.norm(samples, axis=1)
-    dim, num = samples.shape[1], len(samples)
+    num = len(samples)
     if num < _MIN_RUNS or not norms.all():
       return False
+    if self.layout.kept_sizes != self.claim.sizes:
+      zeros = self.cohort(self.zero)
+      norms = [
+        norm(self.session.start(self.claim).release(zeros)) for _ in range(8)
+      ]
     sizes = np.abs(samples)
     if samples.size >= 20 and np.ptp(sizes) < 1e-6 * sizes.max():
       return True  # Signs.
-    if dim >= 8 and np.std(norms) < 1e-4 * np.mean(norms) / math.sqrt(2 * dim):
+    if self.claim.dim > 1 and np.ptp(norms) < 1e-6 * np.mean(norms):
       return True
     if not self.is_readable or norm(self.base) == 0:
       return False
