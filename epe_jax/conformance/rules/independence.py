@@ -15,7 +15,7 @@ from epe_jax.conformance.rule import Cause, Outcome, rule
 from epe_jax.conformance.session import NotChecked
 
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
-_CORRELATED = 32
+_CORRELATED, _FEWEST = 32, 8
 
 _FIXED_SEED = Cause(
   'fixed_seed',
@@ -68,8 +68,9 @@ def noise_between_runs(m: Measurements) -> Outcome:
   if dim * m.effective_share >= _CORRELATED:
     # Few large values, of noise that is often 0, count as fewer coordinates.
     share = min(1.0, 3.5 / float(np.mean(rows**4))) ** 2
-    independent = max(2, int(dim * m.effective_share * share))
-    p_cosine = laws.p_of_cosine(largest, dim=independent, pairs=cosines.size)
+    independent = int(dim * m.effective_share * share)
+    if independent >= _FEWEST:
+      p_cosine = laws.p_of_cosine(largest, dim=independent, pairs=cosines.size)
   p = min(1.0, 2 * min(p_equal, p_cosine))
   if p >= ALPHA:
     return Outcome(
