@@ -61,8 +61,9 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag('step_size', 'Learning rate that the release includes.', float, 1.0),
     Flag(
       'adjacency',
-      'Neighbouring rounds: one update is zero, or one client is absent.',
-      ('zero_out', 'add_or_remove'),
+      'Neighbouring rounds: one update is zero, one client absent, or one update '
+      'any other.',
+      ('zero_out', 'add_or_remove', 'replace'),
       'zero_out',
     ),
     Flag('max_rounds', 'Maximum number of rounds of a run.', int),

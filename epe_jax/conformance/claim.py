@@ -11,6 +11,8 @@ from typing import Literal, Protocol, runtime_checkable
 from jaxtyping import Float
 import numpy as np
 
+from epe_jax import epsilon
+
 
 class Refused(Exception):
   """Raised by a mechanism for input that it does not accept.
@@ -35,8 +37,12 @@ class Claim:
     step_size: factor of the release, such as a server learning rate; negative if
       it is subtracted.
     adjacency: of two neighbouring rounds one has the client's update, the other a
-      zero update ('zero_out', the client is counted in both) or no such client
-      ('add_or_remove').
+      zero update ('zero_out', the client is counted in both), no such client
+      ('add_or_remove'), or any other update of it ('replace'). Two updates are up
+      to 2 S apart, so that with 'replace' a round is a Gaussian mechanism with
+      μ = 2/z. Influences are then half of what an update and its opposite differ
+      by, so that they are compared with 1/z all the same; each ε is that of both
+      halves.
     max_rounds: maximum number of rounds of a run; None if there is none.
 
   Raises:
@@ -49,7 +55,7 @@ class Claim:
   shapes: tuple[tuple[int, ...], ...]
   release: Literal['mean', 'sum'] = 'mean'
   step_size: float = 1.0
-  adjacency: Literal['zero_out', 'add_or_remove'] = 'zero_out'
+  adjacency: Literal['zero_out', 'add_or_remove', 'replace'] = 'zero_out'
   max_rounds: int | None = None
 
   def __post_init__(self):
@@ -68,9 +74,10 @@ class Claim:
       raise ValueError(f"release={self.release!r}; give 'mean' or 'sum'.")
     if not 0 < abs(self.step_size) < math.inf:
       raise ValueError(f'step_size={self.step_size}; give a finite one, not 0.')
-    if self.adjacency not in ('zero_out', 'add_or_remove'):
+    if self.adjacency not in ('zero_out', 'add_or_remove', 'replace'):
       raise ValueError(
-        f"adjacency={self.adjacency!r}; give 'zero_out' or 'add_or_remove'."
+        f"adjacency={self.adjacency!r}; give 'zero_out', 'add_or_remove' or "
+        "'replace'."
       )
     if self.max_rounds is not None and self.max_rounds < 1:
       raise ValueError(
@@ -86,6 +93,22 @@ class Claim:
   def dim(self) -> int:
     """d, coordinates of an update."""
     return sum(self.sizes)
+
+  @property
+  def distance(self) -> int:
+    """Largest distance of the updates of neighbouring rounds, in clip norms."""
+    return 2 if self.adjacency == 'replace' else 1
+
+  def compute_epsilon(self, influence: float, delta: float) -> float:
+    """ε of a round in which an update has this influence.
+
+    Args:
+      influence: in standard deviations of the noise.
+      delta: δ, in (0, 1).
+    """
+    if not math.isfinite(influence):
+      return math.inf
+    return float(epsilon.epsilon_gdp(self.distance * influence, delta))
 
   @property
   def unit(self) -> float:

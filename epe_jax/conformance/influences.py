@@ -225,22 +225,33 @@ class Influences:
     weight: float = 1.0,
     claim: Claim | None = None,
   ) -> Vector:
-    """Influence of a client, against a zero update of the same weight."""
+    """Influence of a client, against a zero update of the same weight.
+
+    With adjacency 'replace' it is half of that against the opposite update.
+    """
     make = functools.partial(
       self.cohort, others=others, present=present, weight=weight, claim=claim
     )
-    return self.influence(make(update), make(self.zero), claim)
+    without = self._neighbour(update)
+    influence = self.influence(make(update), make(without), claim)
+    return influence / self.claim.distance
 
   def influences_of(
     self, updates: Sequence[Vector], others: Sequence[Vector] = ()
   ) -> list[Vector]:
-    """Influences of clients, each against the same round with a zero update."""
+    """Influences of several clients, as `influence_of`, in fewer rounds."""
+    if self.claim.adjacency == 'replace':
+      return [self.influence_of(update, others) for update in updates]
     self.check_quiet()
     without = self.quiet().release(self.cohort(self.zero, others))
     return [
       self.quiet().release(self.cohort(update, others)) - without
       for update in updates
     ]
+
+  def _neighbour(self, update: Vector) -> Vector:
+    """What the client sends in the neighbouring round."""
+    return -update if self.claim.adjacency == 'replace' else self.zero
 
   @functools.cached_property
   def exact(self) -> Sequence[tuple[Vector, Vector]]:

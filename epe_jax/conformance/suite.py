@@ -13,7 +13,6 @@ from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.report import Report
-from epe_jax.conformance.rule import epsilon_of_mu
 from epe_jax.conformance.rules import (
   arithmetic,
   clip_norm,
@@ -113,8 +112,10 @@ def check(
     claim,
     results,
     delta,
-    epsilon=_attempt(lambda: epsilon_of_mu(m.all_noise.mu(m.base), delta)),
-    claimed_epsilon=epsilon_of_mu(1 / claim.noise_multiplier, delta),
+    epsilon=_attempt(
+      lambda: claim.compute_epsilon(m.all_noise.mu(m.base), delta)
+    ),
+    claimed_epsilon=claim.compute_epsilon(1 / claim.noise_multiplier, delta),
     rounds=m.session.rounds,
     seconds=m.session.elapsed,
     resolution=_attempt(lambda: _resolve(m.noise.num)),

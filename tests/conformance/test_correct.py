@@ -40,6 +40,7 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     {'shapes': ((4,), ())},
     {'max_rounds': 1},
     {'max_rounds': 3},
+    {'adjacency': 'replace'},
     {'noise_multiplier': 8.0, 'clip_norm': 20.0},
   ],
   ids=str,

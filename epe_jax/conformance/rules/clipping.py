@@ -101,6 +101,12 @@ def clipping(m: Measurements) -> Outcome:
   alike = max(sizes[name] for name in updates)
   num = len(m.claim.sizes)
   alone = max(sizes[name] for name in tensors)
+  if m.claim.adjacency == 'replace':
+    # Against its opposite, an update turns a mean that is clipped in any case.
+    others = m.background
+    first = norm(
+      m.influence(m.cohort(HUGE * u, others), m.cohort(m.zero, others))
+    )
   if worst == _BETWEEN:
     cause = _NOT_A_SUM
   elif worst.startswith('in place') and sizes[worst] > 1.02 * alike:
