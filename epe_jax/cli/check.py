@@ -19,6 +19,7 @@ which says nothing of rules that were not checked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import functools
 import pathlib
 import sys
 import traceback
@@ -43,7 +44,12 @@ def define_flags(values: flags.FlagValues) -> None:
   command_flags.define(
     values,
     Flag('clip_norm', 'Claimed clip norm S, > 0.', float, 1.0),
-    Flag('noise_multiplier', 'Claimed noise multiplier z, > 0.', float, 1.0),
+    Flag(
+      'noise_multiplier',
+      'Claimed noise multiplier z, > 0; by default 1, or that of epsilon.',
+      float,
+    ),
+    Flag('epsilon', 'Claimed ε of a round at delta, in place of z.', float),
     Flag(
       'num_clients', 'n, the expected number of clients in a round.', int, 10
     ),
@@ -67,7 +73,7 @@ def define_flags(values: flags.FlagValues) -> None:
       'zero_out',
     ),
     Flag('max_rounds', 'Maximum number of rounds of a run.', int),
-    command_flags.DELTA._replace(help='δ of the reported ε.', default=1e-5),
+    command_flags.DELTA._replace(help='δ of every ε.', default=1e-5),
     Flag('budget', 'Maximum time in seconds.', float, 60.0),
     Flag(
       'require',
@@ -112,9 +118,20 @@ def run_check(name: str, values: flags.FlagValues) -> int:
   from epe_jax import conformance
 
   given: dict[str, Any] = values.flag_values_dict()
-  claim = conformance.Claim(
+  z, epsilon = given['noise_multiplier'], given['epsilon']
+  if epsilon is None:
+    make_claim = functools.partial(
+      conformance.Claim, noise_multiplier=1.0 if z is None else z
+    )
+  elif z is None:
+    make_claim = functools.partial(conformance.Claim.from_epsilon, epsilon)
+  else:
+    raise ValueError(
+      f'--noise_multiplier={z} and --epsilon={epsilon}; give one of them.'
+    )
+  claim = make_claim(
+    delta=given['delta'],
     clip_norm=given['clip_norm'],
-    noise_multiplier=given['noise_multiplier'],
     num_clients=given['num_clients'],
     shapes=parse_shapes(given['shapes']),
     release=given['release'],
@@ -129,7 +146,6 @@ def run_check(name: str, values: flags.FlagValues) -> int:
     report = conformance.check(
       factory,
       claim,
-      delta=given['delta'],
       budget=given['budget'],
       seed=given['seed'],
     )

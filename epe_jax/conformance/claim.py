@@ -6,12 +6,13 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import math
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import epsilon
+from epe_jax.epsilon import arguments, epsilon_gdp, mu_of_epsilon
+from epe_jax.epsilon.types import check_delta
 
 
 class Refused(Exception):
@@ -44,6 +45,7 @@ class Claim:
       by, so that they are compared with 1/z all the same; each ε is that of both
       halves.
     max_rounds: maximum number of rounds of a run; None if there is none.
+    delta: δ of `epsilon`, in (0, 1).
 
   Raises:
     ValueError: a value is out of range.
@@ -57,6 +59,27 @@ class Claim:
   step_size: float = 1.0
   adjacency: Literal['zero_out', 'add_or_remove', 'replace'] = 'zero_out'
   max_rounds: int | None = None
+  delta: float = 1e-5
+
+  @classmethod
+  def from_epsilon(
+    cls, epsilon: float, delta: float = 1e-5, *, clip_norm: float, **rest: Any
+  ) -> Claim:
+    """The claim that a round has this ε at δ: with exactly the noise for it.
+
+    A mechanism that chooses its noise by ε reads `claim.epsilon` and `claim.delta`.
+    The suite also claims other noise multipliers, and these tell their exact ε.
+
+    Args:
+      epsilon: ε > 0 of a round.
+      delta: δ, in (0, 1).
+      clip_norm: as in `Claim`.
+      rest: the other fields but `noise_multiplier`.
+    """
+    arguments.check_number('epsilon', epsilon, '(0, inf)')
+    claim = cls(clip_norm=clip_norm, noise_multiplier=1.0, delta=delta, **rest)
+    z = claim.distance / mu_of_epsilon(epsilon, delta)
+    return dataclasses.replace(claim, noise_multiplier=z)
 
   def __post_init__(self):
     for name in ('clip_norm', 'noise_multiplier'):
@@ -79,6 +102,7 @@ class Claim:
         f"adjacency={self.adjacency!r}; give 'zero_out', 'add_or_remove' or "
         "'replace'."
       )
+    check_delta(self.delta)
     if self.max_rounds is not None and self.max_rounds < 1:
       raise ValueError(
         f'max_rounds={self.max_rounds}; give 1 or more, or None.'
@@ -99,6 +123,11 @@ class Claim:
     """Largest distance of the updates of neighbouring rounds, in clip norms."""
     return 2 if self.adjacency == 'replace' else 1
 
+  @functools.cached_property
+  def epsilon(self) -> float:
+    """ε of one round with the claimed noise, at `delta`."""
+    return self.compute_epsilon(1 / self.noise_multiplier, self.delta)
+
   def compute_epsilon(self, influence: float, delta: float) -> float:
     """ε of a round in which an update has this influence.
 
@@ -108,7 +137,7 @@ class Claim:
     """
     if not math.isfinite(influence):
       return math.inf
-    return float(epsilon.epsilon_gdp(self.distance * influence, delta))
+    return float(epsilon_gdp(self.distance * influence, delta))
 
   @property
   def unit(self) -> float:
