@@ -72,6 +72,14 @@ def define_flags(values: flags.FlagValues) -> None:
       ('zero_out', 'add_or_remove', 'replace'),
       'zero_out',
     ),
+    Flag(
+      'noise',
+      'Law of the noise; Laplace noise has the scale z S.',
+      ('gaussian', 'discrete_gaussian', 'skellam', 'laplace'),
+      'gaussian',
+    ),
+    Flag('norm', 'Norm in which updates are clipped: 1, 2 or inf.', float, 2.0),
+    Flag('granularity', 'Step of the grid of discrete noise.', float, 0.0),
     Flag('max_rounds', 'Maximum number of rounds of a run.', int),
     command_flags.DELTA._replace(help='δ of every ε.', default=1e-5),
     Flag('budget', 'Maximum time in seconds.', float, 60.0),
@@ -137,7 +145,10 @@ def run_check(name: str, values: flags.FlagValues) -> int:
     release=given['release'],
     step_size=given['step_size'],
     adjacency=given['adjacency'],
-    max_rounds=given['max_rounds'],
+    **{
+      name: given[name]
+      for name in ('noise', 'norm', 'granularity', 'max_rounds')
+    },
   )
   required = [name for name in given['require'].split(',') if name]
   conformance.check_required(required, conformance.RULES)

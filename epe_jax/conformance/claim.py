@@ -28,9 +28,10 @@ class Claim:
   """What a mechanism claims of one round: noise of z clip norms on a sum.
 
   Attributes:
-    clip_norm: S > 0, bound of the L2 norm of a client's update.
+    clip_norm: S > 0, bound of the norm of a client's update.
     noise_multiplier: z > 0. The noise has a standard deviation of z S in units of
       the sum of updates, so that a round is a Gaussian mechanism with μ = 1/z.
+      Laplace noise has the scale z S, and a round ε = 1/z; see `mu`.
     num_clients: n >= 1, expected number of clients in a round; for example-level
       training, of examples in a batch.
     shapes: of the tensors of an update.
@@ -46,6 +47,10 @@ class Claim:
       halves.
     max_rounds: maximum number of rounds of a run; None if there is none.
     delta: δ of `epsilon`, in (0, 1).
+    noise: law of the noise in each coordinate.
+    norm: p of the Lp norm in which updates are clipped: 1, 2 or infinity.
+    granularity: step of the grid of discrete noise, in units of the sum, z S at
+      most; 0 for other laws. It grows with z S where the suite changes that.
 
   Raises:
     ValueError: a value is out of range.
@@ -60,6 +65,11 @@ class Claim:
   adjacency: Literal['zero_out', 'add_or_remove', 'replace'] = 'zero_out'
   max_rounds: int | None = None
   delta: float = 1e-5
+  noise: Literal['gaussian', 'discrete_gaussian', 'skellam', 'laplace'] = (
+    'gaussian'
+  )
+  norm: float = 2
+  granularity: float = 0.0
 
   @classmethod
   def from_epsilon(
@@ -78,7 +88,11 @@ class Claim:
     """
     arguments.check_number('epsilon', epsilon, '(0, inf)')
     claim = cls(clip_norm=clip_norm, noise_multiplier=1.0, delta=delta, **rest)
-    z = claim.distance / mu_of_epsilon(epsilon, delta)
+    if claim.noise == 'laplace':
+      mu = epsilon - 2 * math.log1p(-delta)
+    else:
+      mu = mu_of_epsilon(epsilon, delta)
+    z = claim.distance * claim.mu / mu
     return dataclasses.replace(claim, noise_multiplier=z)
 
   def __post_init__(self):
@@ -103,6 +117,18 @@ class Claim:
         "'replace'."
       )
     check_delta(self.delta)
+    laws = ('gaussian', 'discrete_gaussian', 'skellam', 'laplace')
+    arguments.check_choice('noise', self.noise, laws)
+    if self.norm not in (1, 2, math.inf):
+      raise ValueError(f'norm={self.norm}; give 1, 2 or inf.')
+    is_discrete = self.noise in ('discrete_gaussian', 'skellam')
+    if not 0 <= self.granularity < math.inf or is_discrete != (
+      self.granularity > 0
+    ):
+      raise ValueError(
+        f'granularity={self.granularity} of noise={self.noise!r}; give the step '
+        'of the grid of discrete noise, and 0 for other noise.'
+      )
     if self.max_rounds is not None and self.max_rounds < 1:
       raise ValueError(
         f'max_rounds={self.max_rounds}; give 1 or more, or None.'
@@ -126,17 +152,42 @@ class Claim:
   @functools.cached_property
   def epsilon(self) -> float:
     """ε of one round with the claimed noise, at `delta`."""
-    return self.compute_epsilon(1 / self.noise_multiplier, self.delta)
+    return self.compute_epsilon(self.mu, self.delta)
+
+  @property
+  def order(self) -> int:
+    """Order of the norm in which influences count: 1 for Laplace noise, else 2."""
+    return 1 if self.noise == 'laplace' else 2
+
+  @property
+  def mu(self) -> float:
+    """Largest influence that is claimed, over the scale of the noise.
+
+    That is 1/z if updates are clipped in the norm of the noise. In another one an
+    update of norm S may be d^(1/q - 1/p) times as long in that of the noise.
+    """
+    power = max(0.0, 1 / self.order - 1 / self.norm)
+    return self.dim**power / self.noise_multiplier
+
+  def measure(self, update: Float[np.ndarray, '...']) -> float:
+    """The norm in which updates are clipped."""
+    return float(np.linalg.norm(update, self.norm))
 
   def compute_epsilon(self, influence: float, delta: float) -> float:
     """ε of a round in which an update has this influence.
 
+    It is exact for Gaussian and Laplace noise, and for the latter largest if all
+    influence is in one coordinate. Discrete noise counts as Gaussian.
+
     Args:
-      influence: in standard deviations of the noise.
+      influence: over the scale of the noise: its standard deviation, or of
+        Laplace noise the L1 norm over b.
       delta: δ, in (0, 1).
     """
     if not math.isfinite(influence):
       return math.inf
+    if self.noise == 'laplace':
+      return max(0.0, self.distance * influence + 2 * math.log1p(-delta))
     return float(epsilon_gdp(self.distance * influence, delta))
 
   @property

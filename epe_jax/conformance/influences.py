@@ -55,21 +55,17 @@ class Influences:
     self, make: Make, claim: Claim, *, budget: float, rng: np.random.Generator
   ):
     self.claim = claim
-    self.layout = Layout(claim.sizes)
+    self.layout = Layout(claim.sizes, claim.order)
     self.session = Session(make, claim, seconds=budget)
     self._rng = rng
     self.zero, self.zero_error = np.zeros(claim.dim), None
     self.place = 0
     signs = rng.choice([-1.0, 1.0], claim.dim)
-    self.uniform = signs * _BELOW / math.sqrt(claim.dim)
-    self.equal = (
+    self.uniform = self._scale(signs)
+    self.equal = self._scale(
       np.concatenate(
-        [
-          tensor / np.linalg.norm(tensor) / math.sqrt(len(claim.sizes))
-          for tensor in self.layout.split(self.uniform)
-        ]
+        [t / claim.measure(t) for t in self.layout.split(self.uniform)]
       )
-      * _BELOW
     )
 
   def try_zeros(self) -> None:
@@ -111,14 +107,17 @@ class Influences:
     """An update of norm S that is zero outside one tensor."""
     parts = self.layout.split(np.zeros(self.claim.dim))
     parts[k] = self.layout.split(self.uniform)[k]
-    vector = np.concatenate(parts)
-    return vector / np.linalg.norm(vector) * _BELOW
+    return self._scale(np.concatenate(parts))
+
+  def _scale(self, vector: Vector) -> Vector:
+    """Scales an update to norm S."""
+    return vector / self.claim.measure(vector) * _BELOW
 
   @functools.cached_property
   def background(self) -> Sequence[Vector]:
     """Three updates of half the clip norm, for the other clients."""
     vectors = self._rng.standard_normal((3, self.claim.dim))
-    return list(vectors / np.linalg.norm(vectors, axis=1, keepdims=True) / 2)
+    return [vector / self.claim.measure(vector) / 2 for vector in vectors]
 
   def cohort(
     self,
@@ -258,11 +257,14 @@ class Influences:
     """(update, influence) of updates of norm S, spread over tensors in many ways."""
     some = range(min(len(self.claim.sizes), 8))
     updates = [self.uniform, self.equal, *map(self.in_tensor, some)]
+    if self.claim.norm < self.claim.order:
+      # Longest in the norm of the noise if it is in one coordinate.
+      updates.append(np.eye(1, self.claim.dim)[0] * _BELOW)
     # If tensors have clip norms of their own, an update arrives whole only if it is
     # spread as an update that is clipped in every tensor arrives.
     clipped = self.influence_of(HUGE * self.equal) * np.sign(self.claim.unit)
     if 0 < norm(clipped) < math.inf:
-      updates.append(clipped / norm(clipped) * _BELOW)
+      updates.append(self._scale(clipped))
     return [(u, self.influence_of(u)) for u in updates]
 
   @property
@@ -277,7 +279,6 @@ class Influences:
 
   @functools.cached_property
   def _best(self) -> tuple[Vector, Vector]:
-    best = max(norm(influence) for _, influence in self.exact)
-    return next(
-      pair for pair in self.exact if norm(pair[1]) >= (1 - TOLERANCE) * best
-    )
+    lengths = [self.layout.length(influence) for _, influence in self.exact]
+    is_best = np.array(lengths) >= (1 - TOLERANCE) * max(lengths)
+    return self.exact[int(np.argmax(is_best))]

@@ -212,6 +212,15 @@ class Measurements(Influences):
     p = float(stats.chi2.sf((runs - 1) * variance / expected, runs - 1))
     return p, math.sqrt(variance)
 
+  def check_gaussian(self) -> None:
+    """Checks that several releases together have a μ.
+
+    Raises:
+      NotChecked: they have none with such noise.
+    """
+    if self.claim.order == 1:
+      raise NotChecked('several releases are judged with Gaussian noise only')
+
   def check_influence(self) -> None:
     """Checks that some client has an influence, which is not lost in rounding.
 
@@ -257,7 +266,7 @@ class Measurements(Influences):
     values = []
     for _ in range(math.ceil(32 / self.claim.dim)):
       vector = self._rng.standard_normal(self.claim.dim)
-      vector *= self._rng.uniform(0.3, 0.9) / np.linalg.norm(vector)
+      vector *= self._rng.uniform(0.3, 0.9) / self.claim.measure(vector)
       released = self.quiet().release(self.cohort(vector, [vector]))
       values.append(self.layout.keep(released))
     # Without noise next to nothing is left of it; float32 rounds to 1e-7.
@@ -404,7 +413,7 @@ class Measurements(Influences):
   @functools.cached_property
   def tensor_influences(self) -> Float[np.ndarray, 'L']:
     """Largest influence in each tensor of ordinary updates of norm S."""
-    largest = norm(self.base)
+    largest = self.layout.length(self.base)
     norms = [self.layout.norms(influence) for _, influence in self.exact]
     for k in range(8, len(self.claim.sizes)):
       norms.append(self.layout.norms(self.influence_of(self.in_tensor(k))))
@@ -431,7 +440,7 @@ class Measurements(Influences):
     common = noise.common_std
     if common == 0:
       return math.inf
-    measured = norm(self.base) / common
+    measured = self.layout.length(self.base) / common
     p = laws.p_of_mu(measured, self.claimed_mu, num=noise.num)
     if p >= ALPHA:
       return self.claimed_mu
@@ -450,7 +459,7 @@ class Measurements(Influences):
   @property
   def claimed_mu(self) -> float:
     """μ of one round by the claim, with the tolerance for arithmetic."""
-    return (1 + TOLERANCE) / self.claim.noise_multiplier
+    return (1 + TOLERANCE) * self.claim.mu
 
   def excess(
     self, influence: Vector, noise: Noise, *, tests: int = 1

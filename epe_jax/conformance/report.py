@@ -186,9 +186,19 @@ def _summarize(report: Report) -> str:
   head = (
     f'Claim: clip norm {claim.clip_norm:g}, noise multiplier '
     f'{claim.noise_multiplier:g}, {claim.num_clients} clients, {claim.release} of '
-    f'tensors {shapes}.'
+    f'tensors {shapes}{_list_other(claim)}.'
   )
   return tables.fill_paragraph(head) + '\n' + tables.fill_paragraph(text)
+
+
+def _list_other(claim: Claim) -> str:
+  """What else a claim says, if that is not usual."""
+  named = ('adjacency', 'noise', 'norm', 'granularity')
+  return ''.join(
+    f', {field.name} {getattr(claim, field.name)}'
+    for field in dataclasses.fields(claim)
+    if field.name in named and getattr(claim, field.name) != field.default
+  )
 
 
 def _exceeds_claim_by_chance(report: Report) -> bool:

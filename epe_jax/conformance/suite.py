@@ -116,7 +116,7 @@ def check(
     epsilon=_attempt(
       lambda: claim.compute_epsilon(m.all_noise.mu(m.base), delta)
     ),
-    claimed_epsilon=claim.compute_epsilon(1 / claim.noise_multiplier, delta),
+    claimed_epsilon=claim.compute_epsilon(claim.mu, delta),
     rounds=m.session.rounds,
     seconds=m.session.elapsed,
     resolution=_attempt(lambda: _resolve(m.noise.num)),

@@ -1,7 +1,9 @@
 """No rule is broken by a mechanism that keeps its claim."""
 
 import dataclasses
+import math
 
+import numpy as np
 import pytest
 
 from epe_jax import conformance
@@ -73,6 +75,99 @@ def test_a_fixed_seed_is_found_in_few_numbers(dim):
   claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
   report = check_seeded(seeded_bugs.FixedSeed, claim)
   assert [f.cause for f in report.findings] == ['fixed_seed']
+
+
+class OtherLaw(correct.Plain):
+  """Clips in the norm of the claim and draws noise of its law."""
+
+  def clip(self, vector):
+    size = self.claim.measure(vector)
+    return vector * min(1.0, self.bound / max(size, 1e-300))
+
+  def noise(self):
+    claim, dim, step = self.claim, self.claim.dim, self.claim.granularity
+    if claim.noise == 'laplace':
+      return self.rng.laplace(0, self.std, dim)
+    if claim.noise == 'skellam':
+      drawn = self.rng.poisson((self.std / step) ** 2 / 2, (2, dim))
+      return step * (drawn[0] - drawn[1])
+    if claim.noise == 'discrete_gaussian':
+      limit = math.ceil(10 * self.std / step)
+      points = np.arange(-limit, limit + 1)
+      weights = np.exp(-((points * step / self.std) ** 2) / 2)
+      return step * self.rng.choice(points, dim, p=weights / weights.sum())
+    return super().noise()
+
+
+LAWS = {
+  'Laplace, L1': {'noise': 'laplace', 'norm': 1},
+  'Laplace, L2': {'noise': 'laplace', 'adjacency': 'replace'},
+  'Laplace, L∞': {'noise': 'laplace', 'norm': math.inf},
+  'Gaussian, L1': {'norm': 1},
+  'Gaussian, L∞': {'norm': math.inf},
+  'Skellam': {'noise': 'skellam', 'granularity': 0.5},
+  'discrete Gaussian': {'noise': 'discrete_gaussian', 'granularity': 0.8},
+}
+
+
+@pytest.mark.parametrize('changes', LAWS.values(), ids=LAWS)
+def test_every_law_and_norm_that_is_claimed_is_kept(changes):
+  claim = dataclasses.replace(CLAIM, **changes)
+  report = conformance.check(seeded(OtherLaw), claim)
+  assert not report.findings, conformance.format_report(report)
+  assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.03)
+  unchecked = {'rounds'} if claim.noise == 'laplace' else set()
+  assert set(report.not_checked) == EVERYBODY | unchecked
+  assert claim.noise.replace('_', ' ') in report.results[9].measured.lower()
+
+
+def test_the_epsilon_of_laplace_noise_is_the_l1_norm_over_its_scale():
+  claim = conformance.Claim.from_epsilon(
+    2.0,
+    delta=1e-5,
+    clip_norm=3.0,
+    noise='laplace',
+    num_clients=5,
+    shapes=((4,),),
+  )
+  # An update of L2 norm S has an L1 norm of 2 S at most.
+  assert claim.noise_multiplier == pytest.approx(2 / 2, rel=1e-4)
+  assert claim.epsilon == pytest.approx(2.0, rel=1e-12)
+
+
+class SkellamWithoutClaim(OtherLaw):
+  """Draws Skellam noise whatever is claimed."""
+
+  def __init__(self, claim, seed=None):
+    claim = dataclasses.replace(claim, noise='skellam', granularity=1.5)
+    super().__init__(claim, seed)
+
+
+@pytest.mark.parametrize(
+  ('mechanism', 'changes', 'measured'),
+  [
+    # The L2 norm of d coordinates may be √d S in the L1 norm.
+    (correct.Plain, LAWS['Laplace, L1'], 'moves the release by 30.5 × S / n'),
+    (correct.Plain, LAWS['Laplace, L2'], 'noise is not Laplace'),
+    (correct.Plain, LAWS['Skellam'], 'noise is not Skellam'),
+    (
+      correct.DiscreteGaussian,
+      {'noise': 'skellam', 'granularity': 0.6},
+      'grid of 0.502 std, where 0.602 is claimed',
+    ),
+    (
+      SkellamWithoutClaim,
+      {'noise': 'discrete_gaussian', 'granularity': 1.5},
+      'noise is not Discrete Gaussian',
+    ),
+  ],
+)
+def test_another_law_or_norm_than_claimed_is_found(
+  mechanism, changes, measured
+):
+  claim = dataclasses.replace(CLAIM, **changes)
+  report = conformance.check(seeded(mechanism), claim)
+  assert measured in ' '.join(f.measured for f in report.findings)
 
 
 class Sum(correct.Plain):

@@ -90,7 +90,7 @@ def test_the_upper_bound_of_mu_fails_as_seldom_as_it_says():
     lambda rows: laws.p_of_sphericity(rows)[0],
     lambda rows: laws.p_of_lags(rows)[0],
     lambda rows: laws.p_of_smallest_variance(rows)[0],
-    lambda rows: laws.p_of_gaussian(rows.ravel())[0],
+    lambda rows: laws.p_of_law(rows.ravel())[0],
   ],
   ids=['sphericity', 'lags', 'smallest variance', 'Gaussian'],
 )
@@ -132,6 +132,6 @@ def test_a_coordinate_without_noise_is_detected():
   ids=['uniform', 'cut off', 'heavy tails'],
 )
 def test_noise_of_another_law_is_detected(values, what):
-  p, why = laws.p_of_gaussian(values(np.random.default_rng(3)))
+  p, why = laws.p_of_law(values(np.random.default_rng(3)))
   assert p < 1e-9
   assert what in why

@@ -78,6 +78,7 @@ class _Influences(NamedTuple):
 @rule
 def rounds(m: Measurements) -> Outcome:
   """All rounds together reveal no more of a client than 1/z."""
+  m.check_gaussian()
   m.check_level()
   early, one_seed = m.early_rounds, len(m.unique_runs) == 1
   if one_seed:
