@@ -19,6 +19,7 @@ which says nothing of rules that were not checked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 import functools
 import pathlib
 import sys
@@ -80,6 +81,13 @@ def define_flags(values: flags.FlagValues) -> None:
     ),
     Flag('norm', 'Norm in which updates are clipped: 1, 2 or inf.', float, 2.0),
     Flag('granularity', 'Step of the grid of discrete noise.', float, 0.0),
+    Flag(
+      'participations',
+      'Maximum number of rounds of a client; from 2 on, z is that of all.',
+      int,
+      1,
+    ),
+    Flag('min_separation', 'Rounds from one of a client to its next.', int, 1),
     Flag('max_rounds', 'Maximum number of rounds of a run.', int),
     command_flags.DELTA._replace(help='δ of every ε.', default=1e-5),
     Flag('budget', 'Maximum time in seconds.', float, 60.0),
@@ -137,18 +145,10 @@ def run_check(name: str, values: flags.FlagValues) -> int:
     raise ValueError(
       f'--noise_multiplier={z} and --epsilon={epsilon}; give one of them.'
     )
+  fields = {field.name for field in dataclasses.fields(conformance.Claim)}
+  rest = fields - {'noise_multiplier', 'shapes'}
   claim = make_claim(
-    delta=given['delta'],
-    clip_norm=given['clip_norm'],
-    num_clients=given['num_clients'],
-    shapes=parse_shapes(given['shapes']),
-    release=given['release'],
-    step_size=given['step_size'],
-    adjacency=given['adjacency'],
-    **{
-      name: given[name]
-      for name in ('noise', 'norm', 'granularity', 'max_rounds')
-    },
+    shapes=parse_shapes(given['shapes']), **{name: given[name] for name in rest}
   )
   required = [name for name in given['require'].split(',') if name]
   conformance.check_required(required, conformance.RULES)

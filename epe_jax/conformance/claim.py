@@ -49,6 +49,12 @@ class Claim:
     delta: δ of `epsilon`, in (0, 1).
     noise: law of the noise in each coordinate.
     norm: p of the Lp norm in which updates are clipped: 1, 2 or infinity.
+    participations: k, the number of rounds in which a client takes part at most. If
+      it is 2 or more, z is that of all of them together: what the rounds of a run
+      release of a client has μ = 1/z, as with noise that is correlated between
+      rounds. Each ε that is claimed is that of the run.
+    min_separation: a client of round t takes part again in round t + b at the
+      earliest.
     granularity: step of the grid of discrete noise, in units of the sum, z S at
       most; 0 for other laws. It grows with z S where the suite changes that.
 
@@ -70,6 +76,8 @@ class Claim:
   )
   norm: float = 2
   granularity: float = 0.0
+  participations: int = 1
+  min_separation: int = 1
 
   @classmethod
   def from_epsilon(
@@ -100,8 +108,9 @@ class Claim:
       value = getattr(self, name)
       if not 0 < value < math.inf:
         raise ValueError(f'{name}={value}; give a finite number > 0.')
-    if self.num_clients < 1:
-      raise ValueError(f'num_clients={self.num_clients}; give 1 or more.')
+    for name in ('num_clients', 'participations', 'min_separation'):
+      if getattr(self, name) < 1:
+        raise ValueError(f'{name}={getattr(self, name)}; give 1 or more.')
     if not self.shapes or min(map(math.prod, self.shapes)) < 1:
       raise ValueError(
         f'shapes={self.shapes}; give the shape of each tensor of an update, '

@@ -170,6 +170,49 @@ def test_another_law_or_norm_than_claimed_is_found(
   assert measured in ' '.join(f.measured for f in report.findings)
 
 
+class Banded(correct.Plain):
+  """Noise C⁻¹ Z, where columns of C have norm 1 and reach over three rounds."""
+
+  column = np.array([1, 0.5, 0.25]) / math.sqrt(1.3125)
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    # Columns that are three rounds apart are orthogonal.
+    self.std *= math.sqrt(claim.participations)
+    self.drawn = []
+
+  def noise(self):
+    new = super().noise()
+    for factor, old in zip(self.column[1:], reversed(self.drawn)):
+      new = new - factor * old
+    self.drawn.append(new / self.column[0])
+    return self.drawn[-1]
+
+
+@pytest.mark.parametrize('separation', [3, 2])
+def test_correlated_noise_is_judged_by_all_rounds_of_a_client(separation):
+  claim = dataclasses.replace(
+    CLAIM, participations=4, min_separation=separation, max_rounds=12
+  )
+  report = conformance.check(seeded(Banded), claim)
+  (rounds,) = (r for r in report.results if r.rule == 'rounds')
+  if separation == 3:
+    assert not report.findings, conformance.format_report(report)
+    assert 'and every 3 after it, 4 in all at most, has μ = ' in rounds.measured
+    return
+  # Columns two rounds apart share one: (1 · 0.25) / 1.3125, in three pairs.
+  assert [f.cause for f in report.findings] == ['sensitivity_of_participations']
+  expected = math.sqrt(1 + 3 * 2 * 0.25 / 1.3125 / 4)
+  assert report.findings[0].mu == pytest.approx(expected, rel=0.05)
+
+
+def test_noise_for_one_round_does_not_suffice_for_four():
+  claim = dataclasses.replace(CLAIM, participations=4, max_rounds=4)
+  report = conformance.check(seeded(correct.Plain), claim)
+  assert report.findings[0].rule == 'rounds'
+  assert report.findings[0].mu == pytest.approx(2, rel=0.05)
+
+
 class Sum(correct.Plain):
   """Releases a sum, times a step size that goes down."""
 
