@@ -168,6 +168,13 @@ _CLAIM = Claim(
   clip_norm=1.0, noise_multiplier=1.0, num_clients=20, shapes=subject.SHAPES
 )
 
+
+def make_local_claim(epsilon: float, **changes) -> Claim:
+  """ε at 1e-5 of what one client sends."""
+  given = {'clip_norm': 1.0, 'num_clients': 1, 'shapes': subject.SHAPES}
+  return Claim.from_epsilon(epsilon, release='sum', **(given | changes))
+
+
 SUBJECTS = (
   subject.Subject('DPOptimizer', 'opacus', Opacus, _CLAIM),
   subject.Subject('AdaClipDPOptimizer', 'opacus', make_opacus_adaptive, _CLAIM),
@@ -197,6 +204,27 @@ SUBJECTS = (
     'flwr',
     flower.adaptive_clipping,
     _CLAIM,
+  ),
+  subject.Subject(
+    'LocalDpMod',
+    'flwr',
+    flower.local_dp,
+    make_local_claim(10.0),
+    'The message of one client, for ε = 10 and the clip norm as sensitivity.',
+  ),
+  subject.Subject(
+    'LocalDpMod, any two updates',
+    'flwr',
+    flower.local_dp,
+    make_local_claim(1.0, adjacency='replace'),
+    'For ε = 1 and the clip norm as sensitivity, where two updates differ by twice '
+    'that.',
+  ),
+  subject.Subject(
+    'LocalDpMod, a parameter without an axis',
+    'flwr',
+    flower.local_dp,
+    make_local_claim(1.0, shapes=(*subject.SHAPES, ())),
   ),
   subject.Subject(
     'CentrallyAppliedPrivacyMechanism(GaussianMechanism)',

@@ -61,6 +61,15 @@ def test_exact_noise_of_an_epsilon_breaks_nothing():
   assert report.epsilon == pytest.approx(8, rel=0.03)
 
 
+def test_the_message_of_one_client_is_a_sum_of_one():
+  claim = make_claim_of_epsilon(3, num_clients=1, release='sum')
+  report = conformance.check(seeded(correct.Plain), claim)
+  assert not report.findings
+  assert report.epsilon == pytest.approx(3, rel=0.03)
+  of_others = {'weights', 'dropout', 'rounding'}
+  assert set(report.not_checked) == of_others | {'clip_norm', 'add_or_remove'}
+
+
 def test_what_is_absent_is_not_checked_and_never_passed():
   class Bare:
     def __init__(self, mechanism):
