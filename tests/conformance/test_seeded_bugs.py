@@ -104,6 +104,7 @@ def test_a_claim_of_any_two_updates_has_twice_the_influence():
   assert replace.claimed_epsilon == pytest.approx(exact, rel=1e-6)
   (finding,) = replace.findings
   assert finding.cause == 'clipped_after_the_mean'
+  assert finding.mu is not None
   # The mean turns from one side to the other, whether zeros or others are left.
   assert finding.mu == pytest.approx(zero_out.findings[0].mu, rel=0.05)
   assert finding.epsilon == pytest.approx(
