@@ -45,11 +45,7 @@ def define_flags(values: flags.FlagValues) -> None:
   command_flags.define(
     values,
     Flag('clip_norm', 'Claimed clip norm S, > 0.', float, 1.0),
-    Flag(
-      'noise_multiplier',
-      'Claimed noise multiplier z, > 0; by default 1, or that of epsilon.',
-      float,
-    ),
+    Flag('noise_multiplier', 'Claimed noise multiplier z, > 0.', float, 1.0),
     Flag('epsilon', 'Claimed ε of a round at delta, in place of z.', float),
     Flag(
       'num_clients', 'n, the expected number of clients in a round.', int, 10
@@ -135,16 +131,13 @@ def run_check(name: str, values: flags.FlagValues) -> int:
 
   given: dict[str, Any] = values.flag_values_dict()
   z, epsilon = given['noise_multiplier'], given['epsilon']
-  if epsilon is None:
-    make_claim = functools.partial(
-      conformance.Claim, noise_multiplier=1.0 if z is None else z
-    )
-  elif z is None:
+  make_claim = functools.partial(conformance.Claim, noise_multiplier=z)
+  if epsilon is not None:
     make_claim = functools.partial(conformance.Claim.from_epsilon, epsilon)
-  else:
-    raise ValueError(
-      f'--noise_multiplier={z} and --epsilon={epsilon}; give one of them.'
-    )
+    if not values['noise_multiplier'].using_default_value:
+      raise ValueError(
+        f'--noise_multiplier={z} and --epsilon={epsilon}; give one of them.'
+      )
   fields = {field.name for field in dataclasses.fields(conformance.Claim)}
   rest = fields - {'noise_multiplier', 'shapes'}
   claim = make_claim(

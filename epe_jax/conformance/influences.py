@@ -99,7 +99,7 @@ class Influences:
     for place in sorted({0, n // 2, n - 1}):
       make = functools.partial(self.cohort, place=place)
       moved = self.influence(make(self.uniform / 2), make(self.zero))
-      size = float(f'{2 * norm(moved):.2g}')
+      size = float(f'{norm(moved) / norm(self.uniform / 2):.2g}')
       sizes[place] = size if size > _READABLE else 0.0
     return sizes
 

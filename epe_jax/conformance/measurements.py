@@ -246,6 +246,9 @@ class Measurements(Influences):
       step, base = self.rounding_step, np.abs(self.base)
     except NotChecked:
       return  # A rule that needs an influence says so itself.
+    if self.claim.granularity:
+      # Clients that agree are rounded alike, and their sum is coarser.
+      step = min(step, self.claim.granularity / self.claim.clip_norm)
     if math.isinf(step):
       raise NotChecked(
         'the first round is the same whatever clients send; let each call of '
@@ -339,7 +342,8 @@ class Measurements(Influences):
 
   def _is_short_where_large(self, samples: Float[np.ndarray, 'R k']) -> bool:
     """Whether there is as much noise as claimed if next to none is, and less here."""
-    z, base = self.claim.noise_multiplier, norm(self.base)
+    z = self.claim.noise_multiplier
+    base = self.layout.length(self.base) / (z * self.claim.mu)
     low = 0.01 * min(1.0, z) / math.sqrt(self.claim.dim)
     claim = dataclasses.replace(self.claim, noise_multiplier=low)
     faint = self.sample_rounds(8, 1, self.cohort(self.zero), claim)[:, 0]

@@ -66,7 +66,7 @@ def test_the_message_of_one_client_is_a_sum_of_one():
   report = conformance.check(seeded(correct.Plain), claim)
   assert not report.findings
   assert report.epsilon == pytest.approx(3, rel=0.03)
-  of_others = {'weights', 'dropout', 'rounding'}
+  of_others = {'weights', 'dropout', 'places', 'rounding'}
   assert set(report.not_checked) == of_others | {'clip_norm', 'add_or_remove'}
 
 

@@ -82,7 +82,11 @@ class OtherLaw(correct.Plain):
 
   def clip(self, vector):
     size = self.claim.measure(vector)
-    return vector * min(1.0, self.bound / max(size, 1e-300))
+    vector = vector * min(1.0, self.bound / max(size, 1e-300))
+    if step := self.claim.granularity:
+      # Towards zero, but not from where float32 left a multiple.
+      vector = step * np.trunc(vector / step + 1e-3 * np.sign(vector))
+    return vector
 
   def noise(self):
     claim, dim, step = self.claim, self.claim.dim, self.claim.granularity
@@ -99,14 +103,19 @@ class OtherLaw(correct.Plain):
     return super().noise()
 
 
+# An update of equal coordinates has 16 steps in each.
+COARSE = {
+  'granularity': 1 / 16 / math.sqrt(CLAIM.dim),
+  'noise_multiplier': 0.005,
+}
 LAWS = {
   'Laplace, L1': {'noise': 'laplace', 'norm': 1},
   'Laplace, L2': {'noise': 'laplace', 'adjacency': 'replace'},
   'Laplace, L∞': {'noise': 'laplace', 'norm': math.inf},
   'Gaussian, L1': {'norm': 1},
   'Gaussian, L∞': {'norm': math.inf},
-  'Skellam': {'noise': 'skellam', 'granularity': 0.5},
-  'discrete Gaussian': {'noise': 'discrete_gaussian', 'granularity': 0.8},
+  'Skellam': {'noise': 'skellam'} | COARSE,
+  'discrete Gaussian': {'noise': 'discrete_gaussian'} | COARSE,
 }
 
 
@@ -115,10 +124,14 @@ def test_every_law_and_norm_that_is_claimed_is_kept(changes):
   claim = dataclasses.replace(CLAIM, **changes)
   report = conformance.check(seeded(OtherLaw), claim)
   assert not report.findings, conformance.format_report(report)
-  assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.03)
+  # Of discrete influences the least that may have been rounded to them counts.
+  error = 0.15 if claim.granularity else 0.03
+  assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=error)
   unchecked = {'rounds'} if claim.noise == 'laplace' else set()
+  unchecked |= {'rounding'} if claim.granularity else set()
   assert set(report.not_checked) == EVERYBODY | unchecked
-  assert claim.noise.replace('_', ' ') in report.results[9].measured.lower()
+  (law,) = (r for r in report.results if r.rule == 'noise_law')
+  assert claim.noise.replace('_', ' ') in law.measured.lower()
 
 
 def test_the_epsilon_of_laplace_noise_is_the_l1_norm_over_its_scale():
@@ -135,31 +148,13 @@ def test_the_epsilon_of_laplace_noise_is_the_l1_norm_over_its_scale():
   assert claim.epsilon == pytest.approx(2.0, rel=1e-12)
 
 
-class SkellamWithoutClaim(OtherLaw):
-  """Draws Skellam noise whatever is claimed."""
-
-  def __init__(self, claim, seed=None):
-    claim = dataclasses.replace(claim, noise='skellam', granularity=1.5)
-    super().__init__(claim, seed)
-
-
 @pytest.mark.parametrize(
   ('mechanism', 'changes', 'measured'),
   [
     # The L2 norm of d coordinates may be √d S in the L1 norm.
     (correct.Plain, LAWS['Laplace, L1'], 'moves the release by 30.5 × S / n'),
     (correct.Plain, LAWS['Laplace, L2'], 'noise is not Laplace'),
-    (correct.Plain, LAWS['Skellam'], 'noise is not Skellam'),
-    (
-      correct.DiscreteGaussian,
-      {'noise': 'skellam', 'granularity': 0.6},
-      'grid of 0.502 std, where 0.602 is claimed',
-    ),
-    (
-      SkellamWithoutClaim,
-      {'noise': 'discrete_gaussian', 'granularity': 1.5},
-      'noise is not Discrete Gaussian',
-    ),
+    (correct.Plain, LAWS['Skellam'], 'where 0.408 is claimed'),
   ],
 )
 def test_another_law_or_norm_than_claimed_is_found(
@@ -170,39 +165,28 @@ def test_another_law_or_norm_than_claimed_is_found(
   assert measured in ' '.join(f.measured for f in report.findings)
 
 
-class Banded(correct.Plain):
-  """Noise C⁻¹ Z, where columns of C have norm 1 and reach over three rounds."""
-
-  column = np.array([1, 0.5, 0.25]) / math.sqrt(1.3125)
+class Banded(correct.Banded):
+  """With noise for k rounds that are not next to each other."""
 
   def __init__(self, claim, seed=None):
     super().__init__(claim, seed)
-    # Columns that are three rounds apart are orthogonal.
     self.std *= math.sqrt(claim.participations)
-    self.drawn = []
-
-  def noise(self):
-    new = super().noise()
-    for factor, old in zip(self.column[1:], reversed(self.drawn)):
-      new = new - factor * old
-    self.drawn.append(new / self.column[0])
-    return self.drawn[-1]
 
 
-@pytest.mark.parametrize('separation', [3, 2])
+@pytest.mark.parametrize('separation', [2, 1])
 def test_correlated_noise_is_judged_by_all_rounds_of_a_client(separation):
   claim = dataclasses.replace(
     CLAIM, participations=4, min_separation=separation, max_rounds=12
   )
   report = conformance.check(seeded(Banded), claim)
   (rounds,) = (r for r in report.results if r.rule == 'rounds')
-  if separation == 3:
+  if separation == 2:
     assert not report.findings, conformance.format_report(report)
-    assert 'and every 3 after it, 4 in all at most, has μ = ' in rounds.measured
+    assert 'and every 2 after it, 4 in all at most, has μ = ' in rounds.measured
     return
-  # Columns two rounds apart share one: (1 · 0.25) / 1.3125, in three pairs.
+  # Columns (0.8, 0.6) next to each other share a row, in three pairs.
   assert [f.cause for f in report.findings] == ['sensitivity_of_participations']
-  expected = math.sqrt(1 + 3 * 2 * 0.25 / 1.3125 / 4)
+  expected = math.sqrt(1 + 3 * 2 * 0.8 * 0.6 / 4)
   assert report.findings[0].mu == pytest.approx(expected, rel=0.05)
 
 

@@ -11,7 +11,7 @@ from epe_jax.conformance.influences import HEAVY, HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.session import NotChecked, Vector, norm
+from epe_jax.conformance.session import NotChecked, Vector
 
 _SIZES = (1.02, 1.1, 1.3, 1.6, 2, 3, 5, 7, 10, 20, 30, 60, 100, 300)
 """Norms of updates from slightly to far too large, in clip norms."""

@@ -210,7 +210,7 @@ def _find_quiet_sum(m: Measurements) -> tuple[float, str, float]:
   for k, (tensor, shape) in enumerate(zip(noise.tensors, m.claim.shapes)):
     if not noise.stds[k] > 1e-3 * noise.stds.max() or tensor.shape[1] < 2:
       continue
-    rows = tensor / noise.stds[k]
+    rows = noise.make_gaussian(tensor / noise.stds[k])
     sums = {f'tensor {k}': rows.sum(axis=1)}
     if rows.shape[1] == math.prod(shape):
       whole = rows.reshape(len(rows), *shape)

@@ -22,7 +22,7 @@ from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.noise import Noise
 from epe_jax.conformance.rule import Cause, Outcome, rule
 from epe_jax.conformance.rules import rounds
-from epe_jax.conformance.session import NotChecked, norm
+from epe_jax.conformance.session import NotChecked
 
 _FACTOR = 4
 _VARIANCE = Cause(
@@ -181,18 +181,20 @@ def _find_needed_share(m: Measurements) -> float:
   noise = m.all_noise
   if not m.is_readable or noise.count(noise.samples.size) < 1000:
     return 1.0
-  size = norm(m.base)
-  if size < 0.99:
+  claim, influence = m.claim, m.base
+  if (claim.participations - 1) * claim.min_separation >= m.max_rounds:
+    return 1.0  # Not all rounds of a client are seen.
+  if claim.measure(influence) < 0.99:
     # Ordinary clients may count for less than those with many examples.
     with contextlib.suppress(NotChecked):
-      size = max(size, norm(m.influence_of(m.base_update, weight=HEAVY)))
-  if size < 0.99:
+      heavy = m.influence_of(m.base_update, weight=HEAVY)
+      influence = max(influence, heavy, key=claim.measure)
+  if claim.measure(influence) < 0.99:
     return 1.0  # Which `arrives_whole` reports.
-  z = m.claim.noise_multiplier
-  shares = [z * size / noise.common_std]
+  shares = [m.layout.length(influence) / noise.common_std / claim.mu]
   if shares[0] <= 0.8:
     with contextlib.suppress(NotChecked):
-      shares.append(z * rounds.measure_joint_mu(m))
+      shares.append(rounds.measure_joint_mu(m) / claim.mu)
     if m.quiet().public_clip_norm is not None:
       return 1.0  # A part of the claim is spent on the clip norm.
   return max(shares)
