@@ -1,7 +1,11 @@
 """Opacus, Flower and pfl-research, in an environment with PyTorch."""
 
+import contextlib
+import copy
+import dataclasses
 import functools
 import secrets
+import tempfile
 import types
 
 from flwr.serverapp.strategy import (
@@ -14,7 +18,12 @@ from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 from pfl.common_types import Population
 from pfl.context import UserContext
 from pfl.metrics import Metrics
-from pfl.privacy import CentrallyAppliedPrivacyMechanism, GaussianMechanism
+import pfl.model.pytorch  # noqa: F401  Chooses PyTorch.
+from pfl.privacy import (
+  CentrallyAppliedPrivacyMechanism,
+  GaussianMechanism,
+  ftrl_mechanism,
+)
 from pfl.privacy.adaptive_clipping import AdaptiveClippingGaussianMechanism
 from pfl.stats import MappedVectorStatistics
 import torch
@@ -102,7 +111,8 @@ class Pfl:
     clipped = []
     for update in updates:
       statistics = MappedVectorStatistics(
-        {f'{i}': np.array(tensor) for i, tensor in enumerate(update)}, weight=1
+        {f'{i}': torch.tensor(tensor) for i, tensor in enumerate(update)},
+        weight=1,
       )
       context = UserContext(num_datapoints=1, seed=None)
       clipped.append(
@@ -115,7 +125,7 @@ class Pfl:
       stats=total, central_context=self._context, aggregate_metrics=Metrics()
     )
     noisy.average()
-    return [noisy[f'{i}'] for i in range(self._num_tensors)]
+    return [noisy[f'{i}'].numpy() for i in range(self._num_tensors)]
 
 
 def make_pfl(claim: Claim):
@@ -135,9 +145,35 @@ def make_pfl_adaptive(claim: Claim):
   )
 
 
+@functools.cache
+def _factorize(rounds: int, separation: int):
+  """A mechanism without noise; to find its matrix takes a second."""
+  accountant = types.SimpleNamespace(cohort_noise_parameter=0.0)
+  with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    return ftrl_mechanism.BandedMatrixFactorizationMechanism(
+      1.0, rounds, separation, lambda _: accountant
+    )
+
+
+def make_pfl_banded(claim: Claim):
+  """With noise for sqrt(k) clip norms, the sensitivity that it accounts for."""
+  mechanism = copy.deepcopy(_factorize(claim.max_rounds, claim.min_separation))
+  # As its accountant would, if it chose z for one participation.
+  std = claim.noise_multiplier * claim.participations**0.5
+  GaussianMechanism.__init__(mechanism, claim.clip_norm, std)
+  return Pfl(claim, CentrallyAppliedPrivacyMechanism(mechanism))
+
+
 _CLAIM = Claim(
   clip_norm=1.0, noise_multiplier=1.0, num_clients=20, shapes=subject.SHAPES
 )
+
+
+def make_local_claim(epsilon: float, **changes) -> Claim:
+  """ε at 1e-5 of what one client sends."""
+  given = {'clip_norm': 1.0, 'num_clients': 1, 'shapes': subject.SHAPES}
+  return Claim.from_epsilon(epsilon, release='sum', **(given | changes))
+
 
 SUBJECTS = (
   subject.Subject('DPOptimizer', 'opacus', Opacus, _CLAIM),
@@ -170,6 +206,27 @@ SUBJECTS = (
     _CLAIM,
   ),
   subject.Subject(
+    'LocalDpMod',
+    'flwr',
+    flower.local_dp,
+    make_local_claim(10.0),
+    'The message of one client, for ε = 10 and the clip norm as sensitivity.',
+  ),
+  subject.Subject(
+    'LocalDpMod, any two updates',
+    'flwr',
+    flower.local_dp,
+    make_local_claim(1.0, adjacency='replace'),
+    'For ε = 1 and the clip norm as sensitivity, where two updates differ by twice '
+    'that.',
+  ),
+  subject.Subject(
+    'LocalDpMod, a parameter without an axis',
+    'flwr',
+    flower.local_dp,
+    make_local_claim(1.0, shapes=(*subject.SHAPES, ())),
+  ),
+  subject.Subject(
     'CentrallyAppliedPrivacyMechanism(GaussianMechanism)',
     'pfl',
     make_pfl,
@@ -177,5 +234,14 @@ SUBJECTS = (
   ),
   subject.Subject(
     'AdaptiveClippingGaussianMechanism', 'pfl', make_pfl_adaptive, _CLAIM
+  ),
+  subject.Subject(
+    'BandedMatrixFactorizationMechanism',
+    'pfl',
+    make_pfl_banded,
+    dataclasses.replace(
+      _CLAIM, max_rounds=32, participations=4, min_separation=8
+    ),
+    'Of 32 rounds, a user takes part in every 8th at most; z is that of all four.',
   ),
 )

@@ -19,6 +19,8 @@ which says nothing of rules that were not checked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
+import functools
 import pathlib
 import sys
 import traceback
@@ -44,6 +46,7 @@ def define_flags(values: flags.FlagValues) -> None:
     values,
     Flag('clip_norm', 'Claimed clip norm S, > 0.', float, 1.0),
     Flag('noise_multiplier', 'Claimed noise multiplier z, > 0.', float, 1.0),
+    Flag('epsilon', 'Claimed ε of a round at delta, in place of z.', float),
     Flag(
       'num_clients', 'n, the expected number of clients in a round.', int, 10
     ),
@@ -61,12 +64,28 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag('step_size', 'Learning rate that the release includes.', float, 1.0),
     Flag(
       'adjacency',
-      'Neighbouring rounds: one update is zero, or one client is absent.',
-      ('zero_out', 'add_or_remove'),
+      'Neighbouring rounds: one update is zero, one client absent, or one update '
+      'any other.',
+      ('zero_out', 'add_or_remove', 'replace'),
       'zero_out',
     ),
+    Flag(
+      'noise',
+      'Law of the noise; Laplace noise has the scale z S.',
+      ('gaussian', 'discrete_gaussian', 'skellam', 'laplace'),
+      'gaussian',
+    ),
+    Flag('norm', 'Norm in which updates are clipped: 1, 2 or inf.', float, 2.0),
+    Flag('granularity', 'Step of the grid of discrete noise.', float, 0.0),
+    Flag(
+      'participations',
+      'Maximum number of rounds of a client; from 2 on, z is that of all.',
+      int,
+      1,
+    ),
+    Flag('min_separation', 'Rounds from one of a client to its next.', int, 1),
     Flag('max_rounds', 'Maximum number of rounds of a run.', int),
-    command_flags.DELTA._replace(help='δ of the reported ε.', default=1e-5),
+    command_flags.DELTA._replace(help='δ of every ε.', default=1e-5),
     Flag('budget', 'Maximum time in seconds.', float, 60.0),
     Flag(
       'require',
@@ -111,15 +130,18 @@ def run_check(name: str, values: flags.FlagValues) -> int:
   from epe_jax import conformance
 
   given: dict[str, Any] = values.flag_values_dict()
-  claim = conformance.Claim(
-    clip_norm=given['clip_norm'],
-    noise_multiplier=given['noise_multiplier'],
-    num_clients=given['num_clients'],
-    shapes=parse_shapes(given['shapes']),
-    release=given['release'],
-    step_size=given['step_size'],
-    adjacency=given['adjacency'],
-    max_rounds=given['max_rounds'],
+  z, epsilon = given['noise_multiplier'], given['epsilon']
+  make_claim = functools.partial(conformance.Claim, noise_multiplier=z)
+  if epsilon is not None:
+    make_claim = functools.partial(conformance.Claim.from_epsilon, epsilon)
+    if not values['noise_multiplier'].using_default_value:
+      raise ValueError(
+        f'--noise_multiplier={z} and --epsilon={epsilon}; give one of them.'
+      )
+  fields = {field.name for field in dataclasses.fields(conformance.Claim)}
+  rest = fields - {'noise_multiplier', 'shapes'}
+  claim = make_claim(
+    shapes=parse_shapes(given['shapes']), **{name: given[name] for name in rest}
   )
   required = [name for name in given['require'].split(',') if name]
   conformance.check_required(required, conformance.RULES)
@@ -128,7 +150,6 @@ def run_check(name: str, values: flags.FlagValues) -> int:
     report = conformance.check(
       factory,
       claim,
-      delta=given['delta'],
       budget=given['budget'],
       seed=given['seed'],
     )

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import math
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from jaxtyping import Float
 import numpy as np
+
+from epe_jax.epsilon import arguments, epsilon_gdp, mu_of_epsilon
+from epe_jax.epsilon.types import check_delta
 
 
 class Refused(Exception):
@@ -25,9 +28,10 @@ class Claim:
   """What a mechanism claims of one round: noise of z clip norms on a sum.
 
   Attributes:
-    clip_norm: S > 0, bound of the L2 norm of a client's update.
+    clip_norm: S > 0, bound of the norm of a client's update.
     noise_multiplier: z > 0. The noise has a standard deviation of z S in units of
       the sum of updates, so that a round is a Gaussian mechanism with μ = 1/z.
+      Laplace noise has the scale z S, and a round ε = 1/z; see `mu`.
     num_clients: n >= 1, expected number of clients in a round; for example-level
       training, of examples in a batch.
     shapes: of the tensors of an update.
@@ -35,9 +39,24 @@ class Claim:
     step_size: factor of the release, such as a server learning rate; negative if
       it is subtracted.
     adjacency: of two neighbouring rounds one has the client's update, the other a
-      zero update ('zero_out', the client is counted in both) or no such client
-      ('add_or_remove').
+      zero update ('zero_out', the client is counted in both), no such client
+      ('add_or_remove'), or any other update of it ('replace'). Two updates are up
+      to 2 S apart, so that with 'replace' a round is a Gaussian mechanism with
+      μ = 2/z. Influences are then half of what an update and its opposite differ
+      by, so that they are compared with 1/z all the same; each ε is that of both
+      halves.
     max_rounds: maximum number of rounds of a run; None if there is none.
+    delta: δ of `epsilon`, in (0, 1).
+    noise: law of the noise in each coordinate.
+    norm: p of the Lp norm in which updates are clipped: 1, 2 or infinity.
+    participations: k, the number of rounds in which a client takes part at most. If
+      it is 2 or more, z is that of all of them together: what the rounds of a run
+      release of a client has μ = 1/z, as with noise that is correlated between
+      rounds. Each ε that is claimed is that of the run.
+    min_separation: a client of round t takes part again in round t + b at the
+      earliest.
+    granularity: step of the grid of discrete noise, in units of the sum, z S at
+      most; 0 for other laws. It grows with z S where the suite changes that.
 
   Raises:
     ValueError: a value is out of range.
@@ -49,16 +68,49 @@ class Claim:
   shapes: tuple[tuple[int, ...], ...]
   release: Literal['mean', 'sum'] = 'mean'
   step_size: float = 1.0
-  adjacency: Literal['zero_out', 'add_or_remove'] = 'zero_out'
+  adjacency: Literal['zero_out', 'add_or_remove', 'replace'] = 'zero_out'
   max_rounds: int | None = None
+  delta: float = 1e-5
+  noise: Literal['gaussian', 'discrete_gaussian', 'skellam', 'laplace'] = (
+    'gaussian'
+  )
+  norm: float = 2
+  granularity: float = 0.0
+  participations: int = 1
+  min_separation: int = 1
+
+  @classmethod
+  def from_epsilon(
+    cls, epsilon: float, delta: float = 1e-5, *, clip_norm: float, **rest: Any
+  ) -> Claim:
+    """The claim that a round has this ε at δ: with exactly the noise for it.
+
+    A mechanism that chooses its noise by ε reads `claim.epsilon` and `claim.delta`.
+    The suite also claims other noise multipliers, and these tell their exact ε.
+
+    Args:
+      epsilon: ε > 0 of a round.
+      delta: δ, in (0, 1).
+      clip_norm: as in `Claim`.
+      rest: the other fields but `noise_multiplier`.
+    """
+    arguments.check_number('epsilon', epsilon, '(0, inf)')
+    claim = cls(clip_norm=clip_norm, noise_multiplier=1.0, delta=delta, **rest)
+    if claim.noise == 'laplace':
+      mu = epsilon - 2 * math.log1p(-delta)
+    else:
+      mu = mu_of_epsilon(epsilon, delta)
+    z = claim.distance * claim.mu / mu
+    return dataclasses.replace(claim, noise_multiplier=z)
 
   def __post_init__(self):
     for name in ('clip_norm', 'noise_multiplier'):
       value = getattr(self, name)
       if not 0 < value < math.inf:
         raise ValueError(f'{name}={value}; give a finite number > 0.')
-    if self.num_clients < 1:
-      raise ValueError(f'num_clients={self.num_clients}; give 1 or more.')
+    for name in ('num_clients', 'participations', 'min_separation'):
+      if getattr(self, name) < 1:
+        raise ValueError(f'{name}={getattr(self, name)}; give 1 or more.')
     if not self.shapes or min(map(math.prod, self.shapes)) < 1:
       raise ValueError(
         f'shapes={self.shapes}; give the shape of each tensor of an update, '
@@ -68,9 +120,23 @@ class Claim:
       raise ValueError(f"release={self.release!r}; give 'mean' or 'sum'.")
     if not 0 < abs(self.step_size) < math.inf:
       raise ValueError(f'step_size={self.step_size}; give a finite one, not 0.')
-    if self.adjacency not in ('zero_out', 'add_or_remove'):
+    if self.adjacency not in ('zero_out', 'add_or_remove', 'replace'):
       raise ValueError(
-        f"adjacency={self.adjacency!r}; give 'zero_out' or 'add_or_remove'."
+        f"adjacency={self.adjacency!r}; give 'zero_out', 'add_or_remove' or "
+        "'replace'."
+      )
+    check_delta(self.delta)
+    laws = ('gaussian', 'discrete_gaussian', 'skellam', 'laplace')
+    arguments.check_choice('noise', self.noise, laws)
+    if self.norm not in (1, 2, math.inf):
+      raise ValueError(f'norm={self.norm}; give 1, 2 or inf.')
+    is_discrete = self.noise in ('discrete_gaussian', 'skellam')
+    if not 0 <= self.granularity < math.inf or is_discrete != (
+      self.granularity > 0
+    ):
+      raise ValueError(
+        f'granularity={self.granularity} of noise={self.noise!r}; give the step '
+        'of the grid of discrete noise, and 0 for other noise.'
       )
     if self.max_rounds is not None and self.max_rounds < 1:
       raise ValueError(
@@ -86,6 +152,52 @@ class Claim:
   def dim(self) -> int:
     """d, coordinates of an update."""
     return sum(self.sizes)
+
+  @property
+  def distance(self) -> int:
+    """Largest distance of the updates of neighbouring rounds, in clip norms."""
+    return 2 if self.adjacency == 'replace' else 1
+
+  @functools.cached_property
+  def epsilon(self) -> float:
+    """ε of one round with the claimed noise, at `delta`."""
+    return self.compute_epsilon(self.mu, self.delta)
+
+  @property
+  def order(self) -> int:
+    """Order of the norm in which influences count: 1 for Laplace noise, else 2."""
+    return 1 if self.noise == 'laplace' else 2
+
+  @property
+  def mu(self) -> float:
+    """Largest influence that is claimed, over the scale of the noise.
+
+    That is 1/z if updates are clipped in the norm of the noise. In another one an
+    update of norm S may be d^(1/q - 1/p) times as long in that of the noise.
+    """
+    power = max(0.0, 1 / self.order - 1 / self.norm)
+    return self.dim**power / self.noise_multiplier
+
+  def measure(self, update: Float[np.ndarray, '...']) -> float:
+    """The norm in which updates are clipped."""
+    return float(np.linalg.norm(update, self.norm))
+
+  def compute_epsilon(self, influence: float, delta: float) -> float:
+    """ε of a round in which an update has this influence.
+
+    It is exact for Gaussian and Laplace noise, and for the latter largest if all
+    influence is in one coordinate. Discrete noise counts as Gaussian.
+
+    Args:
+      influence: over the scale of the noise: its standard deviation, or of
+        Laplace noise the L1 norm over b.
+      delta: δ, in (0, 1).
+    """
+    if not math.isfinite(influence):
+      return math.inf
+    if self.noise == 'laplace':
+      return max(0.0, self.distance * influence + 2 * math.log1p(-delta))
+    return float(epsilon_gdp(self.distance * influence, delta))
 
   @property
   def unit(self) -> float:

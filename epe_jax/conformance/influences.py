@@ -55,21 +55,17 @@ class Influences:
     self, make: Make, claim: Claim, *, budget: float, rng: np.random.Generator
   ):
     self.claim = claim
-    self.layout = Layout(claim.sizes)
+    self.layout = Layout(claim.sizes, claim.order)
     self.session = Session(make, claim, seconds=budget)
     self._rng = rng
     self.zero, self.zero_error = np.zeros(claim.dim), None
     self.place = 0
     signs = rng.choice([-1.0, 1.0], claim.dim)
-    self.uniform = signs * _BELOW / math.sqrt(claim.dim)
-    self.equal = (
+    self.uniform = self._scale(signs)
+    self.equal = self._scale(
       np.concatenate(
-        [
-          tensor / np.linalg.norm(tensor) / math.sqrt(len(claim.sizes))
-          for tensor in self.layout.split(self.uniform)
-        ]
+        [t / claim.measure(t) for t in self.layout.split(self.uniform)]
       )
-      * _BELOW
     )
 
   def try_zeros(self) -> None:
@@ -103,7 +99,7 @@ class Influences:
     for place in sorted({0, n // 2, n - 1}):
       make = functools.partial(self.cohort, place=place)
       moved = self.influence(make(self.uniform / 2), make(self.zero))
-      size = float(f'{2 * norm(moved):.2g}')
+      size = float(f'{norm(moved) / norm(self.uniform / 2):.2g}')
       sizes[place] = size if size > _READABLE else 0.0
     return sizes
 
@@ -111,14 +107,17 @@ class Influences:
     """An update of norm S that is zero outside one tensor."""
     parts = self.layout.split(np.zeros(self.claim.dim))
     parts[k] = self.layout.split(self.uniform)[k]
-    vector = np.concatenate(parts)
-    return vector / np.linalg.norm(vector) * _BELOW
+    return self._scale(np.concatenate(parts))
+
+  def _scale(self, vector: Vector) -> Vector:
+    """Scales an update to norm S."""
+    return vector / self.claim.measure(vector) * _BELOW
 
   @functools.cached_property
   def background(self) -> Sequence[Vector]:
     """Three updates of half the clip norm, for the other clients."""
     vectors = self._rng.standard_normal((3, self.claim.dim))
-    return list(vectors / np.linalg.norm(vectors, axis=1, keepdims=True) / 2)
+    return [vector / self.claim.measure(vector) / 2 for vector in vectors]
 
   def cohort(
     self,
@@ -226,16 +225,23 @@ class Influences:
     weight: float = 1.0,
     claim: Claim | None = None,
   ) -> Vector:
-    """Influence of a client, against a zero update of the same weight."""
+    """Influence of a client, against a zero update of the same weight.
+
+    With adjacency 'replace' it is half of that against the opposite update.
+    """
     make = functools.partial(
       self.cohort, others=others, present=present, weight=weight, claim=claim
     )
-    return self.influence(make(update), make(self.zero), claim)
+    without = self._neighbour(update)
+    influence = self.influence(make(update), make(without), claim)
+    return influence / self.claim.distance
 
   def influences_of(
     self, updates: Sequence[Vector], others: Sequence[Vector] = ()
   ) -> list[Vector]:
-    """Influences of clients, each against the same round with a zero update."""
+    """Influences of several clients, as `influence_of`, in fewer rounds."""
+    if self.claim.adjacency == 'replace':
+      return [self.influence_of(update, others) for update in updates]
     self.check_quiet()
     without = self.quiet().release(self.cohort(self.zero, others))
     return [
@@ -243,16 +249,23 @@ class Influences:
       for update in updates
     ]
 
+  def _neighbour(self, update: Vector) -> Vector:
+    """What the client sends in the neighbouring round."""
+    return -update if self.claim.adjacency == 'replace' else self.zero
+
   @functools.cached_property
   def exact(self) -> Sequence[tuple[Vector, Vector]]:
     """(update, influence) of updates of norm S, spread over tensors in many ways."""
     some = range(min(len(self.claim.sizes), 8))
     updates = [self.uniform, self.equal, *map(self.in_tensor, some)]
+    if self.claim.norm < self.claim.order:
+      # Longest in the norm of the noise if it is in one coordinate.
+      updates.append(np.eye(1, self.claim.dim)[0] * _BELOW)
     # If tensors have clip norms of their own, an update arrives whole only if it is
     # spread as an update that is clipped in every tensor arrives.
     clipped = self.influence_of(HUGE * self.equal) * np.sign(self.claim.unit)
     if 0 < norm(clipped) < math.inf:
-      updates.append(clipped / norm(clipped) * _BELOW)
+      updates.append(self._scale(clipped))
     return [(u, self.influence_of(u)) for u in updates]
 
   @property
@@ -267,7 +280,6 @@ class Influences:
 
   @functools.cached_property
   def _best(self) -> tuple[Vector, Vector]:
-    best = max(norm(influence) for _, influence in self.exact)
-    return next(
-      pair for pair in self.exact if norm(pair[1]) >= (1 - TOLERANCE) * best
-    )
+    lengths = [self.layout.length(influence) for _, influence in self.exact]
+    is_best = np.array(lengths) >= (1 - TOLERANCE) * max(lengths)
+    return self.exact[int(np.argmax(is_best))]

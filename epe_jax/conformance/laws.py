@@ -159,34 +159,50 @@ def p_of_smallest_variance(
   return p, worst, float(sums[worst] / n)
 
 
-def p_of_gaussian(
-  values: Float[np.ndarray, 'n'], *, compared: int = 4000
+def p_of_law(
+  values: Float[np.ndarray, 'n'],
+  law: str = 'gaussian',
+  grid: float = 0.0,
+  *,
+  compared: int = 4000,
 ) -> tuple[float, str]:
-  """Tests whether values of unit variance are Gaussian, in the bulk and the tails.
+  """Tests whether values of unit variance have a law, in the bulk and the tails.
 
   The bulk is compared by the Kolmogorov-Smirnov distance of a subsample, the tails
   by the largest value, whose law is known.
 
-  Values on a grid are compared half-way between its points, with a Gaussian that is
-  rounded and with the discrete Gaussian; the better one counts.
+  Values on a grid are compared half-way between its points. If the claim has none,
+  that is with a Gaussian that is rounded and with the discrete Gaussian; the better
+  one counts.
+
+  Args:
+    values: of Laplace noise, the Gaussian ones that they stand for.
+    law: name of the law, as in a claim.
+    grid: claimed step of the grid, 0 if there is none.
+    compared: size of the subsample.
 
   Returns:
     p-value, and the most significant difference in words.
   """
   some = values[:: max(1, values.size // compared)]
   step = find_step(values)
+  if grid > 0.05 and abs(step - grid) > 0.01 * grid:
+    return 0.0, f'it has a grid of {step:.3g} std, where {grid:.3g} is claimed'
   largest = float(np.abs(values).max()) - step / 2
   if step:
-    middle = max(_p_of_grid(some, step, law) for law in _grid_laws(step))
+    middle = max(_p_of_grid(some, step, x) for x in _grid_laws(step, law))
   else:
     middle = float(stats.kstest(some, 'norm').pvalue)
+  tail = stats.norm.sf
+  if step and law == 'skellam':
+    tail = lambda x: stats.skellam.sf(x // step, *_skellam(step))
   # P(max <= x) = (1 - q)^n, where q is the probability of both tails beyond x.
-  log_below = values.size * math.log1p(-2 * float(stats.norm.sf(largest)))
+  log_below = values.size * math.log1p(-2 * float(tail(largest)))
   high = -math.expm1(log_below)
-  log_low = math.log1p(-2 * float(stats.norm.sf(largest + step)))
+  log_low = math.log1p(-2 * float(tail(largest + step)))
   low = math.exp(values.size * log_low)
   options = (
-    (3 * middle, 'its distribution function differs from the Gaussian one'),
+    (3 * middle, 'its distribution function differs from the claimed one'),
     (3 * low, f'none of {values.size:,} values is beyond {largest:.2f} std'),
     (3 * high, f'one of {values.size:,} values is at {largest:.1f} std'),
   )
@@ -221,12 +237,14 @@ def find_step(values: Float[np.ndarray, 'n']) -> float:
   return step if is_grid else 0.0
 
 
-def _grid_laws(step: float) -> list[Float[np.ndarray, 'k']]:
+def _grid_laws(step: float, law: str) -> list[Float[np.ndarray, 'k']]:
   """Probabilities of multiples of a step from -m to m, of unit variance."""
   m = math.ceil(10 / step)
   points = step * np.arange(-m, m + 1)
+  if law == 'skellam':
+    return [stats.skellam.pmf(np.arange(-m, m + 1), *_skellam(step))]
   laws = []
-  if step**2 < 12:
+  if step**2 < 12 and law == 'gaussian':
     # Rounding adds a variance of step² / 12.
     std = math.sqrt(1 - step**2 / 12)
     edges = stats.norm.cdf(np.append(points - step / 2, points[-1]) / std)
@@ -238,6 +256,11 @@ def _grid_laws(step: float) -> list[Float[np.ndarray, 'k']]:
     variance = np.sum(points**2 * weigh(std)) / np.sum(weigh(std))
     low, high = (std, high) if variance < 1 else (low, std)
   return [*laws, weigh(high) / np.sum(weigh(high))]
+
+
+def _skellam(step: float) -> tuple[float, float]:
+  """Means of the two Poisson laws whose difference has unit variance."""
+  return 0.5 / step**2, 0.5 / step**2
 
 
 def _p_of_grid(

@@ -212,6 +212,15 @@ class Measurements(Influences):
     p = float(stats.chi2.sf((runs - 1) * variance / expected, runs - 1))
     return p, math.sqrt(variance)
 
+  def check_gaussian(self) -> None:
+    """Checks that several releases together have a μ.
+
+    Raises:
+      NotChecked: they have none with such noise.
+    """
+    if self.claim.order == 1:
+      raise NotChecked('several releases are judged with Gaussian noise only')
+
   def check_influence(self) -> None:
     """Checks that some client has an influence, which is not lost in rounding.
 
@@ -237,6 +246,9 @@ class Measurements(Influences):
       step, base = self.rounding_step, np.abs(self.base)
     except NotChecked:
       return  # A rule that needs an influence says so itself.
+    if self.claim.granularity:
+      # Clients that agree are rounded alike, and their sum is coarser.
+      step = min(step, self.claim.granularity / self.claim.clip_norm)
     if math.isinf(step):
       raise NotChecked(
         'the first round is the same whatever clients send; let each call of '
@@ -257,7 +269,7 @@ class Measurements(Influences):
     values = []
     for _ in range(math.ceil(32 / self.claim.dim)):
       vector = self._rng.standard_normal(self.claim.dim)
-      vector *= self._rng.uniform(0.3, 0.9) / np.linalg.norm(vector)
+      vector *= self._rng.uniform(0.3, 0.9) / self.claim.measure(vector)
       released = self.quiet().release(self.cohort(vector, [vector]))
       values.append(self.layout.keep(released))
     # Without noise next to nothing is left of it; float32 rounds to 1e-7.
@@ -341,7 +353,8 @@ class Measurements(Influences):
 
   def _is_short_where_large(self, samples: Float[np.ndarray, 'R k']) -> bool:
     """Whether there is as much noise as claimed if next to none is, and less here."""
-    z, base = self.claim.noise_multiplier, norm(self.base)
+    z = self.claim.noise_multiplier
+    base = self.layout.length(self.base) / (z * self.claim.mu)
     low = 0.01 * min(1.0, z) / math.sqrt(self.claim.dim)
     claim = dataclasses.replace(self.claim, noise_multiplier=low)
     faint = self.sample_rounds(8, 1, self.cohort(self.zero), claim)[:, 0]
@@ -415,7 +428,7 @@ class Measurements(Influences):
   @functools.cached_property
   def tensor_influences(self) -> Float[np.ndarray, 'L']:
     """Largest influence in each tensor of ordinary updates of norm S."""
-    largest = norm(self.base)
+    largest = self.layout.length(self.base)
     norms = [self.layout.norms(influence) for _, influence in self.exact]
     for k in range(8, len(self.claim.sizes)):
       norms.append(self.layout.norms(self.influence_of(self.in_tensor(k))))
@@ -442,7 +455,7 @@ class Measurements(Influences):
     common = noise.common_std
     if common == 0:
       return math.inf
-    measured = norm(self.base) / common
+    measured = self.layout.length(self.base) / common
     p = laws.p_of_mu(measured, self.claimed_mu, num=noise.num)
     if p >= ALPHA:
       return self.claimed_mu
@@ -461,7 +474,7 @@ class Measurements(Influences):
   @property
   def claimed_mu(self) -> float:
     """μ of one round by the claim, with the tolerance for arithmetic."""
-    return (1 + TOLERANCE) / self.claim.noise_multiplier
+    return (1 + TOLERANCE) * self.claim.mu
 
   def excess(
     self, influence: Vector, noise: Noise, *, tests: int = 1

@@ -25,9 +25,11 @@ class Layout:
 
   Attributes:
     sizes: coordinates of each tensor.
+    order: of the norm in which influences count, 1 for Laplace noise.
   """
 
   sizes: tuple[int, ...]
+  order: int = 2
 
   @functools.cached_property
   def kept_sizes(self) -> tuple[int, ...]:
@@ -51,8 +53,19 @@ class Layout:
     return np.split(vector, np.cumsum(self.sizes)[:-1])
 
   def norms(self, vector: Float[np.ndarray, 'd']) -> Float[np.ndarray, 'L']:
-    """Norm of each tensor of a vector."""
-    return np.array([np.linalg.norm(tensor) for tensor in self.split(vector)])
+    """Norm of each tensor that is μ if divided by a standard deviation."""
+    norms = [np.linalg.norm(t, self.order) for t in self.split(vector)]
+    return self.factor * np.array(norms)
+
+  @property
+  def factor(self) -> float:
+    """Standard deviation of the noise over its scale."""
+    return math.sqrt(2) if self.order == 1 else 1.0
+
+  def length(self, vector: Float[np.ndarray, 'd']) -> float:
+    """The same of the whole vector; inf if an entry is not finite."""
+    value = float(np.linalg.norm(self.norms(vector), self.order))
+    return value if math.isfinite(value) else math.inf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +106,7 @@ class Noise:
     if not np.all(sums > 0):
       return False
     ratio = (sums / nums) / ((sums.sum() - sums) / (nums.sum() - nums))
-    nums = np.maximum(1, nums * self.effective_share)
+    nums = np.maximum(1, nums * self._share)
     law = stats.f(nums, nums.sum() - nums)
     p = 2 * np.minimum(law.cdf(ratio), law.sf(ratio))
     return bool(np.all(p > 1e-3 / sums.size))
@@ -122,7 +135,7 @@ class Noise:
     if np.any((stds <= _NONE * stds.max()) & (norms > 1e-6)):
       return math.inf
     used = stds > _NONE * stds.max()
-    return math.sqrt(np.sum((norms[used] / stds[used]) ** 2))
+    return float(np.linalg.norm(norms[used] / stds[used], self.layout.order))
 
   @functools.cached_property
   def step(self) -> float:
@@ -155,9 +168,12 @@ class Noise:
     return min(1.0, sum(laws.p_of_mu(mu, allowed, num=n) for n in nums))
 
   def standardized(self) -> Float[np.ndarray, 'R k']:
-    """Samples with unit variance in each tensor; tensors without noise are left out."""
+    """Samples with unit variance in each tensor; tensors without noise are left out.
+
+    They are Gaussian if the noise has the claimed law.
+    """
     parts = [
-      tensor / std
+      self.make_gaussian(tensor / std)
       for tensor, std in zip(self.tensors, self.stds)
       if std > _NONE * self.stds.max()
     ]
@@ -165,7 +181,21 @@ class Noise:
 
   def count(self, num: int) -> int:
     """Number of independent values among `num`."""
-    return max(1, int(num * self.effective_share))
+    return max(1, int(num * self._share))
+
+  def make_gaussian(
+    self, values: Float[np.ndarray, '...']
+  ) -> Float[np.ndarray, '...']:
+    """Values of unit variance; of Laplace noise those with the same quantiles."""
+    if self.layout.order == 2:
+      return values
+    tail = stats.laplace.sf(math.sqrt(2) * np.abs(values))
+    return np.sign(values) * stats.norm.isf(tail)
+
+  @property
+  def _share(self) -> float:
+    # Squares of Laplace noise vary by 5, those of Gaussian noise by 2.
+    return self.effective_share * (0.4 if self.layout.order == 1 else 1.0)
 
   @property
   def _intact(self) -> Sequence[np.ndarray]:

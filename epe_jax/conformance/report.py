@@ -173,7 +173,8 @@ def _summarize(report: Report) -> str:
     f'{broken} of {checked} rules that were checked are broken; '
     f'{len(report.not_checked)} were not checked. At the claim, with '
     f'δ = {report.delta:g}, one round has ε = {at_claim} for an ordinary client; '
-    f'claimed {cells.format_number(report.claimed_epsilon)}{error}. '
+    f'claimed {cells.format_number(report.claimed_epsilon)}'
+    f'{" for all its rounds" * (report.claim.participations > 1)}{error}. '
     f'{report.rounds:,} rounds in {report.seconds:.1f} s.'
   )
   if report.resolution is not None:
@@ -186,9 +187,20 @@ def _summarize(report: Report) -> str:
   head = (
     f'Claim: clip norm {claim.clip_norm:g}, noise multiplier '
     f'{claim.noise_multiplier:g}, {claim.num_clients} clients, {claim.release} of '
-    f'tensors {shapes}.'
+    f'tensors {shapes}{_list_other(claim)}.'
   )
   return tables.fill_paragraph(head) + '\n' + tables.fill_paragraph(text)
+
+
+def _list_other(claim: Claim) -> str:
+  """What else a claim says, if that is not usual."""
+  named = ('adjacency', 'noise', 'norm', 'granularity')
+  named += ('participations', 'min_separation')
+  return ''.join(
+    f', {field.name} {getattr(claim, field.name)}'
+    for field in dataclasses.fields(claim)
+    if field.name in named and getattr(claim, field.name) != field.default
+  )
 
 
 def _exceeds_claim_by_chance(report: Report) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import math
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from epe_jax import epsilon
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.session import NotChecked
 
@@ -41,8 +39,8 @@ class Outcome(NamedTuple):
     p_value: probability of such a measurement if the rule holds; None if nothing
       in it is random.
     cause: the likely cause; None if the rule holds.
-    mu: measured distance between a round with a client and one without, in
-      standard deviations of the noise; None if privacy is not at stake.
+    mu: measured influence of a client, in standard deviations of the noise; None
+      if privacy is not at stake.
     at: the change of the claim under which this much noise is missing; '' for the
       claim itself.
   """
@@ -58,6 +56,7 @@ class Finding(NamedTuple):
   """A rule that a mechanism breaks: see `Cause` and `Outcome`.
 
   Attributes:
+    mu: distance of neighbouring rounds, in standard deviations of the noise.
     epsilon: ε of a Gaussian mechanism with `mu`, at the δ of the report.
   """
 
@@ -112,6 +111,7 @@ class Rule(NamedTuple):
     measured, p_value, cause, mu, at = outcome
     if cause is None:
       return Result(self.name, 'passed', measured, p_value)
+    claim = m.claim
     finding = Finding(
       self.name,
       cause.key,
@@ -119,8 +119,8 @@ class Rule(NamedTuple):
       measured,
       cause.likely,
       cause.cure,
-      mu=None if mu is None else float(mu),
-      epsilon=None if mu is None else epsilon_of_mu(float(mu), delta),
+      mu=None if mu is None else claim.distance * float(mu),
+      epsilon=None if mu is None else claim.compute_epsilon(float(mu), delta),
       at=at,
     )
     return Result(self.name, 'broken', measured, p_value, finding)
@@ -129,10 +129,3 @@ class Rule(NamedTuple):
 def rule(measure: Callable[[Measurements], Outcome]) -> Rule:
   """Makes a rule of a function; its name is that of the function."""
   return Rule(measure.__name__, measure)
-
-
-def epsilon_of_mu(mu: float, delta: float) -> float:
-  """ε of a Gaussian mechanism: N(0, 1) against N(μ, 1)."""
-  if not math.isfinite(mu):
-    return math.inf
-  return float(epsilon.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, delta))

@@ -13,7 +13,6 @@ from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.report import Report
-from epe_jax.conformance.rule import epsilon_of_mu
 from epe_jax.conformance.rules import (
   arithmetic,
   clip_norm,
@@ -66,7 +65,7 @@ def check(
   make: Make,
   claim: Claim,
   *,
-  delta: float = 1e-5,
+  delta: float | None = None,
   budget: float = 60.0,
   seed: int = 0,
 ) -> Report:
@@ -76,7 +75,7 @@ def check(
     make: returns a fresh mechanism that fulfils a claim. It is called with clip
       norms, noise multipliers and numbers of clients other than those of `claim`.
     claim: what the mechanism promises.
-    delta: δ of the reported ε, in (0, 1).
+    delta: δ of the reported ε, in (0, 1); by default that of the claim.
     budget: seconds that rounds may take, approximately. What does not fit is
       reported as not checked.
     seed: of the updates that are sent. The noise is the mechanism's own.
@@ -92,6 +91,7 @@ def check(
     Exception: whatever the mechanism raises in the very first round, in which all
       clients send updates of half the clip norm.
   """
+  delta = claim.delta if delta is None else delta
   check_delta(delta)
   if not 0 < budget < math.inf:
     raise ValueError(f'budget={budget}; give seconds > 0.')
@@ -113,8 +113,10 @@ def check(
     claim,
     results,
     delta,
-    epsilon=_attempt(lambda: epsilon_of_mu(m.all_noise.mu(m.base), delta)),
-    claimed_epsilon=epsilon_of_mu(1 / claim.noise_multiplier, delta),
+    epsilon=_attempt(
+      lambda: claim.compute_epsilon(m.all_noise.mu(m.base), delta)
+    ),
+    claimed_epsilon=claim.compute_epsilon(claim.mu, delta),
     rounds=m.session.rounds,
     seconds=m.session.elapsed,
     resolution=_attempt(lambda: _resolve(m.noise.num)),

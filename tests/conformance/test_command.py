@@ -41,6 +41,15 @@ def test_a_broken_rule_is_1_and_json_says_which(capsys):
   assert body['epsilon'] == 'Infinity'
 
 
+def test_an_epsilon_is_claimed_in_place_of_a_noise_multiplier(capsys):
+  argv = ['check', f'{EXAMPLE}:make', SHAPES, '--epsilon=2', '--json']
+  assert cli.main(argv) == 0
+  body = json.loads(capsys.readouterr().out)
+  assert body['claimed_epsilon'] == pytest.approx(2)
+  assert cli.main([*argv, '--noise_multiplier=1']) == 2
+  assert 'give one of them' in capsys.readouterr().err
+
+
 def test_rules_that_were_not_checked_are_counted_in_the_last_line(capsys):
   assert cli.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
   last = capsys.readouterr().out.rstrip().split('\n\n')[-1]

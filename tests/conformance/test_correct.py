@@ -1,7 +1,9 @@
 """No rule is broken by a mechanism that keeps its claim."""
 
 import dataclasses
+import math
 
+import numpy as np
 import pytest
 
 from epe_jax import conformance
@@ -52,6 +54,7 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     {'shapes': ((4,), ())},
     {'max_rounds': 1},
     {'max_rounds': 3},
+    {'adjacency': 'replace'},
     {'noise_multiplier': 8.0, 'clip_norm': 20.0},
   ],
   ids=str,
@@ -85,6 +88,126 @@ def test_a_fixed_seed_is_found_in_few_numbers(dim):
   claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
   report = check_seeded(seeded_bugs.FixedSeed, claim)
   assert [f.cause for f in report.findings] == ['fixed_seed']
+
+
+class OtherLaw(correct.Plain):
+  """Clips in the norm of the claim and draws noise of its law."""
+
+  def clip(self, vector):
+    size = self.claim.measure(vector)
+    vector = vector * min(1.0, self.bound / max(size, 1e-300))
+    if step := self.claim.granularity:
+      # Towards zero, but not from where float32 left a multiple.
+      vector = step * np.trunc(vector / step + 1e-3 * np.sign(vector))
+    return vector
+
+  def noise(self):
+    claim, dim, step = self.claim, self.claim.dim, self.claim.granularity
+    if claim.noise == 'laplace':
+      return self.rng.laplace(0, self.std, dim)
+    if claim.noise == 'skellam':
+      drawn = self.rng.poisson((self.std / step) ** 2 / 2, (2, dim))
+      return step * (drawn[0] - drawn[1])
+    if claim.noise == 'discrete_gaussian':
+      limit = math.ceil(10 * self.std / step)
+      points = np.arange(-limit, limit + 1)
+      weights = np.exp(-((points * step / self.std) ** 2) / 2)
+      return step * self.rng.choice(points, dim, p=weights / weights.sum())
+    return super().noise()
+
+
+# An update of equal coordinates has 16 steps in each.
+COARSE = {
+  'granularity': 1 / 16 / math.sqrt(CLAIM.dim),
+  'noise_multiplier': 0.005,
+}
+LAWS = {
+  'Laplace, L1': {'noise': 'laplace', 'norm': 1},
+  'Laplace, L2': {'noise': 'laplace', 'adjacency': 'replace'},
+  'Laplace, L∞': {'noise': 'laplace', 'norm': math.inf},
+  'Gaussian, L1': {'norm': 1},
+  'Gaussian, L∞': {'norm': math.inf},
+  'Skellam': {'noise': 'skellam'} | COARSE,
+  'discrete Gaussian': {'noise': 'discrete_gaussian'} | COARSE,
+}
+
+
+@pytest.mark.parametrize('changes', LAWS.values(), ids=LAWS)
+def test_every_law_and_norm_that_is_claimed_is_kept(changes):
+  claim = dataclasses.replace(CLAIM, **changes)
+  report = conformance.check(seeded(OtherLaw), claim)
+  assert not report.findings, conformance.format_report(report)
+  # Of discrete influences the least that may have been rounded to them counts.
+  error = 0.15 if claim.granularity else 0.03
+  assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=error)
+  unchecked = {'rounds'} if claim.noise == 'laplace' else set()
+  unchecked |= {'rounding'} if claim.granularity else set()
+  assert set(report.not_checked) == EVERYBODY | unchecked
+  (law,) = (r for r in report.results if r.rule == 'noise_law')
+  assert claim.noise.replace('_', ' ') in law.measured.lower()
+
+
+def test_the_epsilon_of_laplace_noise_is_the_l1_norm_over_its_scale():
+  claim = conformance.Claim.from_epsilon(
+    2.0,
+    delta=1e-5,
+    clip_norm=3.0,
+    noise='laplace',
+    num_clients=5,
+    shapes=((4,),),
+  )
+  # An update of L2 norm S has an L1 norm of 2 S at most.
+  assert claim.noise_multiplier == pytest.approx(2 / 2, rel=1e-4)
+  assert claim.epsilon == pytest.approx(2.0, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+  ('mechanism', 'changes', 'measured'),
+  [
+    # The L2 norm of d coordinates may be √d S in the L1 norm.
+    (correct.Plain, LAWS['Laplace, L1'], 'moves the release by 30.5 × S / n'),
+    (correct.Plain, LAWS['Laplace, L2'], 'noise is not Laplace'),
+    (correct.Plain, LAWS['Skellam'], 'where 0.408 is claimed'),
+  ],
+)
+def test_another_law_or_norm_than_claimed_is_found(
+  mechanism, changes, measured
+):
+  claim = dataclasses.replace(CLAIM, **changes)
+  report = conformance.check(seeded(mechanism), claim)
+  assert measured in ' '.join(f.measured for f in report.findings)
+
+
+class Banded(correct.Banded):
+  """With noise for k rounds that are not next to each other."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.std *= math.sqrt(claim.participations)
+
+
+@pytest.mark.parametrize('separation', [2, 1])
+def test_correlated_noise_is_judged_by_all_rounds_of_a_client(separation):
+  claim = dataclasses.replace(
+    CLAIM, participations=4, min_separation=separation, max_rounds=12
+  )
+  report = conformance.check(seeded(Banded), claim)
+  (rounds,) = (r for r in report.results if r.rule == 'rounds')
+  if separation == 2:
+    assert not report.findings, conformance.format_report(report)
+    assert 'and every 2 after it, 4 in all at most, has μ = ' in rounds.measured
+    return
+  # Columns (0.8, 0.6) next to each other share a row, in three pairs.
+  assert [f.cause for f in report.findings] == ['sensitivity_of_participations']
+  expected = math.sqrt(1 + 3 * 2 * 0.8 * 0.6 / 4)
+  assert report.findings[0].mu == pytest.approx(expected, rel=0.05)
+
+
+def test_noise_for_one_round_does_not_suffice_for_four():
+  claim = dataclasses.replace(CLAIM, participations=4, max_rounds=4)
+  report = conformance.check(seeded(correct.Plain), claim)
+  assert report.findings[0].rule == 'rounds'
+  assert report.findings[0].mu == pytest.approx(2, rel=0.05)
 
 
 class Sum(correct.Plain):

@@ -90,7 +90,7 @@ def test_the_upper_bound_of_mu_fails_as_seldom_as_it_says():
     lambda rows: laws.p_of_sphericity(rows)[0],
     lambda rows: laws.p_of_lags(rows)[0],
     lambda rows: laws.p_of_smallest_variance(rows)[0],
-    lambda rows: laws.p_of_gaussian(rows.ravel())[0],
+    lambda rows: laws.p_of_law(rows.ravel())[0],
   ],
   ids=['sphericity', 'lags', 'smallest variance', 'Gaussian'],
 )
@@ -122,6 +122,24 @@ def test_a_coordinate_without_noise_is_detected():
   assert laws.p_of_smallest_variance(rows) == (0.0, 7, 0.0)
 
 
+@pytest.mark.parametrize('law', ['skellam', 'discrete_gaussian'])
+def test_discrete_noise_is_told_apart_by_its_law(law):
+  points = np.arange(-30, 31)
+  weights = {
+    'skellam': stats.skellam.pmf(points, 0.5, 0.5),
+    'discrete_gaussian': np.exp(-(points**2) / 2),
+  }
+
+  def draw(rng, drawn=law):
+    p = weights[drawn] / weights[drawn].sum()
+    values = rng.choice(points, 4000, p=p) / math.sqrt(p @ points**2)
+    return laws.p_of_law(values, law, 1.0)[0]
+
+  assert_level(draw, exact=False)
+  (other,) = {*weights} - {law}
+  assert draw(np.random.default_rng(1), other) < 1e-3
+
+
 @pytest.mark.parametrize(
   ('values', 'what'),
   [
@@ -132,6 +150,6 @@ def test_a_coordinate_without_noise_is_detected():
   ids=['uniform', 'cut off', 'heavy tails'],
 )
 def test_noise_of_another_law_is_detected(values, what):
-  p, why = laws.p_of_gaussian(values(np.random.default_rng(3)))
+  p, why = laws.p_of_law(values(np.random.default_rng(3)))
   assert p < 1e-9
   assert what in why

@@ -6,11 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from epe_jax import conformance
+from epe_jax import accounting, conformance, epsilon
 from epe_jax.text import cells
 from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 
+REPLACE = dataclasses.replace(CLAIM, adjacency='replace')
 # Noise that is kept for later rounds is kept by a checkpoint, too; and without the
 # mean of its rows there is less.
 _ALSO = {
@@ -25,6 +26,7 @@ _ALSO = {
   [
     pytest.param(CLAIM, id='claim'),
     pytest.param(OTHER, id='other', marks=pytest.mark.integration),
+    pytest.param(REPLACE, id='replace', marks=pytest.mark.integration),
   ],
 )
 @pytest.mark.parametrize(
@@ -96,6 +98,21 @@ def test_what_is_drawn_besides_the_noise_is_named_and_not_judged():
   report = conformance.check(seeded(Rounded), CLAIM)
   assert not report.findings
   assert 'rounded at random' in report.not_checked['clipping']
+
+
+def test_a_claim_of_any_two_updates_has_twice_the_influence():
+  zero_out = check_seeded(seeded_bugs.ClippedMean)
+  replace = check_seeded(seeded_bugs.ClippedMean, REPLACE)
+  exact = accounting.epsilon_of_releases(0.5, delta=1e-5).epsilon
+  assert replace.claimed_epsilon == pytest.approx(exact, rel=1e-6)
+  (finding,) = replace.findings
+  assert finding.cause == 'clipped_after_the_mean'
+  assert finding.mu is not None
+  # The mean turns from one side to the other, whether zeros or others are left.
+  assert finding.mu == pytest.approx(zero_out.findings[0].mu, rel=0.05)
+  assert finding.epsilon == pytest.approx(
+    epsilon.epsilon_gdp(finding.mu, 1e-5), rel=1e-9
+  )
 
 
 def test_eighteen_bugs_are_seeded():

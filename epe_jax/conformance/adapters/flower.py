@@ -1,6 +1,8 @@
 """Flower's strategies as mechanisms: replies in, the change of the model out.
 
 epe-jax check epe_jax.conformance.adapters.flower:fixed_clipping --num_clients=12
+epe-jax check epe_jax.conformance.adapters.flower:local_dp --epsilon=10 \\
+  --num_clients=1 --release=sum
 
 For a strategy of your own give a factory in a file of your own:
 
@@ -8,7 +10,8 @@ def make(claim):
   return flower.Mechanism(make_strategy(claim), claim)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from jaxtyping import Float
 import numpy as np
@@ -27,6 +30,7 @@ from flwr.app import (  # noqa: E402
   MetricRecord,
   RecordDict,
 )
+from flwr.clientapp.mod import LocalDpMod  # noqa: E402
 from flwr.serverapp import strategy as strategies  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
@@ -106,6 +110,52 @@ def adaptive_clipping(claim: conformance.Claim) -> Mechanism:
       initial_clipping_norm=claim.clip_norm,
       clipped_count_stddev=claim.num_clients / 20 + claim.noise_multiplier,
     ),
+    claim,
+  )
+
+
+class LocalMod:
+  """A mod for local differential privacy; its release is the message of one client.
+
+  The claim has `num_clients=1` and `release='sum'`.
+  """
+
+  def __init__(
+    self, mod: Callable[[Message, Any, Any], Message], claim: conformance.Claim
+  ):
+    """Starts a run.
+
+    Args:
+      mod: that clips the update of a client and adds noise, such as `LocalDpMod`.
+      claim: what is checked.
+    """
+    self._mod = mod
+    self._arrays = _make_arrays([np.zeros(x, np.float32) for x in claim.shapes])
+
+  def aggregate(
+    self,
+    updates: Sequence[Sequence[Float[np.ndarray, '...']]],
+    weights: Sequence[float],
+  ) -> list[Float[np.ndarray, '...']]:
+    """Sends the update of the client, as `conformance.Mechanism`."""
+    if len(updates) != 1:
+      raise conformance.Refused('a message has the update of one client')
+    _identify()
+    order = Message(RecordDict({'arrays': self._arrays}), 1, 'train')
+
+    def train(order: Message, context: object) -> Message:
+      reply = RecordDict({'arrays': _make_arrays(updates[0])})
+      return Message(reply, reply_to=order)
+
+    reply = self._mod(order, None, train)
+    # The model was zeros, so that the new one is the update.
+    return reply.content['arrays'].to_numpy_ndarrays()
+
+
+def local_dp(claim: conformance.Claim) -> LocalMod:
+  """Makes LocalDpMod for ε and δ of the claim; its sensitivity is the clip norm."""
+  return LocalMod(
+    LocalDpMod(claim.clip_norm, claim.clip_norm, claim.epsilon, claim.delta),
     claim,
   )
 

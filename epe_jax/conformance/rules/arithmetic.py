@@ -92,7 +92,7 @@ def rounding(m: Measurements) -> Outcome:
     'aligned with the others': m.influence_of(size * u, [u]),
     'among others': m.influence_of(size * u, [2 * b for b in m.background]),
   }
-  if not norm(alone) > 0.01 * size:
+  if not norm(alone) > 0.01 * size * norm(u):
     raise NotChecked('small updates do not arrive even alone')
   errors = {k: norm(x - alone) / norm(alone) for k, x in probes.items()}
   worst = max(errors, key=lambda k: errors[k])

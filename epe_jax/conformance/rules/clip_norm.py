@@ -53,6 +53,7 @@ def clip_norm(m: Measurements) -> Outcome:
   if m.quiet().public_clip_norm is None:
     raise NotChecked('the mechanism publishes no clip_norm')
   m.check_others()
+  m.check_gaussian()
   n, u = m.claim.num_clients, m.base_update
   runs = m.plan(0.03, rounds=1, max_runs=_RUNS)
   above, below = [HUGE * u] * n, [m.zero] * n

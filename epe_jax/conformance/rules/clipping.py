@@ -11,7 +11,7 @@ from epe_jax.conformance.influences import HEAVY, HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.session import NotChecked, Vector, norm
+from epe_jax.conformance.session import NotChecked, Vector
 
 _SIZES = (1.02, 1.1, 1.3, 1.6, 2, 3, 5, 7, 10, 20, 30, 60, 100, 300)
 """Norms of updates from slightly to far too large, in clip norms."""
@@ -23,10 +23,10 @@ _NOT_CLIPPED = Cause(
 )
 _ANOTHER_NORM = Cause(
   'clipped_by_another_norm',
-  'what is compared with S is not the L2 norm of the update, or the update is '
-  'not scaled by S over that norm',
-  'Compare the L2 norm of the whole update with S, and scale by S / norm if it '
-  'is larger.',
+  'what is compared with S is not the claimed norm of the update (L2, if the claim '
+  'has no other), or the update is not scaled by S over that norm',
+  'Compare that norm of the whole update with S, and scale by S / norm if it is '
+  'larger.',
 )
 _NOT_ALL_CLIPPED = Cause(
   'some_clients_not_clipped',
@@ -88,9 +88,9 @@ def clipping(m: Measurements) -> Outcome:
     probes[_BETWEEN] = m.influence_of(u, [u, -u])
   excesses = [m.excess(x, m.noise, tests=len(probes)) for x in probes.values()]
   p = min(p for _, p in excesses)
-  sizes = {name: norm(x) for name, x in probes.items()}
+  sizes = {name: m.claim.measure(x) for name, x in probes.items()}
   worst = max(sizes, key=lambda name: sizes[name])
-  ordinary = norm(m.base)
+  ordinary = m.claim.measure(m.base)
   measured = (
     f'an update {worst} moves the release by {sizes[worst]:.4g} × {m.unit}, one '
     f'of norm S by {ordinary:.4g}'
@@ -101,6 +101,12 @@ def clipping(m: Measurements) -> Outcome:
   alike = max(sizes[name] for name in updates)
   num = len(m.claim.sizes)
   alone = max(sizes[name] for name in tensors)
+  if m.claim.adjacency == 'replace':
+    # Against its opposite, an update turns a mean that is clipped in any case.
+    others = m.background
+    first = m.claim.measure(
+      m.influence(m.cohort(HUGE * u, others), m.cohort(m.zero, others))
+    )
   if worst == _BETWEEN:
     cause = _NOT_A_SUM
   elif worst.startswith('in place') and sizes[worst] > 1.02 * alike:
@@ -147,16 +153,17 @@ def arrives_whole(m: Measurements) -> Outcome:
   """Some update of norm S arrives as it is, so that noise z S is not wasted."""
   m.check_quiet()
   m.check_level()
-  size = norm(m.base)
+  size = m.claim.measure(m.base)
   if size < 0.99:
     # If weights are capped, an ordinary client counts for less.
     heavy = m.influence_of(m.base_update, weight=HEAVY)
-    size = max(size, norm(heavy))
+    size = max(size, m.claim.measure(heavy))
   measured = f'an update of norm S arrives with norm {size:.4g} S at most'
   if size >= 0.99:
     return Outcome(measured)
   u, n = m.base_update, m.claim.num_clients
-  together = norm(m.influence(m.cohort(u, [u]), m.cohort(m.zero))) / n
+  everyone = m.influence(m.cohort(u, [u]), m.cohort(m.zero))
+  together = m.claim.measure(everyone) / n
   if together == 0:
     raise NotChecked('the first round is the same whatever clients send')
   if abs(together - size) > 0.01:

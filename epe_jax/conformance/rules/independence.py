@@ -1,4 +1,4 @@
-"""Rules about the noise itself: fresh in every coordinate and run, and Gaussian."""
+"""Rules about the noise itself: fresh in every coordinate and run, and of its law."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _NOT_GAUSSIAN = Cause(
   'not_gaussian',
   'it has another law, is cut off, wraps around, or its scale changes between '
   'rounds',
-  'Draw Gaussian noise, or account for the law that it has.',
+  'Draw noise of the claimed law, or account for the law that it has.',
 )
 
 
@@ -184,7 +184,7 @@ def noise_grid(m: Measurements) -> Outcome:
 
 @rule
 def noise_law(m: Measurements) -> Outcome:
-  """Noise is Gaussian, as the claimed ε assumes."""
+  """Noise has the law that the claimed ε assumes, Gaussian by default."""
   m.check_level()
   noise = m.all_noise
   if noise.samples.size < 2000 or noise.common_std == 0:
@@ -194,11 +194,14 @@ def noise_law(m: Measurements) -> Outcome:
   # A grid is the same in all tensors if they have the same noise.
   values = noise.standardized()
   if noise.is_isotropic:
-    values = noise.samples / noise.common_std
-  p, difference = laws.p_of_gaussian(values.ravel())
+    values = noise.make_gaussian(noise.samples / noise.common_std)
+  claim = m.claim
+  grid = claim.granularity / claim.clip_norm / noise.common_std
+  name = claim.noise.replace('_', ' ').title()
+  p, difference = laws.p_of_law(values.ravel(), claim.noise, grid)
   if p >= ALPHA:
-    return Outcome('noise looks Gaussian', p)
-  return Outcome(f'noise is not Gaussian: {difference}', p, _NOT_GAUSSIAN)
+    return Outcome(f'noise looks {name}', p)
+  return Outcome(f'noise is not {name}: {difference}', p, _NOT_GAUSSIAN)
 
 
 def _find_quiet_sum(m: Measurements) -> tuple[float, str, float]:
@@ -208,7 +211,7 @@ def _find_quiet_sum(m: Measurements) -> tuple[float, str, float]:
   for k, (tensor, shape) in enumerate(zip(noise.tensors, m.claim.shapes)):
     if not noise.stds[k] > 1e-3 * noise.stds.max() or tensor.shape[1] < 2:
       continue
-    rows = tensor / noise.stds[k]
+    rows = noise.make_gaussian(tensor / noise.stds[k])
     sums = {f'tensor {k}': rows.sum(axis=1)}
     if rows.shape[1] == math.prod(shape):
       whole = rows.reshape(len(rows), *shape)

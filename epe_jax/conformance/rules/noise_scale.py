@@ -19,9 +19,10 @@ from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.influences import HEAVY
 from epe_jax.conformance.laws import ALPHA, TOLERANCE
 from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.noise import Noise
 from epe_jax.conformance.rule import Cause, Outcome, rule
 from epe_jax.conformance.rules import rounds
-from epe_jax.conformance.session import NotChecked, norm
+from epe_jax.conformance.session import NotChecked
 
 _FACTOR = 4
 _VARIANCE = Cause(
@@ -139,7 +140,7 @@ def noise_scale(m: Measurements) -> Outcome:
     worst = min(ratios, key=lambda r: r.ratio)
   mu = math.inf
   if worst.ratio > 0:
-    mu = 1 / (m.claim.noise_multiplier * worst.ratio)
+    mu = m.claim.mu / worst.ratio
   at = '' if worst is own else f'{worst.changed} × {worst.factor:g}'
   cause = _FOLLOWS_UPDATES
   if not _follows_updates(m):
@@ -180,36 +181,38 @@ def _find_needed_share(m: Measurements) -> float:
   noise = m.all_noise
   if not m.is_readable or noise.count(noise.samples.size) < 1000:
     return 1.0
-  size = norm(m.base)
-  if size < 0.99:
+  claim, influence = m.claim, m.base
+  if (claim.participations - 1) * claim.min_separation >= m.max_rounds:
+    return 1.0  # Not all rounds of a client are seen.
+  if claim.measure(influence) < 0.99:
     # Ordinary clients may count for less than those with many examples.
     with contextlib.suppress(NotChecked):
-      size = max(size, norm(m.influence_of(m.base_update, weight=HEAVY)))
-  if size < 0.99:
+      heavy = m.influence_of(m.base_update, weight=HEAVY)
+      influence = max(influence, heavy, key=claim.measure)
+  if claim.measure(influence) < 0.99:
     return 1.0  # Which `arrives_whole` reports.
-  z = m.claim.noise_multiplier
-  shares = [z * size / noise.common_std]
+  shares = [m.layout.length(influence) / noise.common_std / claim.mu]
   if shares[0] <= 0.8:
     with contextlib.suppress(NotChecked):
-      shares.append(z * rounds.measure_joint_mu(m))
+      shares.append(rounds.measure_joint_mu(m) / claim.mu)
     if m.quiet().public_clip_norm is not None:
       return 1.0  # A part of the claim is spent on the clip norm.
   return max(shares)
 
 
 def _measure_claim(m: Measurements) -> _Ratio:
-  z, noise = m.claim.noise_multiplier, m.all_noise
+  noise = m.all_noise
   if noise.common_std == 0:
     m.check_influence()
     return _Ratio('', 1, 0.0, 0.0)
   if m.is_readable:
     if m.common_mu == 0:
       return _Ratio('', 1, math.inf, 1.0)
-    return _Ratio('', 1, 1 / (z * m.common_mu), m.common_p_value)
+    return _Ratio('', 1, m.claim.mu / m.common_mu, m.common_p_value)
   # An influence that cannot be read is taken from the claim.
-  mu = 1 / noise.common_std
+  mu = _read_claim(m.claim, noise)
   p = laws.p_of_mu(mu, m.claimed_mu, num=noise.num)
-  return _Ratio('', 1, noise.common_std / z, p)
+  return _Ratio('', 1, m.claim.mu / mu, p)
 
 
 def _measure_changed(
@@ -217,16 +220,22 @@ def _measure_changed(
 ) -> _Ratio:
   runs = m.plan(0.03, rounds=1, max_runs=8)
   cohort = m.cohort(m.zero, claim=claim)
-  z, allowed = claim.noise_multiplier, (1 + TOLERANCE) / claim.noise_multiplier
+  allowed = (1 + TOLERANCE) * claim.mu
   if m.is_readable:
     influence = m.influence_of(m.base_update, claim=claim)
     noise = m.sample_noise(cohort, runs=runs, claim=claim)
     mu, p = noise.mu(influence), noise.p_value(influence, allowed)
   else:
     noise = m.sample_noise(cohort, runs=runs, claim=claim, repair=False)
-    mu = 1 / noise.common_std if noise.common_std > 0 else math.inf
+    mu = _read_claim(claim, noise) if noise.common_std > 0 else math.inf
     p = laws.p_of_mu(mu, allowed, num=noise.num)
-  return _Ratio(changed, factor, 1 / (z * mu) if mu > 0 else math.inf, p)
+  return _Ratio(changed, factor, claim.mu / mu if mu > 0 else math.inf, p)
+
+
+def _read_claim(claim: Claim, noise: Noise) -> float:
+  """μ of the largest influence that the claim allows."""
+  largest = claim.mu * claim.noise_multiplier
+  return noise.layout.factor * largest / noise.common_std
 
 
 def _follows_updates(m: Measurements) -> bool:
@@ -245,23 +254,24 @@ def _follows_updates(m: Measurements) -> bool:
 
 def _change_claim(claim: Claim) -> list[tuple[str, Claim, float]]:
   """(what is changed, the changed claim, by which factor)."""
-  n = claim.num_clients
+  n, step = claim.num_clients, claim.granularity
+  up, down = _FACTOR, 1 / _FACTOR
   changes = [
-    ('clip_norm', claim.clip_norm * _FACTOR),
-    ('noise_multiplier', claim.noise_multiplier * _FACTOR),
+    ('clip_norm', claim.clip_norm * up, step * up),
+    ('noise_multiplier', claim.noise_multiplier * up, step * up),
     # A few clients become more; many become fewer, which saves time.
-    ('num_clients', n * _FACTOR if n <= 25 else n // _FACTOR),
+    ('num_clients', n * _FACTOR if n <= 25 else n // _FACTOR, step),
     # Noise that grows too fast is short below; (z S)² is right at z S = 1.
-    ('clip_norm', claim.clip_norm / _FACTOR),
-    ('noise_multiplier', claim.noise_multiplier / _FACTOR),
+    ('clip_norm', claim.clip_norm * down, step * down),
+    ('noise_multiplier', claim.noise_multiplier * down, step * down),
   ]
   return [
     (
       name,
-      dataclasses.replace(claim, **{name: value}),
+      dataclasses.replace(claim, **{name: value}, granularity=step),
       value / getattr(claim, name),
     )
-    for name, value in changes
+    for name, value, step in changes
   ]
 
 

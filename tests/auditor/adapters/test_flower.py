@@ -376,6 +376,33 @@ def test_the_conformance_suite_sends_parameters_without_an_axis():
   assert 'clipping' in {x.rule for x in report.findings}
 
 
+@pytest.mark.parametrize(
+  ('claimed', 'adjacency', 'exact', 'at'),
+  [
+    (1, 'zero_out', 0.75, None),
+    (10, 'zero_out', 10.4, ''),
+    (1, 'replace', 1.6, ''),
+    (50, 'replace', 300, ''),
+  ],
+)
+def test_the_noise_of_local_dp_is_judged_by_its_exact_epsilon(
+  claimed, adjacency, exact, at
+):
+  claim = conformance.Claim.from_epsilon(
+    claimed,
+    clip_norm=2.0,
+    num_clients=1,
+    shapes=((30, 40),),
+    release='sum',
+    adjacency=adjacency,
+  )
+  report = conformance.check(mechanisms.local_dp, claim, budget=20)
+  assert report.epsilon == pytest.approx(exact, rel=0.05)
+  found = {f.rule: f.at for f in report.findings}
+  assert found.pop('zero_update') == ''
+  assert found == ({} if at is None else {'noise_scale': at})
+
+
 def test_canaries_may_have_the_weight_of_the_largest_client():
   nodes, auditor = Nodes(examples={1: 80}), make_auditor(1.0)
   run(audit_with(make_strategy(1.0), auditor, num_examples=80), nodes)
