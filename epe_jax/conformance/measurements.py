@@ -302,6 +302,16 @@ class Measurements(Influences):
   def is_processed(self) -> bool:
     """Whether releases are cut off, or scaled, together with their noise.
 
+    A mechanism that refuses what is sent to find out is taken at its word.
+    """
+    try:
+      return self._is_scaled() or self._is_cut_off()
+    except NotChecked:
+      return False
+
+  def _is_scaled(self) -> bool:
+    """Whether releases are scaled, as a whole or in each coordinate.
+
     Then all releases have the same norm or are signs, n clients that agree move a noisy release
     less than one without noise, a coordinate that they move has less noise, or noise
     falls short only where it is large.
@@ -330,7 +340,7 @@ class Measurements(Influences):
     keep = self.layout.keep
     quiet = keep(self.influence(cohort, zeros))
     direction = quiet / np.linalg.norm(quiet)
-    runs = min(num, _MAX_OTHER_RUNS)
+    runs = self.plan(0.03, rounds=1, max_runs=min(num, _MAX_OTHER_RUNS))
     noisy = [
       float(keep(self.session.start(self.claim).release(cohort)) @ direction)
       for _ in range(runs)
@@ -357,7 +367,8 @@ class Measurements(Influences):
     base = self.layout.length(self.base) / (z * self.claim.mu)
     low = 0.01 * min(1.0, z) / math.sqrt(self.claim.dim)
     claim = dataclasses.replace(self.claim, noise_multiplier=low)
-    faint = self.sample_rounds(8, 1, self.cohort(self.zero), claim)[:, 0]
+    runs = self.plan(0.02, rounds=1, max_runs=8)
+    faint = self.sample_rounds(runs, 1, self.cohort(self.zero), claim)[:, 0]
     squares = [float(np.mean(x**2)) for x in (samples / z, faint / low)]
     error = 0.02 + 3 / math.sqrt(2 * faint.size)
     if not (squares[1] and abs(math.sqrt(squares[1]) / base - 1) < error):
@@ -365,8 +376,7 @@ class Measurements(Influences):
     law = stats.f(*(x.size * self.effective_share for x in (samples, faint)))
     return bool(law.cdf(squares[0] / squares[1] / 0.96) < ALPHA)
 
-  @functools.cached_property
-  def is_cut_off(self) -> bool:
+  def _is_cut_off(self) -> bool:
     """Whether a value that all noise stays below is one that updates reach and keep."""
     samples = np.abs(self.early_rounds[self.unique_runs, 0])
     bound = float(samples.max())
@@ -397,7 +407,7 @@ class Measurements(Influences):
         'what comes before they are left out'
       )
     self.check_rounding()
-    if self.is_processed or self.is_cut_off:
+    if self.is_processed:
       raise NotChecked(
         'releases are cut off or scaled after the noise is added; return what comes '
         'before'
