@@ -39,9 +39,7 @@ _WORKERS = flags.DEFINE_integer(
   'workers', os.cpu_count() or 1, 'Processes.', lower_bound=1
 )
 _FOLDER = flags.DEFINE_string(
-  'work',
-  None,
-  'Folder that keeps what is done, to go on after an interruption.',
+  'folder', None, 'Keeps finished batches, so that the study can be continued.'
 )
 _OUT = flags.DEFINE_string(
   'out', None, 'Page to write into; its data files are in data/ next to it.'
