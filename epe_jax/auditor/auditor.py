@@ -185,8 +185,11 @@ class Auditor:
     Raises:
       ValueError: t is out of range, or `like` has not d numbers.
     """
-    ids, scale = self.canary_ids(t), self._set_clip_norm(t, clip_norm)
-    return CanarySum(self._superpose(ids, scale, like), len(ids), ids)
+    ids, scale = self.canary_ids(t), self._choose_clip_norm(clip_norm)
+    update = self._superpose(ids, scale, like)
+    # Last, as an injection that was not made is none.
+    self._clip_norms[t] = scale
+    return CanarySum(update, len(ids), ids)
 
   def add_injection(
     self, t: int, out: Any, *, clip_norm: float | None = None
@@ -209,9 +212,10 @@ class Auditor:
     """
     vector = structures.view_writable(out)
     self._check_dim(vector, 'out', out)
-    ids, scale = self.canary_ids(t), self._set_clip_norm(t, clip_norm)
+    ids, scale = self.canary_ids(t), self._choose_clip_norm(clip_norm)
     if len(ids):
       self._canaries.add(ids, np.full(len(ids), scale), vector)
+    self._clip_norms[t] = scale
     return len(ids)
 
   def observe(
@@ -433,11 +437,10 @@ class Auditor:
     auditor._set_state(auditor_file.read_state(path))
     return auditor
 
-  def _set_clip_norm(self, t: int, clip_norm: float | None) -> float:
+  def _choose_clip_norm(self, clip_norm: float | None) -> float:
     scale = self.config.clip_norm if clip_norm is None else float(clip_norm)
     if not 0 < scale < np.inf:
       raise ValueError(f'clip_norm={clip_norm}; give a norm > 0.')
-    self._clip_norms[t] = scale
     return scale
 
   def _find_included(
@@ -451,7 +454,7 @@ class Auditor:
         'for; call `injection`, or say which canaries took part with included.'
       )
     if clip_norm is not None or injected is None:
-      injected = self._set_clip_norm(t, clip_norm)
+      injected = self._choose_clip_norm(clip_norm)
     ids = planned if included is None else _check_ids(included)
     if len(stray := np.setdiff1d(ids, planned)):
       raise ValueError(
@@ -489,17 +492,19 @@ class Auditor:
   def _superpose(
     self, ids: Int[np.ndarray, ' m'], scale: float, like: Any
   ) -> Any:
-    if like is None:
-      sizes = [self.config.dim]
-    else:
+    arrays, sizes = {}, [self.config.dim]
+    if like is not None:
       arrays = structures.flatten(like, 'like')
       sizes = [array.size for array in arrays.values()]
       self._check_dim(list(arrays.values()), 'like', like)
-      self._shapes = [array.shape for array in arrays.values()]
     out = [np.zeros(size, np.float32) for size in sizes]
     if len(ids):
       self._canaries.add(ids, np.full(len(ids), scale), out)
-    return out[0] if like is None else structures.unflatten(out, like)
+    if like is None:
+      return out[0]
+    update = structures.unflatten(out, like)
+    self._shapes = [array.shape for array in arrays.values()]
+    return update
 
   def _view(self, model: Any, name: str) -> Sequence[np.ndarray]:
     arrays = structures.flatten(model, name)

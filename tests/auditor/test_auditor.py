@@ -349,6 +349,18 @@ def observe_without_injection(auditor):
   auditor.observe(0, np.zeros(DIM), divisor=1.0)
 
 
+def observe_after_failed_injections(auditor):
+  with pytest.raises(ValueError, match='like has 7 numbers'):
+    auditor.injection(0, like=[np.zeros(7)])
+  canaries_of_auditor, auditor._canaries = auditor._canaries, None
+  with pytest.raises(AttributeError):
+    auditor.add_injection(0, [np.zeros(DIM)])
+  auditor._canaries = canaries_of_auditor
+  with pytest.raises(ValueError, match='divisor=0'):
+    auditor.observe(0, np.zeros(DIM), divisor=0.0, clip_norm=1.0, included=[])
+  auditor.observe(0, np.zeros(DIM), divisor=1.0)
+
+
 def observe_twice(auditor):
   observe_rounds(auditor, [0, 0])
 
@@ -427,6 +439,7 @@ def inject_zero_norm(auditor):
     (release_nothing, r'no round was observed yet'),
     (observe_unknown_round, r'round 12 is none of the 12 rounds'),
     (observe_without_injection, r'injection was never asked'),
+    (observe_after_failed_injections, r'injection was never asked'),
     (observe_twice, r'round 0 was observed already'),
     (observe_another_size, r'release has 3 numbers, but dim=5,000'),
     (observe_nan, r'what round 0 released.*not finite'),
