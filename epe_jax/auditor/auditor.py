@@ -7,6 +7,7 @@ canary and round; canaries are generated again whenever they are needed.
 """
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import os
 import secrets
 from typing import Any, NamedTuple
@@ -400,13 +401,26 @@ class Auditor:
       else None,
     )
 
-  def evaluate(self, *, delta: float | None = None) -> attack_results.Audit:
+  def evaluate(
+    self, *, delta: float | None = None, simultaneous: bool = False
+  ) -> attack_results.Audit:
     """Returns what `audit.evaluate` makes of the record.
+
+    Each attacker has a note if canaries missed some of their rounds.
 
     Args:
       delta: in (0, 1); None for that of the config.
+      simultaneous: lower bounds hold all together at 95 %, not each by itself.
     """
-    return evaluation.evaluate(self.record(), delta=delta)
+    audit = evaluation.evaluate(
+      self.record(), delta=delta, simultaneous=simultaneous
+    )
+    return audit._replace(
+      attacks=tuple(
+        dataclasses.replace(x, notes=(*x.notes, *self._note_missed_rounds()))
+        for x in audit.attacks
+      )
+    )
 
   def report(self, *, delta: float | None = None) -> str:
     """Formats what was estimated so far: one line for each attacker, and notes.
@@ -414,9 +428,9 @@ class Auditor:
     Args:
       delta: in (0, 1); None for that of the config.
     """
-    record = self.record()
-    audit = evaluation.evaluate(record, delta=delta)
-    return format_auditor(self.config, record, audit, notes=self.notes)
+    return format_auditor(
+      self.config, self.record(), self.evaluate(delta=delta), notes=self.notes
+    )
 
   def save(self, path: str | os.PathLike) -> None:
     """Writes the auditor atomically; `load` resumes from it.
@@ -436,6 +450,22 @@ class Auditor:
     auditor = cls.__new__(cls)
     auditor._set_state(auditor_file.read_state(path))
     return auditor
+
+  def _note_missed_rounds(self) -> Facts:
+    """How many participations took place, if canaries missed some or differ."""
+    made = self._state.observed_rounds
+    planned = int(np.count_nonzero(self._state.planned[made]))
+    counts = np.count_nonzero(self._state.included, axis=0)
+    counts = counts[counts > 0]
+    values = {
+      'num': int(counts.sum()),
+      'planned': planned,
+      'fewest': int(counts.min()),
+      'most': int(counts.max()),
+    }
+    if values['num'] == planned and values['fewest'] == values['most']:
+      return ()
+    return (Fact('rounds_missed', values),)
 
   def _choose_clip_norm(self, clip_norm: float | None) -> float:
     scale = self.config.clip_norm if clip_norm is None else float(clip_norm)

@@ -209,6 +209,24 @@ def test_a_canary_that_dropped_out_took_no_part():
   assert auditor.record().observed.sum() == 60 - ROUNDS
 
 
+@pytest.mark.usefixtures('no_floors')
+def test_canaries_that_miss_some_of_their_rounds_are_counted():
+  auditor = make_auditor(repetitions=2)
+  for t in range(ROUNDS):
+    ids = auditor.canary_ids(t)
+    release, divisor = make_release(auditor, t)
+    auditor.observe(t, release, divisor=divisor, included=ids[t % 2 :])
+  values = {'num': 114, 'planned': 120, 'fewest': 1, 'most': 2}
+  for attack in auditor.evaluate().attacks:
+    assert Fact('rounds_missed', values) in attack.notes
+  text = ' '.join(auditor.report().split())
+  assert '114 of 120 assigned participations of canaries took place' in text
+  assert 'the analytic ε is of 2 rounds and does not compare' in text
+  observed = make_auditor(repetitions=2)
+  observe_rounds(observed, range(ROUNDS))
+  assert 'assigned participations' not in observed.report()
+
+
 def test_the_order_of_rounds_does_not_matter():
   forth, back = make_auditor(), make_auditor()
   observe_rounds(forth, range(ROUNDS))
