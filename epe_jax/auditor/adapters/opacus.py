@@ -26,7 +26,18 @@ from epe_jax.auditor.adapters import versions
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 
-versions.check_version('opacus', first='1.6', last='1.6')
+versions.check_version(
+  'opacus',
+  first='1.6',
+  last='1.6',
+  uses=[
+    'opacus.optimizers:DPOptimizer(noise_multiplier, max_grad_norm, '
+    'expected_batch_size, loss_reduction)',
+    'opacus.optimizers:DPOptimizer.add_noise',
+    'opacus.optimizers:DPOptimizer.scale_grad',
+    'opacus.optimizers:DPOptimizer.accumulated_iterations',
+  ],
+)
 
 _DISTRIBUTED = (
   'adds its noise on one worker, or in shards; audit the same training on one '

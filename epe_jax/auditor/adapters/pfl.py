@@ -30,7 +30,20 @@ from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
 
-versions.check_version('pfl', first='0.6', last='0.6')
+versions.check_version(
+  'pfl',
+  first='0.6',
+  last='0.6',
+  uses=[
+    'pfl.postprocessor.base:Postprocessor.postprocess_one_user(stats, user_context)',
+    'pfl.postprocessor.base:Postprocessor.postprocess_server(stats, '
+    'central_context, aggregate_metrics)',
+    'pfl.stats:TrainingStatistics.get_weights',
+    'pfl.stats:TrainingStatistics.from_weights(metadata, weights)',
+    'pfl.privacy.gaussian_mechanism:GaussianMechanism.clipping_bound',
+    'pfl.privacy.gaussian_mechanism:GaussianMechanism.relative_noise_stddev',
+  ],
+)
 
 _FILE = 'canary_audit.npz'
 
