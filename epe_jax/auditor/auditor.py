@@ -7,6 +7,7 @@ canary and round; canaries are generated again whenever they are needed.
 """
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import os
 import secrets
 from typing import Any, NamedTuple
@@ -185,8 +186,11 @@ class Auditor:
     Raises:
       ValueError: t is out of range, or `like` has not d numbers.
     """
-    ids, scale = self.canary_ids(t), self._set_clip_norm(t, clip_norm)
-    return CanarySum(self._superpose(ids, scale, like), len(ids), ids)
+    ids, scale = self.canary_ids(t), self._choose_clip_norm(clip_norm)
+    update = self._superpose(ids, scale, like)
+    # Last, as an injection that was not made is none.
+    self._clip_norms[t] = scale
+    return CanarySum(update, len(ids), ids)
 
   def add_injection(
     self, t: int, out: Any, *, clip_norm: float | None = None
@@ -209,9 +213,10 @@ class Auditor:
     """
     vector = structures.view_writable(out)
     self._check_dim(vector, 'out', out)
-    ids, scale = self.canary_ids(t), self._set_clip_norm(t, clip_norm)
+    ids, scale = self.canary_ids(t), self._choose_clip_norm(clip_norm)
     if len(ids):
       self._canaries.add(ids, np.full(len(ids), scale), vector)
+    self._clip_norms[t] = scale
     return len(ids)
 
   def observe(
@@ -396,13 +401,26 @@ class Auditor:
       else None,
     )
 
-  def evaluate(self, *, delta: float | None = None) -> attack_results.Audit:
+  def evaluate(
+    self, *, delta: float | None = None, simultaneous: bool = False
+  ) -> attack_results.Audit:
     """Returns what `audit.evaluate` makes of the record.
+
+    Each attacker has a note if canaries missed some of their rounds.
 
     Args:
       delta: in (0, 1); None for that of the config.
+      simultaneous: lower bounds hold all together at 95 %, not each by itself.
     """
-    return evaluation.evaluate(self.record(), delta=delta)
+    audit = evaluation.evaluate(
+      self.record(), delta=delta, simultaneous=simultaneous
+    )
+    return audit._replace(
+      attacks=tuple(
+        dataclasses.replace(x, notes=(*x.notes, *self._note_missed_rounds()))
+        for x in audit.attacks
+      )
+    )
 
   def report(self, *, delta: float | None = None) -> str:
     """Formats what was estimated so far: one line for each attacker, and notes.
@@ -410,9 +428,9 @@ class Auditor:
     Args:
       delta: in (0, 1); None for that of the config.
     """
-    record = self.record()
-    audit = evaluation.evaluate(record, delta=delta)
-    return format_auditor(self.config, record, audit, notes=self.notes)
+    return format_auditor(
+      self.config, self.record(), self.evaluate(delta=delta), notes=self.notes
+    )
 
   def save(self, path: str | os.PathLike) -> None:
     """Writes the auditor atomically; `load` resumes from it.
@@ -433,11 +451,26 @@ class Auditor:
     auditor._set_state(auditor_file.read_state(path))
     return auditor
 
-  def _set_clip_norm(self, t: int, clip_norm: float | None) -> float:
+  def _note_missed_rounds(self) -> Facts:
+    """How many participations took place, if canaries missed some or differ."""
+    made = self._state.observed_rounds
+    planned = int(np.count_nonzero(self._state.planned[made]))
+    counts = np.count_nonzero(self._state.included, axis=0)
+    counts = counts[counts > 0]
+    values = {
+      'num': int(counts.sum()),
+      'planned': planned,
+      'fewest': int(counts.min()),
+      'most': int(counts.max()),
+    }
+    if values['num'] == planned and values['fewest'] == values['most']:
+      return ()
+    return (Fact('rounds_missed', values),)
+
+  def _choose_clip_norm(self, clip_norm: float | None) -> float:
     scale = self.config.clip_norm if clip_norm is None else float(clip_norm)
     if not 0 < scale < np.inf:
       raise ValueError(f'clip_norm={clip_norm}; give a norm > 0.')
-    self._clip_norms[t] = scale
     return scale
 
   def _find_included(
@@ -451,7 +484,7 @@ class Auditor:
         'for; call `injection`, or say which canaries took part with included.'
       )
     if clip_norm is not None or injected is None:
-      injected = self._set_clip_norm(t, clip_norm)
+      injected = self._choose_clip_norm(clip_norm)
     ids = planned if included is None else _check_ids(included)
     if len(stray := np.setdiff1d(ids, planned)):
       raise ValueError(
@@ -489,17 +522,19 @@ class Auditor:
   def _superpose(
     self, ids: Int[np.ndarray, ' m'], scale: float, like: Any
   ) -> Any:
-    if like is None:
-      sizes = [self.config.dim]
-    else:
+    arrays, sizes = {}, [self.config.dim]
+    if like is not None:
       arrays = structures.flatten(like, 'like')
       sizes = [array.size for array in arrays.values()]
       self._check_dim(list(arrays.values()), 'like', like)
-      self._shapes = [array.shape for array in arrays.values()]
     out = [np.zeros(size, np.float32) for size in sizes]
     if len(ids):
       self._canaries.add(ids, np.full(len(ids), scale), out)
-    return out[0] if like is None else structures.unflatten(out, like)
+    if like is None:
+      return out[0]
+    update = structures.unflatten(out, like)
+    self._shapes = [array.shape for array in arrays.values()]
+    return update
 
   def _view(self, model: Any, name: str) -> Sequence[np.ndarray]:
     arrays = structures.flatten(model, name)

@@ -1,5 +1,7 @@
 """The report of an auditor as text: what was audited, the attackers, and notes."""
 
+import dataclasses
+
 import numpy as np
 
 from epe_jax.audit import (
@@ -25,7 +27,7 @@ def format_auditor(
   *,
   notes: Facts,
 ) -> str:
-  """Formats the headline, a line for each attacker, and what contradicts them.
+  """Formats what contradicts the claim, the headline, attackers, and remarks.
 
   Args:
     config: of the audit.
@@ -40,13 +42,15 @@ def format_auditor(
     f'in, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
     f'δ = {audit.attacks[0].first.delta:.3g}'
   )
+  # Ahead of numbers, whose rows may say no more than that they are uncalibrated.
+  failed = [
+    *(x for attack in audit.attacks for x in attack.contradictions),
+    *claim_check.check_claim(record, audit),
+  ]
+  attacks = (dataclasses.replace(x, contradictions=()) for x in audit.attacks)
   remarks = [
-    *(
-      f'Warning: {checks.describe_check(x)}.'
-      for x in claim_check.check_claim(record, audit)
-    ),
     *(f'Warning: {x}.' for x in _describe(notes, are_settings=False)),
-    *audit_notes.format_remarks(audit),
+    *audit_notes.format_remarks(audit._replace(attacks=tuple(attacks))),
   ]
   if warning := _warn_if_concentrated(config, record):
     remarks.append(warning)
@@ -57,6 +61,10 @@ def format_auditor(
     remarks.insert(0, _describe_headline(record, attack, bound))
   headline = audit.headline
   parts = [
+    *(
+      tables.fill_paragraph(f'Finding: {text}.')
+      for text in dict.fromkeys(map(checks.describe_check, failed))
+    ),
     '' if headline is None else cells.format_headline(headline),
     tables.fill_paragraph(head),
     format_summary_table(audit),

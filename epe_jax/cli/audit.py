@@ -79,10 +79,12 @@ def _audit(
     path = workdirs.workdir_at(path).scores
   kind = _find_kind(path)
   auditor = Auditor.load(path) if kind == 'auditor' else None
-  record = load_record(path) if auditor is None else auditor.record()
-  audited = evaluation.evaluate(
-    record, delta=values.delta, simultaneous=values.simultaneous
-  )
+  options = {'delta': values.delta, 'simultaneous': values.simultaneous}
+  if auditor is None:
+    record = load_record(path)
+    audited = evaluation.evaluate(record, **options)
+  else:
+    record, audited = auditor.record(), auditor.evaluate(**options)
   if as_json:
     return audited, ''
   if auditor is None or values.simultaneous:

@@ -187,6 +187,20 @@ def _rounds_not_audited(num: int, rounds: int) -> str:
   )
 
 
+def _rounds_missed(num: int, planned: int, fewest: int, most: int) -> str:
+  text = (
+    f'{num:,} of {planned:,} assigned participations of canaries took place in the '
+    'rounds observed'
+  )
+  if fewest < most:
+    text += (
+      f'. Canaries took part in {fewest} to {most} rounds: an estimate is of all of '
+      f'them together, while the analytic ε is of {most} rounds and does not compare '
+      'with it'
+    )
+  return text
+
+
 _SETTINGS = {
   'dim': 'd = {:,}',
   'rounds': '{:,} rounds',
@@ -287,6 +301,7 @@ SENTENCES: wording.Words = {
   'noise_not_as_claimed': _noise_not_as_claimed,
   'settings_read': _settings_read,
   'rounds_not_audited': _rounds_not_audited,
+  'rounds_missed': _rounds_missed,
   'larger_clients': _larger_clients,
   'release_shorter_than_noise': _release_shorter_than_noise,
   'canaries_not_as_predicted': _canaries_not_as_predicted,

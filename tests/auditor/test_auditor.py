@@ -209,6 +209,24 @@ def test_a_canary_that_dropped_out_took_no_part():
   assert auditor.record().observed.sum() == 60 - ROUNDS
 
 
+@pytest.mark.usefixtures('no_floors')
+def test_canaries_that_miss_some_of_their_rounds_are_counted():
+  auditor = make_auditor(repetitions=2)
+  for t in range(ROUNDS):
+    ids = auditor.canary_ids(t)
+    release, divisor = make_release(auditor, t)
+    auditor.observe(t, release, divisor=divisor, included=ids[t % 2 :])
+  values = {'num': 114, 'planned': 120, 'fewest': 1, 'most': 2}
+  for attack in auditor.evaluate().attacks:
+    assert Fact('rounds_missed', values) in attack.notes
+  text = ' '.join(auditor.report().split())
+  assert '114 of 120 assigned participations of canaries took place' in text
+  assert 'the analytic ε is of 2 rounds and does not compare' in text
+  observed = make_auditor(repetitions=2)
+  observe_rounds(observed, range(ROUNDS))
+  assert 'assigned participations' not in observed.report()
+
+
 def test_the_order_of_rounds_does_not_matter():
   forth, back = make_auditor(), make_auditor()
   observe_rounds(forth, range(ROUNDS))
@@ -349,6 +367,18 @@ def observe_without_injection(auditor):
   auditor.observe(0, np.zeros(DIM), divisor=1.0)
 
 
+def observe_after_failed_injections(auditor):
+  with pytest.raises(ValueError, match='like has 7 numbers'):
+    auditor.injection(0, like=[np.zeros(7)])
+  canaries_of_auditor, auditor._canaries = auditor._canaries, None
+  with pytest.raises(AttributeError):
+    auditor.add_injection(0, [np.zeros(DIM)])
+  auditor._canaries = canaries_of_auditor
+  with pytest.raises(ValueError, match='divisor=0'):
+    auditor.observe(0, np.zeros(DIM), divisor=0.0, clip_norm=1.0, included=[])
+  auditor.observe(0, np.zeros(DIM), divisor=1.0)
+
+
 def observe_twice(auditor):
   observe_rounds(auditor, [0, 0])
 
@@ -427,6 +457,7 @@ def inject_zero_norm(auditor):
     (release_nothing, r'no round was observed yet'),
     (observe_unknown_round, r'round 12 is none of the 12 rounds'),
     (observe_without_injection, r'injection was never asked'),
+    (observe_after_failed_injections, r'injection was never asked'),
     (observe_twice, r'round 0 was observed already'),
     (observe_another_size, r'release has 3 numbers, but dim=5,000'),
     (observe_nan, r'what round 0 released.*not finite'),

@@ -46,6 +46,10 @@ def run(
       divisor=count * divide,
       others=None if others is None else put_in / count,
     )
+  return auditor
+
+
+def find_contradictions(auditor):
   record = auditor.record()
   found = audit.evaluate(record, floors=False)
   measured = [
@@ -60,7 +64,7 @@ def run(
 @pytest.mark.parametrize('others', [None, 0.0, 1.0])
 @pytest.mark.parametrize('seed', range(5))
 def test_a_loop_that_does_what_it_claims_is_not_accused(seed, others):
-  assert run(others=others, seed=seed) == []
+  assert find_contradictions(run(others=others, seed=seed)) == []
 
 
 @pytest.mark.integration
@@ -79,5 +83,14 @@ def test_a_loop_that_does_what_it_claims_is_not_accused(seed, others):
   ],
 )
 def test_what_contradicts_the_claim_is_named(loop, says):
-  sentences = run(**loop)
+  sentences = find_contradictions(run(**loop))
   assert any(re.search(says, text) for text in sentences), sentences
+
+
+@pytest.mark.usefixtures('no_floors')
+@pytest.mark.parametrize('others', [None, 1.0])
+def test_noise_that_is_short_comes_first(others):
+  report = run(noise=0.25, others=others).report()
+  report = ' '.join(report.split())
+  assert re.match(r'Finding: (releases are|what is left) [^:]* 0\.5\d*', report)
+  assert report.count('as long as the noise') == 1

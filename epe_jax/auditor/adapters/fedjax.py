@@ -19,8 +19,13 @@ from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
 
 # Ahead of the import, which fails beside another JAX without saying so.
-versions.check_version('fedjax', first='0.0', last='0.0')
 versions.check_version('jax', first='0.4', last='0.9', beside='FedJAX')
+versions.check_version(
+  'fedjax',
+  first='0.0',
+  last='0.0',
+  uses=['fedjax:aggregators.Aggregator(init, apply)'],
+)
 
 import fedjax  # noqa: E402
 

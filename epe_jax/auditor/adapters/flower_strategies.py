@@ -4,7 +4,17 @@ from epe_jax.auditor.adapters import versions
 from epe_jax.auditor.adapters.settings import Settings
 
 # Ahead of the imports, as modules of flwr move between versions.
-versions.check_version('flwr', first='1.41', last='1.42')
+versions.check_version(
+  'flwr',
+  first='1.41',
+  last='1.42',
+  uses=[
+    'flwr.serverapp.strategy:Strategy.start(grid, initial_arrays, num_rounds)',
+    'flwr.serverapp.strategy:Strategy.configure_train(server_round, arrays, '
+    'config, grid)',
+    'flwr.serverapp.strategy:Strategy.aggregate_train(server_round, replies)',
+  ],
+)
 
 from flwr.serverapp import strategy as strategies  # noqa: E402
 

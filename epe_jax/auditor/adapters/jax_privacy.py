@@ -10,14 +10,27 @@ import dataclasses
 from typing import Any
 
 import dp_accounting
-from jax_privacy.experimental import execution_plan
 
 from epe_jax.auditor.adapters import optax, versions
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
 
-versions.check_version('jax-privacy', first='2.0', last='2.0')
+try:
+  from jax_privacy.experimental import execution_plan
+except ImportError:
+  # Where releases after 2.0 have it.
+  from jax_privacy import execution_plan  # pyright: ignore
+
+versions.check_version(
+  'jax-privacy',
+  first='2.0',
+  last='2.0',
+  uses=[
+    f'{execution_plan.__name__}:DPExecutionPlan(clipped_grad, '
+    'batch_selection_strategy, noise_addition_transform)',
+  ],
+)
 
 
 def audit(

@@ -30,7 +30,16 @@ from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.adapters.weights import note_larger
 from epe_jax.auditor.auditor import Auditor
 
-versions.check_version('nvflare', first='2.9', last='2.9')
+versions.check_version(
+  'nvflare',
+  first='2.9',
+  last='2.9',
+  uses=[
+    'nvflare.apis.dxo_filter:DXOFilter.process_dxo(dxo, shareable, fl_ctx)',
+    'nvflare.app_common.abstract.aggregator:Aggregator.accept(shareable, fl_ctx)',
+    'nvflare.app_common.abstract.aggregator:Aggregator.aggregate(fl_ctx)',
+  ],
+)
 
 _CANARY = 'epe_jax_canary'
 """Key of the id of a canary, next to the update that it sends."""

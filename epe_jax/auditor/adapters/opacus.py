@@ -6,13 +6,18 @@ auditor = opacus.audit(optimizer, steps=..., delta=...)   # A line more,
 print(auditor.report())                                   # and another at the end.
 """
 
+import gc
 from typing import Any
 
+from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import (
+  GradSampleHooksFastGradientClipping,
+)
 from opacus.optimizers import (
   AdaClipDPOptimizer,
   DistributedDPOptimizer,
   DistributedDPOptimizerFastGradientClipping,
   DPOptimizer,
+  DPOptimizerFastGradientClipping,
   DPPerLayerOptimizer,
   FSDPOptimizerFastGradientClipping,
 )
@@ -21,7 +26,18 @@ from epe_jax.auditor.adapters import versions
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 
-versions.check_version('opacus', first='1.6', last='1.6')
+versions.check_version(
+  'opacus',
+  first='1.6',
+  last='1.6',
+  uses=[
+    'opacus.optimizers:DPOptimizer(noise_multiplier, max_grad_norm, '
+    'expected_batch_size, loss_reduction)',
+    'opacus.optimizers:DPOptimizer.add_noise',
+    'opacus.optimizers:DPOptimizer.scale_grad',
+    'opacus.optimizers:DPOptimizer.accumulated_iterations',
+  ],
+)
 
 _DISTRIBUTED = (
   'adds its noise on one worker, or in shards; audit the same training on one '
@@ -65,7 +81,8 @@ def audit(
     optimizer: what `PrivacyEngine.make_private` returns with flat clipping, also for
       grad_sample_mode='ghost'. It is changed in place. The number of parameters, the
       clip norm and the noise multiplier are read from it; the clip norm may follow a
-      schedule, and where the noise does give noise_multiplier=None.
+      schedule, with ghost clipping only if that of the module does too, and where the
+      noise does give noise_multiplier=None.
     steps: that will be made; such as epochs * len(data_loader).
     auditor: to continue with, in place of settings: one that was loaded.
     seed: of the canaries, for simulations; None for secret ones.
@@ -77,8 +94,8 @@ def audit(
   Raises:
     TypeError: it is not an Opacus optimizer, its steps cannot be audited, or a
       setting is unknown.
-    ValueError: a setting is missing or another than the optimizer has, or it is
-      audited already.
+    ValueError: a setting is missing or another than the optimizer has, it is audited
+      already, or, also later, ghost clipping has another clip norm than the noise.
 
   References:
     Opacus: User-Friendly Differential Privacy Library in PyTorch, 2021.
@@ -96,6 +113,8 @@ def audit(
   known = Settings(
     {**settings, 'steps': steps}, auditor=auditor, seed=seed, steps=True
   )
+  clipping = _find_clipping(optimizer)
+  _check_clip_norm(optimizer, clipping)
   auditor = _make_auditor(optimizer, known)
   add_noise, scale_grad = optimizer.add_noise, optimizer.scale_grad
   t, others = auditor.num_rounds_observed, None
@@ -104,6 +123,7 @@ def audit(
   def add_canaries_and_noise() -> None:
     nonlocal others
     _check_noise(optimizer, known)
+    _check_clip_norm(optimizer, clipping)
     sums = []
     for p in optimizer.params:
       p.summed_grad = p.summed_grad.contiguous()
@@ -157,3 +177,27 @@ def _check_noise(optimizer: DPOptimizer, settings: Settings) -> None:
   # Set by the criterion of `PrivacyEngineAdaptiveClipping`, once it is called.
   if hasattr(optimizer, '_adjusted_noise_multiplier'):
     raise TypeError(f'the criterion of the optimizer {_ADAPTIVE}.')
+
+
+def _find_clipping(optimizer: DPOptimizer) -> Any:
+  """What has the norm to which gradients are clipped: with ghost clipping the module."""
+  hooks = (
+    # Opacus leads from an optimizer to its parameters, and not to their module.
+    x
+    for x in gc.get_objects()
+    if issubclass(type(x), GradSampleHooksFastGradientClipping)
+    and any(p is optimizer.params[0] for p in x.trainable_parameters)
+  )
+  is_ghost = isinstance(optimizer, DPOptimizerFastGradientClipping)
+  return next(hooks, optimizer) if is_ghost else optimizer
+
+
+def _check_clip_norm(optimizer: DPOptimizer, clipping: Any) -> None:
+  norm, of_clipping = optimizer.max_grad_norm, clipping.max_grad_norm
+  if norm != of_clipping:
+    raise ValueError(
+      f'max_grad_norm={norm:g} of the optimizer, which scales the noise, but ghost '
+      f'clipping is to {of_clipping:g}, that of the module, which a schedule of the '
+      "clip norm does not set; make_private with grad_sample_mode='hooks', or give "
+      'the module the same max_grad_norm before each step.'
+    )

@@ -28,7 +28,12 @@ from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, PyTree
 
-versions.check_version('optax', first='0.2', last='0.2')
+versions.check_version(
+  'optax',
+  first='0.2',
+  last='0.2',
+  uses=['optax:GradientTransformation(init, update)'],
+)
 
 
 class AuditedState(NamedTuple):

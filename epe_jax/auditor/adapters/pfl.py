@@ -7,6 +7,7 @@ print(canaries.auditor.report())                              # and another at t
 """
 
 from collections.abc import MutableSequence
+import math
 import os
 from typing import Any
 
@@ -29,7 +30,20 @@ from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
 
-versions.check_version('pfl', first='0.6', last='0.6')
+versions.check_version(
+  'pfl',
+  first='0.6',
+  last='0.6',
+  uses=[
+    'pfl.postprocessor.base:Postprocessor.postprocess_one_user(stats, user_context)',
+    'pfl.postprocessor.base:Postprocessor.postprocess_server(stats, '
+    'central_context, aggregate_metrics)',
+    'pfl.stats:TrainingStatistics.get_weights',
+    'pfl.stats:TrainingStatistics.from_weights(metadata, weights)',
+    'pfl.privacy.gaussian_mechanism:GaussianMechanism.clipping_bound',
+    'pfl.privacy.gaussian_mechanism:GaussianMechanism.relative_noise_stddev',
+  ],
+)
 
 _FILE = 'canary_audit.npz'
 
@@ -51,7 +65,8 @@ def audit(
   Clip norm and noise multiplier are read from a Gaussian mechanism that is applied
   centrally, also where its clipping bound adapts; the number of parameters from the
   first statistics. With a local mechanism each of n users adds noise of its own, and
-  the noise multiplier, which is of the sum, is sqrt(n) times the mechanism's.
+  the noise multiplier, which is of the sum, is sqrt(n) times the mechanism's: each
+  round compares them.
 
   With `RestoreTrainingCallback([model, algorithm, canaries], ...)` an audit resumes
   together with training; then its auditor is the restored one.
@@ -78,41 +93,22 @@ def audit(
   known = Settings(settings, auditor=auditor, seed=seed)
   if (sees := known.find('sees', 'aggregate')) != 'aggregate':
     raise ValueError(f"sees={sees!r}, but sums are observed; set 'aggregate'.")
-  bound = _read_mechanism(postprocessors, known)
+  canaries = CanaryPostprocessor(known, postprocessors)
+  canaries._read_mechanism(auditor.num_rounds_observed if auditor else 0)
   known.require(later=('dim',))
-  canaries = CanaryPostprocessor(known, bound)
   postprocessors.insert(0, canaries)
   return canaries
-
-
-def _read_mechanism(
-  postprocessors: MutableSequence[Postprocessor], settings: Settings
-) -> HyperParam | None:
-  """Reads a central Gaussian mechanism; returns its bound if that adapts."""
-  for x in postprocessors:
-    if isinstance(x, CentrallyAppliedPrivacyMechanism) and isinstance(
-      inner := x.underlying_mechanism, GaussianMechanism
-    ):
-      bound = inner.clipping_bound
-      is_fixed = not isinstance(bound, HyperParam)
-      clip_norm = float(get_param_value(bound))
-      settings.read(
-        'mechanism',
-        # That of the first round, for an auditor that is resumed.
-        clip_norm=clip_norm
-        if is_fixed
-        else settings.find('clip_norm', clip_norm),
-        noise_multiplier=float(inner.relative_noise_stddev),
-      )
-      return None if is_fixed else bound
-  return None
 
 
 class CanaryPostprocessor(Postprocessor, Saveable):
   """Replaces the statistics of some users by canaries; made by `audit`."""
 
-  def __init__(self, settings: Settings, bound: HyperParam | None):
-    self._settings, self._bound = settings, bound
+  def __init__(
+    self, settings: Settings, postprocessors: MutableSequence[Postprocessor]
+  ):
+    self._settings, self._postprocessors = settings, postprocessors
+    # Noise multiplier of each user, of a mechanism that is local.
+    self._local_noise: float | None = None
     self._start_next_round()
 
   @property
@@ -148,10 +144,10 @@ class CanaryPostprocessor(Postprocessor, Saveable):
       sizes = {name: x.size for name, x in arrays.items()}
       self._settings.read_dim('first statistics', sizes)
       auditor = self._settings.make()
-      self._ids = list(auditor.canary_ids(auditor.num_rounds_observed))
-      # A bound that adapts does so before the release can be scored.
-      if self._bound is not None:
-        self._scale = float(get_param_value(self._bound))
+      t = auditor.num_rounds_observed
+      self._ids = list(auditor.canary_ids(t))
+      # The auditor, or the mechanism, may be that of a checkpoint.
+      self._read_mechanism(t)
     if self._ids:
       metadata, weights = stats.get_weights()
       update = self.auditor.canary_update(
@@ -170,8 +166,15 @@ class CanaryPostprocessor(Postprocessor, Saveable):
     """Scores all canaries by the sum of statistics, and returns it as it is.
 
     Raises:
-      ValueError: the cohort had fewer users than the round has canaries.
+      ValueError: the cohort had fewer users than the round has canaries, or local
+        mechanisms add up to another noise than the auditor was told.
     """
+    if self._local_noise is not None:
+      num = central_context.cohort_size
+      self._settings.check(
+        f'sum of {num} local mechanisms',
+        noise_multiplier=self._local_noise * math.sqrt(num),
+      )
     t = self.auditor.num_rounds_observed
     ids = self.auditor.canary_ids(t)
     if self._ids:
@@ -203,3 +206,25 @@ class CanaryPostprocessor(Postprocessor, Saveable):
     # Canaries that are still to come; None before the first user of the round.
     self._ids: list[int] | None = None
     self._scale: float | None = None
+
+  def _read_mechanism(self, t: int) -> None:
+    """Reads a Gaussian mechanism, or compares it with what the auditor was told."""
+    for x in self._postprocessors:
+      is_central = isinstance(x, CentrallyAppliedPrivacyMechanism)
+      inner = x.underlying_mechanism if is_central else x
+      if not isinstance(inner, GaussianMechanism):
+        continue
+      bound, noise = inner.clipping_bound, float(inner.relative_noise_stddev)
+      clip_norm = float(get_param_value(bound))
+      if isinstance(bound, HyperParam):
+        # A bound that adapts does so before the release can be scored.
+        self._scale = clip_norm
+        # An auditor that goes on has that of the first round.
+        clip_norm = self._settings.find('clip_norm') if t else clip_norm
+      if is_central:
+        self._settings.read(
+          'mechanism', clip_norm=clip_norm, noise_multiplier=noise
+        )
+        break
+      self._settings.check('mechanism', clip_norm=clip_norm)
+      self._local_noise = noise

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # The frameworks of epe_jax.auditor.adapters, in virtual environments of their own:
 #   bash tests/auditor/adapters/install.sh [FOLDER]
-# FRAMEWORKS="torch" installs these alone. What is there already is kept. It needs
-# Python 3.11 (PYTHON=python3.11) and 3 GB; nothing of it is needed by other tests.
+# FRAMEWORKS="torch" installs these alone, and NEWEST=1 the newest of each. What is there
+# already is kept. It needs Python 3.11 (PYTHON=python3.11) and 3 GB; nothing of it is
+# needed by other tests.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 folder=${1:-.venv-frameworks}
 python=${PYTHON:-python3}
 mkdir -p "$folder"
+# A framework of the version that is tested, or the newest.
+pin() { [ -n "${NEWEST:-}" ] && echo "${1%%==*}" || echo "$1"; }
 # What the package requires, without the package: the tests run that of this
 # checkout. Nothing is built, so that several frameworks can be installed at a time.
 mapfile -t required < <("$python" -c '
@@ -25,18 +28,23 @@ for name in ${FRAMEWORKS:-torch fedjax nvflare}; do
     torch)
       # The build for the CPU, wherever pip finds one.
       "$pip" install -q 'torch==2.13.0+cpu' || "$pip" install -q torch==2.13.0
-      "$pip" install -q 'flwr[simulation]==1.41.0' opacus==1.6.0 pfl==0.6.0 \
-        "${required[@]}"
+      "$pip" install -q "$(pin 'flwr[simulation]==1.41.0')" "$(pin opacus==1.6.0)" \
+        "$(pin pfl==0.6.0)" "${required[@]}"
       # For the notebook of a loop in PyTorch.
       "$pip" install -q ipykernel matplotlib nbclient nbconvert nbformat
       ;;
     fedjax)
-      "$pip" install -q fedjax==0.0.17 jax==0.4.30 jaxlib==0.4.30 \
+      "$pip" install -q "$(pin fedjax==0.0.17)" jax==0.4.30 jaxlib==0.4.30 \
         dm-haiku==0.0.12 "${required[@]}"
       ;;
-    nvflare) "$pip" install -q nvflare==2.9.0 "${required[@]}" ;;
+    nvflare) "$pip" install -q "$(pin nvflare==2.9.0)" "${required[@]}" ;;
+    # Released versions are in the environment of all other tests.
+    jax)
+      "$pip" install -q optax scikit-learn 'jax_privacy @ git+https://github.com/google-deepmind/jax_privacy' \
+        "${required[@]}"
+      ;;
     *)
-      echo "$name is none of torch, fedjax, nvflare." >&2
+      echo "$name is none of torch, fedjax, nvflare, jax." >&2
       exit 1
       ;;
   esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests of each framework's integration, in its environment:
-#   bash tests/auditor/adapters/run.sh [ENVIRONMENTS]
+#   bash tests/auditor/adapters/run.sh [ENVIRONMENTS [ENVIRONMENT TEST...]]
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 environments=${1:-.venv-frameworks}
@@ -12,6 +12,10 @@ run() {
     --rootdir=. --confcutdir=tests/auditor/adapters "${@:2}"
 }
 
+if [ $# -gt 1 ]; then
+  run "${@:2}"
+  exit
+fi
 run torch -n 2 tests/auditor/adapters/test_flower.py \
   tests/auditor/adapters/test_opacus.py tests/auditor/adapters/test_pfl.py \
   tests/auditor/adapters/test_own_loop_notebook.py

@@ -2,18 +2,27 @@ import pytest
 
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
+import importlib
+import sys
+import types
+
 import dp_accounting
 import jax
 import jax.numpy as jnp
-from jax_privacy.experimental import execution_plan
+import jax_privacy
 import numpy as np
 
 from epe_jax import accounting, audit
 from epe_jax.auditor.adapters import jax_privacy as integration
+from epe_jax.auditor.adapters.jax_privacy import execution_plan
 from tests.auditor.adapters import laws
 
 # jax_privacy 2.0 calls what optax 0.2.8 has renamed.
 pytestmark = pytest.mark.filterwarnings('ignore:optax.global_norm')
+
+of_release = pytest.mark.skipif(
+  hasattr(execution_plan, 'BandMFConfig'), reason='plans of 2.0 are made here'
+)
 
 ROUNDS, DIM = 25, 20_000
 
@@ -21,6 +30,14 @@ ROUNDS, DIM = 25, 20_000
 def make_plan(noise_multiplier, relation=None, strategy=(1.0,), **config):
   if relation is not None:
     config['accountant'] = dp_accounting.pld.PLDAccountant(relation)
+  if hasattr(execution_plan, 'BandMFConfig'):
+    return execution_plan.BandMFConfig(
+      iterations=ROUNDS,
+      strategy=np.array(strategy),
+      noise_multiplier=noise_multiplier,
+      expected_participations=0.5 * ROUNDS / len(strategy),
+      **config,
+    ).make(execution_plan.PerformanceFlags(noise_seed=3))
   return execution_plan.BandMFExecutionPlanConfig(
     iterations=ROUNDS,
     strategy=list(strategy),
@@ -84,6 +101,7 @@ def test_what_a_plan_claims_is_measured(
 
 
 @pytest.mark.integration
+@of_release
 def test_a_plan_for_replaced_examples_has_twice_the_noise():
   plan = make_plan(0.5, relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
   auditor = laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=1.0)
@@ -139,6 +157,22 @@ def test_a_clip_norm_that_is_not_the_plans_is_an_error():
     audit_with(make_plan(0.5), auditor)
 
 
+def test_the_plan_may_have_moved_out_of_experimental(monkeypatch):
+  plan, moved = make_plan(0.7), types.ModuleType('jax_privacy.execution_plan')
+  moved.DPExecutionPlan = execution_plan.DPExecutionPlan
+  with monkeypatch.context() as patch:
+    patch.delattr('jax_privacy.experimental.execution_plan', raising=False)
+    patch.setitem(sys.modules, 'jax_privacy.experimental.execution_plan', None)
+    patch.setitem(sys.modules, moved.__name__, moved)
+    patch.setattr(jax_privacy, 'execution_plan', moved, raising=False)
+    importlib.reload(integration)
+    assert integration.execution_plan is moved
+    audited = integration.audit(plan, delta=1e-3)
+    auditor = audited.noise_addition_transform.collect(train(audited)[0])
+  importlib.reload(integration)
+  assert auditor.config.noise_multiplier == pytest.approx(0.7)
+
+
 @pytest.mark.integration
 def test_scores_collected_on_the_way_are_those_of_the_end():
   audits = []
@@ -153,5 +187,6 @@ def test_scores_collected_on_the_way_are_those_of_the_end():
 
 
 @pytest.mark.integration
+@of_release
 def test_the_quickstart_is_audited(tmp_path):
   laws.assert_example_audits('jax_privacy', tmp_path)
