@@ -224,13 +224,19 @@ class Influences:
     present: int | None = None,
     weight: float = 1.0,
     claim: Claim | None = None,
+    place: int | None = None,
   ) -> Vector:
     """Influence of a client, against a zero update of the same weight.
 
     With adjacency 'replace' it is half of that against the opposite update.
     """
     make = functools.partial(
-      self.cohort, others=others, present=present, weight=weight, claim=claim
+      self.cohort,
+      others=others,
+      present=present,
+      weight=weight,
+      claim=claim,
+      place=place,
     )
     without = self._neighbour(update)
     influence = self.influence(make(update), make(without), claim)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
@@ -79,9 +78,8 @@ def clipping(m: Measurements) -> Outcome:
   ) + m.influences_of([*parts.values()])
   probes = dict(zip([*updates, *tensors, *parts], influences))
   for place in {0, m.claim.num_clients - 1} - {m.place}:
-    make = functools.partial(m.cohort, others=m.background, place=place)
     if count := m.counts[place]:
-      moved = m.influence(make(HUGE * u), make(m.zero))
+      moved = m.influence_of(HUGE * u, m.background, place=place)
       probes[f'in place {place}'] = moved * m.counts[m.place] / count
   probes['against all others'] = m.influence_of(HUGE * u, [-1e3 * u])
   if m.claim.num_clients > 2:
