@@ -38,7 +38,8 @@ def main():
     cells = []
     for report in reports:
       is_short = any(
-        f.rule == 'noise_scale' and not f.at for f in report.findings
+        f.rule == 'noise_scale' and f.severity == 'privacy' and not f.at
+        for f in report.findings
       )
       cells.append(f'{report.epsilon:.3g} {"short" if is_short else ""}')
     print(f'{epsilon:9}  {cells[0]:17}  {cells[1]}')

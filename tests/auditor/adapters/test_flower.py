@@ -379,7 +379,7 @@ def test_the_conformance_suite_sends_parameters_without_an_axis():
 @pytest.mark.parametrize(
   ('claimed', 'adjacency', 'exact', 'at'),
   [
-    (1, 'zero_out', 0.75, None),
+    (5, 'zero_out', 4.54, 'noise_multiplier × 0.25'),
     (10, 'zero_out', 10.4, ''),
     (1, 'replace', 1.6, ''),
     (50, 'replace', 300, ''),
@@ -400,7 +400,7 @@ def test_the_noise_of_local_dp_is_judged_by_its_exact_epsilon(
   assert report.epsilon == pytest.approx(exact, rel=0.05)
   found = {f.rule: f.at for f in report.findings}
   assert found.pop('zero_update') == ''
-  assert found == ({} if at is None else {'noise_scale': at})
+  assert found == {'noise_scale': at}
 
 
 def test_canaries_may_have_the_weight_of_the_largest_client():
