@@ -16,6 +16,7 @@ import dataclasses
 import importlib
 from importlib import metadata
 import pathlib
+import re
 from typing import Any
 
 from absl import app, flags
@@ -57,8 +58,9 @@ def check_subjects(module: str) -> list[dict[str, Any]]:
 def format_table(rows: list[dict[str, Any]]) -> str:
   """One row for each mechanism, and a paragraph for each finding."""
   lines = [
-    '| mechanism | rules that hold | broken | not checked | rounds | seconds |',
-    '|---|---|---|---|---|---|',
+    '| mechanism | rules that hold | broken | not checked | values of noise '
+    '| rounds | seconds |',
+    '|---|---|---|---|---|---|---|',
   ]
   details = []
   for row in rows:
@@ -72,7 +74,7 @@ def format_table(rows: list[dict[str, Any]]) -> str:
       f'| {title} | {len(by_status["passed"])} '
       f'| {", ".join(by_status["broken"]) or "none"} '
       f'| {", ".join(by_status["not checked"]) or "none"} '
-      f'| {row["report"]["rounds"]:,} | {row["report"]["seconds"]:.0f} |'
+      f'| {_describe_values(results)} | {row["report"]["rounds"]:,} | {row["report"]["seconds"]:.0f} |'
     )
     findings = [r['finding'] for r in results if r['finding']]
     if findings or row['note']:
@@ -82,6 +84,14 @@ def format_table(rows: list[dict[str, Any]]) -> str:
     for finding in findings:
       details.append(_describe_finding(finding, row['report']))
   return '\n'.join([*lines, *details])
+
+
+def _describe_values(results: list[dict[str, Any]]) -> str:
+  """What `noise_grid` measured, without its words."""
+  (measured,) = (r['measured'] for r in results if r['rule'] == 'noise_grid')
+  if match := re.search(r'noise has ([\d.e+]+) values', measured):
+    return match[1]
+  return 'too many to count' if 'more values' in measured else ''
 
 
 def _describe_finding(finding: dict[str, Any], report: dict[str, Any]) -> str:

@@ -18,6 +18,10 @@ ALPHA = 1e-5
 """Maximum probability that a correct mechanism breaks a rule by chance."""
 TOLERANCE = 1e-3
 """Relative error allowed to arithmetic, on top of chance."""
+FLOAT32_END = 5.42
+"""Largest normal number, in std, that is made of a uniform float32 number."""
+# Fewer values than normal numbers have that are rounded to float32.
+_FLOAT32_VALUES = 1.5e7
 # Steps of a grid, in standard deviations, below which it looks continuous.
 _FINEST = 0.01
 # Standard deviations by which equal noise may differ, as releases are rounded.
@@ -210,15 +214,39 @@ def p_of_law(
   return min(1.0, p), what
 
 
-def count_values(values: Float[np.ndarray, 'n']) -> float | None:
-  """Number of equally likely values that would repeat as often as these do.
+def count_values(rows: Float[np.ndarray, 'n d']) -> tuple[float | None, float]:
+  """Number of equally likely values that would repeat between rows as these do.
+
+  Zeros are left out, and signs.
 
   Returns:
-    None if there are too many to be counted: less than 20 pairs are equal.
+    The number, None if less than 20 pairs are equal; and the p-value of not being
+    made of uniform float32 numbers, of which there are 2^23, but rounded to float32 or
+    multiples of a step.
   """
-  _, counts = np.unique(np.abs(values), return_counts=True)
-  pairs = int(np.sum(counts * (counts - 1)) // 2)
-  return None if pairs < 20 else values.size**2 / 2 / pairs
+  rows = np.abs(rows) / np.sqrt(np.mean(rows**2))
+  # Far finer than float32, and coarser than the arithmetic of float64.
+  parts = [np.round(row[row != 0], 11) for row in rows]
+  equal, compared = 0, 0
+  # Within a row coordinates may repeat; that is another matter.
+  for sign, values in [
+    (1, np.concatenate(parts)),
+    *((-1, part) for part in parts),
+  ]:
+    _, counts = np.unique(values, return_counts=True)
+    equal += sign * int(np.sum(counts * (counts - 1)) // 2)
+    compared += sign * values.size * (values.size - 1) // 2
+  if equal < 20:
+    return None, 1.0
+  values = np.unique(rows)
+  if values.size < 1000:
+    return compared / equal, 1.0
+  gaps = np.diff(values)
+  multiples = values[values > 1] / gaps[gaps > 1e-10].min()
+  is_grid = np.mean(np.abs(multiples - np.rint(multiples)) < 0.05) > 0.5
+  is_coarse = stats.poisson.sf(equal, compared / 2**21) < ALPHA
+  p = float(stats.poisson.sf(equal - 1, compared / _FLOAT32_VALUES))
+  return compared / equal, 1.0 if is_grid or is_coarse else p
 
 
 def find_step(values: Float[np.ndarray, 'n']) -> float:

@@ -6,6 +6,7 @@ import math
 from types import MappingProxyType
 
 import numpy as np
+from scipy import special
 
 from epe_jax.conformance import Refused
 from tests.conformance import correct
@@ -552,6 +553,16 @@ class CoarseNoise(Plain):
     return step * np.rint(super().noise() / step)
 
 
+class NoiseThatEnds(Plain):
+  """Noise is made of float32 uniform numbers, and the claim needs larger ones."""
+
+  changes = MappingProxyType({'noise_multiplier': 0.3, 'num_clients': 4})
+
+  def noise(self):
+    uniform = (self.rng.integers(1, 2**23, self.claim.dim) / 2**22) - 1
+    return self.std * math.sqrt(2) * special.erfinv(uniform)
+
+
 class PaddedByRepetition(Plain):
   """A round is filled up to a multiple of 4 with its first clients."""
 
@@ -649,6 +660,7 @@ EXPECTED = {
   TooMuchNoise: ('noise_scale', 'too_much_noise'),
   NoiseTimesRoot: ('noise_scale', 'too_much_noise'),
   CoarseNoise: ('noise_grid', 'noise_on_a_grid'),
+  NoiseThatEnds: ('noise_grid', 'noise_ends_early'),
   PaddedByRepetition: ('places', 'client_counted_twice'),
   DropsTheRest: ('places', 'client_left_out'),
   LastNotClipped: ('clipping', 'some_clients_not_clipped'),

@@ -153,3 +153,21 @@ def test_noise_of_another_law_is_detected(values, what):
   p, why = laws.p_of_law(values(np.random.default_rng(3)))
   assert p < 1e-9
   assert what in why
+
+
+@pytest.mark.parametrize(
+  ('kind', 'is_made'), [('uniform', True), ('rounded', False), ('grid', False)]
+)
+def test_numbers_that_are_made_of_uniform_float32_ones_are_known(kind, is_made):
+  rng = np.random.default_rng(0)
+  shape = 40, 3000
+  noise = rng.standard_normal(shape)
+  if kind == 'uniform':
+    noise = stats.norm.ppf(rng.integers(1, 2**23, shape) / 2**23)
+  if kind == 'rounded':
+    noise = noise.astype(np.float32).astype(float)
+  if kind == 'grid':
+    noise = 2e-7 * np.rint(noise / 2e-7)
+  values, p = laws.count_values(0.3 * noise / 7)
+  assert values is not None
+  assert (p < laws.ALPHA) == is_made

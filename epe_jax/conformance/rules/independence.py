@@ -16,6 +16,7 @@ from epe_jax.conformance.session import NotChecked
 
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
 _CORRELATED, _FEWEST = 32, 8
+_GRID_RUNS = 32
 
 _FIXED_SEED = Cause(
   'fixed_seed',
@@ -33,6 +34,12 @@ _GRID = Cause(
   'noise is a multiple of a step, and updates are not: what is left of a release '
   'after division by that step is that of the updates',
   'Round updates to the grid before noise is added.',
+)
+_ENDS_EARLY = Cause(
+  'noise_ends_early',
+  'noise is made of float32 uniform numbers, of which there are 2^23: it has an end, '
+  'beyond which only the update of a client can move a release',
+  'Draw noise in float64, or sum several draws.',
 )
 _NO_NOISE_IN_SUM = Cause(
   'direction_without_noise',
@@ -153,21 +160,38 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
 
 @rule
 def noise_grid(m: Measurements) -> Outcome:
-  """Noise lies on no grid that updates do not lie on."""
+  """Noise lies on no grid that updates do not lie on, and does not end too early."""
   noise = m.all_noise
   if noise.samples.size < 1000 or noise.common_std == 0:
     raise NotChecked('it needs 1,000 samples of noise')
-  values = laws.count_values(noise.samples.ravel())
+  if m.effective_share < 1 or m.repeats[0] < ALPHA:
+    raise NotChecked('noise repeats; see the rules of that')
+  # As released: what a quiet round has is subtracted from samples of noise.
+  zeros = m.cohort(m.zero)
+  runs = min(len(noise.samples), m.plan(0.03, rounds=1, max_runs=_GRID_RUNS))
+  released = [
+    m.layout.keep(m.session.start(m.claim).release(zeros)) for _ in range(runs)
+  ]
+  values, p = laws.count_values(np.stack(released))
   shown = (
     'more values than can be counted'
     if values is None
     else f'{values:.2g} values'
   )
   measured = f'noise has {shown}'
-  if values is not None and values < 2**25:
-    measured += ', which is what float32 has; such noise ends at some 5.4 std'
   if not noise.step:
-    return Outcome(measured)
+    if p >= ALPHA or m.claim.noise != 'gaussian':
+      return Outcome(measured, p)
+    # What only a client can move beyond the end tells that it was there.
+    end = laws.FLOAT32_END
+    floor = float(stats.norm.sf(end - m.claimed_mu * m.claim.distance))
+    measured += (
+      f', as few as uniform float32 numbers give: none is beyond {end} std, so that no '
+      f'ε holds at δ below {floor:.1e}'
+    )
+    if m.claim.delta > floor:
+      return Outcome(measured)
+    return Outcome(measured, p, _ENDS_EARLY, math.inf)
   measured = (
     f'noise is on a grid of step {noise.step:.3g} {m.unit}, '
     f'{noise.step / noise.common_std:.2g} of its std'
