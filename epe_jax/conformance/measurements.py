@@ -362,19 +362,28 @@ class Measurements(Influences):
     return bool(stats.f.cdf(ratio, runs - 1, num) < ALPHA)
 
   def _is_short_where_large(self, samples: Float[np.ndarray, 'R k']) -> bool:
-    """Whether there is as much noise as claimed if next to none is, and less here."""
+    """Whether there is as much noise as claimed if next to none is, and else less."""
     z = self.claim.noise_multiplier
     base = self.layout.length(self.base) / (z * self.claim.mu)
     low = 0.01 * min(1.0, z) / math.sqrt(self.claim.dim)
-    claim = dataclasses.replace(self.claim, noise_multiplier=low)
     runs = self.plan(0.02, rounds=1, max_runs=8)
-    faint = self.sample_rounds(runs, 1, self.cohort(self.zero), claim)[:, 0]
-    squares = [float(np.mean(x**2)) for x in (samples / z, faint / low)]
+    faint, loud = (
+      self.sample_rounds(runs, 1, self.cohort(self.zero), claim)[:, 0] / some
+      for some in (low, 8 * z)
+      for claim in [dataclasses.replace(self.claim, noise_multiplier=some)]
+    )
+    square = float(np.mean(faint**2))
     error = 0.02 + 3 / math.sqrt(2 * faint.size)
-    if not (squares[1] and abs(math.sqrt(squares[1]) / base - 1) < error):
+    if not (square and abs(math.sqrt(square) / base - 1) < error):
       return False
-    law = stats.f(*(x.size * self.effective_share for x in (samples, faint)))
-    return bool(law.cdf(squares[0] / squares[1] / 0.96) < ALPHA)
+    ratios = [
+      stats.f.cdf(
+        float(np.mean(x**2)) / square / 0.96,
+        *(y.size * self.effective_share for y in (x, faint)),
+      )
+      for x in (samples / z, loud)
+    ]
+    return bool(min(ratios) < ALPHA)
 
   def _is_cut_off(self) -> bool:
     """Whether a value that all noise stays below is one that updates reach and keep."""
