@@ -42,11 +42,11 @@ CANDIDATES = 16
 def small_config(**changes):
   """A model of 650 parameters, whose clients take a step each."""
   step = {'client.epochs': 1, 'client.batch_size': 8, 'client.max_examples': 8}
+  step['evaluate_every'] = 4
   return load_config(
     'digits',
     **(processes.SETTINGS | step | changes),
     rounds=ROUNDS,
-    evaluate_every=4,
     checkpoint_every=4,
   )
 

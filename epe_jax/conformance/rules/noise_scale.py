@@ -249,7 +249,7 @@ def _follows_updates(m: Measurements) -> bool:
   if usual.common_std == 0:
     return noise.common_std > 0
   ratio = (noise.common_std / usual.common_std) ** 2
-  return ratio > 1.2 and stats.f.sf(ratio, noise.num, usual.num) < ALPHA
+  return bool(ratio > 1.2 and stats.f.sf(ratio, noise.num, usual.num) < ALPHA)
 
 
 def _change_claim(claim: Claim) -> list[tuple[str, Claim, float]]:
