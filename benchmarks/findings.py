@@ -15,6 +15,7 @@ results. The rest of the page is written by hand.
 import dataclasses
 import importlib
 from importlib import metadata
+import math
 import pathlib
 import re
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 from absl import app, flags
 
 from epe_jax import io
-from epe_jax.conformance import check
+from epe_jax.conformance import Claim, check
 from epe_jax.text import cells, tables
 
 _SUBJECTS = flags.DEFINE_enum(
@@ -86,6 +87,22 @@ def format_table(rows: list[dict[str, Any]]) -> str:
   return '\n'.join([*lines, *details])
 
 
+def tabulate_local_dp() -> str:
+  """The exact ε of the noise of LocalDpMod whose sensitivity is the clip norm."""
+  body = []
+  for claimed in (1, 5, 10, 20, 50):
+    std = math.sqrt(2 * math.log(1.25 / 1e-5)) / claimed
+    claims = [
+      Claim(1.0, std, 1, ((1,),), release='sum', adjacency=adjacency)
+      for adjacency in ('zero_out', 'replace')
+    ]
+    body.append(
+      [str(claimed), *(cells.format_number(x.epsilon) for x in claims)]
+    )
+  head = ['claimed ε', 'an update or none', 'any two updates']
+  return tables.format_markdown(tables.Table('', head, body))
+
+
 def _describe_values(results: list[dict[str, Any]]) -> str:
   """What `noise_grid` measured, without its words."""
   (measured,) = (r['measured'] for r in results if r['rule'] == 'noise_grid')
@@ -120,7 +137,8 @@ def main(argv: list[str]) -> None:
   assert _PAGE.value is not None, 'checked above'
   page = pathlib.Path(_PAGE.value)
   table = format_table(sorted(rows, key=lambda row: row['package']))
-  text = tables.splice(page.read_text('utf-8'), {'findings': table})
+  blocks = {'findings': table, 'local_dp': tabulate_local_dp()}
+  text = tables.splice(page.read_text('utf-8'), blocks)
   io.write_text(page, text)
 
 
