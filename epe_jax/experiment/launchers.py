@@ -173,6 +173,9 @@ def start_process(
   """Starts the process that runs a point, and that ends with this one."""
   task = 'run_distributed' if is_one_of_several else 'run'
   with open(work.log, 'ab') as output:
+    if output.tell():
+      output.write(f'--- again, {time.strftime("%F %T")} ---\n'.encode())
+      output.flush()
     return sweep_process.start(
       [task, str(work.workdir), work.command],
       work.config,

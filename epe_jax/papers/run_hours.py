@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pathlib
 from typing import Any, NamedTuple
 
-from epe_jax.experiment import config_files, training_sizes
+from epe_jax.experiment import config_fields, config_files, training_sizes
 from epe_jax.experiment.config_files import Config
 from epe_jax.papers import registry
 from epe_jax.papers.item import Workspace
@@ -112,7 +112,7 @@ def plan_items(
     fields: field of a run's config -> its value, in place of that of the scale.
 
   Raises:
-    ValueError: a field is unknown, or of another type.
+    ValueError: a field is unknown, or has a value that it may not have.
   """
   settings = config_files.load_config(f'paper:{scale}')
   # Lists the same runs as with data, which are not read.
@@ -130,7 +130,8 @@ def plan_items(
     points = item.list_points(settings[item.experiment], workspace)
     own = [x for x in points if (item.experiment, x.name) not in made]
     made |= {(item.experiment, x.name) for x in own}
-    trainings = [_describe(x.config, known) for x in own or points]
+    configs = [config_fields.check_config(x.config) for x in own or points]
+    trainings = [_describe(config, known) for config in configs]
     times = [_time_run(x, device) for x in trainings]
     of_own = sorted(times, reverse=True) if own else []
     items.append(
