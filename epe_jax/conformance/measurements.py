@@ -312,9 +312,9 @@ class Measurements(Influences):
   def _is_scaled(self) -> bool:
     """Whether releases are scaled, as a whole or in each coordinate.
 
-    Then all releases have the same norm or are signs, n clients that agree move a noisy release
-    less than one without noise, a coordinate that they move has less noise, or noise
-    falls short only where it is large.
+    Then all releases have the same norm or are signs, n clients that agree move a
+    noisy release less than one without noise, a coordinate that they move has less
+    noise, or noise falls short only where it is large.
     """
     samples = self.early_rounds[self.unique_runs, 0]
     norms = np.linalg.norm(samples, axis=1)
