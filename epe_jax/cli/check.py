@@ -19,6 +19,7 @@ which says nothing of rules that were not checked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -89,8 +90,8 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag('budget', 'Maximum time in seconds.', float, 60.0),
     Flag(
       'require',
-      'Rules that fail if they were not checked, such as clipping,resume; or all.',
-      default='',
+      'Rules that fail if they were not checked, such as clipping,resume; all, or none.',
+      default='noise_scale,clipping',
     ),
     Flag('seed', 'Seed of the updates that are passed.', int, 0),
     command_flags.JSON,
@@ -143,19 +144,25 @@ def run_check(name: str, values: flags.FlagValues) -> int:
   claim = make_claim(
     shapes=parse_shapes(given['shapes']), **{name: given[name] for name in rest}
   )
-  required = [name for name in given['require'].split(',') if name]
+  required = [x for x in given['require'].split(',') if x not in ('', 'none')]
   conformance.check_required(required, conformance.RULES)
+  files = [pathlib.Path(given[x]) for x in ('report', 'badge') if given[x]]
+  for file in files:
+    if not file.parent.is_dir():
+      raise ValueError(
+        f'{file}: there is no folder {file.parent}; make it first.'
+      )
   factory = load_factory(name)
   try:
-    report = conformance.check(
-      factory,
-      claim,
-      budget=given['budget'],
-      seed=given['seed'],
-    )
-  except ValueError:
-    raise
-  except Exception as error:
+    # What a mechanism prints is no part of a report.
+    with contextlib.redirect_stdout(sys.stderr):
+      report = conformance.check(
+        factory,
+        claim,
+        budget=given['budget'],
+        seed=given['seed'],
+      )
+  except (Exception, SystemExit) as error:
     # From the first round, which is not adversarial.
     raise ValueError(_locate(name, error)) from error
   if given['json']:
@@ -176,7 +183,7 @@ def run_check(name: str, values: flags.FlagValues) -> int:
   return WASTEFUL if report.findings else 0
 
 
-def _locate(name: str, error: Exception) -> str:
+def _locate(name: str, error: BaseException) -> str:
   """Describes what a factory or its mechanism raised, and where."""
   if isinstance(error, SyntaxError):
     return f'{error.filename}, line {error.lineno}: SyntaxError: {error.msg}'
@@ -184,6 +191,8 @@ def _locate(name: str, error: Exception) -> str:
   text = f'{type(error).__name__}: {error}'.rstrip('.')
   package = pathlib.Path(__file__).parents[1]
   if pathlib.Path(frame.filename).is_relative_to(package):
+    if isinstance(error, ValueError):
+      return str(error)
     return (
       f'{name}: {text}. A factory is called with a claim, and aggregate of what '
       'it returns with updates and weights.'
@@ -216,9 +225,11 @@ def load_factory(name: str) -> Make:
     else:
       module = python_path.import_module(module_name)
   except ModuleNotFoundError as error:
+    cure = f'install {error.name}'
+    if error.name == module_name.partition('.')[0]:
+      cure = 'give a module on the path of Python, or a file'
     raise ValueError(
-      f'{module_name!r} cannot be imported ({error}); give a module on the path '
-      'of Python, or a file.'
+      f'{module_name!r} cannot be imported ({error}); {cure}.'
     ) from error
   except Exception as error:
     raise ValueError(_locate(module_name, error)) from error

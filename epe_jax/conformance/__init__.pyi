@@ -1,6 +1,7 @@
 from .claim import Claim as Claim
 from .claim import Mechanism as Mechanism
 from .claim import Refused as Refused
+from .report import ESSENTIAL as ESSENTIAL
 from .report import Report as Report
 from .report import check_required as check_required
 from .report import format_report as format_report

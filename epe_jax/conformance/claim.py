@@ -109,8 +109,9 @@ class Claim:
       if not 0 < value < math.inf:
         raise ValueError(f'{name}={value}; give a finite number > 0.')
     for name in ('num_clients', 'participations', 'min_separation'):
-      if getattr(self, name) < 1:
-        raise ValueError(f'{name}={getattr(self, name)}; give 1 or more.')
+      value = getattr(self, name)
+      if value < 1 or int(value) != value:
+        raise ValueError(f'{name}={value}; give an integer of 1 or more.')
     if not self.shapes or min(map(math.prod, self.shapes)) < 1:
       raise ValueError(
         f'shapes={self.shapes}; give the shape of each tensor of an update, '
@@ -129,7 +130,7 @@ class Claim:
     laws = ('gaussian', 'discrete_gaussian', 'skellam', 'laplace')
     arguments.check_choice('noise', self.noise, laws)
     if self.norm not in (1, 2, math.inf):
-      raise ValueError(f'norm={self.norm}; give 1, 2 or inf.')
+      raise ValueError(f'norm={self.norm!r}; give 1, 2 or math.inf.')
     is_discrete = self.noise in ('discrete_gaussian', 'skellam')
     if not 0 <= self.granularity < math.inf or is_discrete != (
       self.granularity > 0

@@ -17,15 +17,19 @@ def check_privacy() -> Callable[..., Any]:
   """Checks a mechanism, and fails the test with the report if it breaks a rule.
 
   Returns:
-    `check_privacy(make, claim, allow=(), require=(), **settings)`, which returns
+    `check_privacy(make, claim, allow=(), require=..., **settings)`, which returns
     the report. Findings of rules in `allow` do not fail the test; rules in `require`
-    (or all, if 'all' is in it) fail it if they were not checked; `settings` are those of
+    (or all, if 'all' is in it; `noise_scale` and `clipping` by default) fail it if
+    they were not checked; `settings` are those of
     `epe_jax.conformance.check`.
   """
   # Imported here, as every pytest session loads this plugin.
   from epe_jax import conformance
 
-  def check(make, claim, *, allow=(), require=(), **settings):
+  def check(
+    make, claim, *, allow=(), require=conformance.ESSENTIAL, **settings
+  ):
+    require = [require] if isinstance(require, str) else require
     conformance.check_required(require, conformance.RULES)
     unknown = sorted(set(allow) - set(conformance.RULES))
     if unknown:

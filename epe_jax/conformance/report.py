@@ -126,6 +126,10 @@ def make_badge(report: Report) -> dict[str, Any]:
   }
 
 
+ESSENTIAL = 'noise_scale', 'clipping'
+"""Rules without which nothing is known of the privacy of a mechanism."""
+
+
 def check_required(names: Collection[str], rules: Collection[str]) -> None:
   """Checks that all names are those of rules, or 'all'.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
@@ -38,6 +38,11 @@ class Session:
   """Starts runs of a mechanism and counts their rounds, within a time limit."""
 
   def __init__(self, make: Make, claim: Claim, *, seconds: float):
+    if not callable(make):
+      raise TypeError(
+        f'make is a {type(make).__name__}; give a function that makes a mechanism of a '
+        'claim, such as its class.'
+      )
     self._make = make
     self.claim = claim
     self.rounds = 0
@@ -95,7 +100,13 @@ class Run:
   def public_clip_norm(self) -> float | None:
     """The clip norm that the mechanism publishes, None if it publishes none."""
     value = getattr(self.mechanism, 'clip_norm', None)
-    return None if value is None else float(value)
+    try:
+      return None if value is None else float(value)
+    except TypeError as error:
+      raise TypeError(
+        f'clip_norm={value!r} of the mechanism; let it be a number, or give the '
+        'attribute another name if it is no public clip norm.'
+      ) from error
 
   def release(self, cohort: Cohort) -> Vector:
     """Runs a round.
@@ -122,7 +133,7 @@ class Run:
       released = self.mechanism.aggregate(updates, list(cohort.weights))
     except Refused as error:
       raise NotChecked(f'the mechanism refuses such input: {error}') from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
       if self.session.rounds == 1:
         raise
       raise NotChecked(f'the mechanism raised {error!r}') from error
@@ -137,11 +148,16 @@ class Run:
       )
     ]
 
-  def _join(self, released: Sequence[np.ndarray]) -> Vector:
+  def _join(self, released: Any) -> Vector:
     if released is None:
       raise ValueError(
         'aggregate returned None; return what the round releases, one tensor for '
         'each shape of the claim.'
+      )
+    if isinstance(released, Mapping):
+      raise ValueError(
+        'aggregate returned a dict; return its tensors in the order of the shapes of '
+        'the claim, such as list(result.values()).'
       )
     arrays = [np.asarray(tensor, np.float64) for tensor in released]
     shapes = tuple(array.shape for array in arrays)

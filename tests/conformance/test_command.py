@@ -176,6 +176,55 @@ def read_action():
   return action['inputs'], step
 
 
+_FAULTY = """
+import sys
+from epe_jax.conformance.example import GaussianMean
+
+class Exits(GaussianMean):
+  def aggregate(self, updates, weights):
+    sys.exit(0)
+
+class Dict(GaussianMean):
+  def aggregate(self, updates, weights):
+    return dict(enumerate(super().aggregate(updates, weights)))
+
+class Raises(GaussianMean):
+  def aggregate(self, updates, weights):
+    raise ValueError('shapes (2,) and (3,)')
+
+class Prints(GaussianMean):
+  def aggregate(self, updates, weights):
+    print('a round')
+    return super().aggregate(updates, weights)
+
+class Rounds(GaussianMean):
+  def aggregate(self, updates, weights):
+    return [x.round() for x in super().aggregate(updates, weights)]
+"""
+
+
+@pytest.mark.parametrize(
+  ('name', 'code', 'message'),
+  [
+    ('Exits', 2, 'faulty.py, line 7: SystemExit: 0'),
+    ('Dict', 2, 'aggregate returned a dict; return its tensors in the order'),
+    ('Raises', 2, 'faulty.py, line 15: ValueError: shapes (2,) and (3,)'),
+    ('Rounds', 3, 'Not checked, but required: noise_scale, clipping.'),
+    ('Prints', 0, 'a round'),
+  ],
+)
+def test_what_a_mechanism_does_wrong_is_said(
+  name, code, message, tmp_path, capsys
+):
+  path = tmp_path / 'faulty.py'
+  path.write_text(_FAULTY)
+  assert cli.main(['check', f'{path}:{name}', SHAPES, '--json']) == code
+  out, err = capsys.readouterr()
+  assert message in ' '.join(err.split())
+  if code != 2:
+    load_schema().validate(json.loads(out))
+
+
 def test_the_action_gives_flags_that_exist_and_their_defaults():
   inputs, step = read_action()
   values = flags.FlagValues()
@@ -186,7 +235,9 @@ def test_the_action_gives_flags_that_exist_and_their_defaults():
   assert sorted(used) == sorted(inputs)
   # What is pasted into a script may be a command.
   assert '${{' not in step['run']
-  for flag in {*given} - {'report', 'badge'}:
+  # That of epsilon excludes it.
+  assert inputs['noise-multiplier']['default'] == ''
+  for flag in {*given} - {'report', 'badge', 'noise_multiplier'}:
     default = inputs[flag.replace('_', '-')]['default']
     assert default == str(values[flag].default)
 
