@@ -104,7 +104,19 @@ class Measurements(Influences):
 
   def repair(self, samples: Float[np.ndarray, 'R k']) -> Noise:
     """Noise of samples, without what other rules report."""
-    return Noise(self.layout, samples, self.short_tensors, self.effective_share)
+    return Noise(
+      self.layout,
+      samples,
+      self.short_tensors,
+      self.effective_share,
+      self.is_layered,
+    )
+
+  @functools.cached_property
+  def is_layered(self) -> bool:
+    """Whether tensors that have enough noise differ in it."""
+    noise = dataclasses.replace(self.all_noise, repaired=self.short_tensors)
+    return not noise.is_isotropic
 
   @functools.cached_property
   def early_rounds(self) -> Float[np.ndarray, 'R T k']:

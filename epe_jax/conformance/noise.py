@@ -78,12 +78,14 @@ class Noise:
     repaired: tensors whose noise another rule reports. Here they count as having
       the noise of the other tensors, so that each cause is reported once.
     effective_share: independent values per coordinate, <= 1.
+    is_layered: whether a larger sample shows that tensors have noise of their own.
   """
 
   layout: Layout
   samples: Float[np.ndarray, 'R k']
   repaired: frozenset[int] = frozenset()
   effective_share: float = 1.0
+  is_layered: bool = False
 
   @functools.cached_property
   def tensors(self) -> list[Float[np.ndarray, 'R _']]:
@@ -99,6 +101,8 @@ class Noise:
   @functools.cached_property
   def is_isotropic(self) -> bool:
     """Whether no tensor's variance differs from that of the others."""
+    if self.is_layered:
+      return False
     sums = np.array([np.sum(t**2) for t in self._intact])
     nums = np.array([t.size for t in self._intact])
     if sums.size < 2:

@@ -12,6 +12,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+import numpy as np
 from scipy import stats
 
 from epe_jax.conformance import laws
@@ -193,6 +194,12 @@ def _find_needed_share(m: Measurements) -> float:
     return 1.0  # Which `arrives_whole` reports.
   shares = [m.layout.length(influence) / noise.common_std / claim.mu]
   if shares[0] <= 0.8:
+    first, second = m.early_rounds[:, 0], m.early_rounds[:, 1:2]
+    if second.size:
+      product = float(np.sum(first * second[:, 0]))
+      sizes = np.linalg.norm(first) * np.linalg.norm(second)
+      if abs(product) > 0.1 * sizes:
+        return 1.0  # Correlated noise is that of more rounds than are run.
     with contextlib.suppress(NotChecked):
       shares.append(rounds.measure_joint_mu(m) / claim.mu)
     if m.quiet().public_clip_norm is not None:
