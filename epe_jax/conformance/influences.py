@@ -197,7 +197,7 @@ class Influences:
       self.cohort(self.uniform / 2, self.background),
     ]
     # Few coordinates, or clients, may agree by accident if some are left out at random.
-    fewest = min(self.claim.dim / 32, self.claim.num_clients / 20)
+    fewest = min(self.claim.dim / 128, self.claim.num_clients / 20)
     repeats = math.ceil(1 / fewest)
     return max(
       norm(self.quiet().release(cohort) - self.quiet().release(cohort))

@@ -292,7 +292,7 @@ def _find_cause(
     return _SWITCHED_OFF
   causes = []
   for r in others:
-    if math.isinf(r.ratio):
+    if math.isinf(r.ratio) or math.isinf(own):
       continue
     power = math.log(r.ratio / own) / math.log(r.factor) if r.ratio else -9.0
     half = round(2 * power) / 2
