@@ -193,8 +193,8 @@ class Influences:
     """Norm of the difference of two quiet releases of the same updates."""
     cohorts = [
       self.cohort(self.zero),
-      # Randomness may multiply updates, so zeros are not enough.
-      self.cohort(self.uniform / 2, self.background),
+      # Randomness may multiply updates, so zeros are not enough; nor is a sum of 0.
+      self.cohort(0.3 * self.uniform, self.background),
     ]
     # Few coordinates, or clients, may agree by accident if some are left out at random.
     fewest = min(self.claim.dim / 128, self.claim.num_clients / 20)

@@ -231,6 +231,8 @@ def _measure_changed(
   if m.is_readable:
     influence = m.influence_of(m.base_update, claim=claim)
     noise = m.sample_noise(cohort, runs=runs, claim=claim)
+    if noise.common_std == 0 and m.all_noise.step:
+      raise NotChecked('noise is rounded away')
     mu, p = noise.mu(influence), noise.p_value(influence, allowed)
   else:
     noise = m.sample_noise(cohort, runs=runs, claim=claim, repair=False)
