@@ -103,6 +103,26 @@ class Influences:
       sizes[place] = size if size > _READABLE else 0.0
     return sizes
 
+  def check_counts(self) -> None:
+    """Checks that clients count alike, wherever they are in a round.
+
+    Raises:
+      NotChecked: they do not, or influences cannot be read.
+    """
+    if not self.count_alike:
+      raise NotChecked('clients do not count alike; see places')
+
+  @property
+  def count_alike(self) -> bool:
+    """Whether clients count alike, wherever they are in a round."""
+    return max(self.counts.values()) <= 1.02 * min(self.counts.values())
+
+  def in_coordinate(self, k: int) -> Vector:
+    """An update of norm S that is zero outside one coordinate."""
+    vector = np.zeros(self.claim.dim)
+    vector[k] = _BELOW
+    return vector
+
   def in_tensor(self, k: int) -> Vector:
     """An update of norm S that is zero outside one tensor."""
     parts = self.layout.split(np.zeros(self.claim.dim))
@@ -266,7 +286,7 @@ class Influences:
     updates = [self.uniform, self.equal, *map(self.in_tensor, some)]
     if self.claim.norm < self.claim.order:
       # Longest in the norm of the noise if it is in one coordinate.
-      updates.append(np.eye(1, self.claim.dim)[0] * _BELOW)
+      updates.append(self.in_coordinate(0))
     # If tensors have clip norms of their own, an update arrives whole only if it is
     # spread as an update that is clipped in every tensor arrives.
     clipped = self.influence_of(HUGE * self.equal) * np.sign(self.claim.unit)

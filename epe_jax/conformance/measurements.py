@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 import math
@@ -25,11 +25,13 @@ from epe_jax.conformance.session import (
 )
 
 _MAX_RUNS, _MIN_RUNS, _MAX_OTHER_RUNS, _MAX_ROUNDS = 100, 6, 16, 32
-_MAX_LATER = 16
+MAX_LATER = 16
+"""Rounds in which later ones are compared with the first."""
 MAX_CARRIED = 0.02
 """Arithmetic moves later rounds by no more than this, in influences of a client."""
-# Numbers in the influences of a client on all rounds.
+# Coordinates from which on the amount of noise of a run is known.
 _LEVEL_DIM = 32
+# Numbers in the influences of a client on all rounds.
 _MAX_NUMBERS = 20_000_000
 
 
@@ -76,34 +78,39 @@ class Measurements(Influences):
         sampled[i, t] = keep(run.release(cohort))
     return sampled - expected
 
+  def release_afresh(self, cohort: Cohort, runs: int) -> Iterator[Vector]:
+    """Releases of the first round of fresh runs under the claim."""
+    for _ in range(runs):
+      yield self.session.start(self.claim).release(cohort)
+
   def sample_noise(
     self,
     cohort: Cohort,
     *,
     runs: int | None = None,
+    rounds: int = 1,
     claim: Claim | None = None,
     repair: bool = True,
   ) -> Noise:
-    """Noise of the first round under other conditions.
+    """Noise of the first round, or a later one, under other conditions.
 
     Args:
-      cohort: of the round.
+      cohort: of each round.
       runs: number of samples; by default as many as time allows.
+      rounds: that are run; the noise is that of the last one.
       claim: of the mechanism.
       repair: leave out what `tensor_noise` and `noise_between_coordinates` report;
         False if influences cannot be read.
     """
     if runs is None:
       runs = self.plan(0.05, rounds=1, max_runs=_MAX_OTHER_RUNS)
-    samples = self.sample_rounds(runs, 1, cohort, claim)[:, 0]
+    samples = self.sample_rounds(runs, rounds, cohort, claim)[:, -1]
     if self.repeats[0] < ALPHA:
       # Equal noise is counted once; see `noise_between_runs`.
       scale = np.sqrt(np.mean(samples**2)) or 1.0
       samples = scale * np.unique(np.round(samples / scale, 4), axis=0)
-    return self.repair(samples) if repair else Noise(self.layout, samples)
-
-  def repair(self, samples: Float[np.ndarray, 'R k']) -> Noise:
-    """Noise of samples, without what other rules report."""
+    if not repair:
+      return Noise(self.layout, samples)
     return Noise(
       self.layout,
       samples,
@@ -307,8 +314,8 @@ class Measurements(Influences):
       return False
     cohort = self.cohort(self.uniform, [self.uniform])
     num = 6 + 64 // self.claim.dim
-    runs = [self.session.start(self.claim).release(cohort) for _ in range(num)]
-    return float(np.mean(np.stack(runs) == 0)) > share / 2
+    zeros = [np.mean(x == 0) for x in self.release_afresh(cohort, num)]
+    return float(np.mean(zeros)) > share / 2
 
   @functools.cached_property
   def is_processed(self) -> bool:
@@ -334,10 +341,7 @@ class Measurements(Influences):
     if num < _MIN_RUNS or not norms.all():
       return False
     if self.layout.kept_sizes != self.claim.sizes:
-      zeros = self.cohort(self.zero)
-      norms = [
-        norm(self.session.start(self.claim).release(zeros)) for _ in range(8)
-      ]
+      norms = [*map(norm, self.release_afresh(self.cohort(self.zero), 8))]
     sizes = np.abs(samples)
     if samples.size >= 20 and np.ptp(sizes) < 1e-6 * sizes.max():
       return True  # Signs.
@@ -353,22 +357,17 @@ class Measurements(Influences):
     quiet = keep(self.influence(cohort, zeros))
     direction = quiet / np.linalg.norm(quiet)
     runs = self.plan(0.03, rounds=1, max_runs=min(num, _MAX_OTHER_RUNS))
-    noisy = [
-      float(keep(self.session.start(self.claim).release(cohort)) @ direction)
-      for _ in range(runs)
-    ]
+    releases = self.release_afresh(cohort, runs)
+    noisy = [float(keep(x) @ direction) for x in releases]
     spread = float(np.std(noisy, ddof=1))
     missing = 0.8 * float(np.linalg.norm(quiet)) - float(np.mean(noisy))
     t = missing * math.sqrt(runs) / spread if spread else math.inf * missing
     if stats.t.sf(t, runs - 1) < ALPHA:
       return True
     k = int(np.argmax(np.abs(self.base_update[: self.layout.kept_sizes[0]])))
-    one = np.zeros(self.claim.dim)
-    one[k] = math.copysign(1 - 1e-6, self.base_update[k])
-    cohort = self.cohort(one, [one])
-    moved = [
-      self.session.start(self.claim).release(cohort)[k] for _ in range(runs)
-    ]
+    one = self.in_coordinate(k)
+    releases = self.release_afresh(self.cohort(one, [one]), runs)
+    moved = [x[k] for x in releases]
     usual = float(np.mean(samples[:, k] ** 2))
     ratio = float(np.var(moved, ddof=1)) / usual if usual else 1.0
     return bool(stats.f.cdf(ratio, runs - 1, num) < ALPHA)
@@ -379,11 +378,13 @@ class Measurements(Influences):
     base = self.layout.length(self.base) / (z * self.claim.mu)
     low = 0.01 * min(1.0, z) / math.sqrt(self.claim.dim)
     runs = self.plan(0.02, rounds=1, max_runs=8)
-    faint, loud = (
-      self.sample_rounds(runs, 1, self.cohort(self.zero), claim)[:, 0] / some
-      for some in (low, 8 * z)
-      for claim in [dataclasses.replace(self.claim, noise_multiplier=some)]
-    )
+
+    def sample(multiplier: float) -> Float[np.ndarray, 'R k']:
+      claim = dataclasses.replace(self.claim, noise_multiplier=multiplier)
+      noise = self.sample_rounds(runs, 1, self.cohort(self.zero), claim)
+      return noise[:, 0] / multiplier
+
+    faint, loud = sample(low), sample(8 * z)
     square = float(np.mean(faint**2))
     error = 0.02 + 3 / math.sqrt(2 * faint.size)
     if not (square and abs(math.sqrt(square) / base - 1) < error):
@@ -407,11 +408,9 @@ class Measurements(Influences):
     ):
       return False
     k = int(np.argmax(self.base_update**2))
-    most = np.zeros(self.claim.dim)
-    most[k] = math.copysign(1 - 1e-6, self.base_update[k])
     reached = []
     for share in (0.5, 1.0):
-      u = share * most
+      u = share * self.in_coordinate(k)
       moved = self.influence(self.cohort(u, [u]), self.cohort(self.zero))
       reached.append(abs(float(moved[k])))
     return reached[1] < 1.5 * reached[0] and reached[1] <= 1.01 * bound
@@ -539,14 +538,13 @@ class Measurements(Influences):
       return 0.0
     return self.noise.p_value(self.base, self.claimed_mu)
 
-  @property
-  def num_later(self) -> int:
-    """Number of rounds in which later ones are compared with the first.
+  def count_rounds(self, most: int = _MAX_ROUNDS) -> int:
+    """Number of rounds of a long run, at most so many.
 
     Raises:
       NotChecked: there is no second one.
     """
-    num = min(self.max_rounds, _MAX_LATER)
+    num = min(self.max_rounds, most)
     if num < 2:
       raise NotChecked('it needs two rounds or more, and time for them')
     return num
@@ -559,7 +557,7 @@ class Measurements(Influences):
     rest = [
       clipped.release(zeros if t else huge)
       - kept.release(zeros if t else whole)
-      for t in range(self.num_later)
+      for t in range(self.count_rounds(MAX_LATER))
     ]
     return norm(np.array(rest[1:]))
 

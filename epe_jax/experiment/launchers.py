@@ -168,10 +168,10 @@ def _close(process: subprocess.Popen[bytes] | None) -> None:
 
 
 def start_process(
-  work: Work, environment: Mapping[str, str], *, is_one_of_several: bool = False
+  work: Work, environment: Mapping[str, str], *, is_distributed: bool = False
 ) -> subprocess.Popen[bytes]:
   """Starts the process that runs a point, and that ends with this one."""
-  task = 'run_distributed' if is_one_of_several else 'run'
+  task = 'run_distributed' if is_distributed else 'run'
   with open(work.log, 'ab') as output:
     if output.tell():
       output.write(f'--- again, {time.strftime("%F %T")} ---\n'.encode())
@@ -192,14 +192,14 @@ class OnNode:
   not end with it. Slurm may interrupt a call (`checkpoint`), and then calls it again.
   """
 
-  def __init__(self, work: Work, *, is_one_of_several: bool = False):
+  def __init__(self, work: Work, *, is_distributed: bool = False):
     """Keeps what is to be done; it can be pickled.
 
     Args:
       work: the point.
-      is_one_of_several: whether other tasks of the same job share the run.
+      is_distributed: whether other tasks of the same job share the run.
     """
-    self._work, self._is_one_of_several = work, is_one_of_several
+    self._work, self._is_distributed = work, is_distributed
     self._process: subprocess.Popen[bytes] | None = None
 
   def __getstate__(self) -> dict[str, Any]:
@@ -211,9 +211,8 @@ class OnNode:
     Returns:
       The exit status of its process.
     """
-    several = self._is_one_of_several
     with start_process(
-      self._work, {}, is_one_of_several=several
+      self._work, {}, is_distributed=self._is_distributed
     ) as self._process:
       try:
         _await_end(self._process)
@@ -229,7 +228,7 @@ class OnNode:
     if self._process is not None:
       self._process.terminate()
       _await_end(self._process)
-    again = OnNode(self._work, is_one_of_several=self._is_one_of_several)
+    again = OnNode(self._work, is_distributed=self._is_distributed)
     return submitit.helpers.DelayedSubmission(again)
 
 
@@ -301,7 +300,7 @@ class Slurm(_Cluster):
         per_node = parameters['gpus_per_node'] = devices_per_job // num_nodes
         if num_nodes > 1:
           # As JAX expects on Slurm: each process has one GPU.
-          parameters['tasks_per_node'] = per_node
+          parameters.setdefault('tasks_per_node', per_node)
       counts = (parameters.get(name, 1) for name in ('nodes', 'tasks_per_node'))
       self._is_distributed = math.prod(counts) > 1
       self._executor.update_parameters(**parameters)
@@ -322,7 +321,7 @@ class Slurm(_Cluster):
     with self._executor.batch():
       # Itself and no function that calls it, as submitit asks for `checkpoint`.
       submitted = [
-        self._executor.submit(OnNode(work, is_one_of_several=several))
+        self._executor.submit(OnNode(work, is_distributed=several))
         for work in works
       ]
     jobs = [_SlurmJob(job, self._queue) for job in submitted]

@@ -169,10 +169,8 @@ def noise_grid(m: Measurements) -> Outcome:
   # As released: what a quiet round has is subtracted from samples of noise.
   zeros = m.cohort(m.zero)
   runs = min(len(noise.samples), m.plan(0.03, rounds=1, max_runs=_GRID_RUNS))
-  released = [
-    m.layout.keep(m.session.start(m.claim).release(zeros)) for _ in range(runs)
-  ]
-  values, p = laws.count_values(np.stack(released))
+  released = np.stack([*map(m.layout.keep, m.release_afresh(zeros, runs))])
+  values, p = laws.count_values(released)
   shown = (
     'more values than can be counted'
     if values is None

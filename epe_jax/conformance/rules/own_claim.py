@@ -86,10 +86,9 @@ def _check_adapted(m: Measurements, large: Cohort, runs: int) -> Outcome | None:
   num = min(_GROWTH_ROUNDS, m.max_rounds)
   if m.quiet().public_clip_norm is None or num < 2:
     return None
-  sampled = m.sample_rounds(min(runs, _GROWTH_RUNS), num, large)[:, -1]
-  if not np.all(np.isfinite(sampled)):
+  noise = m.sample_noise(large, runs=min(runs, _GROWTH_RUNS), rounds=num)
+  if not np.all(np.isfinite(noise.samples)):
     return None  # A clip norm that grows so much is reported by `clip_norm`.
-  noise = m.repair(sampled)
   mu, p = m.excess(m.base, noise)
   if p >= ALPHA / 2:
     return None

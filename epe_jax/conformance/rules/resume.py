@@ -21,7 +21,6 @@ _REPLAYED = Cause(
   'Mix fresh randomness of the operating system into the key at every start, or '
   'make sure that a round is repeated with the same clients and data.',
 )
-
 _SEEDED = Cause(
   'seeded_at_restore',
   'restoring seeds the generator by a constant, or by the seed of the run',
@@ -37,9 +36,7 @@ def resume(m: Measurements) -> Outcome:
   m.check_quiet()
   zeros = m.cohort(m.zero)
   # Other data in one coordinate, which are subtracted as they are without noise.
-  data = np.zeros(m.claim.dim)
-  data[0] = 1 - 1e-6
-  other = m.cohort(data)
+  other = m.cohort(m.in_coordinate(0))
   expected = m.influence(other, zeros)
   differences, after = [], []
   # Noise of few coordinates on a grid repeats by chance, but not so often.

@@ -18,7 +18,11 @@ from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.influences import HUGE
 from epe_jax.conformance.laws import ALPHA
-from epe_jax.conformance.measurements import MAX_CARRIED, Measurements
+from epe_jax.conformance.measurements import (
+  MAX_CARRIED,
+  MAX_LATER,
+  Measurements,
+)
 from epe_jax.conformance.rule import Cause, Outcome, rule
 from epe_jax.conformance.session import NotChecked, norm
 
@@ -94,13 +98,8 @@ def rounds(m: Measurements) -> Outcome:
     early = early[:1]
   elif m.repeats[0] < ALPHA:
     raise NotChecked('noise repeats between runs; see noise_between_runs')
-  num = m.max_rounds
-  if num < 2:
-    raise NotChecked('it needs two rounds or more, and time for them')
-  influences = _measure_influences(m, num)
   runs = 1 if one_seed else _LONG_RUNS
-  samples = _sample_rounds(m, early[:, :num], num, runs=runs)
-  joint = [_find_worst(m, sampled, influences) for sampled in samples]
+  influences, samples, joint = _measure_joint(m, early, runs=runs)
   p = min(1.0, len(joint) * min(j.p_value for j in joint))
   # Where several are significant, that of most rounds tells the whole μ.
   least = ALPHA / len(joint)
@@ -128,13 +127,13 @@ def rounds(m: Measurements) -> Outcome:
 def later_rounds(m: Measurements) -> Outcome:
   """An update that is clipped moves no later round, and is clipped in each."""
   m.check_level()
-  num = m.num_later
+  num = m.count_rounds(MAX_LATER)
   m.check_quiet()
   huge, zeros = m.cohort(HUGE * m.base_update), m.cohort(m.zero)
   run = m.quiet()
   nothing = [run.release(zeros) for _ in range(num)]
-  late = {0: nothing[0] * 0}
-  for t in (0, *(2**i for i in range(10) if 2**i < num), num - 1):
+  late = {}
+  for t in sorted({0, *(2**i for i in range(10) if 2**i < num), num - 1}):
     run = m.quiet()
     for _ in range(t):
       run.release(zeros)
@@ -162,9 +161,7 @@ def memory(m: Measurements) -> Outcome:
   """No later round reveals what a client did to the others in its own."""
   if m.quiet().public_clip_norm is not None:
     raise NotChecked('the clip norm is public; see clip_norm')
-  num = min(4, m.max_rounds)
-  if num < 2:
-    raise NotChecked('it needs two rounds or more')
+  num = m.count_rounds(4)
   m.check_quiet()
   if m.carried_rest > MAX_CARRIED:
     raise NotChecked('what is clipped is kept; see later_rounds')
@@ -197,24 +194,26 @@ def measure_joint_mu(m: Measurements) -> float:
   Raises:
     NotChecked: influences cannot be read.
   """
-  num = m.max_rounds
-  if num < 2:
-    raise NotChecked('it needs two rounds or more, and time for them')
+  _, _, joint = _measure_joint(m, m.early_rounds, runs=_LONG_RUNS)
+  return max(j.mu for j in joint)
+
+
+def _measure_joint(
+  m: Measurements, early: Float[np.ndarray, 'R T k'], *, runs: int
+) -> tuple[_Influences, list[Float[np.ndarray, '_ _ k']], list[_Joint]]:
+  """What few rounds of many runs reveal, and as many rounds as can be of few.
+
+  Returns:
+    Influences, the samples of noise, and the worst client by each of these.
+  """
+  num = m.count_rounds()
   influences = _measure_influences(m, num)
-  samples = _sample_rounds(m, m.early_rounds[:, :num], num, runs=_LONG_RUNS)
-  return max(_find_worst(m, some, influences).mu for some in samples)
-
-
-def _sample_rounds(
-  m: Measurements, early: Float[np.ndarray, 'R T k'], num: int, *, runs: int
-) -> list[Float[np.ndarray, '_ _ k']]:
-  """Noise of few rounds of many runs, and of as many rounds as can be of few."""
-  samples = [early]
+  samples = [early[:, :num]]
   # A covariance of rounds needs many more coordinates than rounds.
   long = min(num, sum(m.layout.kept_sizes) // 4)
   if long > 2:
     samples.append(m.sample_rounds(runs, long, m.cohort(m.zero)))
-  return samples
+  return influences, samples, [_find_worst(m, x, influences) for x in samples]
 
 
 def _measure_influences(m: Measurements, num: int) -> _Influences:
@@ -275,7 +274,8 @@ def _shift(
 ) -> list[tuple[int, Float[np.ndarray, 'T r']]]:
   """Influences of a client from each round on, if later rounds are like the first.
 
-  It takes part as often and as soon again as the claim allows. Influences are over `scales`, and in a basis of at most T coordinates.
+  It takes part as often and as soon again as the claim allows. Influences are over
+  `scales`, and in a basis of at most T coordinates.
   """
   impulse, steady = influences.impulse[:num], influences.steady[:num]
   # μ depends on inner products of rounds only, which a rotation keeps.
