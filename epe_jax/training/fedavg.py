@@ -18,7 +18,7 @@ import optax
 from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import clipping as clipping_lib
-from epe_jax.training import local_training, padding
+from epe_jax.training import correlated_noise, local_training, padding
 from epe_jax.training import noise as noise_lib
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Array, Batch, Key, Params, Task
@@ -68,12 +68,14 @@ class TrainState(NamedTuple):
     params: the model.
     opt_state: state of the server optimizer.
     clip_state: state of the clipping rule.
+    noise_state: what later noise takes back; () if rounds have independent noise.
   """
 
   round: Int[Array, '']
   params: Params
   opt_state: optax.OptState
   clip_state: Any
+  noise_state: Any = ()
 
 
 class RoundMetrics(NamedTuple):
@@ -157,6 +159,7 @@ def dp_fedavg(
   noise_multiplier: float,
   expected_clients: float,
   make_noise: noise_lib.MakeNoise = noise_lib.float32,
+  correlation: correlated_noise.Stream = correlated_noise.INDEPENDENT,
   divisor: str = 'expected',
   precision: str = 'float32',
   mesh: sharding.Mesh | None = None,
@@ -177,6 +180,8 @@ def dp_fedavg(
     make_noise: makes the noise. `noise.float32` is for simulations, and
       `noise.exact(max_clients)` hides sums to the last bit in a model for
       release. Adaptive clipping needs the same.
+    correlation: makes noise that is correlated over rounds, of `noise.float32` and
+      with fixed clipping: Z is then (B Z)_t, row t of a matrix mechanism.
     divisor: 'expected' divides the noisy sum by m, as the analytic ε assumes.
       'actual' divides by the number of clients and canaries of the round, which
       an attacker would learn from the result.
@@ -223,6 +228,9 @@ def dp_fedavg(
       params=jax.tree.map(jnp.copy, params),
       opt_state=server_opt.init(params),
       clip_state=clipping.init(),
+      noise_state=correlated_noise.init_sharded(
+        correlation, sum(x.size for x in jax.tree.leaves(params)), mesh
+      ),
     )
 
   def step(
@@ -239,13 +247,18 @@ def dp_fedavg(
     direction = fusion_barrier(sums.num >= 0, injection.direction)
     rho = sums.vector + noise.multiply(direction, clip_norm, clip_norm)
     num_clients = sums.num + injection.count
-    count_key = None
+    count_key, noise_state = None, state.noise_state
     if noise_multiplier > 0:
       vector_key, count_key = jax.random.split(noise_key)
-      # Bits follow from key and coordinate alone, whichever device draws them.
-      rho = rho + sharding.shard_if_divisible(
-        mesh, noise.draw(vector_key, rho.size, clip_norm), axes=(0,)
-      )
+
+      def draw(key: Key) -> Array:
+        # Bits follow from key and coordinate alone, whichever device draws them.
+        return sharding.shard_if_divisible(
+          mesh, noise.draw(key, rho.size, clip_norm), axes=(0,)
+        )
+
+      drawn, noise_state = correlation.next(draw, vector_key, noise_state)
+      rho = rho + drawn
     m = (
       expected_clients if divisor == 'expected' else jnp.maximum(num_clients, 1)
     )
@@ -262,6 +275,7 @@ def dp_fedavg(
       clip_state=clipping.update(
         count_key, state.clip_state, sums.num_unclipped, num_clients
       ),
+      noise_state=noise_state,
     )
     round = make_round(
       sums._replace(vector=noise.read(sums.vector, clip_norm)),

@@ -1,0 +1,249 @@
+"""Noise that is correlated over rounds: how far one participant moves all of it.
+
+A matrix mechanism releases the rounds G + B Z of a run, with Z independent and
+B C = I, or the prefix sums of such rounds. It is post-processing of C G + Z, so
+that a participant of the rounds p, who sends vectors of at most norm S, is hidden
+as by a Gaussian mechanism with |C p| S/σ. A participant with the largest |C p| of
+all that the participation allows has the sensitivity of the mechanism.
+"""
+
+import math
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float
+import numpy as np
+
+from epe_jax.accounting.analytic import Analytic
+from epe_jax.epsilon import arguments
+from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon.types import check_delta
+from epe_jax.fact import Fact
+
+# First rounds from which a climb begins.
+_STARTS = 64
+
+
+class Sensitivity(NamedTuple):
+  """How far one participant moves C G, in clip norms.
+
+  Attributes:
+    bound: no participant moves it further.
+    pattern: rounds of one who moves it nearly as far, or just as far, [T].
+    norm: how far that one does, <= bound. They are equal for a banded C whose bands
+      are no more than the separation, and for Toeplitz matrices with falling
+      coefficients.
+  """
+
+  bound: float
+  pattern: Bool[np.ndarray, ' T']
+  norm: float
+
+
+def find_sensitivity(
+  strategy: Float[np.ndarray, 'n T'],
+  *,
+  min_separation: int = 1,
+  max_participations: int | None = None,
+) -> Sensitivity:
+  """Finds the sensitivity of a strategy matrix, and a participant who has it.
+
+  Args:
+    strategy: C, a column for each round.
+    min_separation: b >= 1, the least distance between two rounds of a participant.
+    max_participations: k >= 1, the largest number of its rounds; None for no limit.
+
+  Raises:
+    ValueError: an argument is out of range, or two columns of C have a negative
+      product, so that a participant who changes sign moves more.
+
+  References:
+    Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", algorithms
+    2 to 4; Choquette-Choo et al. 2023, "Multi-Epoch Matrix Factorization Mechanisms";
+    Kalinin and Lampert 2024, "Banded Square Root Matrix Factorization", theorem 2.
+
+  >>> find_sensitivity(np.eye(5), min_separation=2).pattern.astype(int)
+  array([1, 0, 1, 0, 1])
+  """
+  c = np.asarray(strategy, np.float64)
+  if c.ndim != 2 or not c.size or not np.isfinite(c).all():
+    raise ValueError(
+      f'strategy has shape {c.shape}; give a finite matrix with a column for each '
+      'round.'
+    )
+  arguments.check_integer('min_separation', min_separation)
+  if max_participations is not None:
+    arguments.check_integer('max_participations', max_participations)
+  rounds, b = c.shape[1], min_separation
+  k = min(max_participations or rounds, -(-rounds // b))
+  gram = c.T @ c
+  if gram.min() < -1e-9 * gram.max():
+    raise ValueError(
+      'strategy has columns with a negative product; give C and not its inverse.'
+    )
+  norms = np.diagonal(gram)
+  lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
+  far = gram[lags >= b]
+  if k == 1 or not far.size or far.max() <= 1e-12 * gram.max():
+    pattern = _choose_largest(norms, b, k)
+    norm = _measure(gram, pattern)
+    return Sensitivity(norm, pattern, norm)
+  t = np.arange(rounds)
+  starts = [
+    (t >= i) & ((t - i) % b == 0) & (t - i < k * b) for i in range(rounds)
+  ]
+  if _is_falling_toeplitz(c):
+    norm = _measure(gram, starts[0])
+    return Sensitivity(norm, starts[0], norm)
+  # Whatever its other rounds, a round adds at most this.
+  most = _sum_largest(gram, b, k)
+  bound = math.sqrt(_sum_largest(most[None], b, k)[0])
+  pattern = max(
+    (_climb(gram, start, b, k) for start in starts[:_STARTS]),
+    key=lambda p: _measure(gram, p),
+  )
+  return Sensitivity(bound, pattern, _measure(gram, pattern))
+
+
+def find_fixed_sensitivity(
+  strategy: Float[np.ndarray, 'n T'], *, period: int
+) -> Sensitivity:
+  """Finds the sensitivity where each participant comes back after so many rounds.
+
+  Epochs in one order are such: a participant has one of `period` sets of rounds.
+
+  Args:
+    strategy: C, as for `find_sensitivity`.
+    period: rounds of an epoch, >= 1.
+  """
+  c = np.asarray(strategy, np.float64)
+  arguments.check_integer('period', period)
+  patterns = [
+    np.arange(c.shape[1]) % period == i for i in range(min(period, c.shape[1]))
+  ]
+  norms = [float(np.linalg.norm(c @ pattern)) for pattern in patterns]
+  worst = int(np.argmax(norms))
+  return Sensitivity(norms[worst], patterns[worst], norms[worst])
+
+
+def whiten(noising: Float[np.ndarray, 'T n']) -> Float[np.ndarray, 'T T']:
+  """The square strategy of an attacker who sees rounds with the noise B Z.
+
+  Of a square B it is the inverse. Of another it is L⁻¹ where B Bᵀ = L Lᵀ: what L⁻¹
+  makes of the releases has independent noise, and all of their information.
+
+  Args:
+    noising: B, of rank T.
+
+  Returns:
+    Lower triangular, with a positive diagonal.
+  """
+  b = np.asarray(noising, np.float64)
+  lower = np.linalg.qr(b.T, mode='r').T
+  lower = lower * np.sign(np.diagonal(lower))
+  return np.tril(np.linalg.inv(lower))
+
+
+def epsilon_of_matrix_mechanism(
+  noise_multiplier: float, sensitivity: float, *, delta: float
+) -> Analytic:
+  """Computes ε of the participant who moves C G furthest.
+
+  Args:
+    noise_multiplier: z >= 0, the standard deviation of Z in clip norms.
+    sensitivity: in clip norms, > 0, as `Sensitivity.bound`.
+    delta: δ in (0, 1).
+
+  >>> round(epsilon_of_matrix_mechanism(8.44, 2.0, delta=1e-6).epsilon, 2)
+  1.0
+  """
+  arguments.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
+  arguments.check_number('sensitivity', sensitivity, '(0, inf)')
+  check_delta(delta)
+  mu = sensitivity / noise_multiplier if noise_multiplier else math.inf
+  return Analytic(
+    epsilon=float(tradeoff_curves.epsilon_gdp(mu, delta)),
+    assumes=(
+      Fact('sensitivity', {'clip_norms': sensitivity}),
+      Fact('known_rounds'),
+      Fact('no_amplification'),
+    ),
+    is_gaussian=True,
+  )
+
+
+def rho_of_mu(mu: float) -> float:
+  """ρ of zero-concentrated DP, μ²/2, by which deployed models are stated.
+
+  References:
+    Bun and Steinke 2016, proposition 1.6.
+  """
+  return mu**2 / 2
+
+
+def _measure(gram: Float[np.ndarray, 'T T'], pattern: np.ndarray) -> float:
+  return math.sqrt(float(gram[np.ix_(pattern, pattern)].sum()))
+
+
+def _is_falling_toeplitz(c: Float[np.ndarray, 'n T']) -> bool:
+  first = c[:, 0]
+  if c.shape[0] != c.shape[1] or np.any(np.diff(first) > 0) or first[-1] < 0:
+    return False
+  same = np.allclose(c[1:, 1:], c[:-1, :-1], rtol=1e-9, atol=1e-12)
+  return bool(same and not np.any(np.triu(c, 1)))
+
+
+def _add_one(
+  values: Float[np.ndarray, 'rows T'],
+  sums: Float[np.ndarray, 'T1 rows'],
+  b: int,
+) -> Float[np.ndarray, 'T1 rows']:
+  """Largest sums up to each round, of one value more, b rounds after the others."""
+  rounds = values.shape[1]
+  before = sums[np.maximum(np.arange(rounds) + 1 - b, 0)]
+  added = before + np.maximum(values.T, 0)
+  return np.maximum.accumulate(np.vstack([sums[:1], added]), axis=0)
+
+
+def _sum_largest(
+  values: Float[np.ndarray, 'rows T'], b: int, k: int
+) -> Float[np.ndarray, ' rows']:
+  """The largest sum of up to k values of each row that are b rounds apart."""
+  if b == 1:
+    return np.sort(np.maximum(values, 0), axis=1)[:, -k:].sum(axis=1)
+  sums = np.zeros((values.shape[1] + 1, len(values)))
+  for _ in range(k):
+    sums = _add_one(values, sums, b)
+  return sums[-1]
+
+
+def _choose_largest(
+  values: Float[np.ndarray, ' T'], b: int, k: int
+) -> Bool[np.ndarray, ' T']:
+  """The rounds of `_sum_largest`."""
+  tables = [np.zeros((values.size + 1, 1))]
+  for _ in range(k):
+    tables.append(_add_one(values[None], tables[-1], b))
+  chosen, t = np.zeros(values.size, bool), values.size
+  for table in tables[:0:-1]:
+    # The first round from which on nothing is added to the sum up to t.
+    t = int(np.searchsorted(table[: t + 1, 0], table[t, 0]))
+    if t == 0:
+      break
+    chosen[t - 1] = True
+    t = max(t - b, 0)
+  return chosen
+
+
+def _climb(
+  gram: Float[np.ndarray, 'T T'], start: Bool[np.ndarray, ' T'], b: int, k: int
+) -> Bool[np.ndarray, ' T']:
+  """Moves to the rounds that add most to those of now, while that moves C G more.
+
+  |C p|² is convex in p, so that it falls in no step.
+  """
+  pattern, norm = start, _measure(gram, start)
+  while True:
+    other = _choose_largest(gram[:, pattern].sum(axis=1), b, k)
+    if (larger := _measure(gram, other)) <= norm * (1 + 1e-12):
+      return pattern
+    pattern, norm = other, larger
