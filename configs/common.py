@@ -27,7 +27,8 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
     # Which clients take part in which round.
     participation=dict(
       # Epochs, 'shuffled' each or in 'one_order'; rounds of 'fixed_size', or
-      # 'poisson', or 'limited' by the two below; or the 'log' of a real system.
+      # 'poisson', 'cyclic' in groups of which each has every separation-th round, or
+      # 'limited' by the two below; or the 'log' of a real system.
       kind='shuffled',
       # Smallest distance between two rounds of a client; 1 is no limit.
       separation=1,
@@ -35,6 +36,17 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       max_rounds=config_dict.placeholder(int),
       # CSV or Parquet with the columns round and client_id.
       log=config_dict.placeholder(str),
+    ),
+    # How noise is correlated over rounds, with fixed clipping; docs/production.md.
+    noise=dict(
+      # 'independent', or the matrix mechanism 'tree', 'banded', 'bisr' or 'blt'.
+      correlation='independent',
+      # Diagonals of C in 'banded', of its inverse in 'bisr'.
+      bands=4,
+      # Vectors that 'blt' holds.
+      buffers=3,
+      # Rounds after which the mechanism starts again; None: never.
+      restart=config_dict.placeholder(int),
     ),
     # Clients that are trained at once; None: 1 on a CPU, elsewhere as many as
     # there is memory for.
@@ -65,11 +77,13 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # 'sphere', as in the paper; 'hadamard' is a thousand times as fast. All:
       # docs/canaries.md.
       family='sphere',
+      # None: 'worst_case' if noise is correlated, in rounds that give away as much
+      # of one who takes part as of any client; otherwise
       # 'once_per_period', in each of `repetitions` equal periods; by
       # 'coin_flip', likewise, for those of all observed + unobserved whose own
       # coin flip says so; 'as_clients', sampled as they are; to 'replace' that
       # many of them; or by the 0/1 'matrix' of a file.
-      schedule='once_per_period',
+      schedule=config_dict.placeholder(str),
       # Rounds of a canary: a number, or 'as_clients' for as many as a client takes
       # part in at most, where that follows from epochs or a log.
       repetitions=config_dict.FieldReference(1, field_type=object),

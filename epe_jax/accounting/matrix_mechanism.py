@@ -23,6 +23,21 @@ from epe_jax.fact import Fact
 _STARTS = 64
 
 
+class ParticipationSchema(NamedTuple):
+  """The rounds that a participant may have.
+
+  Attributes:
+    min_separation: b >= 1, the least distance between two of them.
+    max_participations: k >= 1, the largest number of them; None for no limit.
+    is_fixed: they come back after b rounds, no sooner and no later, as in epochs of
+      one order.
+  """
+
+  min_separation: int = 1
+  max_participations: int | None = None
+  is_fixed: bool = False
+
+
 class Sensitivity(NamedTuple):
   """How far one participant moves C G, in clip norms.
 
@@ -40,17 +55,13 @@ class Sensitivity(NamedTuple):
 
 
 def find_sensitivity(
-  strategy: Float[np.ndarray, 'n T'],
-  *,
-  min_separation: int = 1,
-  max_participations: int | None = None,
+  strategy: Float[np.ndarray, '*n'], schema: ParticipationSchema
 ) -> Sensitivity:
   """Finds the sensitivity of a strategy matrix, and a participant who has it.
 
   Args:
     strategy: C, a column for each round.
-    min_separation: b >= 1, the least distance between two rounds of a participant.
-    max_participations: k >= 1, the largest number of its rounds; None for no limit.
+    schema: of its participants.
 
   Raises:
     ValueError: an argument is out of range, or two columns of C have a negative
@@ -61,7 +72,7 @@ def find_sensitivity(
     2 to 4; Choquette-Choo et al. 2023, "Multi-Epoch Matrix Factorization Mechanisms";
     Kalinin and Lampert 2024, "Banded Square Root Matrix Factorization", theorem 2.
 
-  >>> find_sensitivity(np.eye(5), min_separation=2).pattern.astype(int)
+  >>> find_sensitivity(np.eye(5), ParticipationSchema(2)).pattern.astype(int)
   array([1, 0, 1, 0, 1])
   """
   c = np.asarray(strategy, np.float64)
@@ -70,16 +81,24 @@ def find_sensitivity(
       f'strategy has shape {c.shape}; give a finite matrix with a column for each '
       'round.'
     )
-  arguments.check_integer('min_separation', min_separation)
-  if max_participations is not None:
-    arguments.check_integer('max_participations', max_participations)
-  rounds, b = c.shape[1], min_separation
-  k = min(max_participations or rounds, -(-rounds // b))
+  arguments.check_integer('min_separation', schema.min_separation)
+  if schema.max_participations is not None:
+    arguments.check_integer('max_participations', schema.max_participations)
+  rounds, b = c.shape[1], schema.min_separation
+  k = min(schema.max_participations or rounds, -(-rounds // b))
   gram = c.T @ c
   if gram.min() < -1e-9 * gram.max():
     raise ValueError(
       'strategy has columns with a negative product; give C and not its inverse.'
     )
+  t = np.arange(rounds)
+  starts = [
+    (t >= i) & ((t - i) % b == 0) & (t - i < k * b) for i in range(rounds)
+  ]
+  if schema.is_fixed:
+    pattern = max(starts, key=lambda p: _measure(gram, p))
+    norm = _measure(gram, pattern)
+    return Sensitivity(norm, pattern, norm)
   norms = np.diagonal(gram)
   lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
   far = gram[lags >= b]
@@ -87,10 +106,6 @@ def find_sensitivity(
     pattern = _choose_largest(norms, b, k)
     norm = _measure(gram, pattern)
     return Sensitivity(norm, pattern, norm)
-  t = np.arange(rounds)
-  starts = [
-    (t >= i) & ((t - i) % b == 0) & (t - i < k * b) for i in range(rounds)
-  ]
   if _is_falling_toeplitz(c):
     norm = _measure(gram, starts[0])
     return Sensitivity(norm, starts[0], norm)
@@ -102,27 +117,6 @@ def find_sensitivity(
     key=lambda p: _measure(gram, p),
   )
   return Sensitivity(bound, pattern, _measure(gram, pattern))
-
-
-def find_fixed_sensitivity(
-  strategy: Float[np.ndarray, 'n T'], *, period: int
-) -> Sensitivity:
-  """Finds the sensitivity where each participant comes back after so many rounds.
-
-  Epochs in one order are such: a participant has one of `period` sets of rounds.
-
-  Args:
-    strategy: C, as for `find_sensitivity`.
-    period: rounds of an epoch, >= 1.
-  """
-  c = np.asarray(strategy, np.float64)
-  arguments.check_integer('period', period)
-  patterns = [
-    np.arange(c.shape[1]) % period == i for i in range(min(period, c.shape[1]))
-  ]
-  norms = [float(np.linalg.norm(c @ pattern)) for pattern in patterns]
-  worst = int(np.argmax(norms))
-  return Sensitivity(norms[worst], patterns[worst], norms[worst])
 
 
 def whiten(noising: Float[np.ndarray, 'T n']) -> Float[np.ndarray, 'T T']:
@@ -153,6 +147,13 @@ def epsilon_of_matrix_mechanism(
     sensitivity: in clip norms, > 0, as `Sensitivity.bound`.
     delta: δ in (0, 1).
 
+  Returns:
+    Beside ε its assumptions have ρ = μ²/2 of zero-concentrated DP, by which deployed
+    models are stated.
+
+  References:
+    Dong, Roth and Su 2022; Bun and Steinke 2016, proposition 1.6.
+
   >>> round(epsilon_of_matrix_mechanism(8.44, 2.0, delta=1e-6).epsilon, 2)
   1.0
   """
@@ -163,21 +164,12 @@ def epsilon_of_matrix_mechanism(
   return Analytic(
     epsilon=float(tradeoff_curves.epsilon_gdp(mu, delta)),
     assumes=(
-      Fact('sensitivity', {'clip_norms': sensitivity}),
+      Fact('sensitivity', {'clip_norms': sensitivity, 'rho': mu**2 / 2}),
       Fact('known_rounds'),
       Fact('no_amplification'),
     ),
     is_gaussian=True,
   )
-
-
-def rho_of_mu(mu: float) -> float:
-  """ρ of zero-concentrated DP, μ²/2, by which deployed models are stated.
-
-  References:
-    Bun and Steinke 2016, proposition 1.6.
-  """
-  return mu**2 / 2
 
 
 def _measure(gram: Float[np.ndarray, 'T T'], pattern: np.ndarray) -> float:

@@ -21,7 +21,6 @@ from .release import restrict_record as restrict_record
 from .sequential import bound_sequentially as bound_sequentially
 from .threat_models import THREAT_MODELS as THREAT_MODELS
 from .threat_models import ThreatModel as ThreatModel
-from .threat_models.correlated_noise import combining_rounds as combining_rounds
 from .threat_models.likelihood import score_mixture as score_mixture
 from .threat_models.maximum import max_over_rounds as max_over_rounds
 from .threat_models.own_round import score_own_round as score_own_round

@@ -60,6 +60,8 @@ class Record:
     noise_multiplier: z of each release, >= 0; None if unknown.
     periods: number of equal periods of the run; in each period a canary is
       assigned one uniformly random round; None if rounds are assigned otherwise.
+    strategy: C, [T, T], if the noise of rounds is C⁻¹ Z with independent Z, of the
+      standard deviations `rounds.noise_std`; None if rounds have independent noise.
     is_whole: whether this is the whole run, not the part shown to an attacker.
   """
 
@@ -74,6 +76,7 @@ class Record:
   delta: float
   noise_multiplier: float | None = None
   periods: int | None = None
+  strategy: Float[np.ndarray, 'T T'] | None = None
   is_whole: bool = True
 
   @property
@@ -108,6 +111,11 @@ class Record:
     norm = np.maximum(self.rounds.aggregate_norm, 1e-30)
     return np.asarray(self.rounds.canary_norm / norm)
 
+  @property
+  def noising(self) -> Float[np.ndarray, 'T T'] | None:
+    """C⁻¹; None if rounds have independent noise."""
+    return None if self.strategy is None else np.linalg.inv(self.strategy)
+
   def _saw(self, release: str) -> bool:
     return release in self.cosines or f'max_{release}' in self.cosines
 
@@ -124,6 +132,7 @@ def make_record(
   momentum: float | None = None,
   noise_multiplier: float | None = None,
   periods: int | None = None,
+  strategy: Float[np.ndarray, 'rows columns'] | None = None,
 ) -> Record:
   """Makes the record of a whole run.
 
@@ -143,9 +152,11 @@ def make_record(
     periods: number of periods if `sampling.once_per_period` assigned the rounds;
       None otherwise, and then an attacker who does not know the rounds gets the
       analytic ε of one who does.
+    strategy: C, lower triangular with a positive diagonal, if noise is correlated
+      over rounds; `accounting.whiten` makes it of any matrix mechanism.
 
   Raises:
-    ValueError: the shapes do not agree.
+    ValueError: the shapes do not agree, or strategy is no such matrix.
   """
   assigned = included if assigned is None else assigned
   rounds = RoundScalars(*map(np.asarray, rounds))
@@ -160,6 +171,10 @@ def make_record(
         f'{name!r} has shape {x.shape}; give a number for each canary, or for '
         f'each round and canary: included has shape {included.shape}.'
       )
+  if strategy is not None:
+    strategy = np.asarray(strategy, np.float64)
+    if fault := _find_fault_of_strategy(strategy, len(included)):
+      raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
   weight = None
   if momentum is not None:
     kept = respond_at_end(len(assigned), momentum=momentum) * rounds.canary_norm
@@ -176,6 +191,7 @@ def make_record(
     delta=delta,
     noise_multiplier=noise_multiplier,
     periods=periods,
+    strategy=strategy,
   )
 
 
@@ -213,7 +229,7 @@ def load_record(path: str | os.PathLike) -> Record:
   # First, because another version has other arrays.
   if 'schema' in arrays:
     io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
-  optional = {'momentum', 'weight', 'noise_multiplier', 'periods'}
+  optional = {'momentum', 'weight', 'noise_multiplier', 'periods', 'strategy'}
   names = {field.name for field in dataclasses.fields(Record)}
   names -= {'cosines', 'rounds'}
   scalars = {_ROUNDS + name for name in RoundScalars._fields}
@@ -264,6 +280,11 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
   for name, (array, shapes) in shaped.items():
     if fault := find_fault_of_array(name, array, shapes):
       return fault
+  strategy = fields['strategy']
+  if strategy is not None and (
+    fault := _find_fault_of_strategy(strategy, rounds)
+  ):
+    return fault
   needed = {
     'residual_norm': 'residual' in fields['cosines'],
     'noise_std': fields['noise_multiplier'] is not None,
@@ -282,6 +303,17 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
   for name, is_valid in ranges.items():
     if not is_valid(fields[name]):
       return f'{name}={fields[name]!r} is out of range'
+  return None
+
+
+def _find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:
+  if strategy.shape != (rounds, rounds) or not np.isfinite(strategy).all():
+    return (
+      f'strategy has shape {strategy.shape}, and not finite numbers of shape '
+      f'{(rounds, rounds)}'
+    )
+  if np.any(np.triu(strategy, 1)) or not np.all(np.diagonal(strategy) > 0):
+    return 'strategy is not lower triangular with a positive diagonal'
   return None
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import linalg
 
+from epe_jax import accounting
 from epe_jax.audit.record import (
   FINAL_MODEL,
   RELEASES,
@@ -103,6 +104,9 @@ def restrict_to_rounds(record: Record, shown: Bool[np.ndarray, ' T']) -> Record:
     rounds=_select_scalars(record, shown),
     included=record.included[shown],
     assigned=record.assigned[shown],
+    strategy=None
+    if record.noising is None
+    else accounting.whiten(record.noising[shown]),
   )
 
 
@@ -133,6 +137,9 @@ def truncate_after(record: Record, round: int) -> Record:
     rounds=_select_scalars(record, slice(round)),
     included=record.included[:round],
     assigned=record.assigned[:round],
+    strategy=None
+    if record.strategy is None
+    else record.strategy[:round, :round],
   )
 
 
@@ -237,6 +244,11 @@ def explain_not_derivable(record: Record) -> str | None:
     return (
       f'momentum={record.momentum}; differences of models are known for '
       "server SGD alone. Train with server.optimizer='sgd', or read aggregates."
+    )
+  if record.strategy is not None:
+    return (
+      'the noise of rounds is correlated, so that aggregates are not orthogonal, '
+      'as differences of models take them to be. Read aggregates.'
     )
   effect = respond_at_end(record.num_rounds, momentum=record.momentum)
   norms = effect * record.rounds.aggregate_norm

@@ -126,7 +126,7 @@ def bound_sequentially(
   Returns:
     The bounds; None where no attacker's scores have a law that is known: nobody
     saw what rounds released, or of canaries with several rounds only what others
-    did to them too, or unobserved canaries reject the law.
+    did to them too, rounds have correlated noise, or unobserved canaries reject the law.
 
   Raises:
     ValueError: a setting is out of range.
@@ -135,7 +135,8 @@ def bound_sequentially(
   if claim is not None and not 0 < claim < math.inf:
     raise ValueError(f'claim={claim}; give the claimed ε, a finite number > 0.')
   found = _find_cosines(record)
-  if found is None:
+  # Bounds that hold at all rounds take canaries of different ones to be independent.
+  if found is None or record.strategy is not None:
     return None
   threat_model, cosines = found
   normal = _sum_normal_scores(cosines, record)

@@ -34,11 +34,16 @@ def bound_known_rounds(record: Record, delta: float) -> Analytic | None:
     delta: δ in (0, 1).
 
   Returns:
-    Of the canary that takes part most often; None where the noise is not known,
+    Of the canary whose rounds give away most; None where the noise is not known,
     or what was published are no rounds but models.
   """
   if record.noise_multiplier is None or record.rounds is None:
     return None
+  if record.strategy is not None:
+    norms = np.linalg.norm(record.strategy @ record.assigned, axis=0)
+    return accounting.epsilon_of_matrix_mechanism(
+      record.noise_multiplier, float(norms.max()), delta=delta
+    )
   participations = int(np.count_nonzero(record.assigned, axis=0).max())
   return accounting.epsilon_of_releases(
     record.noise_multiplier, delta=delta, participations=participations
@@ -58,7 +63,7 @@ def bound_unknown_rounds(record: Record, delta: float) -> Analytic | None:
     smaller. None as in `bound_known_rounds`.
   """
   known = bound_known_rounds(record, delta)
-  if known is None or record.periods is None:
+  if known is None or record.periods is None or record.strategy is not None:
     return known
   assert record.noise_multiplier is not None, 'it has an ε'
   # Where periods differ by a round the shorter ones leak more.
@@ -95,7 +100,10 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
   if not np.any(rounds.noise_std):
     return bound_unknown_rounds(record, delta)
   response = respond_at_end(len(rounds.noise_std), momentum=record.momentum)
-  noise = float(np.linalg.norm(response * rounds.noise_std))
+  in_model = response * rounds.noise_std
+  if record.noising is not None:
+    in_model = in_model @ record.noising
+  noise = float(np.linalg.norm(in_model))
   shift = np.asarray(weight[record.observed], np.float64) / noise
   shifts, counts = np.unique(shift, return_counts=True)
   epsilon = mixture.epsilon_mixture(shifts, delta, counts / shift.size)

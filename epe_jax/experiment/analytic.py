@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from epe_jax import accounting
 from epe_jax.experiment import build, participation
 from epe_jax.experiment.config_files import Config
@@ -31,16 +33,25 @@ def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
     setup: what was built of it.
   """
   participants = setup.participants
-  of_canary = None
+  correlation, sensitivity = participants.correlation, participants.sensitivity
+  of_canary, canary_norm = None, None
   if setup.is_audited:
-    max_rounds = int(participants.canaries.sum(axis=0).max())
+    if correlation is not None:
+      moved = correlation.strategy @ participants.canaries
+      canary_norm = float(np.linalg.norm(moved, axis=0).max())
     of_canary = compute_epsilon(
-      config, participations=max_rounds, delta=setup.delta
+      config,
+      participations=int(participants.canaries.sum(axis=0).max()),
+      delta=setup.delta,
+      sensitivity=canary_norm,
     )
   return PrivacyAnalysis(
     canaries=of_canary,
     clients=compute_epsilon(
-      config, participations=participants.max_rounds, delta=setup.delta
+      config,
+      participations=participants.max_rounds,
+      delta=setup.delta,
+      sensitivity=None if sensitivity is None else sensitivity.bound,
     ),
     amplification=find_amplification(
       config, num_clients=setup.train.num_clients, delta=setup.delta
@@ -49,7 +60,11 @@ def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
 
 
 def compute_epsilon(
-  config: Config, *, participations: int, delta: float
+  config: Config,
+  *,
+  participations: int,
+  delta: float,
+  sensitivity: float | None = None,
 ) -> accounting.Analytic:
   """Computes ε of a participant in a number of rounds of a run.
 
@@ -57,13 +72,20 @@ def compute_epsilon(
     config: the config of the run, with every field set.
     participations: the number of rounds, >= 1.
     delta: the δ of the run, in (0, 1).
+    sensitivity: how far these rounds move all releases together, in clip norms; None
+      if rounds have independent noise.
 
   Raises:
     ValueError: an argument is out of range.
   """
-  analytic = accounting.epsilon_of_releases(
-    config.noise_multiplier, delta=delta, participations=participations
-  )
+  if sensitivity is None:
+    analytic = accounting.epsilon_of_releases(
+      config.noise_multiplier, delta=delta, participations=participations
+    )
+  else:
+    analytic = accounting.epsilon_of_matrix_mechanism(
+      config.noise_multiplier, sensitivity, delta=delta
+    )
   if config.divisor == 'expected':
     return analytic
   # What is divided by the actual number of clients reveals it.
@@ -88,27 +110,47 @@ def find_amplification(
     A key with numbers; None if no clients are sampled.
   """
   kind = config.participation.kind
+  is_banded = (
+    config.noise.correlation == 'banded' and config.noise.restart is None
+  )
+  if kind == 'cyclic' and is_banded and config.divisor == 'expected':
+    period = config.participation.separation
+    if config.noise.bands <= period:
+      turns = -(-config.rounds // period)
+      population = participation.count_population(config, num_clients)
+      probability = config.clients_per_round * period / population
+      return _amplify(config, probability, turns, delta)
+  if config.noise.correlation != 'independent':
+    return Fact('no_tight_analysis', {'kind': kind})
+  if kind == 'cyclic':
+    return Fact('no_tight_analysis', {'kind': kind})
   if kind == 'poisson' and config.divisor != 'expected':
     # The number of clients of a round, which says something of each coin, shows in
     # what divides.
     return Fact('count_in_divisor', {'divisor': config.divisor})
   if kind == 'poisson':
     population = participation.count_population(config, num_clients)
-    probability, rounds = config.clients_per_round / population, config.rounds
-    analytic = accounting.epsilon_of_poisson(
-      config.noise_multiplier,
-      delta=delta,
-      probability=probability,
-      rounds=rounds,
-    )
-    return Fact(
-      'amplified',
-      {
-        'epsilon': analytic.epsilon,
-        'rounds': rounds,
-        'probability': probability,
-      },
-    )
+    probability = config.clients_per_round / population
+    return _amplify(config, probability, config.rounds, delta)
   if kind in ('fixed_size', 'limited'):
     return Fact('no_tight_analysis', {'kind': kind})
   return None
+
+
+def _amplify(
+  config: Config, probability: float, rounds: int, delta: float
+) -> Fact:
+  analytic = accounting.epsilon_of_poisson(
+    config.noise_multiplier,
+    delta=delta,
+    probability=probability,
+    rounds=rounds,
+  )
+  return Fact(
+    'amplified',
+    {
+      'epsilon': analytic.epsilon,
+      'rounds': rounds,
+      'probability': probability,
+    },
+  )

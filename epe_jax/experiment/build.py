@@ -29,7 +29,13 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
-from epe_jax.training import clipping, fedavg, noise, servers
+from epe_jax.training import (
+  clipping,
+  correlated_noise,
+  fedavg,
+  noise,
+  servers,
+)
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Key, Params, Task
 
@@ -255,6 +261,9 @@ def make_run_record(
     delta=setup.delta,
     noise_multiplier=float(config.noise_multiplier),
     periods=setup.participants.periods,
+    strategy=None
+    if setup.participants.correlation is None
+    else setup.participants.correlation.whitened,
   )
 
 
@@ -299,6 +308,9 @@ def _audit_algorithm(
     noise_multiplier=config.noise_multiplier,
     expected_clients=participants.expected_clients,
     make_noise=make_noise,
+    correlation=correlated_noise.INDEPENDENT
+    if participants.correlation is None
+    else participants.correlation.stream,
     divisor=config.divisor,
     precision=config.precision,
     mesh=mesh,

@@ -54,6 +54,7 @@ def check_fields(config: Config) -> None:
       f'audit.claim={claim} is tested by the cosines of rounds, but '
       'audit.trace=False keeps none of them; keep them, or leave out the claim.'
     )
+  _check_correlation(config)
   takes_momentum = servers.SERVERS[server.optimizer].takes_momentum
   if server.momentum and not takes_momentum:
     raise ValueError(
@@ -61,6 +62,44 @@ def check_fields(config: Config) -> None:
       f"{server.momentum}; give 'sgd', or {server.optimizer!r} with momentum 0, "
       'because it has its own.'
     )
+
+
+def _check_correlation(config: Config) -> None:
+  """Checks the fields that do not go with noise that is correlated over rounds."""
+  kind, rounds = config.noise.correlation, config.rounds
+  if kind == 'independent':
+    return
+  given = f'noise.correlation={kind!r}'
+  if config.clipping.kind != 'fixed':
+    raise ValueError(
+      f'{given} with clipping.kind={config.clipping.kind!r}: what later rounds take '
+      "back must have the clip norm of what it was; give clipping.kind='fixed'."
+    )
+  if config.divisor != 'expected':
+    raise ValueError(
+      f'{given} with divisor={config.divisor!r}: rounds are divided by different '
+      "numbers; give 'expected'."
+    )
+  if not config.simulation:
+    raise ValueError(
+      f'{given} with simulation=False: its noise is float32, which hides sums but '
+      "for their last bits. Give noise.correlation='independent', or "
+      'simulation=True if nobody will see the model.'
+    )
+  if config.audit.claim is not None:
+    raise ValueError(
+      f'{given} with audit.claim={config.audit.claim}: a claim is tested by rounds of '
+      'independent noise; leave it out.'
+    )
+  span = rounds if config.noise.restart is None else config.noise.restart
+  names = {'banded': 'bands', 'bisr': 'bands', 'blt': 'buffers'}
+  size = {name: config.noise[name] for k, name in names.items() if k == kind}
+  for name, value in {'restart': span, **size}.items():
+    if value > (rounds if name == 'restart' else span):
+      raise ValueError(
+        f'noise.{name}={value}, but the mechanism runs for {min(span, rounds)} rounds; '
+        'give no more.'
+      )
 
 
 def check_sizes(

@@ -19,7 +19,12 @@ from epe_jax.audit import record
 from epe_jax.data import data_sets, fields
 from epe_jax.experiment import config_files, participation
 from epe_jax.experiment.config_files import Config
-from epe_jax.training import clipping, local_training, servers
+from epe_jax.training import (
+  clipping,
+  correlated_noise,
+  local_training,
+  servers,
+)
 
 # Larger numbers than these are no setting of anything, or no float32.
 _MAX_REAL = 1e38
@@ -75,6 +80,10 @@ _COMMON_FIELDS = {
   'clipping.quantile': _SHARE,
   'clipping.learning_rate': _POSITIVE,
   'clipping.count_noise': _NOT_NEGATIVE,
+  'noise.correlation': fields.one_of(*correlated_noise.CORRELATIONS),
+  'noise.bands': fields.integer(1),
+  'noise.buffers': fields.integer(1),
+  'noise.restart': fields.or_none(fields.integer(1), 'never'),
   'noise_multiplier': fields.Field(
     record.NOISE,
     lambda x: _NOT_NEGATIVE.is_valid(x) and record.is_noise_multiplier(x),
@@ -84,7 +93,9 @@ _COMMON_FIELDS = {
   'canaries.family': fields.one_of(*canaries.FAMILIES),
   'canaries.observed': fields.integer(0),
   'canaries.unobserved': fields.integer(0),
-  'canaries.schedule': fields.one_of(*participation.CANARIES),
+  'canaries.schedule': fields.or_none(
+    fields.one_of(*participation.CANARIES), 'what suits the noise'
+  ),
   'canaries.repetitions': _or_as_clients(fields.integer(1)),
   'canaries.matrix': fields.or_none(fields.PATH, 'no file'),
   'canaries.block': fields.integer(1),
@@ -144,7 +155,7 @@ def check_config(config: Config) -> Config:
     ValueError: a field is missing, unknown or has a value that it may not have.
       The message names the field, its value and the cure.
   """
-  values = io.flatten(config.to_dict())
+  values = config_files.ADDED | io.flatten(config.to_dict())
   known = list_fields(values.get('task'), values)
   for name, value in values.items():
     if name not in known:
@@ -163,6 +174,11 @@ def check_config(config: Config) -> Config:
     _check_value(name, values[name], field)
     group, _, last = name.rpartition('.')
     checked.update(_nest(group, {last: field.convert(values[name])}))
+  if checked.canaries.schedule is None:
+    is_independent = checked.noise.correlation == 'independent'
+    checked.canaries.schedule = (
+      'once_per_period' if is_independent else 'worst_case'
+    )
   return checked
 
 

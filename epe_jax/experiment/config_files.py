@@ -23,6 +23,15 @@ GRIDS = 'grids'
 _NO_JOBS = {'__init__', 'common', GRIDS, 'paper'}
 
 
+ADDED: dict[str, Any] = {
+  'noise.correlation': 'independent',
+  'noise.bands': 4,
+  'noise.buffers': 3,
+  'noise.restart': None,
+}
+"""Fields that configs of older versions lack, and the values that they had then."""
+
+
 def list_configs() -> list[str]:
   """Lists the jobs by name: those of configs/, and data sets with a `get_config`.
 

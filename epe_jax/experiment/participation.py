@@ -1,14 +1,19 @@
 """The participation of clients and canaries in rounds, as a config sets it."""
 
+from collections.abc import Sequence
+import functools
 from typing import Literal, NamedTuple
 
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 import numpy as np
 
-from epe_jax import streams
+from epe_jax import accounting, streams
+from epe_jax.accounting import ParticipationSchema
 from epe_jax.data import federated
 from epe_jax.experiment.config_files import Config
 from epe_jax.sampling import canary_schedules, client_schedules
+from epe_jax.training import correlated_noise
+from epe_jax.training.correlated_noise import Correlation
 
 # The probability of exceeding `Participation.max_rounds` or `slots`, if the coins of a
 # Poisson schedule are secret.
@@ -16,7 +21,15 @@ _TAIL = 1e-9
 # Schedules in which the number of rounds of a client is not random.
 _KNOWN_IN_ADVANCE = ('shuffled', 'one_order', 'log')
 
-CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
+CLIENTS = (
+  'shuffled',
+  'one_order',
+  'fixed_size',
+  'poisson',
+  'cyclic',
+  'limited',
+  'log',
+)
 """The values of config.participation.kind."""
 CANARIES = (
   'once_per_period',
@@ -24,6 +37,7 @@ CANARIES = (
   'as_clients',
   'replace',
   'matrix',
+  'worst_case',
 )
 """The values of config.canaries.schedule."""
 
@@ -48,6 +62,8 @@ class Participation(NamedTuple):
     max_rounds: the largest number of rounds in which a real client takes part. If
       coins are secret, it follows from their law, and some client exceeds it with
       probability at most 1e-9.
+    correlation: of the noise over rounds; None if it is independent.
+    sensitivity: how far a client can move all rounds together; None likewise.
   """
 
   clients: client_schedules.ClientSchedule
@@ -58,6 +74,8 @@ class Participation(NamedTuple):
   slots: int
   periods: int | None
   max_rounds: int
+  correlation: Correlation | None = None
+  sensitivity: accounting.Sensitivity | None = None
 
 
 def plan_participation(
@@ -84,32 +102,44 @@ def plan_participation(
   rounds, n = config.rounds, data.num_clients
   rng = streams.host_rng(canary_seed, 'canary rounds')
   clients, assigned = _assign_rounds(config, data, client_seed, rng)
-  coins = schedule == 'coin_flip'
-  canaries = canary_schedules.flip_coins(rng, assigned) if coins else assigned
-  _check_groups(canaries, rounds=rounds, coins=coins)
   cohorts = [clients(t) for t in range(rounds)]
   sizes = [len(cohort) for cohort in cohorts]
   counts = client_schedules.count_participations(
     cohorts.__getitem__, rounds=rounds, num_clients=n
   )
-  # With coins half of them, and not the number that took part, which would reveal
-  # something of every coin.
-  mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
   max_rounds, slots = int(counts.max()), max(1, *sizes)
-  if kind == 'poisson' and not config.simulation:
+  if kind in ('poisson', 'cyclic') and not config.simulation:
     # Imported late, because it takes most of a second.
     from scipy import stats
 
-    q = config.clients_per_round / count_population(config, n)
-    max_rounds = max(1, int(stats.binom.isf(_TAIL / n, rounds, q)))
-    slots = max(slots, int(stats.binom.isf(_TAIL / rounds, n, q)))
+    groups = config.participation.separation if kind == 'cyclic' else 1
+    q = config.clients_per_round * groups / count_population(config, n)
+    turns, in_group = -(-rounds // groups), -(-n // groups)
+    max_rounds = max(1, int(stats.binom.isf(_TAIL / n, turns, q)))
+    slots = max(slots, int(stats.binom.isf(_TAIL / rounds, in_group, q)))
   elif kind != 'log' and not config.simulation:
     slots = max(slots, config.clients_per_round)
+  schema = _find_schema(config, cohorts, n, max_rounds)
+  correlation = _make_correlation(config, schema)
+  if schedule == 'worst_case' and assigned.size:
+    observed = canary_schedules.worst_case(
+      rng,
+      np.eye(rounds) if correlation is None else correlation.strategy,
+      schema,
+      num=config.canaries.observed,
+    )
+    assigned[:, : observed.shape[1]] = observed
+  coins = schedule == 'coin_flip'
+  canaries = canary_schedules.flip_coins(rng, assigned) if coins else assigned
+  _check_groups(canaries, rounds=rounds, coins=coins)
+  # With coins half of them, and not the number that took part, which would reveal
+  # something of every coin.
+  mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
   # These schedules add canaries to a round; the others count them among its
   # clients.
   mean = config.clients_per_round
   in_periods = schedule in ('once_per_period', 'coin_flip')
-  if in_periods or schedule == 'matrix':
+  if in_periods or schedule in ('matrix', 'worst_case'):
     mean += mean_inserted
   return Participation(
     clients=cohorts.__getitem__,
@@ -123,7 +153,75 @@ def plan_participation(
     if in_periods
     else None,
     max_rounds=max_rounds,
+    correlation=correlation,
+    sensitivity=None
+    if correlation is None
+    else accounting.find_sensitivity(correlation.strategy, schema),
   )
+
+
+def _find_schema(
+  config: Config,
+  cohorts: Sequence[Int[np.ndarray, ' m']],
+  num_clients: int,
+  max_rounds: int,
+) -> ParticipationSchema:
+  """Finds the rounds that a client may have."""
+  p = config.participation
+  if p.kind == 'one_order':
+    epoch = num_clients // config.clients_per_round
+    return ParticipationSchema(epoch, max_rounds, is_fixed=True)
+  if p.kind == 'cyclic':
+    turns = -(-config.rounds // p.separation)
+    return ParticipationSchema(p.separation, turns, is_fixed=True)
+  if p.kind == 'limited':
+    return ParticipationSchema(p.separation, p.max_rounds or config.rounds)
+  separation = 1
+  if p.kind == 'log':
+    last = np.full(num_clients, -config.rounds)
+    gaps = []
+    for t, cohort in enumerate(cohorts):
+      gaps.append((t - last[cohort]).min(initial=config.rounds))
+      last[cohort] = t
+    separation = min(gaps)
+  return ParticipationSchema(int(separation), max_rounds)
+
+
+def _make_correlation(
+  config: Config, schema: ParticipationSchema
+) -> Correlation | None:
+  """Makes the matrix mechanism of a run; None if rounds have independent noise."""
+  noise = config.noise
+  if noise.correlation == 'independent':
+    return None
+  return _cache_correlation(
+    noise.correlation,
+    config.rounds,
+    noise.restart,
+    noise.bands,
+    noise.buffers,
+    schema,
+  )
+
+
+# BLT takes seconds, and a sweep plans the same many times.
+@functools.lru_cache(maxsize=4)
+def _cache_correlation(
+  name: str,
+  rounds: int,
+  restart: int | None,
+  bands: int,
+  buffers: int,
+  schema: ParticipationSchema,
+) -> Correlation:
+  def make(num_rounds: int) -> Correlation:
+    return correlated_noise.CORRELATIONS[name](
+      num_rounds, bands=bands, buffers=buffers, schema=schema
+    )
+
+  if restart is None:
+    return make(rounds)
+  return correlated_noise.restart(make, rounds, restart)
 
 
 def count_population(config: Config, num_clients: int) -> int:
@@ -152,6 +250,10 @@ def _schedule_clients(
   if p.kind == 'poisson':
     return client_schedules.poisson(
       seed, num_clients=num_clients, expected_clients=m
+    )
+  if p.kind == 'cyclic':
+    return client_schedules.cyclic(
+      seed, num_clients=num_clients, expected_clients=m, period=p.separation
     )
   if p.kind == 'limited':
     return client_schedules.limited(
@@ -244,6 +346,9 @@ def _insert_canaries(
 ) -> Bool[np.ndarray, 'T n']:
   """Assigns rounds to canaries that are added to the clients of a round."""
   c, rounds = config.canaries, config.rounds
+  if c.schedule == 'worst_case':
+    # Their rounds follow from those of clients.
+    return np.zeros((rounds, c.observed), bool)
   if c.schedule == 'matrix':
     if c.matrix is None:
       raise ValueError(

@@ -15,7 +15,7 @@ import socket
 from typing import NamedTuple
 
 from epe_jax import io
-from epe_jax.experiment import metrics
+from epe_jax.experiment import config_files, metrics
 from epe_jax.experiment.config_files import Config
 from epe_jax.io import locks
 
@@ -271,7 +271,7 @@ def has_failed_to_start(files: Workdir) -> bool:
 
 def _list_differences(files: Workdir, config: Config) -> dict[str, str]:
   """Lists the fields in which config.json differs, each with both values."""
-  before = io.flatten(io.read_fields(files.config))
+  before = config_files.ADDED | io.flatten(io.read_fields(files.config))
   now = io.flatten(config.to_dict())
   return {
     name: f'{name} was {before.get(name)!r} and is {now.get(name)!r}'

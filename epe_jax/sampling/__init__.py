@@ -4,9 +4,11 @@ from epe_jax.sampling.canary_schedules import (
   as_clients,
   flip_coins,
   once_per_period,
+  worst_case,
 )
 from epe_jax.sampling.client_schedules import (
   ClientSchedule,
+  cyclic,
   fixed_size,
   limited,
   poisson,
@@ -17,6 +19,7 @@ from epe_jax.sampling.client_schedules import (
 __all__ = [
   'ClientSchedule',
   'as_clients',
+  'cyclic',
   'flip_coins',
   'fixed_size',
   'limited',
@@ -24,4 +27,5 @@ __all__ = [
   'poisson',
   'replay_log',
   'shuffled_epochs',
+  'worst_case',
 ]

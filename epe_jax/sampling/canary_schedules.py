@@ -8,11 +8,14 @@ import itertools
 import os
 import pathlib
 
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax import io
+from epe_jax import accounting, io
 from epe_jax.sampling import client_schedules
+
+# Share of the sensitivity that rounds of canaries may lack.
+_SPARED = 0.01
 
 
 def once_per_period(
@@ -58,6 +61,45 @@ def once_per_period(
     rows = rng.permutation(stop - start)[np.arange(num) % (stop - start)]
     matrix[start + rng.permutation(rows), np.arange(num)] = True
   return matrix
+
+
+def worst_case(
+  rng: np.random.Generator,
+  strategy: Float[np.ndarray, 'n T'],
+  schema: accounting.ParticipationSchema,
+  *,
+  num: int,
+) -> Bool[np.ndarray, 'rounds num']:
+  """Assigns each canary rounds that give away as much as any that are admissible.
+
+  Noise that is correlated over rounds hides some sets of rounds less than others, and
+  its ε is that of the worst. Canaries are shared out evenly among sets with the same
+  distances, whose sensitivity is within 1 % of the largest.
+
+  Args:
+    rng: randomness of canaries.
+    strategy: C of the matrix mechanism, a column for each round.
+    schema: the rounds that are admissible.
+    num: number of canaries, >= 0.
+
+  Raises:
+    ValueError: an argument is out of range.
+
+  >>> schema = accounting.ParticipationSchema(min_separation=2)
+  >>> worst_case(np.random.default_rng(0), np.eye(4), schema, num=2).sum(axis=0)
+  array([2, 2])
+  """
+  rounds = strategy.shape[1]
+  worst = accounting.find_sensitivity(strategy, schema)
+  first, *later = np.flatnonzero(worst.pattern)
+  last = later[-1] if later else first
+  moved = [
+    np.roll(worst.pattern, i - first) for i in range(rounds - (last - first))
+  ]
+  norms = np.linalg.norm(strategy @ np.array(moved).T, axis=0)
+  patterns = np.array(moved)[norms >= (1 - _SPARED) * worst.norm]
+  chosen = rng.permutation(len(patterns))[np.arange(num) % len(patterns)]
+  return patterns[rng.permutation(chosen)].T
 
 
 def flip_coins(

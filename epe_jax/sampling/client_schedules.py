@@ -119,6 +119,50 @@ def poisson(
   return draw_cohort
 
 
+def cyclic(
+  seed: int, *, num_clients: int, expected_clients: float, period: int
+) -> ClientSchedule:
+  """Poisson sampling of one group of clients in each round, group after group.
+
+  A client takes part in every period-th round at most, with probability
+  q = m period / N. Noise that is correlated over fewer rounds is amplified by that.
+
+  Args:
+    seed: of `streams.sequence`.
+    num_clients: N.
+    expected_clients: m, 0 < m <= N / period.
+    period: number of groups, 1 to N.
+
+  Raises:
+    ValueError: expected_clients or period is out of range.
+
+  References:
+    Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", section 4.
+
+  >>> clients = cyclic(0, num_clients=6, expected_clients=3, period=2)
+  >>> sorted(clients(0)), sorted(clients(3))
+  ([0, 2, 4], [1, 3, 5])
+  """
+  if not 1 <= period <= num_clients:
+    raise ValueError(
+      f'period={period} groups of {num_clients} clients; give 1 to {num_clients}.'
+    )
+  probability = expected_clients * period / num_clients
+  if not 0 < probability <= 1:
+    raise ValueError(
+      f'expected_clients={expected_clients}, but each of {period} groups has '
+      f'{num_clients / period:g} of {num_clients} clients; give more than 0 and at '
+      'most as many.'
+    )
+
+  def draw_cohort(t: int) -> Int[np.ndarray, ' m']:
+    rng = streams.host_rng(seed, _PURPOSE, t)
+    group = np.arange(t % period, num_clients, period)
+    return group[rng.random(len(group)) < probability]
+
+  return draw_cohort
+
+
 def limited(
   seed: int,
   *,

@@ -74,8 +74,16 @@ def _random_allocation(rounds: int, periods: int) -> str:
   return f'one who takes part in a random round of {times}{rounds:,} rounds'
 
 
+def _sensitivity(clip_norms: float, rho: float) -> str:
+  return (
+    f'one whose rounds move all releases together by {clip_norms:.3g} clip norms, as '
+    f'far as participation allows (zCDP: ρ = {rho:.3g})'
+  )
+
+
 OF_ANALYTIC: wording.Words = {
   'participations': _participations,
+  'sensitivity': _sensitivity,
   'known_rounds': (
     'an attacker who sees every round, knows which rounds these are and every other '
     'update'

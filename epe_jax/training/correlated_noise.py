@@ -118,16 +118,14 @@ def blt(
   rounds: int,
   *,
   buffers: int,
-  min_separation: int = 1,
-  max_participations: int | None = 1,
+  schema: matrix_mechanism.ParticipationSchema,
 ) -> Correlation:
   """A buffered linear Toeplitz C of least maximum error of the prefix sums.
 
   Args:
     rounds: T >= 1.
     buffers: vectors of the state, >= 1. Coefficients of C are sums of as many powers.
-    min_separation: b >= 1, of the participants that C is made for.
-    max_participations: k >= 1, likewise; None for no limit.
+    schema: of the participants that C is made for.
 
   References:
     McMahan, Xu and Zhang 2024, "A Hassle-free Algorithm for Strong Differential
@@ -140,8 +138,8 @@ def blt(
   with jax.enable_x64(True):
     best = buffered_toeplitz.optimize(
       n=rounds,
-      min_sep=min_separation,
-      max_participations=max_participations,
+      min_sep=schema.min_separation,
+      max_participations=schema.max_participations,
       min_buffers=buffers,
       max_buffers=buffers,
     )
@@ -328,3 +326,15 @@ def _make_toeplitz(
 def _check_size(name: str, value: int, rounds: int) -> None:
   if not 1 <= value <= rounds:
     raise ValueError(f'{name}={value} of {rounds} rounds; give 1 to {rounds}.')
+
+
+CORRELATIONS: dict[str, Callable[..., Correlation]] = {
+  'independent': lambda rounds, **settings: independent(rounds),
+  'tree': lambda rounds, **settings: tree(rounds),
+  'banded': lambda rounds, *, bands, **settings: banded(rounds, bands=bands),
+  'bisr': lambda rounds, *, bands, **settings: bisr(rounds, bands=bands),
+  'blt': lambda rounds, *, buffers, schema, **settings: blt(
+    rounds, buffers=buffers, schema=schema
+  ),
+}
+"""Correlations by name, of rounds, bands, buffers and a `ParticipationSchema`."""

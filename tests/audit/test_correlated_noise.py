@@ -1,5 +1,6 @@
 """An attacker who combines rounds undoes the correlation of their noise."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 from scipy import stats
 
 from epe_jax import accounting, audit
-from epe_jax.audit import threat_models
-from epe_jax.audit.threat_models import correlated_noise
+from epe_jax.audit import release
+from epe_jax.audit.threat_models import RESIDUAL, UNCOMBINED
 from epe_jax.training.round_scalars import RoundScalars
 
 ROUNDS, NOISE, DIM, DELTA = 40, 0.8, 10_000, 1e-5
@@ -51,6 +52,7 @@ def make_record(strategy, *, num=3000, repetitions=1, seed=0):
     dim=DIM,
     delta=DELTA,
     noise_multiplier=NOISE,
+    strategy=strategy,
   )
 
 
@@ -58,7 +60,7 @@ def make_record(strategy, *, num=3000, repetitions=1, seed=0):
 def test_scores_are_those_of_a_gaussian_mechanism(repetitions):
   """Kolmogorov-Smirnov at 1e-4, of a fixed seed."""
   record = make_record(STRATEGY, repetitions=repetitions)
-  scored = audit.combining_rounds(STRATEGY).score(record)
+  scored = RESIDUAL.score(record)
   assert scored is not None
   observed, unobserved = scored.scores.observed, scored.scores.unobserved
   shift = np.asarray(scored.scores.shift)
@@ -68,20 +70,32 @@ def test_scores_are_those_of_a_gaussian_mechanism(repetitions):
   assert stats.kstest(unobserved, 'norm').pvalue > 1e-4
 
 
-def test_rounds_taken_one_by_one_have_other_noise_than_is_claimed():
-  scored = threat_models.RESIDUAL.score(make_record(STRATEGY))
+@pytest.mark.parametrize('repetitions', [1, 3])
+def test_own_rounds_alone_tell_less_and_their_noise_is_as_claimed(repetitions):
+  record = make_record(STRATEGY, repetitions=repetitions)
+  alone, combined = UNCOMBINED.score(record), RESIDUAL.score(record)
+  assert alone is not None
+  assert combined is not None
+  assert alone.contradictions == ()
+  shift = np.asarray(alone.scores.shift)
+  assert np.all(shift < np.asarray(combined.scores.shift))
+  assert stats.kstest(alone.scores.unobserved, 'norm').pvalue > 1e-4
+  assert stats.kstest(alone.scores.observed - shift, 'norm').pvalue > 1e-4
+
+
+def test_noise_that_is_not_correlated_as_claimed_is_noticed():
+  """Its rounds have other standard deviations."""
+  record = dataclasses.replace(make_record(np.eye(ROUNDS)), strategy=STRATEGY)
+  scored = RESIDUAL.score(record)
   assert scored is not None
   (check,) = scored.contradictions
   assert check.key == 'noise_not_as_claimed'
-  # Scores are in units of the noise that is there.
-  assert stats.kstest(scored.scores.unobserved, 'norm').pvalue > 1e-4
 
 
 def test_the_estimate_is_the_epsilon_of_the_whole_mechanism():
   record = make_record(STRATEGY)
-  attacker = audit.combining_rounds(STRATEGY)
   (attack,) = audit.evaluate(
-    record, threat_models=[attacker], floors=False
+    record, threat_models=[RESIDUAL], floors=False
   ).attacks
   norm = np.linalg.norm(STRATEGY[:, 0])
   claimed = accounting.epsilon_of_releases(NOISE / norm, delta=DELTA).epsilon
@@ -98,8 +112,8 @@ def test_the_estimate_is_the_epsilon_of_the_whole_mechanism():
 
 def test_independent_noise_gives_the_scores_of_the_own_round():
   record = make_record(np.eye(ROUNDS))
-  one = audit.combining_rounds(np.eye(ROUNDS)).score(record)
-  other = threat_models.RESIDUAL.score(record)
+  one = RESIDUAL.score(record)
+  other = RESIDUAL.score(dataclasses.replace(record, strategy=None))
   assert one is not None
   assert other is not None
   np.testing.assert_allclose(
@@ -123,28 +137,61 @@ def test_no_other_weights_of_the_rounds_tell_canaries_apart_better():
 @pytest.mark.parametrize(
   ('strategy', 'message'),
   [
-    (np.ones((2, 3)), r'shape \(2, 3\)'),
-    (np.full((2, 2), np.nan), 'finite'),
-    (np.ones((2, 2)), 'not lower triangular'),
-    (np.diag([1.0, 0.0]), 'positive diagonal'),
+    (np.eye(3), r'shape \(3, 3\)'),
+    (np.full((ROUNDS, ROUNDS), np.nan), 'finite'),
+    (np.ones((ROUNDS, ROUNDS)), 'not lower triangular'),
+    (np.eye(ROUNDS) - np.eye(ROUNDS)[0], 'positive diagonal'),
   ],
 )
-def test_what_is_no_strategy_is_an_error(strategy, message):
-  with pytest.raises(ValueError, match=message):
-    audit.combining_rounds(strategy)
-
-
-def test_a_strategy_of_other_rounds_is_an_error():
+def test_what_is_no_strategy_is_an_error(strategy, message, tmp_path):
   record = make_record(np.eye(ROUNDS), num=10)
-  with pytest.raises(ValueError, match=r'3 rows, but the record 40 rounds'):
-    audit.combining_rounds(np.eye(3)).score(record)
-
-
-def test_records_without_a_residual_have_no_scores():
-  record = make_record(np.eye(ROUNDS), num=10)
-  cosines = {'aggregate': record.cosines['residual']}
   assert record.rounds is not None
-  other = audit.make_record(
-    cosines, record.rounds, included=record.included, dim=DIM, delta=DELTA
-  )
-  assert correlated_noise.combining_rounds(np.eye(ROUNDS)).score(other) is None
+  with pytest.raises(ValueError, match=message):
+    audit.make_record(
+      record.cosines,
+      record.rounds,
+      included=record.included,
+      dim=DIM,
+      delta=DELTA,
+      strategy=strategy,
+    )
+  path = tmp_path / 'scores.npz'
+  audit.write_record(path, dataclasses.replace(record, strategy=strategy))
+  with pytest.raises(ValueError, match=f'damaged: strategy.*{message}'):
+    audit.load_record(path)
+
+
+def test_a_record_is_read_with_its_strategy(tmp_path):
+  record = make_record(STRATEGY, num=10)
+  audit.write_record(tmp_path / 'scores.npz', record)
+  strategy = audit.load_record(tmp_path / 'scores.npz').strategy
+  np.testing.assert_array_equal(strategy, STRATEGY)
+
+
+@pytest.mark.parametrize('num', [7, ROUNDS])
+def test_the_first_rounds_alone_are_a_mechanism_of_as_many(num):
+  """Its attacker is the one of a run that ends there."""
+  record = make_record(STRATEGY)
+  part = release.truncate_after(record, num)
+  assert part.strategy is not None
+  np.testing.assert_array_equal(part.strategy, STRATEGY[:num, :num])
+  scored = RESIDUAL.score(part)
+  assert scored is not None
+  assert stats.kstest(scored.scores.unobserved, 'norm').pvalue > 1e-4
+
+
+def test_of_some_rounds_the_attacker_undoes_what_correlation_is_left():
+  record = make_record(STRATEGY)
+  shown = np.arange(ROUNDS) % 3 == 0
+  part = release.restrict_to_rounds(record, shown)
+  scored = RESIDUAL.score(part)
+  assert scored is not None
+  shift = np.asarray(scored.scores.shift)
+  assert stats.kstest(scored.scores.unobserved, 'norm').pvalue > 1e-4
+  assert stats.kstest(scored.scores.observed - shift, 'norm').pvalue > 1e-4
+  # Rounds that are not shown would help.
+  assert shift.max() < np.linalg.norm(STRATEGY[:, 0]) / NOISE
+
+
+def test_only_rounds_whose_noise_is_known_have_bounds_at_all_rounds():
+  assert audit.bound_sequentially(make_record(STRATEGY)) is None

@@ -13,10 +13,10 @@ from epe_jax.audit.threat_models.final_model import CHANGE, FINAL
 from epe_jax.audit.threat_models.likelihood import LIKELIHOOD
 from epe_jax.audit.threat_models.maximum import MAXIMUM
 from epe_jax.audit.threat_models.own_round import OWN
-from epe_jax.audit.threat_models.residual import RESIDUAL
+from epe_jax.audit.threat_models.residual import RESIDUAL, UNCOMBINED
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
 
-THREAT_MODELS = (FINAL, CHANGE, MAXIMUM, LIKELIHOOD, OWN, RESIDUAL)
+THREAT_MODELS = (FINAL, CHANGE, MAXIMUM, LIKELIHOOD, OWN, UNCOMBINED, RESIDUAL)
 """The attackers of a run, from the one who knows least to the one who knows most."""
 
 

@@ -7,7 +7,6 @@ cosine of an unobserved canary with a residual has one law, whatever the residua
 
 from typing import NamedTuple
 
-from jaxtyping import Float
 import numpy as np
 from scipy import special
 
@@ -41,15 +40,11 @@ class NoiseScale(NamedTuple):
     return abs(self.ratio - 1) < error
 
 
-def measure_noise(
-  record: Record, row_norms: Float[np.ndarray, ' T'] | float = 1.0
-) -> NoiseScale | None:
+def measure_noise(record: Record) -> NoiseScale | None:
   """Compares the residuals of releases with the claimed noise.
 
   Args:
     record: the record of a run.
-    row_norms: standard deviation of the noise of each round in units of
-      `rounds.noise_std`, if noise is correlated over rounds.
 
   Returns:
     The scale; None if no round has both numbers.
@@ -57,7 +52,9 @@ def measure_noise(
   rounds = record.rounds
   if rounds is None:
     return None
-  claimed = np.asarray(rounds.noise_std, np.float64) * row_norms
+  claimed = np.asarray(rounds.noise_std, np.float64)
+  if record.noising is not None:
+    claimed = claimed * np.linalg.norm(record.noising, axis=1)
   norm = np.asarray(rounds.residual_norm, np.float64)
   is_known = np.isfinite(norm) & (claimed > 0)
   if not is_known.any():
@@ -67,9 +64,30 @@ def measure_noise(
   if ratio < _ROUNDING:
     ratio = 0.0
   num = squares.size
+  independent = num / record.num_rounds * count_independent(record)
   # Each is a chi-squared of d over d.
   spread = 2 / record.dim
   varies = np.sum((squares / max(squares.mean(), 1e-300) - 1) ** 2)
   by_chance = special.chdtrc(max(num - 1, 1), varies / spread)
   is_steady = by_chance > _UNSTEADY_BELOW or varies < num * _ROUNDING**2
-  return NoiseScale(ratio, float(np.sqrt(spread / num)) / 2, bool(is_steady))
+  return NoiseScale(
+    ratio, float(np.sqrt(spread / independent)) / 2, bool(is_steady)
+  )
+
+
+def count_independent(record: Record) -> float:
+  """Counts the rounds whose noise has as much to tell of its scale as this run's.
+
+  Args:
+    record: the record of a run.
+
+  Returns:
+    T, or less if noise is correlated over rounds.
+  """
+  if record.noising is None:
+    return record.num_rounds
+  covariance = record.noising @ record.noising.T
+  std = np.sqrt(np.diagonal(covariance))
+  # Squares of normals correlate by the square of their correlation.
+  squared = (covariance / np.outer(std, std)) ** 2
+  return float(record.num_rounds**2 / squared.sum())

@@ -12,7 +12,10 @@ import numpy as np
 
 from epe_jax.audit import failed_checks
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models.noise_scale import NoiseScale
+from epe_jax.audit.threat_models.noise_scale import (
+  NoiseScale,
+  count_independent,
+)
 from epe_jax.audit.threat_models.threat_model import (
   COSINE,
   IN_NOISE,
@@ -126,8 +129,6 @@ def scale_noise(
   values: Float[np.ndarray, ' k'],
   shift: Float[np.ndarray, ' k'],
   noise: NoiseScale,
-  *,
-  independent: bool = True,
 ) -> Scores:
   """Inner products in units of claimed noise as scores in units of what there is.
 
@@ -136,7 +137,6 @@ def scale_noise(
     values: of all canaries.
     shift: by how much taking part shifts each canary, if noise is as claimed.
     noise: of the run, > 0.
-    independent: rounds have independent noise.
 
   Returns:
     Scores whose null law is N(0, 1), or that of unobserved canaries where the
@@ -149,7 +149,7 @@ def scale_noise(
     shift,
   )
   # The norm by which all scores are divided is known to 1/√(2 d) in each round.
-  num = 2 * record.dim * (record.num_rounds if independent else 1)
+  num = 2 * record.dim * count_independent(record)
   shared = float(np.sum(shift[record.observed] ** 2) / num)
   return dataclasses.replace(scores, overlap=shared)
 
