@@ -155,7 +155,7 @@ def check_config(config: Config) -> Config:
     ValueError: a field is missing, unknown or has a value that it may not have.
       The message names the field, its value and the cure.
   """
-  values = config_files.ADDED | io.flatten(config.to_dict())
+  values = config_files.complete_fields(io.flatten(config.to_dict()))
   known = list_fields(values.get('task'), values)
   for name, value in values.items():
     if name not in known:
@@ -174,11 +174,6 @@ def check_config(config: Config) -> Config:
     _check_value(name, values[name], field)
     group, _, last = name.rpartition('.')
     checked.update(_nest(group, {last: field.convert(values[name])}))
-  if checked.canaries.schedule is None:
-    is_independent = checked.noise.correlation == 'independent'
-    checked.canaries.schedule = (
-      'once_per_period' if is_independent else 'worst_case'
-    )
   return checked
 
 

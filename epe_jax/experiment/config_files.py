@@ -1,6 +1,6 @@
 """Configs by name: those that ship with the package, and your own files."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import difflib
 import importlib.util
@@ -30,6 +30,21 @@ ADDED: dict[str, Any] = {
   'noise.restart': None,
 }
 """Fields that configs of older versions lack, and the values that they had then."""
+
+
+def complete_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Fills in what older configs lack, and what follows from other fields.
+
+  Args:
+    fields: values by dotted names.
+  """
+  complete = ADDED | dict(fields)
+  if complete.get('canaries.schedule', '') is None:
+    independent = complete['noise.correlation'] == 'independent'
+    complete['canaries.schedule'] = (
+      'once_per_period' if independent else 'worst_case'
+    )
+  return complete
 
 
 def list_configs() -> list[str]:

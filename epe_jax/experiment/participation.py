@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import functools
 from typing import Literal, NamedTuple
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 import numpy as np
 
 from epe_jax import accounting, streams
@@ -162,7 +162,7 @@ def plan_participation(
 
 def _find_schema(
   config: Config,
-  cohorts: Sequence[Int[np.ndarray, ' m']],
+  cohorts: Sequence[np.ndarray],
   num_clients: int,
   max_rounds: int,
 ) -> ParticipationSchema:

@@ -271,8 +271,10 @@ def has_failed_to_start(files: Workdir) -> bool:
 
 def _list_differences(files: Workdir, config: Config) -> dict[str, str]:
   """Lists the fields in which config.json differs, each with both values."""
-  before = config_files.ADDED | io.flatten(io.read_fields(files.config))
-  now = io.flatten(config.to_dict())
+  before, now = (
+    config_files.complete_fields(io.flatten(fields))
+    for fields in (io.read_fields(files.config), config.to_dict())
+  )
   return {
     name: f'{name} was {before.get(name)!r} and is {now.get(name)!r}'
     for name in sorted(before.keys() | now.keys())

@@ -67,7 +67,7 @@ def test_what_is_not_known_gives_no_limit():
   unknown = dataclasses.replace(record, noise_multiplier=None)
   # The final model's is by the noise that rounds had.
   limits = [m.limit(unknown, _DELTA) for m in threat_models.THREAT_MODELS]
-  assert limits[2:] == [None] * 4
+  assert limits[2:] == [None] * 5
   assert None not in limits[:2]
   # By other schedules who does not know the rounds is allowed what one is who
   # does, and so is the final model of a server that is no SGD.

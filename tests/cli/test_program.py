@@ -222,8 +222,8 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
       "the config has no field 'round'; did you mean 'rounds'?",
     ),
     (
-      ['sweep', 'digits', '--axis=noise=0.1'],
-      "the config has no field 'noise'; did you mean 'noise_multiplier'?",
+      ['sweep', 'digits', '--axis=noise_multplier=0.1'],
+      "the config has no field 'noise_multplier'; did you mean 'noise_multiplier'?",
     ),
     (
       ['sweep', 'digits', '--grid=repetition'],

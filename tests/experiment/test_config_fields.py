@@ -12,7 +12,13 @@ import pytest
 from epe_jax import io
 from epe_jax.cli import command_flags, config_flags
 from epe_jax.configs import common, digits, emnist, stackoverflow
-from epe_jax.experiment import audited_run, build, config_fields, workloads
+from epe_jax.experiment import (
+  audited_run,
+  build,
+  config_fields,
+  config_files,
+  workloads,
+)
 
 CONFIGS = {
   f'{module.__name__}:{mode}': lambda m=module, mode=mode: m.get_config(mode)
@@ -122,7 +128,7 @@ def test_each_wrong_value_of_each_field_is_refused_by_name_before_any_work(
 @pytest.mark.parametrize('which', CONFIGS)
 def test_a_config_with_a_field_less_or_more_is_refused(which):
   config = CONFIGS[which]()
-  for name in io.flatten(config.to_dict()):
+  for name in io.flatten(config.to_dict()).keys() - config_files.ADDED.keys():
     changed = with_field(config, name, 0)
     *groups, last = name.split('.')
     place = changed
@@ -152,10 +158,26 @@ def test_the_old_name_of_a_field_is_refused_with_its_new_one():
 @pytest.mark.parametrize('which', CONFIGS)
 def test_a_right_config_stays_what_it_is(which):
   config = CONFIGS[which]()
+  # What suits the noise.
+  config.canaries.schedule = 'once_per_period'
   assert config_fields.check_config(config).to_dict() == config.to_dict()
   assert config_fields.check_config(config_fields.check_config(config)) == (
     config_fields.check_config(config)
   )
+
+
+def test_a_config_of_an_older_version_is_completed():
+  config = digits.get_config()
+  del config.noise
+  checked = config_fields.check_config(config)
+  assert checked.noise.correlation == 'independent'
+  assert checked.canaries.schedule == 'once_per_period'
+
+
+def test_canaries_of_correlated_noise_take_part_in_the_worst_rounds():
+  config = digits.get_config()
+  config.noise.correlation = 'tree'
+  assert config_fields.check_config(config).canaries.schedule == 'worst_case'
 
 
 def test_numbers_of_numpy_and_paths_become_those_of_python():
