@@ -17,6 +17,7 @@ import numpy as np
 
 from epe_jax.audit.threat_models import (
   THREAT_MODELS,
+  UNCOMBINED,
   AttackScores,
   ThreatModel,
 )
@@ -42,6 +43,9 @@ _TRIES = 4
 # An estimate that is not twice what is reported when nothing leaks says little.
 _WEAK = 0.5
 _LAST_STEP = 1.25
+# Runs that are planned have independent noise.
+_PLANNED = tuple(model for model in THREAT_MODELS if model != UNCOMBINED)
+
 # Laws that are fitted to all audits by estimators which fit one to each.
 _LAWS = 10
 
@@ -50,7 +54,7 @@ def plan(
   run: PlannedRun,
   *,
   seed: int = 0,
-  threat_models: Sequence[ThreatModel] = THREAT_MODELS,
+  threat_models: Sequence[ThreatModel] = _PLANNED,
 ) -> Plan:
   """Predicts what an audit of a run will measure, and what it costs.
 
