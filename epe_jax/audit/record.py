@@ -173,7 +173,7 @@ def make_record(
       )
   if strategy is not None:
     strategy = np.asarray(strategy, np.float64)
-    if fault := _find_fault_of_strategy(strategy, len(included)):
+    if fault := find_fault_of_strategy(strategy, len(included)):
       raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
   weight = None
   if momentum is not None:
@@ -282,7 +282,7 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
       return fault
   strategy = fields['strategy']
   if strategy is not None and (
-    fault := _find_fault_of_strategy(strategy, rounds)
+    fault := find_fault_of_strategy(strategy, rounds)
   ):
     return fault
   needed = {
@@ -306,7 +306,7 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
   return None
 
 
-def _find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:
+def find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:
   if strategy.shape != (rounds, rounds) or not np.isfinite(strategy).all():
     return (
       f'strategy has shape {strategy.shape}, and not finite numbers of shape '

@@ -3,10 +3,11 @@
 import dataclasses
 from typing import Literal
 
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import streams
+from epe_jax.accounting import ParticipationSchema
 from epe_jax.audit import record
 from epe_jax.auditor.host_canaries.registry import FAMILIES
 from epe_jax.epsilon import arguments
@@ -48,6 +49,11 @@ class AuditConfig:
     design: 'fixed'; or 'coin_flip', for bounds from one run.
     sees: 'aggregate' if what is observed is the noisy mean or sum of updates;
       'delta' if it is the change of the model by a server optimizer with a state.
+    strategy: C, [T, T], lower triangular, if the noise of rounds is C⁻¹ Z and
+      noise_multiplier that of Z; None if rounds have independent noise.
+    min_separation: b >= 1. Canaries then take part in the worst rounds that a
+      participant of up to `repetitions` rounds, at least b apart, may have; None for
+      random rounds.
     server_momentum: in [0, 1), of a server that is SGD, 0 where it adds aggregates
       up: what the final model keeps of each round; None for another optimizer.
     family: of the canaries: 'hadamard', for any d, or 'sphere', for small ones.
@@ -66,6 +72,11 @@ class AuditConfig:
   repetitions: int = 1
   design: Literal['fixed', 'coin_flip'] = 'fixed'
   sees: Literal['aggregate', 'delta'] = 'aggregate'
+  # Arrays have no one truth that they are equal.
+  strategy: Float[np.ndarray, 'T T'] | None = dataclasses.field(
+    default=None, compare=False
+  )
+  min_separation: int | None = None
   server_momentum: float | None = None
   family: str = 'hadamard'
 
@@ -91,6 +102,12 @@ class AuditConfig:
       'sees': (self.sees in ('aggregate', 'delta'), 'aggregate or delta'),
       'family': (self.family in FAMILIES, f'one of {FAMILIES}'),
     }
+    if self.min_separation is not None:
+      arguments.check_integer('min_separation', self.min_separation)
+    if self.strategy is not None:
+      fault = record.find_fault_of_strategy(self.strategy, self.rounds)
+      if fault:
+        raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
     for name, (is_valid, cure) in ranges.items():
       if not is_valid:
         raise ValueError(f'{name}={getattr(self, name)!r}; give {cure}.')
@@ -113,9 +130,17 @@ def draw_rounds(
   rng = streams.host_rng(seed, 'canaries')
   has_coins = config.design == 'coin_flip'
   num = config.num_canaries if has_coins else config.num_observed
-  of_chosen = canary_schedules.once_per_period(
-    rng, rounds=config.rounds, num=num, periods=config.repetitions
-  )
+  if config.min_separation is None:
+    of_chosen = canary_schedules.once_per_period(
+      rng, rounds=config.rounds, num=num, periods=config.repetitions
+    )
+  else:
+    of_chosen = canary_schedules.worst_case(
+      rng,
+      np.eye(config.rounds) if config.strategy is None else config.strategy,
+      ParticipationSchema(config.min_separation, config.repetitions),
+      num=num,
+    )
   assigned = np.zeros((config.rounds, config.num_canaries), bool)
   # The observed canaries are drawn at random: truncated Hadamard rows are not exactly
   # orthogonal, and neighbors least.

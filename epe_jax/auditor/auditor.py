@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Bool, Float, Int
 import numpy as np
 
-from epe_jax import streams
+from epe_jax import accounting, streams
 from epe_jax.audit import attack_results, audit_step, evaluation
 from epe_jax.audit.record import Record, make_record
 from epe_jax.auditor import audit_config, auditor_file
@@ -397,8 +397,13 @@ class Auditor:
       noise_multiplier=config.noise_multiplier,
       # Periods are no longer equal when rounds of several were not made.
       periods=config.repetitions
-      if as_planned and (made.all() or config.repetitions == 1)
+      if as_planned
+      and config.min_separation is None
+      and (made.all() or config.repetitions == 1)
       else None,
+      strategy=None
+      if config.strategy is None
+      else accounting.whiten(np.linalg.inv(config.strategy)[made]),
     )
 
   def evaluate(

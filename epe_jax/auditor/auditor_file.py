@@ -49,15 +49,18 @@ class AuditorState(NamedTuple):
 
 def write_state(path: str | os.PathLike, state: AuditorState) -> None:
   """Writes an auditor atomically, readable by its owner alone."""
+  settings = dataclasses.asdict(state.config)
+  strategy = settings.pop('strategy')
   arrays = {
     'schema': np.int64(_SCHEMA),
-    'config': json.dumps(dataclasses.asdict(state.config)),
+    'config': json.dumps(settings),
     'key': state.key,
     'assigned': state.assigned,
     'planned': state.planned,
     'included': state.included,
     'notes': json.dumps([note.to_json() for note in state.notes]),
   }
+  arrays |= {} if strategy is None else {'strategy': strategy}
   arrays |= {_COSINES + name: x for name, x in state.cosines.items()}
   arrays |= {_ROUNDS + name: x for name, x in state.rounds._asdict().items()}
   io.write_arrays(path, arrays, private=True)
@@ -74,7 +77,9 @@ def read_state(path: str | os.PathLike) -> AuditorState:
   try:
     io.check_schema(path, int(arrays['schema']), reads=_SCHEMA)
     state = AuditorState(
-      config=AuditConfig(**io.parse_json(str(arrays['config']))),
+      config=AuditConfig(
+        **io.parse_json(str(arrays['config'])), strategy=arrays.get('strategy')
+      ),
       key=arrays['key'],
       assigned=arrays['assigned'],
       planned=arrays['planned'],

@@ -8,7 +8,7 @@ are those of jax-privacy.
 
 from collections.abc import Callable
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax.flatten_util import ravel_pytree
@@ -18,7 +18,7 @@ import optax
 
 from epe_jax import extras
 from epe_jax.parallel.barrier import fusion_barrier
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import clipping, correlated_noise, fedavg
 from epe_jax.types import Array, Batch, Key, Params, Task, weighted
 
 with extras.explain_missing():
@@ -49,11 +49,13 @@ class DpSgdState(NamedTuple):
     round: the number of steps done, int32.
     params: the model.
     opt_state: state of the optimizer.
+    noise_state: as in `fedavg.TrainState`.
   """
 
   round: Int[Array, '']
   params: Params
   opt_state: optax.OptState
+  noise_state: Any = ()
 
 
 SumGradients = Callable[[Params, ExampleBatch, Key], fedavg.ClippedSums]
@@ -89,6 +91,7 @@ def dpsgd(
   clip_norm: float,
   noise_multiplier: float,
   expected_batch: float,
+  correlation: correlated_noise.Stream = correlated_noise.INDEPENDENT,
   microbatch: int | None = None,
   augment: Augment | None = None,
   augmentations: int = 1,
@@ -106,6 +109,7 @@ def dpsgd(
     clip_norm: S, in parameter units, finite and > 0.
     noise_multiplier: z, finite and >= 0. With 0 no noise is drawn at all.
     expected_batch: m > 0, examples and canaries expected in a batch.
+    correlation: of the noise over steps, as for `fedavg.dp_fedavg`.
     microbatch: examples whose gradients are held at once, which divides the
       padded size of a batch. None chooses: one on a CPU, and all of them
       elsewhere. The result is the same up to rounding.
@@ -144,6 +148,9 @@ def dpsgd(
       round=jnp.zeros((), jnp.int32),
       params=jax.tree.map(jnp.copy, params),
       opt_state=optimizer.init(params),
+      noise_state=correlated_noise.init_sharded(
+        correlation, sum(x.size for x in jax.tree.leaves(params)), None
+      ),
     )
 
   def step(
@@ -160,8 +167,16 @@ def dpsgd(
     # their d floats live meanwhile.
     direction = fusion_barrier(sums.num >= 0, injection.direction)
     rho = sums.vector + clip_norm * direction
-    std = noise_multiplier * clip_norm
-    rho = add_noise(rho, std, noise_key, always=sums.num >= 0)
+    std, noise_state = noise_multiplier * clip_norm, state.noise_state
+    if correlation is correlated_noise.INDEPENDENT:
+      rho = add_noise(rho, std, noise_key, always=sums.num >= 0)
+    elif noise_multiplier:
+
+      def draw(key: Key) -> Float[Array, ' d']:
+        return add_noise(jnp.zeros_like(rho), std, key, always=sums.num >= 0)
+
+      noise, noise_state = correlation.next(draw, noise_key, noise_state)
+      rho = rho + noise
     aggregate = rho / expected_batch
     params, opt_state = fedavg.apply_gradient(
       optimizer, -aggregate, state.params, state.opt_state
@@ -174,7 +189,8 @@ def dpsgd(
       noise_multiplier=noise_multiplier,
       divisor=expected_batch,
     )
-    return DpSgdState(state.round + 1, params, opt_state), round
+    new_state = DpSgdState(state.round + 1, params, opt_state, noise_state)
+    return new_state, round
 
   return fedavg.Algorithm(init, step)
 

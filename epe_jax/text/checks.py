@@ -207,6 +207,8 @@ _SETTINGS = {
   'clip_norm': 'clip norm {:.6g}',
   'noise_multiplier': 'noise multiplier {:.6g}',
   'server_momentum': 'server momentum {:.6g}',
+  'repetitions': 'canaries in up to {:,} rounds each',
+  'min_separation': 'rounds of one {:,} apart',
 }
 
 

@@ -1,5 +1,7 @@
 """One-shot audits of DP-SGD: many canary gradients in one training."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,7 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.record import make_record
 from epe_jax.dpsgd import dp_sgd, poisson_batches
+from epe_jax.training import correlated_noise
 from epe_jax.types import Task
 from tests import helpers
 
@@ -38,6 +41,7 @@ def audit_run(
   noise_multiplier,
   optimizer,
   momentum=0.0,
+  correlation=None,
 ):
   """The record of a run of DP-SGD with these canaries in it."""
   params = task.init(jax.random.key(0))
@@ -57,6 +61,7 @@ def audit_run(
     clip_norm=1.0,
     noise_multiplier=noise_multiplier,
     expected_batch=M,
+    **({} if correlation is None else {'correlation': correlation.stream}),
   )
   algorithm = audited_algorithm.audited(
     plain, canary_set, participation, attackers
@@ -87,6 +92,7 @@ def audit_run(
     delta=DELTA,
     momentum=momentum,
     noise_multiplier=noise_multiplier,
+    strategy=None if correlation is None else correlation.whitened,
   )
 
 
@@ -138,6 +144,43 @@ def test_who_knows_the_steps_finds_the_analytic_epsilon():
   own, change = find(audit, 'own_round'), find(audit, 'change')
   assert own.first.epsilon < residual.first.epsilon
   assert change.first.epsilon < own.first.epsilon
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize('bands', [1, 4])
+def test_noise_that_is_correlated_over_steps_hides_what_its_matrix_says(bands):
+  """μ of canaries of every fourth step, within 5 standard errors."""
+  k, steps, z = 400, 20, 1.0
+  correlation = correlated_noise.banded(steps, bands=bands)
+  participation = np.zeros((steps, 2 * k), bool)
+  participation[::4, :k] = True
+  run = functools.partial(
+    audit_run,
+    still_task(2**15),
+    participation,
+    'hadamard',
+    steps=steps,
+    noise_multiplier=z,
+    optimizer=optax.sgd(0.1),
+    momentum=0.0,
+  )
+  record = run(correlation=correlation)
+  (attack,) = evaluation.evaluate(
+    record, floors=False, threat_models=[threat_models.RESIDUAL]
+  ).attacks
+  mu = np.linalg.norm(correlation.strategy @ participation[:, 0]) / z
+  low, high = (
+    epsilon.epsilon_gdp(mu + side / np.sqrt(k), DELTA) for side in (-5, 5)
+  )
+  assert low < attack.first.epsilon < high
+  assert attack.analytic is not None
+  assert attack.analytic.epsilon == pytest.approx(
+    epsilon.epsilon_gdp(mu, DELTA), rel=1e-6
+  )
+  if bands == 1:
+    independent = run()
+    for name, cosines in independent.cosines.items():
+      np.testing.assert_array_equal(cosines, record.cosines[name])
 
 
 def still_task(dim):

@@ -6,10 +6,12 @@ noise = plan.noise_addition_transform
 print(noise.collect(noise_state).report())            # and another at the end.
 """
 
+from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
 import dp_accounting
+import numpy as np
 
 from epe_jax.auditor.adapters import optax, versions
 from epe_jax.auditor.adapters.settings import Settings
@@ -48,8 +50,9 @@ def audit(
   multiplier, which is the standard deviation of independent noise over that, and the
   number of steps.
 
-  Steps are scored one by one. If noise is correlated over steps, in a plan with more
-  than one band, the attacker of `audit.combining_rounds` is stronger.
+  If noise is correlated over steps, in a plan with more than one band, so is the
+  matrix by which it is, and canaries take part as often as an example may, in steps
+  that its cycles allow, unless settings have other `repetitions`.
 
   Args:
     plan: of `execution_plan.BandMFExecutionPlanConfig` or of your own.
@@ -79,10 +82,34 @@ def audit(
   iterations = getattr(plan.batch_selection_strategy, 'iterations', None)
   if iterations is not None and known.find('rounds') is None:
     known.read('plan', rounds=int(iterations))
+  _read_strategy(plan, known, constants)
   audited = optax.wrap_transformation(
     plan.noise_addition_transform, known, mesh=mesh
   )
   return dataclasses.replace(plan, noise_addition_transform=audited)
+
+
+def _read_strategy(
+  plan: execution_plan.DPExecutionPlan,
+  known: Settings,
+  constants: Mapping[str, Any],
+) -> None:
+  """Reads the matrix of a plan and the steps that it allows an example."""
+  noising, rounds = constants.get('noising_matrix'), known.find('rounds')
+  if noising is None or rounds is None or known.find('strategy') is not None:
+    return
+  if hasattr(noising, 'materialize'):
+    noising = noising.materialize(rounds)
+  noising = np.asarray(noising, np.float64)
+  if np.array_equal(noising, np.diag(np.diagonal(noising))):
+    return
+  strategy = np.tril(np.linalg.inv(noising))
+  # What float32 has made of zeros.
+  strategy[np.abs(strategy) < 1e-5 * np.abs(strategy).max()] = 0
+  known.read('plan', strategy=strategy)
+  cycle = getattr(plan.batch_selection_strategy, 'cycle_length', None)
+  if cycle is not None and known.find('repetitions') is None:
+    known.read('plan', repetitions=-(-rounds // cycle), min_separation=cycle)
 
 
 def compute_sensitivity(plan: execution_plan.DPExecutionPlan) -> float:

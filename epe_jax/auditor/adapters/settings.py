@@ -126,7 +126,9 @@ class Settings:
     """
     for name, value in values.items():
       known = self._known.get(name, value)
-      if known is None or known == value or _is_close(known, value):
+      if known is value or known is None or known == value:
+        continue
+      if _is_close(known, value):
         continue
       name = self._names.get(name, name)
       cure = f'set {name}={value!r}, or leave it out'
@@ -150,6 +152,8 @@ class Settings:
     values = {n: x for n, x in values.items() if n not in self._known}
     if values:
       self._read |= values
+      # Nobody reads a matrix in a note.
+      values.pop('strategy', None)
       self._facts.setdefault(source, {}).update(values)
 
   def read_dim(self, source: str, sizes: Mapping[str, int]) -> None:
