@@ -33,7 +33,7 @@ def same_metrics(a, b):
 
 
 _KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from epe_jax.experiment import audited_run, metrics
 from epe_jax.tasks import digits
 from tests import helpers
@@ -47,18 +47,36 @@ def append_and_die(path, record):
     os.kill(os.getpid(), signal.SIGKILL)
 
 metrics.append_line = append_and_die
-config = helpers.load_config('digits', rounds=12, checkpoint_every=3)
+config = helpers.load_config('digits', **json.loads(sys.argv[2]))
 audited_run.run(config, sys.argv[1])
 """
+
+_CORRELATED = {
+  'clipping.kind': 'fixed',
+  'participation.kind': 'one_order',
+  # What is kept from round to round has something in it when the run is killed.
+  'noise.restart': 7,
+}
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
-def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
-  config = load_config('digits', rounds=12, checkpoint_every=3)
+@pytest.mark.parametrize(
+  'noise',
+  [
+    {},
+    _CORRELATED | {'noise.correlation': 'tree'},
+    _CORRELATED | {'noise.correlation': 'banded'},
+    _CORRELATED | {'noise.correlation': 'blt', 'noise.buffers': 2},
+  ],
+  ids=['independent', 'tree', 'banded', 'blt'],
+)
+def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(noise, tmp_path):
+  changes = {'rounds': 12, 'checkpoint_every': 3, **noise}
+  config = load_config('digits', **changes)
   whole, killed = tmp_path / 'whole', tmp_path / 'killed'
   audited_run.run(config, whole)
-  command = [sys.executable, '-c', _KILLED, killed]
+  command = [sys.executable, '-c', _KILLED, killed, json.dumps(changes)]
   done = subprocess.run(command, cwd=ROOT, check=False)
   assert done.returncode == -signal.SIGKILL
   assert any((killed / 'private/checkpoints').iterdir())
