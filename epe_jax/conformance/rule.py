@@ -10,7 +10,9 @@ import numpy as np
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.session import NotChecked
 
-Status = Literal['passed', 'broken', 'not checked']
+Status = Literal['passed', 'broken', 'not checked', 'does not apply']
+"""A rule that does not apply says nothing of such claims or mechanisms; one that was not
+checked may be broken."""
 Severity = Literal['privacy', 'utility']
 
 

@@ -10,7 +10,8 @@ from epe_jax import conformance
 from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 
-EVERYBODY = {'clip_norm', 'add_or_remove'}
+# Factories that count their seeds are in no module.
+EVERYBODY = {'noise_between_processes'}
 
 
 @pytest.mark.parametrize(
@@ -28,11 +29,12 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     assert 'clipping' in report.not_checked
     return
   expected = {
-    'AdaptiveClip': {'memory', 'add_or_remove'},
     'DiscreteGaussian': EVERYBODY | {'rounding'},
     'NoiseOfClients': EVERYBODY | {'dropout'},
   }
   assert set(report.not_checked) == expected.get(name, EVERYBODY)
+  fixed = 'memory' if name == 'AdaptiveClip' else 'clip_norm'
+  assert set(report.not_applicable) == {fixed, 'add_or_remove'}
   # A tree has noise for all its rounds; that of one is more than it needs.
   if name not in (
     'Tree',
@@ -63,6 +65,8 @@ def test_every_claim_can_be_checked(changes):
   claim = dataclasses.replace(CLAIM, **changes)
   report = conformance.check(seeded(correct.Plain), claim)
   assert not report.findings, conformance.format_report(report)
+  of_rounds = {'rounds', 'later_rounds', 'memory', 'resume'}
+  assert (of_rounds <= set(report.not_applicable)) == (claim.max_rounds == 1)
 
 
 SHAPES = {1: ((),), 2: ((2,),), 3: ((2,), (1,)), 8: ((2, 3), (2,))}
