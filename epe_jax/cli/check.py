@@ -90,7 +90,8 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag('budget', 'Maximum time in seconds.', float, 60.0),
     Flag(
       'require',
-      'Rules that fail if they were not checked, such as clipping,resume; all, or none.',
+      'Rules that fail if they were not checked, such as clipping,resume; all that '
+      'apply, or none.',
       default='noise_scale,clipping',
     ),
     Flag('seed', 'Seed of the updates that are passed.', int, 0),

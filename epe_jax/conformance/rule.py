@@ -59,7 +59,7 @@ class Finding(NamedTuple):
 
   Attributes:
     mu: distance of neighbouring rounds, in standard deviations of the noise.
-    epsilon: ε of a Gaussian mechanism with `mu`, at the δ of the report.
+    epsilon: ε of noise of the claimed law with `mu`, at the δ of the report.
   """
 
   rule: str

@@ -104,6 +104,13 @@ def check(
   check_delta(delta)
   if not 0 < budget < math.inf:
     raise ValueError(f'budget={budget}; give seconds > 0.')
+  std = claim.noise_multiplier * claim.clip_norm
+  if claim.granularity > std:
+    raise ValueError(
+      f'granularity={claim.granularity:g} is more than the standard deviation of the '
+      f'noise, z S = {std:g}, so that noise and influences cannot be told from '
+      'rounding; claim a finer grid, or more noise.'
+    )
   rng = np.random.default_rng(seed)
   m = Measurements(make, claim, budget=budget, rng=rng)
   m.session.name = name or m.session.name

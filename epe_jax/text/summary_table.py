@@ -61,7 +61,7 @@ def _summarize(
   analytic, bound = cells.format_analytic(attack.analytic), '-'
   # That of canaries of most rounds limits all others, whose own are smaller.
   are_unequal = any(
-    note.key == 'rounds_missed' and note.values['fewest'] < note.values['most']
+    note.key == 'rounds_missed' and note.values['fewest'] != note.values['most']
     for note in attack.notes
   )
   if attack.analytic and attack.analytic.kind == 'bound' and are_unequal:

@@ -194,6 +194,11 @@ def test_wrong_arguments_are_refused():
     conformance.check(make, CLAIM, budget=0.0)
   with pytest.raises(ValueError, match='delta'):
     conformance.check(make, CLAIM, delta=2.0)
+  coarse = dataclasses.replace(CLAIM, noise='skellam', granularity=2.0)
+  with pytest.raises(
+    ValueError, match=r'granularity=2 is more than .* z S = 1,'
+  ):
+    conformance.check(make, coarse)
 
 
 class Flat(correct.Plain):
@@ -232,7 +237,8 @@ def test_fresh_processes_are_waited_for_no_longer_than_the_budget():
   m = measurements.Measurements(
     example.make, CLAIM, budget=60.0, rng=np.random.default_rng(0)
   )
-  assert m.repeats[0] == 1 and m.all_noise.common_std > 0
+  assert m.repeats[0] == 1
+  assert m.all_noise.common_std > 0
   m.session.seconds = 0.01
   rule = conformance.RULES['noise_between_processes']
   result = rule.check(m)

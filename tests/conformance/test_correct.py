@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from epe_jax import conformance
+from epe_jax import accounting, conformance
 from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 
@@ -163,6 +163,30 @@ def test_the_epsilon_of_laplace_noise_is_the_l1_norm_over_its_scale():
   # An update of L2 norm S has an L1 norm of 2 S at most.
   assert claim.noise_multiplier == pytest.approx(2 / 2, rel=1e-4)
   assert claim.epsilon == pytest.approx(2.0, rel=1e-12)
+
+
+@pytest.mark.parametrize('dim', [1, 50])
+@pytest.mark.parametrize('noise', ['discrete_gaussian', 'skellam'])
+def test_the_epsilon_of_noise_on_a_grid_is_accounted_for(noise, dim):
+  claim = conformance.Claim.from_epsilon(
+    2.0,
+    clip_norm=3.0,
+    noise=noise,
+    granularity=0.5,
+    num_clients=5,
+    shapes=((dim,),),
+    adjacency='replace',
+  )
+  found = getattr(accounting, f'epsilon_of_{noise}')(
+    3.0 * claim.noise_multiplier, delta=1e-5, l2=6.0, dim=dim, granularity=0.5
+  )
+  assert claim.epsilon == pytest.approx(found.epsilon, rel=1e-9)
+  assert claim.epsilon == pytest.approx(2.0, rel=1e-6)
+  # Twice the influence is as much less noise.
+  half = dataclasses.replace(claim, noise_multiplier=claim.noise_multiplier / 2)
+  assert claim.compute_epsilon(2 * claim.mu, 1e-5) == pytest.approx(
+    half.epsilon, rel=1e-9
+  )
 
 
 @pytest.mark.parametrize(
