@@ -159,6 +159,9 @@ def _explain_exemption(name: str, claim: Claim, *, adapts: bool) -> str | None:
     return 'the clip norm is public; see clip_norm'
   if name == 'clip_norm' and not adapts:
     return 'the mechanism publishes no clip_norm'
+  small = 1e-4 * claim.num_clients * claim.clip_norm
+  if name == 'rounding' and claim.granularity > small:
+    return 'a small update is less than a step of the claimed grid'
   return None
 
 
