@@ -24,7 +24,7 @@ References:
   Canonne, Kamath and Steinke 2020, The discrete Gaussian for differential privacy,
   arXiv 2004.00010; Kairouz, Liu and Steinke 2021, The distributed discrete Gaussian
   mechanism, arXiv 2102.06387, proposition 14; Agarwal, Kairouz and Liu 2021, The Skellam
-  mechanism, arXiv 2110.04995, theorem 3.5; Doroshenko et al. 2022 (connect the dots).
+  mechanism, arXiv 2110.04995; Doroshenko et al. 2022 (connect the dots).
 """
 
 from collections.abc import Callable
