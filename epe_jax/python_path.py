@@ -106,18 +106,53 @@ def import_file(path: pathlib.Path, *, name: str) -> types.ModuleType:
   return module
 
 
+def import_module_or_file(name: str) -> types.ModuleType:
+  """Imports what a user names: package.module, or folder/file.py.
+
+  Modules next to a file are found first while it is imported, as those next to a
+  script are, and last from then on.
+
+  Raises:
+    ImportError: there is no such module.
+  """
+  if not name.endswith('.py'):
+    return import_module(name)
+  path = pathlib.Path(name).resolve()
+  sys.path.insert(0, str(path.parent))
+  try:
+    return import_file(path, name='imported_file')
+  finally:
+    sys.path.remove(str(path.parent))
+    search_last(path.parent)
+
+
+def name_function(function: Callable[..., Any]) -> str | None:
+  """The name by which another process can import a function; None if it has none.
+
+  >>> name_function(is_function), name_function(lambda: 0)
+  ('epe_jax.python_path:is_function', None)
+  """
+  name = getattr(function, '__qualname__', '')
+  module = sys.modules.get(getattr(function, '__module__', None) or '')
+  spec = getattr(module, '__spec__', None)
+  if spec is None or getattr(module, name, None) is not function:
+    return None
+  return f'{spec.name}:{name}'
+
+
 def import_function(name: str) -> Callable[..., Any]:
   """Imports a function by its name.
 
   Args:
-    name: package.module:function. Modules in the working directory are found, too.
+    name: package.module:function or folder/file.py:function. Modules in the working
+      directory are found, too.
 
   Raises:
     ValueError: there is no such function.
   """
-  module, _, function = name.partition(':')
+  module, _, function = name.rpartition(':')
   try:
-    value = getattr(import_module(module), function)
+    value = getattr(import_module_or_file(module), function)
   except (ImportError, AttributeError) as error:
     raise ValueError(
       f'{name} cannot be imported ({error}). Its module should lie in the '

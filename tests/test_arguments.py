@@ -82,12 +82,17 @@ CALLS = {
     shift=np.array([1.0, 2.0]), delta=1e-5, weights=np.array([0.4, 0.6])
   ),
   'epsilon_of_allocation': dict(noise_multiplier=1.0, delta=1e-5, rounds=10),
+  'epsilon_of_discrete_gaussian': dict(std=4.0, delta=1e-5, l2=4.0),
+  'epsilon_of_matrix_mechanism': dict(
+    noise_multiplier=1.0, sensitivity=1.0, delta=1e-5
+  ),
   'epsilon_of_mean': dict(effects=EFFECTS, delta=1e-5),
   'epsilon_of_new_run': dict(effects=EFFECTS, delta=1e-5),
   'epsilon_of_poisson': dict(
     noise_multiplier=1.0, delta=1e-5, probability=0.1, rounds=10
   ),
   'epsilon_of_releases': dict(noise_multiplier=1.0, delta=1e-5),
+  'epsilon_of_skellam': dict(std=4.0, delta=1e-5, l2=4.0),
   'epsilon_one_direction': dict(**NORMAL, delta=1e-5),
   'epsilon_sequence': dict(tails=TAILS, delta=1e-5, after=np.array([20])),
   'epsilon_two_gaussians': dict(**NORMAL, delta=1e-5),
@@ -164,7 +169,7 @@ RIGHT = {
     for mean in ('mean0', 'mean1')
   },
 }
-OPTIONAL = {'after': (None,), 'vectors': (None,)}
+OPTIONAL = {'after': (None,), 'l1': (None,), 'vectors': (None,)}
 
 
 def kinds(hint):

@@ -38,6 +38,7 @@ from epe_jax.epsilon.points import mixture, shift_fit
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.scatter import bootstrap
 from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
+from epe_jax.fact import Fact, Facts
 
 # False positive rates among which the most accurate threshold is sought.
 _THRESHOLDS = np.geomspace(1e-12, 0.5, 2000)
@@ -76,13 +77,29 @@ def evaluate(
   delta = record.delta if delta is None else delta
   all_scores = score_all(record, threat_models)
   audit = _estimate_all(all_scores, delta, more, simultaneous, floors)
+  missed = _note_missed_rounds(record)
   attacks = (
     _compare_with_limit(
-      attack, one, attack.threat_model.limit(record, delta), audit
+      dataclasses.replace(attack, notes=(*attack.notes, *missed)),
+      one,
+      attack.threat_model.limit(record, delta),
+      audit,
     )
     for attack, one in zip(audit.attacks, all_scores)
   )
   return audit._replace(attacks=tuple(attacks))
+
+
+def _note_missed_rounds(record: Record) -> Facts:
+  """How many participations took place, if canaries missed some or differ."""
+  counts = np.count_nonzero(record.included, axis=0)[record.observed]
+  fewest, most = int(counts.min()), int(counts.max())
+  values = {'num': int(counts.sum()), 'planned': record.planned}
+  if record.planned is None or (
+    values['num'] == record.planned and fewest == most
+  ):
+    return ()
+  return (Fact('rounds_missed', values | {'fewest': fewest, 'most': most}),)
 
 
 def evaluate_scores(

@@ -63,6 +63,8 @@ class Record:
     strategy: C, [T, T], if the noise of rounds is C⁻¹ Z with independent Z, of the
       standard deviations `rounds.noise_std`; None if rounds have independent noise.
     is_whole: whether this is the whole run, not the part shown to an attacker.
+    planned: participations of canaries that were planned in these rounds, where some
+      may have been missed; None if all took place.
   """
 
   cosines: Cosines
@@ -78,6 +80,7 @@ class Record:
   periods: int | None = None
   strategy: Float[np.ndarray, 'T T'] | None = None
   is_whole: bool = True
+  planned: int | None = None
 
   @property
   def num_rounds(self) -> int:
@@ -133,6 +136,7 @@ def make_record(
   noise_multiplier: float | None = None,
   periods: int | None = None,
   strategy: Float[np.ndarray, 'rows columns'] | None = None,
+  planned: int | None = None,
 ) -> Record:
   """Makes the record of a whole run.
 
@@ -154,6 +158,7 @@ def make_record(
       analytic ε of one who does.
     strategy: C, lower triangular with a positive diagonal, if noise is correlated
       over rounds; `accounting.whiten` makes it of any matrix mechanism.
+    planned: as in `Record`.
 
   Raises:
     ValueError: the shapes do not agree, or strategy is no such matrix.
@@ -192,6 +197,7 @@ def make_record(
     noise_multiplier=noise_multiplier,
     periods=periods,
     strategy=strategy,
+    planned=planned,
   )
 
 
@@ -230,6 +236,7 @@ def load_record(path: str | os.PathLike) -> Record:
   if 'schema' in arrays:
     io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
   optional = {'momentum', 'weight', 'noise_multiplier', 'periods', 'strategy'}
+  optional |= {'planned'}
   names = {field.name for field in dataclasses.fields(Record)}
   names -= {'cosines', 'rounds'}
   scalars = {_ROUNDS + name for name in RoundScalars._fields}
@@ -245,7 +252,8 @@ def load_record(path: str | os.PathLike) -> Record:
   for name in ('included', 'assigned'):
     fields[name] = fields[name].astype(bool)
   types = {'design': str, 'dim': int, 'delta': float, 'is_whole': bool}
-  types |= {'momentum': float, 'noise_multiplier': float, 'periods': int}
+  types |= {'momentum': float, 'noise_multiplier': float}
+  types |= {'periods': int, 'planned': int}
   try:
     for name, type_ in types.items():
       if name not in optional or fields[name] is not None:
@@ -299,6 +307,7 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
     'momentum': lambda x: x is None or 0 <= x < 1,
     'noise_multiplier': lambda x: x is None or is_noise_multiplier(x),
     'periods': lambda x: x is None or 1 <= x <= rounds,
+    'planned': lambda x: x is None or 0 <= x <= rounds * num,
   }
   for name, is_valid in ranges.items():
     if not is_valid(fields[name]):

@@ -7,7 +7,6 @@ canary and round; canaries are generated again whenever they are needed.
 """
 
 from collections.abc import Mapping, Sequence
-import dataclasses
 import os
 import secrets
 from typing import Any, NamedTuple
@@ -404,6 +403,7 @@ class Auditor:
       strategy=None
       if config.strategy is None
       else accounting.whiten(np.linalg.inv(config.strategy)[made]),
+      planned=int(np.count_nonzero(state.planned[made])),
     )
 
   def evaluate(
@@ -411,20 +411,12 @@ class Auditor:
   ) -> attack_results.Audit:
     """Returns what `audit.evaluate` makes of the record.
 
-    Each attacker has a note if canaries missed some of their rounds.
-
     Args:
       delta: in (0, 1); None for that of the config.
       simultaneous: lower bounds hold all together at 95 %, not each by itself.
     """
-    audit = evaluation.evaluate(
+    return evaluation.evaluate(
       self.record(), delta=delta, simultaneous=simultaneous
-    )
-    return audit._replace(
-      attacks=tuple(
-        dataclasses.replace(x, notes=(*x.notes, *self._note_missed_rounds()))
-        for x in audit.attacks
-      )
     )
 
   def report(self, *, delta: float | None = None) -> str:
@@ -455,22 +447,6 @@ class Auditor:
     auditor = cls.__new__(cls)
     auditor._set_state(auditor_file.read_state(path))
     return auditor
-
-  def _note_missed_rounds(self) -> Facts:
-    """How many participations took place, if canaries missed some or differ."""
-    made = self._state.observed_rounds
-    planned = int(np.count_nonzero(self._state.planned[made]))
-    counts = np.count_nonzero(self._state.included, axis=0)
-    counts = counts[counts > 0]
-    values = {
-      'num': int(counts.sum()),
-      'planned': planned,
-      'fewest': int(counts.min()),
-      'most': int(counts.max()),
-    }
-    if values['num'] == planned and values['fewest'] == values['most']:
-      return ()
-    return (Fact('rounds_missed', values),)
 
   def _choose_clip_norm(self, clip_norm: float | None) -> float:
     scale = self.config.clip_norm if clip_norm is None else float(clip_norm)

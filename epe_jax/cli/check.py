@@ -90,7 +90,8 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag('budget', 'Maximum time in seconds.', float, 60.0),
     Flag(
       'require',
-      'Rules that fail if they were not checked, such as clipping,resume; all, or none.',
+      'Rules that fail if they were not checked, such as clipping,resume; all that '
+      'apply, or none.',
       default='noise_scale,clipping',
     ),
     Flag('seed', 'Seed of the updates that are passed.', int, 0),
@@ -161,6 +162,7 @@ def run_check(name: str, values: flags.FlagValues) -> int:
         claim,
         budget=given['budget'],
         seed=given['seed'],
+        name=name,
       )
   except (Exception, SystemExit) as error:
     # From the first round, which is not adversarial.
@@ -214,16 +216,12 @@ def load_factory(name: str) -> Make:
   if not colon or not module_name or not attribute:
     raise ValueError(f'{name!r} is no factory; give package.module:factory.')
   try:
-    if module_name.endswith('.py'):
-      path = pathlib.Path(module_name)
-      if not path.is_file():
-        raise ValueError(
-          f'{module_name!r} cannot be imported: there is no such file; give one, or a '
-          'module on the path of Python.'
-        )
-      module = python_path.import_file(path, name='checked')
-    else:
-      module = python_path.import_module(module_name)
+    if module_name.endswith('.py') and not pathlib.Path(module_name).is_file():
+      raise ValueError(
+        f'{module_name!r} cannot be imported: there is no such file; give one, or a '
+        'module on the path of Python.'
+      )
+    module = python_path.import_module_or_file(module_name)
   except ModuleNotFoundError as error:
     cure = f'install {error.name}'
     if error.name == module_name.partition('.')[0]:

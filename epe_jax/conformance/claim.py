@@ -10,7 +10,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from jaxtyping import Float
 import numpy as np
+from scipy import optimize
 
+from epe_jax import accounting
 from epe_jax.epsilon import arguments, epsilon_gdp, mu_of_epsilon
 from epe_jax.epsilon.types import check_delta
 
@@ -97,11 +99,16 @@ class Claim:
     arguments.check_number('epsilon', epsilon, '(0, inf)')
     claim = cls(clip_norm=clip_norm, noise_multiplier=1.0, delta=delta, **rest)
     if claim.noise == 'laplace':
-      mu = epsilon - 2 * math.log1p(-delta)
+      mu = (epsilon - 2 * math.log1p(-delta)) / claim.distance
+    elif claim.noise == 'gaussian':
+      mu = float(mu_of_epsilon(epsilon, delta)) / claim.distance
     else:
-      mu = mu_of_epsilon(epsilon, delta)
-    z = claim.distance * claim.mu / mu
-    return dataclasses.replace(claim, noise_multiplier=z)
+      log_mu = optimize.root_scalar(
+        lambda x: claim.compute_epsilon(math.exp(x), delta) - epsilon,
+        bracket=(-20, 20),
+      ).root
+      mu = math.exp(log_mu)
+    return dataclasses.replace(claim, noise_multiplier=claim.mu / mu)
 
   def __post_init__(self):
     for name in ('clip_norm', 'noise_multiplier'):
@@ -187,7 +194,9 @@ class Claim:
     """ε of a round in which an update has this influence.
 
     It is exact for Gaussian and Laplace noise, and for the latter largest if all
-    influence is in one coordinate. Discrete noise counts as Gaussian.
+    influence is in one coordinate. That of discrete noise is exact in one coordinate
+    and else a bound, of updates within the clip norm and so much noise that their
+    influence is this.
 
     Args:
       influence: over the scale of the noise: its standard deviation, or of
@@ -198,7 +207,21 @@ class Claim:
       return math.inf
     if self.noise == 'laplace':
       return max(0.0, self.distance * influence + 2 * math.log1p(-delta))
-    return float(epsilon_gdp(self.distance * influence, delta))
+    if self.noise == 'gaussian' or not influence:
+      return float(epsilon_gdp(self.distance * influence, delta))
+    account = {
+      'discrete_gaussian': accounting.epsilon_of_discrete_gaussian,
+      'skellam': accounting.epsilon_of_skellam,
+    }[self.noise]
+    l2 = self.mu * self.noise_multiplier * self.clip_norm
+    return account(
+      l2 / influence,
+      delta=delta,
+      l2=self.distance * l2,
+      l1=self.distance * self.clip_norm * self.dim ** (1 - 1 / self.norm),
+      dim=self.dim,
+      granularity=self.granularity,
+    ).epsilon
 
   @property
   def unit(self) -> float:

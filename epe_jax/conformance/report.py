@@ -54,9 +54,16 @@ class Report:
 
   @property
   def not_checked(self) -> Mapping[str, str]:
-    """Rules that could not be checked, and why."""
+    """Rules that could not be checked, and why; they may be broken."""
     return {
       r.rule: r.measured for r in self.results if r.status == 'not checked'
+    }
+
+  @property
+  def not_applicable(self) -> Mapping[str, str]:
+    """Rules that say nothing of such a claim or mechanism, and why."""
+    return {
+      r.rule: r.measured for r in self.results if r.status == 'does not apply'
     }
 
   def to_json(self) -> dict[str, Any]:
@@ -107,9 +114,11 @@ def format_report(report: Report) -> str:
 def make_badge(report: Report) -> dict[str, Any]:
   """Makes a badge, as JSON for the endpoint of shields.io.
 
-  It is green only if every rule passed, and counts the rules that were not checked.
+  It is green only if every rule that applies passed, and counts those that were not
+  checked.
   """
-  counts = [f'{len(report.passed)} of {len(report.results)} passed']
+  num = len(report.results) - len(report.not_applicable)
+  counts = [f'{len(report.passed)} of {num} passed']
   color = 'brightgreen'
   if report.not_checked:
     counts.append(f'{len(report.not_checked)} not checked')
@@ -144,7 +153,7 @@ def check_required(names: Collection[str], rules: Collection[str]) -> None:
 
 
 def list_missing(report: Report, required: Collection[str]) -> list[str]:
-  """Required rules that were not checked; 'all' requires every rule."""
+  """Required rules that were not checked; 'all' requires every rule that applies."""
   return [
     rule for rule in report.not_checked if rule in required or 'all' in required
   ]
@@ -157,6 +166,8 @@ def _count(report: Report) -> str:
   )
   if report.not_checked:
     text += f': {", ".join(report.not_checked)}'
+  if report.not_applicable:
+    text += f'. Not applicable: {", ".join(report.not_applicable)}'
   return tables.fill_paragraph(f'{text}.')
 
 
@@ -165,18 +176,18 @@ def _format_p(p: float | None) -> str:
 
 
 def _summarize(report: Report) -> str:
-  broken, checked = len(report.findings), len(report.results)
-  checked -= len(report.not_checked)
-  at_claim = 'not measured'
+  broken = len(report.findings)
+  checked = broken + len(report.passed)
+  measured = 'ε of one round was not measured'
   if report.epsilon is not None:
-    at_claim = cells.format_number(report.epsilon)
+    measured = f'one round has ε = {cells.format_number(report.epsilon)}'
   error = ''
   if _exceeds_claim_by_chance(report):
     error = ', which is within the error of the measurement'
   text = (
     f'{broken} of {checked} rules that were checked are broken; '
     f'{len(report.not_checked)} were not checked. At the claim, with '
-    f'δ = {report.delta:g}, one round has ε = {at_claim} for an ordinary client; '
+    f'δ = {report.delta:g}, {measured} for an ordinary client; '
     f'claimed {cells.format_number(report.claimed_epsilon)}'
     f'{" for all its rounds" * (report.claim.participations > 1)}{error}. '
     f'{report.rounds:,} rounds in {report.seconds:.1f} s.'

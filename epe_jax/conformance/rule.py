@@ -10,7 +10,9 @@ import numpy as np
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.session import NotChecked
 
-Status = Literal['passed', 'broken', 'not checked']
+Status = Literal['passed', 'broken', 'not checked', 'does not apply']
+"""A rule that does not apply says nothing of such claims or mechanisms; one that was not
+checked may be broken."""
 Severity = Literal['privacy', 'utility']
 
 
@@ -57,7 +59,7 @@ class Finding(NamedTuple):
 
   Attributes:
     mu: distance of neighbouring rounds, in standard deviations of the noise.
-    epsilon: ε of a Gaussian mechanism with `mu`, at the δ of the report.
+    epsilon: ε of noise of the claimed law with `mu`, at the δ of the report.
   """
 
   rule: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import math
 import time
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 import numpy as np
 
+from epe_jax import python_path
 from epe_jax.conformance.claim import Claim, Mechanism, Refused
 
 Make = Callable[[Claim], Mechanism]
@@ -44,15 +46,26 @@ class Session:
         'claim, such as its class.'
       )
     self._make = make
+    # By which another process imports the factory; None if it cannot.
+    self.name = python_path.name_function(make)
     self.claim = claim
     self.rounds = 0
     self._start = time.perf_counter()
-    self._seconds = seconds
+    self.seconds = seconds
 
   @property
   def elapsed(self) -> float:
-    """Seconds since the session began."""
+    """Seconds since the session began, without pauses."""
     return time.perf_counter() - self._start
+
+  @contextlib.contextmanager
+  def pause(self) -> Iterator[None]:
+    """Within it no time passes."""
+    before = self.elapsed
+    try:
+      yield
+    finally:
+      self._start = time.perf_counter() - before
 
   def start(self, claim: Claim) -> Run:
     """Makes a fresh mechanism.
@@ -83,8 +96,8 @@ class Session:
     Raises:
       NotChecked: time is up.
     """
-    if self.elapsed > self._seconds:
-      raise NotChecked(f'out of time: {self._seconds:g} s are spent')
+    if self.elapsed > self.seconds:
+      raise NotChecked(f'out of time: {self.seconds:g} s are spent')
     self.rounds += rounds
 
 

@@ -13,6 +13,7 @@ from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.report import Report
+from epe_jax.conformance.rule import Result
 from epe_jax.conformance.rules import (
   arithmetic,
   clip_norm,
@@ -22,6 +23,7 @@ from epe_jax.conformance.rules import (
   noise_scale,
   own_claim,
   participation,
+  processes,
   resume,
   rounds,
   zero_update,
@@ -45,6 +47,7 @@ RULES = {
     participation.places,
     independence.noise_between_coordinates,
     independence.noise_between_runs,
+    processes.noise_between_processes,
     independence.noise_law,
     independence.noise_grid,
     clip_norm.clip_norm,
@@ -60,6 +63,9 @@ RULES = {
 }
 """Each rule by its name, in the order in which they are checked."""
 
+_OF_OTHERS = 'weights', 'dropout', 'places', 'rounding'
+_OF_ROUNDS = 'rounds', 'later_rounds', 'memory', 'resume'
+
 
 def check(
   make: Make,
@@ -68,6 +74,7 @@ def check(
   delta: float | None = None,
   budget: float = 60.0,
   seed: int = 0,
+  name: str | None = None,
 ) -> Report:
   """Runs a mechanism on adversarial inputs and reports the rules that it breaks.
 
@@ -79,6 +86,8 @@ def check(
     budget: seconds that rounds may take, approximately. What does not fit is
       reported as not checked.
     seed: of the updates that are sent. The noise is the mechanism's own.
+    name: by which fresh processes import `make`, package.module:make or
+      folder/file.py:make; by default that of `make`, if its module is not a script.
 
   Returns:
     A result for each rule. A correct mechanism breaks a rule by chance with
@@ -95,12 +104,22 @@ def check(
   check_delta(delta)
   if not 0 < budget < math.inf:
     raise ValueError(f'budget={budget}; give seconds > 0.')
+  std = claim.noise_multiplier * claim.clip_norm
+  if claim.granularity > std:
+    raise ValueError(
+      f'granularity={claim.granularity:g} is more than the standard deviation of the '
+      f'noise, z S = {std:g}, so that noise and influences cannot be told from '
+      'rounding; claim a finer grid, or more noise.'
+    )
   rng = np.random.default_rng(seed)
   m = Measurements(make, claim, budget=budget, rng=rng)
+  m.session.name = name or m.session.name
   # An error on ordinary input is the user's to see.
   ordinary = m.cohort(m.uniform / 2, m.background)
   with np.errstate(all='ignore'):
-    first = m.session.start(claim).release(ordinary)
+    run = m.session.start(claim)
+    adapts = run.public_clip_norm is not None
+    first = run.release(ordinary)
     m.try_zeros()
     _attempt(m.find_place)
   if not np.all(np.isfinite(first)):
@@ -108,7 +127,12 @@ def check(
       'a round in which clients send updates of half the clip norm releases '
       'numbers that are not finite; nothing can be checked.'
     )
-  results = tuple(rule.check(m, delta=delta) for rule in RULES.values())
+  results = tuple(
+    Result(name, 'does not apply', why)
+    if (why := _explain_exemption(name, claim, adapts=adapts))
+    else rule.check(m, delta=delta)
+    for name, rule in RULES.items()
+  )
   return Report(
     claim,
     results,
@@ -121,6 +145,24 @@ def check(
     seconds=m.session.elapsed,
     resolution=_attempt(lambda: _resolve(m.noise.num)),
   )
+
+
+def _explain_exemption(name: str, claim: Claim, *, adapts: bool) -> str | None:
+  """Why a rule says nothing about such mechanisms; None if it has to hold."""
+  if name == 'add_or_remove' and claim.adjacency != name:
+    return 'the claim is not one of a client that is present or absent'
+  if name in _OF_OTHERS and claim.num_clients == 1:
+    return 'a round has one client'
+  if name in _OF_ROUNDS and claim.max_rounds == 1:
+    return 'a run has one round'
+  if name == 'memory' and adapts:
+    return 'the clip norm is public; see clip_norm'
+  if name == 'clip_norm' and not adapts:
+    return 'the mechanism publishes no clip_norm'
+  small = 1e-4 * claim.num_clients * claim.clip_norm
+  if name == 'rounding' and claim.granularity > small:
+    return 'a small update is less than a step of the claimed grid'
+  return None
 
 
 def _attempt(measure: Callable[[], T]) -> T | None:

@@ -195,8 +195,7 @@ def _rounds_missed(num: int, planned: int, fewest: int, most: int) -> str:
   if fewest < most:
     text += (
       f'. Canaries took part in {fewest} to {most} rounds: an estimate is of all of '
-      f'them together, while the analytic ε is of {most} rounds and does not compare '
-      'with it'
+      f'them together, and the analytic ε, of {most} rounds, above what others allow'
     )
   return text
 

@@ -59,6 +59,13 @@ def _summarize(
   if not attack.is_calibrated:
     row = cells.EstimateCells('-', '-', 'uncalibrated', '-', '')
   analytic, bound = cells.format_analytic(attack.analytic), '-'
+  # That of canaries of most rounds limits all others, whose own are smaller.
+  are_unequal = any(
+    note.key == 'rounds_missed' and note.values['fewest'] != note.values['most']
+    for note in attack.notes
+  )
+  if attack.analytic and attack.analytic.kind == 'bound' and are_unequal:
+    analytic = f'≤ {analytic}'
   is_worst_case = attack.threat_model.is_worst_case
   if (
     attack.analytic is None and is_worst_case and worst_case_epsilon is not None

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax import audit, canaries
+from epe_jax import accounting, audit, canaries
 from epe_jax.audit import observers, threat_models
+from epe_jax.audit.record import load_record, write_record
 from epe_jax.fact import Fact
+from epe_jax.text import cells
 
 DIM, ROUNDS, CLIENTS = 5000, 12, 10
 
@@ -210,18 +212,22 @@ def test_a_canary_that_dropped_out_took_no_part():
 
 
 @pytest.mark.usefixtures('no_floors')
-def test_canaries_that_miss_some_of_their_rounds_are_counted():
+def test_canaries_that_miss_some_of_their_rounds_are_counted(tmp_path):
   auditor = make_auditor(repetitions=2)
   for t in range(ROUNDS):
     ids = auditor.canary_ids(t)
     release, divisor = make_release(auditor, t)
     auditor.observe(t, release, divisor=divisor, included=ids[t % 2 :])
   values = {'num': 114, 'planned': 120, 'fewest': 1, 'most': 2}
-  for attack in auditor.evaluate().attacks:
-    assert Fact('rounds_missed', values) in attack.notes
+  write_record(tmp_path / 'scores.npz', auditor.record())
+  for record in (auditor.record(), load_record(tmp_path / 'scores.npz')):
+    for attack in audit.evaluate(record).attacks:
+      assert Fact('rounds_missed', values) in attack.notes
   text = ' '.join(auditor.report().split())
   assert '114 of 120 assigned participations of canaries took place' in text
-  assert 'the analytic ε is of 2 rounds and does not compare' in text
+  assert 'and the analytic ε, of 2 rounds, above what others allow' in text
+  limit = accounting.epsilon_of_releases(0.5, delta=1e-3, participations=2)
+  assert f' ≤ {cells.format_number(limit.epsilon)}' in text
   observed = make_auditor(repetitions=2)
   observe_rounds(observed, range(ROUNDS))
   assert 'assigned participations' not in observed.report()

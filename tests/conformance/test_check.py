@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from epe_jax import accounting, conformance, io
+from epe_jax.conformance import example, measurements
 from tests.conformance import correct
 from tests.conformance.helpers import CLAIM, check_seeded, seeded
 
@@ -67,7 +68,9 @@ def test_the_message_of_one_client_is_a_sum_of_one():
   assert not report.findings
   assert report.epsilon == pytest.approx(3, rel=0.03)
   of_others = {'weights', 'dropout', 'places', 'rounding'}
-  assert set(report.not_checked) == of_others | {'clip_norm', 'add_or_remove'}
+  others = of_others | {'clip_norm', 'add_or_remove'}
+  assert set(report.not_applicable) == others
+  assert set(report.not_checked) == {'noise_between_processes'}
 
 
 def test_what_is_absent_is_not_checked_and_never_passed():
@@ -80,9 +83,12 @@ def test_what_is_absent_is_not_checked_and_never_passed():
   report = conformance.check(make, CLAIM)
   assert not report.findings
   assert 'no save()' in report.not_checked['resume']
-  assert 'publishes no clip_norm' in report.not_checked['clip_norm']
-  assert not set(report.not_checked) & set(report.passed)
-  assert set(report.not_checked) | set(report.passed) == set(conformance.RULES)
+  assert (
+    'cannot load the factory' in report.not_checked['noise_between_processes']
+  )
+  assert 'publishes no clip_norm' in report.not_applicable['clip_norm']
+  parts = report.passed, report.not_checked, report.not_applicable
+  assert sorted(x for part in parts for x in part) == sorted(conformance.RULES)
 
 
 def test_refused_dropout_is_not_checked():
@@ -188,6 +194,11 @@ def test_wrong_arguments_are_refused():
     conformance.check(make, CLAIM, budget=0.0)
   with pytest.raises(ValueError, match='delta'):
     conformance.check(make, CLAIM, delta=2.0)
+  coarse = dataclasses.replace(CLAIM, noise='skellam', granularity=2.0)
+  with pytest.raises(
+    ValueError, match=r'granularity=2 is more than .* z S = 1,'
+  ):
+    conformance.check(make, coarse)
 
 
 class Flat(correct.Plain):
@@ -220,3 +231,16 @@ def test_a_release_in_every_second_call_is_not_checked():
   assert not report.findings, conformance.format_report(report)
   for rule in ('noise_scale', 'arrives_whole'):
     assert 'is the same whatever' in report.not_checked[rule]
+
+
+def test_fresh_processes_are_waited_for_no_longer_than_the_budget():
+  m = measurements.Measurements(
+    example.make, CLAIM, budget=60.0, rng=np.random.default_rng(0)
+  )
+  assert m.repeats[0] == 1
+  assert m.all_noise.common_std > 0
+  m.session.seconds = 0.01
+  rule = conformance.RULES['noise_between_processes']
+  result = rule.check(m)
+  assert result.status == 'not checked'
+  assert 'released nothing within 0.01 s, the budget' in result.measured

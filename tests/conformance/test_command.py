@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def test_nothing_broken_is_0(capsys):
   assert cli.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
-  assert '0 of 19 rules' in capsys.readouterr().out
+  assert '0 of 20 rules' in capsys.readouterr().out
 
 
 def test_a_broken_rule_is_1_and_json_says_which(capsys):
@@ -54,7 +54,8 @@ def test_rules_that_were_not_checked_are_counted_in_the_last_line(capsys):
   assert cli.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
   last = capsys.readouterr().out.rstrip().split('\n\n')[-1]
   assert ' '.join(last.split()) == (
-    '0 broken, 19 passed, 3 not checked: clip_norm, resume, add_or_remove.'
+    '0 broken, 20 passed, 1 not checked: resume. Not applicable: clip_norm, '
+    'add_or_remove.'
   )
 
 
@@ -65,6 +66,71 @@ def test_a_required_rule_that_was_not_checked_is_3(required, code, capsys):
   argv = ['check', f'{EXAMPLE}:make', SHAPES, f'--require={required}']
   assert cli.main(argv) == code
   assert ('resume' in capsys.readouterr().err) == bool(code)
+
+
+_MODULE_OF_MECHANISMS = """
+import itertools
+import secrets
+import sibling
+import numpy as np
+from epe_jax.conformance.example import GaussianMean
+
+np.random.seed(0)
+COUNTER, RNG = itertools.count(), np.random.default_rng(0)
+
+class Global(GaussianMean):
+  def draw_noise(self, shape):
+    return np.random.normal(0, self.claim.noise_multiplier * self.claim.clip_norm, shape)
+
+class Counted(GaussianMean):
+  def __init__(self, claim):
+    super().__init__(claim)
+    self.rng = np.random.default_rng(next(COUNTER))
+
+class OneTensor(GaussianMean):
+  def draw_noise(self, shape):
+    rng, self.rng = self.rng, RNG if len(shape) == 1 else self.rng
+    drawn = super().draw_noise(shape)
+    self.rng = rng
+    return drawn
+
+class Resumes(GaussianMean):
+  def save(self): return None
+  def restore(self, state):
+    self.rng = np.random.default_rng(secrets.randbits(128))
+
+"""
+
+
+@pytest.mark.parametrize(
+  ('name', 'require', 'code', 'message'),
+  [
+    ('Global', '', 1, '600 of 600 numbers of the noise of tensor 0'),
+    ('Counted', '', 1, '600 of 600 numbers of the noise of tensor 0'),
+    ('OneTensor', '', 1, '30 of 30 numbers of the noise of tensor 1'),
+    # Rules that do not apply are not missing.
+    (
+      'Resumes',
+      'all',
+      0,
+      '21 passed, 0 not checked. Not applicable: clip_norm, ',
+    ),
+  ],
+)
+def test_noise_differs_between_processes(
+  name, require, code, message, tmp_path, capsys, monkeypatch
+):
+  path = tmp_path / 'mechanisms.py'
+  path.write_text(_MODULE_OF_MECHANISMS)
+  # What lies next to a file is found, as it is by a script.
+  (tmp_path / 'sibling.py').touch()
+  monkeypatch.setattr(sys, 'path', sys.path[:])
+  argv = ['check', f'{path}:{name}', SHAPES, f'--require={require}']
+  assert cli.main(argv) == code
+  out = ' '.join(capsys.readouterr().out.split())
+  assert message in out
+  assert out.count('PRIVACY') == code
+  assert ('noise equal between processes' in out) == code
 
 
 def make_report(*severities, passed=1, not_checked=0):

@@ -6,11 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from epe_jax import conformance
+from epe_jax import accounting, conformance
 from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 
-EVERYBODY = {'clip_norm', 'add_or_remove'}
+# Factories that count their seeds are in no module.
+EVERYBODY = {'noise_between_processes'}
 
 
 @pytest.mark.parametrize(
@@ -28,11 +29,12 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     assert 'clipping' in report.not_checked
     return
   expected = {
-    'AdaptiveClip': {'memory', 'add_or_remove'},
     'DiscreteGaussian': EVERYBODY | {'rounding'},
     'NoiseOfClients': EVERYBODY | {'dropout'},
   }
   assert set(report.not_checked) == expected.get(name, EVERYBODY)
+  fixed = 'memory' if name == 'AdaptiveClip' else 'clip_norm'
+  assert set(report.not_applicable) == {fixed, 'add_or_remove'}
   # A tree has noise for all its rounds; that of one is more than it needs.
   if name not in (
     'Tree',
@@ -63,6 +65,8 @@ def test_every_claim_can_be_checked(changes):
   claim = dataclasses.replace(CLAIM, **changes)
   report = conformance.check(seeded(correct.Plain), claim)
   assert not report.findings, conformance.format_report(report)
+  of_rounds = {'rounds', 'later_rounds', 'memory', 'resume'}
+  assert (of_rounds <= set(report.not_applicable)) == (claim.max_rounds == 1)
 
 
 SHAPES = {1: ((),), 2: ((2,),), 3: ((2,), (1,)), 8: ((2, 3), (2,))}
@@ -141,8 +145,8 @@ def test_every_law_and_norm_that_is_claimed_is_kept(changes):
   error = 0.15 if claim.granularity else 0.03
   assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=error)
   unchecked = {'rounds'} if claim.noise == 'laplace' else set()
-  unchecked |= {'rounding'} if claim.granularity else set()
   assert set(report.not_checked) == EVERYBODY | unchecked
+  assert ('rounding' in report.not_applicable) == (claim.granularity > 0)
   (law,) = (r for r in report.results if r.rule == 'noise_law')
   assert claim.noise.replace('_', ' ') in law.measured.lower()
 
@@ -159,6 +163,30 @@ def test_the_epsilon_of_laplace_noise_is_the_l1_norm_over_its_scale():
   # An update of L2 norm S has an L1 norm of 2 S at most.
   assert claim.noise_multiplier == pytest.approx(2 / 2, rel=1e-4)
   assert claim.epsilon == pytest.approx(2.0, rel=1e-12)
+
+
+@pytest.mark.parametrize('dim', [1, 50])
+@pytest.mark.parametrize('noise', ['discrete_gaussian', 'skellam'])
+def test_the_epsilon_of_noise_on_a_grid_is_accounted_for(noise, dim):
+  claim = conformance.Claim.from_epsilon(
+    2.0,
+    clip_norm=3.0,
+    noise=noise,
+    granularity=0.5,
+    num_clients=5,
+    shapes=((dim,),),
+    adjacency='replace',
+  )
+  found = getattr(accounting, f'epsilon_of_{noise}')(
+    3.0 * claim.noise_multiplier, delta=1e-5, l2=6.0, dim=dim, granularity=0.5
+  )
+  assert claim.epsilon == pytest.approx(found.epsilon, rel=1e-9)
+  assert claim.epsilon == pytest.approx(2.0, rel=1e-6)
+  # Twice the influence is as much less noise.
+  half = dataclasses.replace(claim, noise_multiplier=claim.noise_multiplier / 2)
+  assert claim.compute_epsilon(2 * claim.mu, 1e-5) == pytest.approx(
+    half.epsilon, rel=1e-9
+  )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,10 @@ def test_alarms_and_detections_are_counted(load_benchmark):
   assert row[1:4] == ('noise_scale', 'broken', 0.0)
   checks = study.run_batch(study.Batch('Plain', None, (0,)))
   assert [row.rule for row in checks] == list(conformance.RULES)
+  by_status = {row.rule: row.status for row in checks}
+  assert by_status['add_or_remove'] == 'does not apply'
+  table, _ = study.tabulate_alarms({n: checks for n in study.correct.CORRECT})
+  assert 'add_or_remove' not in {row[0] for row in table.body}
   checks = [row._replace(status='passed') for row in checks]
   # Three false alarms of one rule are more than chance gives.
   names = study.correct.CORRECT

@@ -1,0 +1,409 @@
+"""The analytic ε of noise on a grid: discrete Gaussian, sums of it, and Skellam.
+
+Distances and noise are in units of the grid's step below, v is the variance and Δ₂, Δ₁
+are the largest norms of what a client changes in a sum of integers.
+
+In one coordinate and one round, the privacy loss ln p(x)/p(x - Δ) is summed over all
+integers x. These laws are log-concave, so that the loss is monotone in x and no shorter
+shift loses more; they are symmetric, so that both directions have one δ. Rounds are
+composed as in `gaussian.epsilon_of_poisson`.
+
+In d coordinates the worst direction is not known, and Rényi divergences are bounded:
+
+- discrete Gaussian: α Δ₂²/(2v), as of the continuous one (Canonne, Kamath and Steinke);
+- the sum of n clients' discrete Gaussians, each of variance v/n >= 1/4, whose law is that
+  of one of variance v up to a factor e^τ, τ = 10 Σ_{k<n} exp(-2π² (v/n) k/(k+1)): the
+  least of α Δ₂²/(2v) + τ d, (α/2) (Δ₂²/v + 2 Δ₁ τ/√v + τ² d) and
+  (α/2) (Δ₂/√v + τ √d)² (Kairouz, Liu and Steinke);
+- Skellam: α Δ₂²/(2v) + min{((2α - 1) Δ₂² + 6 Δ₁)/(4v²), 3 Δ₁/(2v)} at integers α >= 2
+  (Agarwal, Kairouz and Liu). Sums of Skellam noise are Skellam noise.
+
+ε then follows by proposition 12 of Canonne, Kamath and Steinke, at the best α.
+
+References:
+  Canonne, Kamath and Steinke 2020, The discrete Gaussian for differential privacy,
+  arXiv 2004.00010; Kairouz, Liu and Steinke 2021, The distributed discrete Gaussian
+  mechanism, arXiv 2102.06387, proposition 14; Agarwal, Kairouz and Liu 2021, The Skellam
+  mechanism, arXiv 2110.04995; Doroshenko et al. 2022 (connect the dots).
+"""
+
+from collections.abc import Callable
+import math
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+from scipy import special
+
+from epe_jax.accounting.analytic import Analytic
+from epe_jax.epsilon import arguments
+from epe_jax.epsilon.types import check_delta
+from epe_jax.fact import Fact
+
+LARGEST_SUM = 2_000_000
+"""Integers over which losses are summed; for finer grids the bounds are taken."""
+
+# The same where laws of clients are convolved.
+_LARGEST_CONVOLUTION = 5000
+# Mass below exp(-80) δ is left out of sums, and counts as an infinite loss.
+_NEGLIGIBLE = 80.0
+# Of the grid of losses that are composed: in standard deviations, and how many.
+_STEP, _POINTS = 1e-3, 200_000
+
+Vector = Float[np.ndarray, 'n']
+
+
+class _Sensitivity(NamedTuple):
+  """What one client changes in a sum of integers, and the noise of that sum.
+
+  Attributes:
+    v: variance.
+    l2: Δ₂, in one coordinate an integer.
+    l1: Δ₁.
+    dim: d.
+  """
+
+  v: float
+  l2: float
+  l1: float
+  dim: int
+
+  def limit(self, delta: float) -> int:
+    """The integer beyond which noise has negligible mass (Bernstein)."""
+    exponent = _NEGLIGIBLE - math.log(delta)
+    third = exponent / 3
+    return math.ceil(third + math.sqrt(third**2 + 2 * self.v * exponent))
+
+
+class _Losses(NamedTuple):
+  """Privacy losses from the largest on, and the mass of both laws up to each.
+
+  Attributes:
+    loss: ln p/q, descending.
+    p: mass of the law itself on these and larger losses, with a 0 in front.
+    log_q: ln of that of the shifted law.
+    infinite: mass of infinite losses.
+  """
+
+  loss: Vector
+  p: Vector
+  log_q: Vector
+  infinite: float
+
+  def find_epsilon(self, delta: float) -> float:
+    """The least ε >= 0 at which δ suffices."""
+    at_losses = self.compute_delta(self.loss)
+    # Between two losses δ is a constant less e^ε times another.
+    i = int(np.searchsorted(at_losses, delta, side='right'))
+    missing = self.p[i] + self.infinite - delta
+    if missing <= 0:
+      return max(0.0, float(self.loss[min(i, self.loss.size - 1)]))
+    if i == 0:
+      return math.inf
+    return max(0.0, math.log(missing) - float(self.log_q[i]))
+
+  def compute_delta(self, epsilon: Vector) -> Vector:
+    """δ of each ε."""
+    i = np.searchsorted(-self.loss, -epsilon, side='left')
+    deltas = self.p[i] - np.exp(np.minimum(epsilon + self.log_q[i], 0))
+    return self.infinite + np.clip(deltas, 0, 1 - self.infinite)
+
+
+def epsilon_of_discrete_gaussian(
+  std: float,
+  *,
+  delta: float,
+  l2: float,
+  l1: float | None = None,
+  dim: int = 1,
+  granularity: float = 1.0,
+  clients: int = 1,
+  rounds: int = 1,
+) -> Analytic:
+  """Computes ε of sums with discrete Gaussian noise, of one party or of n clients.
+
+  Args:
+    std: σ >= 0 of the noise in the sum, whose law is exp(-x²/(2σ²)) on the grid; of n
+      clients each adds noise of σ/√n.
+    delta: δ in (0, 1).
+    l2: largest L2 norm, > 0, of what a client changes in the sum, after it was
+      rounded to the grid: 2 S if any update may replace another.
+    l1: the same in the L1 norm; None if no bound but √d l2 is known.
+    dim: d >= 1, coordinates.
+    granularity: step of the grid, > 0, in the units of the former.
+    clients: n >= 1 who add noise.
+    rounds: T >= 1 in which a client takes part.
+
+  Returns:
+    The exact ε of one coordinate in one round, and else a bound.
+
+  Raises:
+    ValueError: an argument is out of range, or clients add less noise each than any
+      bound is known for.
+
+  >>> given = {'delta': 1e-5, 'l2': 4.0}
+  >>> round(epsilon_of_discrete_gaussian(4.0, **given).epsilon, 2)
+  4.39
+  >>> round(epsilon_of_discrete_gaussian(4.0, dim=1000, clients=8, **given).epsilon, 2)
+  4.73
+  """
+  sensitivity = _count_steps(std, l2, l1, dim, granularity, delta, rounds)
+  arguments.check_integer('clients', clients)
+  v, l2, l1, dim = sensitivity
+  of_one = v / clients
+  if clients > 1 and 0 < of_one < 1 / 4:
+    raise ValueError(
+      f'std={std} is that of {math.sqrt(of_one):.3g} steps for each of {clients} '
+      'clients; give more noise or a finer grid, as no bound is known below 0.5.'
+    )
+  k = np.arange(1, clients)
+  tau = 10 * float(np.sum(np.exp(-2 * math.pi**2 * of_one * k / (k + 1))))
+
+  def bound(order: Vector) -> Vector:
+    scaled = l2 / math.sqrt(v)
+    factor = min(
+      scaled**2 + 2 * l1 / math.sqrt(v) * tau + tau**2 * dim,
+      (scaled + tau * math.sqrt(dim)) ** 2,
+    )
+    return np.minimum(order / 2 * scaled**2 + tau * dim, order / 2 * factor)
+
+  size = sensitivity.limit(delta / rounds) + l2
+  is_summed = clients > 1 and size < _LARGEST_CONVOLUTION
+
+  def log_pmf(size: int) -> Vector:
+    x = np.arange(-size, size + 1.0)
+    log_p = -(x**2) / (2 * (of_one if is_summed else v))
+    log_p -= special.logsumexp(log_p)
+    if not is_summed:
+      return log_p
+    with np.errstate(divide='ignore'):
+      return np.log(_convolve(np.exp(log_p), clients))
+
+  # Orders need not be integers.
+  return _account(
+    sensitivity,
+    delta,
+    rounds,
+    bound,
+    log_pmf,
+    1e-8,
+    ratio=0.0 if is_summed else tau,
+  )
+
+
+def epsilon_of_skellam(
+  std: float,
+  *,
+  delta: float,
+  l2: float,
+  l1: float | None = None,
+  dim: int = 1,
+  granularity: float = 1.0,
+  rounds: int = 1,
+) -> Analytic:
+  """Computes ε of sums with Skellam noise, whoever adds which part of it.
+
+  Args:
+    std: standard deviation >= 0 of the noise in the sum.
+    delta: as in `epsilon_of_discrete_gaussian`, as are all others.
+    l2: largest L2 norm, > 0, of what a client changes.
+    l1: the same in the L1 norm, or None.
+    dim: d >= 1, coordinates.
+    granularity: step of the grid, > 0.
+    rounds: T >= 1 in which a client takes part.
+
+  Returns:
+    The exact ε of one coordinate in one round, and else a bound.
+
+  Raises:
+    ValueError: an argument is out of range.
+
+  >>> round(epsilon_of_skellam(100.0, delta=1e-5, l2=100.0).epsilon, 2)
+  4.38
+  """
+  sensitivity = _count_steps(std, l2, l1, dim, granularity, delta, rounds)
+  v, l2, l1, _ = sensitivity
+
+  def bound(order: Vector) -> Vector:
+    gaussian = order * l2**2 / (2 * v)
+    rest = ((2 * order - 1) * l2**2 + 6 * l1) / (4 * v**2)
+    return gaussian + np.minimum(rest, 3 * l1 / (2 * v))
+
+  def log_pmf(size: int) -> Vector:
+    one_side = _log_bessel(np.arange(size + 1.0), v)
+    return np.concatenate([one_side[:0:-1], one_side])
+
+  return _account(sensitivity, delta, rounds, bound, log_pmf, 1.0)
+
+
+def _count_steps(
+  std: float,
+  l2: float,
+  l1: float | None,
+  dim: int,
+  granularity: float,
+  delta: float,
+  rounds: int,
+) -> _Sensitivity:
+  """What is changed, in steps of the grid, once all arguments are in range."""
+  check_delta(delta)
+  arguments.check_integer('rounds', rounds)
+  arguments.check_number('std', std, '[0, inf)')
+  arguments.check_number('l2', l2, '(0, inf)')
+  arguments.check_integer('dim', dim)
+  arguments.check_number('granularity', granularity, '(0, inf)')
+  steps = l2 / granularity
+  if dim == 1:
+    steps = float(math.ceil(steps * (1 - 1e-9)))
+  # The squares of integers are no less than they are.
+  bounds = [math.sqrt(dim) * steps, max(1.0, steps) ** 2]
+  if l1 is not None:
+    bounds.append(arguments.check_number('l1', l1, '(0, inf)') / granularity)
+  return _Sensitivity((std / granularity) ** 2, steps, min(bounds), dim)
+
+
+def _account(
+  sensitivity: _Sensitivity,
+  delta: float,
+  rounds: int,
+  bound: Callable[[Vector], Vector],
+  log_pmf: Callable[[int], Vector],
+  first: float,
+  *,
+  ratio: float = 0.0,
+) -> Analytic:
+  """The least ε of all that are known to hold.
+
+  Args:
+    sensitivity: of a round.
+    delta: δ.
+    rounds: T.
+    bound: order -> Rényi divergence of a round.
+    log_pmf: m -> ln of the law of the noise in a coordinate, at -m to m.
+    first: α - 1 of the least order; orders are integers if it is 1.
+    ratio: by which ln of that law may be wrong.
+  """
+  epsilon = math.inf
+  if sensitivity.v:
+    epsilon = _convert(lambda order: rounds * bound(order), delta, first)
+    if sensitivity.dim == 1:
+      # If P <= e^τ P' and Q' <= e^τ Q, then δ(ε) <= e^τ δ'(ε - 2τ).
+      error = rounds * ratio
+      less = delta * math.exp(-error)
+      summed = _sum_losses(sensitivity, less, rounds, log_pmf) + 2 * error
+      epsilon = min(epsilon, summed)
+  return Analytic(
+    epsilon,
+    assumes=(
+      Fact('participations', {'rounds': rounds}),
+      Fact('known_rounds'),
+      Fact('no_amplification'),
+    ),
+  )
+
+
+def _convert(
+  divergence: Callable[[Vector], Vector], delta: float, first: float
+) -> float:
+  """ε by Rényi divergences, at the best order."""
+  low, high = first, 1e9
+  for _ in range(3):
+    above = np.geomspace(low, high, 2000)
+    if first == 1:
+      above = np.unique(np.rint(above))
+    order = 1 + above
+    epsilons = divergence(order) + np.log1p(-1 / order)
+    epsilons -= (math.log(delta) + np.log(order)) / above
+    best = int(np.argmin(epsilons))
+    low, high = above[max(best - 1, 0)], above[min(best + 1, above.size - 1)]
+  return max(0.0, float(epsilons[best]))
+
+
+def _sum_losses(
+  sensitivity: _Sensitivity,
+  delta: float,
+  rounds: int,
+  log_pmf: Callable[[int], Vector],
+) -> float:
+  """ε by the privacy losses of all integers."""
+  limit, shift = sensitivity.limit(delta / rounds), round(sensitivity.l2)
+  size = limit + shift
+  if size > LARGEST_SUM:
+    return math.inf
+  log_p = log_pmf(size)
+  losses = _list_losses(
+    log_p[shift : shift + 2 * limit + 1],
+    log_p[: 2 * limit + 1],
+    math.exp(-_NEGLIGIBLE) * delta / rounds,
+  )
+  if rounds == 1:
+    return losses.find_epsilon(delta)
+  return _compose(losses, sensitivity, rounds, delta)
+
+
+def _list_losses(log_p: Vector, log_q: Vector, missing: float) -> _Losses:
+  """The losses of all outcomes under one law, of which some mass is missing."""
+  is_possible = np.isfinite(log_p)
+  log_p, log_q = log_p[is_possible], log_q[is_possible]
+  is_finite = np.isfinite(log_q)
+  infinite = missing + float(np.sum(np.exp(log_p[~is_finite])))
+  log_p, log_q = log_p[is_finite], log_q[is_finite]
+  loss = log_p - log_q
+  order = np.argsort(-loss, kind='stable')
+  return _Losses(
+    loss[order],
+    np.append(0.0, np.cumsum(np.exp(log_p[order]))),
+    np.append(-np.inf, np.logaddexp.accumulate(log_q[order])),
+    infinite,
+  )
+
+
+def _compose(
+  losses: _Losses, sensitivity: _Sensitivity, rounds: int, delta: float
+) -> float:
+  """ε of several rounds, on a grid of losses that is rounded to more loss."""
+  # Imported here, as one round needs no accountant.
+  from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+
+  highest, lowest = float(losses.loss[0]), float(losses.loss[-1])
+  h = max(
+    _STEP * sensitivity.l2 / math.sqrt(sensitivity.v),
+    (highest - lowest) / _POINTS,
+  )
+  first, last = math.floor(lowest / h) - 1, math.ceil(highest / h) + 1
+  pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+    h, first, last, losses.compute_delta(h * np.arange(first, last + 1))
+  )
+  loss = privacy_loss_distribution.PrivacyLossDistribution(pmf)
+  return float(loss.self_compose(rounds).get_epsilon_for_delta(delta))
+
+
+def _convolve(p: Vector, times: int) -> Vector:
+  """The law of a sum of independent numbers, on the same integers."""
+  total: Vector | None = None
+  while times:
+    if times % 2:
+      total = p if total is None else np.convolve(total, p, mode='same')
+    times //= 2
+    if times:
+      p = np.convolve(p, p, mode='same')
+  assert total is not None, 'one number or more'
+  return total
+
+
+def _log_bessel(order: Vector, v: float) -> Vector:
+  """ln of exp(-v) I_k(v), the law of Skellam noise of variance v."""
+  scaled = special.ive(order, v)
+  with np.errstate(divide='ignore'):
+    log_p = np.log(scaled)
+  # Debye's expansion, where that is no number of float64, or v is too large for it.
+  is_lost = ~(scaled > 1e-290)
+  k = order[is_lost]
+  root = np.hypot(k, v)
+  log_p[is_lost] = (
+    k**2 / (root + v)
+    - k * np.arcsinh(k / v)
+    - np.log(2 * math.pi * root) / 2
+    + np.log1p((3 - 5 * (k / root) ** 2) / (24 * root))
+  )
+  return log_p
