@@ -115,6 +115,9 @@ CALLS = {
   'gaussian_lower_bound': of_scores(),
   'gdp_bound': of_scores(),
   'gdp_credible': of_scores(multiplicity=epsilon.Split(seed=0)),
+  'find_sensitivity': dict(
+    strategy=np.eye(3), schema=accounting.ParticipationSchema()
+  ),
   'gdp_log_evidence': dict(tails=TAILS, mu=1.0, after=np.array([20])),
   'gdp_sequence': dict(tails=TAILS, after=np.array([20])),
   'jeffreys_upper': dict(count=1, trials=9, significance=0.05),
@@ -139,6 +142,7 @@ CALLS = {
   'shifted_cosine': of_scores(COSINES),
   'two_gaussian': of_scores(),
   'warn_if_not_gaussian': dict(scores=SCORES),
+  'whiten': dict(noising=np.eye(3)),
 }
 # Values that are wrong elsewhere and right here.
 RIGHT = {
@@ -152,6 +156,7 @@ RIGHT = {
   ('epsilon_mixture', 'weights'): (None,),
   ('mu_of_epsilon', 'epsilon'): (math.inf,),
   ('epsilon_sequence', 'tails'): (-1,),
+  ('find_sensitivity', 'strategy'): (-1,),
   ('gdp_log_evidence', 'tails'): (-1,),
   ('gdp_log_evidence', 'dim'): (math.inf,),
   ('gdp_sequence', 'dim'): (math.inf,),

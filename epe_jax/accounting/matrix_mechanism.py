@@ -130,9 +130,20 @@ def whiten(noising: Float[np.ndarray, 'T n']) -> Float[np.ndarray, 'T T']:
 
   Returns:
     Lower triangular, with a positive diagonal.
+
+  Raises:
+    ValueError: noising has another rank, so that some sum of rounds has no noise.
   """
   b = np.asarray(noising, np.float64)
-  lower = np.linalg.qr(b.T, mode='r').T
+  lower = np.zeros((1, 1))
+  if b.ndim == 2 and np.isfinite(b).all():
+    lower = np.linalg.qr(b.T, mode='r').T
+  diagonal = np.abs(np.diagonal(lower))
+  if len(lower) != lower.shape[1] or diagonal.min() <= 1e-12 * diagonal.max():
+    raise ValueError(
+      f'noising has shape {b.shape}; give finite numbers, and a row of its own noise '
+      'for each round.'
+    )
   lower = lower * np.sign(np.diagonal(lower))
   return np.tril(np.linalg.inv(lower))
 

@@ -316,6 +316,7 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
 
 
 def find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:
+  """Says what is impossible in the strategy of so many rounds; None if nothing is."""
   if strategy.shape != (rounds, rounds) or not np.isfinite(strategy).all():
     return (
       f'strategy has shape {strategy.shape}, and not finite numbers of shape '
