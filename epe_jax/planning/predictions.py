@@ -16,8 +16,8 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.audit.threat_models import (
+  DECORRELATED,
   THREAT_MODELS,
-  UNCOMBINED,
   AttackScores,
   ThreatModel,
 )
@@ -44,7 +44,7 @@ _TRIES = 4
 _WEAK = 0.5
 _LAST_STEP = 1.25
 # Runs that are planned have independent noise.
-_PLANNED = tuple(model for model in THREAT_MODELS if model != UNCOMBINED)
+_PLANNED = tuple(model for model in THREAT_MODELS if model != DECORRELATED)
 
 # Laws that are fitted to all audits by estimators which fit one to each.
 _LAWS = 10

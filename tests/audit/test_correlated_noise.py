@@ -9,7 +9,7 @@ from scipy import stats
 
 from epe_jax import accounting, audit, io
 from epe_jax.audit import release
-from epe_jax.audit.threat_models import RESIDUAL, UNCOMBINED
+from epe_jax.audit.threat_models import DECORRELATED, RESIDUAL
 from epe_jax.training.round_scalars import RoundScalars
 
 ROUNDS, NOISE, DIM, DELTA = 40, 0.8, 10_000, 1e-5
@@ -60,7 +60,7 @@ def make_record(strategy, *, num=3000, repetitions=1, seed=0):
 def test_scores_are_those_of_a_gaussian_mechanism(repetitions):
   """Kolmogorov-Smirnov at 1e-4, of a fixed seed."""
   record = make_record(STRATEGY, repetitions=repetitions)
-  scored = RESIDUAL.score(record)
+  scored = DECORRELATED.score(record)
   assert scored is not None
   observed, unobserved = scored.scores.observed, scored.scores.unobserved
   shift = np.asarray(scored.scores.shift)
@@ -73,7 +73,7 @@ def test_scores_are_those_of_a_gaussian_mechanism(repetitions):
 @pytest.mark.parametrize('repetitions', [1, 3])
 def test_own_rounds_alone_tell_less_and_their_noise_is_as_claimed(repetitions):
   record = make_record(STRATEGY, repetitions=repetitions)
-  alone, combined = UNCOMBINED.score(record), RESIDUAL.score(record)
+  alone, combined = RESIDUAL.score(record), DECORRELATED.score(record)
   assert alone is not None
   assert combined is not None
   assert alone.contradictions == ()
@@ -86,7 +86,7 @@ def test_own_rounds_alone_tell_less_and_their_noise_is_as_claimed(repetitions):
 def test_noise_that_is_not_correlated_as_claimed_is_noticed():
   """Its rounds have other standard deviations."""
   record = dataclasses.replace(make_record(np.eye(ROUNDS)), strategy=STRATEGY)
-  scored = RESIDUAL.score(record)
+  scored = DECORRELATED.score(record)
   assert scored is not None
   (check,) = scored.contradictions
   assert check.key == 'noise_not_as_claimed'
@@ -95,7 +95,7 @@ def test_noise_that_is_not_correlated_as_claimed_is_noticed():
 def test_the_estimate_is_the_epsilon_of_the_whole_mechanism():
   record = make_record(STRATEGY)
   (attack,) = audit.evaluate(
-    record, threat_models=[RESIDUAL], floors=False
+    record, threat_models=[DECORRELATED], floors=False
   ).attacks
   norm = np.linalg.norm(STRATEGY[:, 0])
   claimed = accounting.epsilon_of_releases(NOISE / norm, delta=DELTA).epsilon
@@ -112,7 +112,7 @@ def test_the_estimate_is_the_epsilon_of_the_whole_mechanism():
 
 def test_independent_noise_gives_the_scores_of_the_own_round():
   record = make_record(np.eye(ROUNDS))
-  one = RESIDUAL.score(record)
+  one = DECORRELATED.score(record)
   other = RESIDUAL.score(dataclasses.replace(record, strategy=None))
   assert one is not None
   assert other is not None
@@ -176,7 +176,7 @@ def test_the_first_rounds_alone_are_a_mechanism_of_as_many(num):
   part = release.truncate_after(record, num)
   assert part.strategy is not None
   np.testing.assert_array_equal(part.strategy, STRATEGY[:num, :num])
-  scored = RESIDUAL.score(part)
+  scored = DECORRELATED.score(part)
   assert scored is not None
   assert stats.kstest(scored.scores.unobserved, 'norm').pvalue > 1e-4
 
@@ -185,7 +185,7 @@ def test_of_some_rounds_the_attacker_undoes_what_correlation_is_left():
   record = make_record(STRATEGY)
   shown = np.arange(ROUNDS) % 3 == 0
   part = release.restrict_to_rounds(record, shown)
-  scored = RESIDUAL.score(part)
+  scored = DECORRELATED.score(part)
   assert scored is not None
   shift = np.asarray(scored.scores.shift)
   assert stats.kstest(scored.scores.unobserved, 'norm').pvalue > 1e-4

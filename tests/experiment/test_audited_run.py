@@ -63,7 +63,7 @@ def test_a_run_writes_what_it_promises(finished):
   assert [attack.threat_model for attack in audit.attacks] == [
     model
     for model in threat_models.THREAT_MODELS
-    if model != threat_models.UNCOMBINED
+    if model != threat_models.DECORRELATED
   ]
   assert [attack.sees for attack in audit.attacks] == [
     'final_model',

@@ -10,7 +10,7 @@ import pytest
 
 from epe_jax import accounting, audit, canaries
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.audit.threat_models import RESIDUAL, UNCOMBINED
+from epe_jax.audit.threat_models import DECORRELATED, RESIDUAL
 from epe_jax.experiment import (
   analytic,
   audited_run,
@@ -111,7 +111,7 @@ def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
     noise_multiplier=noise,
     strategy=correlation.whitened,
   )
-  whitened, alone = RESIDUAL.score(record), UNCOMBINED.score(record)
+  whitened, alone = DECORRELATED.score(record), RESIDUAL.score(record)
   assert whitened is not None
   assert alone is not None
   assert whitened.contradictions == whitened.failed_checks == ()
@@ -120,10 +120,10 @@ def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
   assert abs(np.mean(observed - shift)) < 3 / np.sqrt(NUM)
   assert abs(np.mean(whitened.scores.unobserved)) < 3 / np.sqrt(NUM)
   # One estimate, and what the mechanism allows canaries that all but are the worst.
-  limit = RESIDUAL.limit(record, DELTA)
+  limit = DECORRELATED.limit(record, DELTA)
   assert limit is not None
   (attack,) = audit.evaluate(
-    record, threat_models=[RESIDUAL], floors=False
+    record, threat_models=[DECORRELATED], floors=False
   ).attacks
   scale = accounting.epsilon_of_matrix_mechanism
   low, high = (
@@ -255,7 +255,7 @@ def test_a_run_with_its_kind_of_noise_ends_with_a_report(
     config.noise.buffers = 2
   result = audited_run.run(config, tmp_path / 'run')
   keys = [attack.threat_model.key for attack in result.audit.attacks]
-  assert {'residual', 'uncombined'} <= {*keys}
+  assert {'residual', 'decorrelated'} <= {*keys}
   record = audit.load_record(tmp_path / 'run/private/scores.npz')
   assert record.strategy is not None
   assert record.strategy.shape == (12, 12)

@@ -262,7 +262,7 @@ KINDS = {
 MODELS = [
   model
   for model in threat_models.THREAT_MODELS
-  if model != threat_models.UNCOMBINED
+  if model != threat_models.DECORRELATED
 ]
 
 

@@ -8,7 +8,7 @@ user's own attackers follow it without an entry.
 from collections.abc import Iterable, Sequence
 
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models.correlated_noise import UNCOMBINED
+from epe_jax.audit.threat_models.correlated_noise import DECORRELATED
 from epe_jax.audit.threat_models.external import EXTERNAL
 from epe_jax.audit.threat_models.final_model import CHANGE, FINAL
 from epe_jax.audit.threat_models.likelihood import LIKELIHOOD
@@ -17,7 +17,15 @@ from epe_jax.audit.threat_models.own_round import OWN
 from epe_jax.audit.threat_models.residual import RESIDUAL
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
 
-THREAT_MODELS = (FINAL, CHANGE, MAXIMUM, LIKELIHOOD, OWN, UNCOMBINED, RESIDUAL)
+THREAT_MODELS = (
+  FINAL,
+  CHANGE,
+  MAXIMUM,
+  LIKELIHOOD,
+  OWN,
+  RESIDUAL,
+  DECORRELATED,
+)
 """The attackers of a run, from the one who knows least to the one who knows most."""
 
 

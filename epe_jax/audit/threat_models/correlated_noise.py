@@ -1,10 +1,10 @@
-"""Attackers of noise that is correlated over rounds, who know all other updates.
+"""The attacker who undoes the correlation of noise over rounds.
 
-What is left of the releases is x + C⁻¹ Z with independent Z. An attacker undoes the
-correlation by multiplying with C: a canary that takes part in rounds a enters C x as
-S C a, so that the score matched to it is N(|C a| S/σ, 1) if it took part and N(0, 1)
-if not. No other test of the releases is better, and it is the one of
-`residual.RESIDUAL`. One who reads the own rounds of a canary alone finds less.
+An attacker who knows all other updates has x + C⁻¹ Z left, with independent Z, and
+multiplies with C: a canary that takes part in rounds a enters C x as S C a, so that
+the score matched to it is N(|C a| S/σ, 1) if it took part and N(0, 1) if not. No other
+test of the releases is better; that of `residual.RESIDUAL`, who takes own rounds as
+they are, finds less.
 
 References:
   Denisov et al. 2022, "Improved Differential Privacy for SGD via Optimal Private
@@ -19,23 +19,25 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.noise_scale import measure_noise
 from epe_jax.audit.threat_models.shifted_scores import (
   assign_held_out,
+  can_fit_null,
   describe_shifted,
   scale_noise,
 )
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
 
 
-def _score_uncombined(record: Record) -> AttackScores | None:
-  """Own rounds alone, of releases whose noise is correlated."""
-  if record.strategy is None:
+def _score(record: Record) -> AttackScores | None:
+  if record.strategy is None or 'residual' not in record.cosines:
     return None
   noise = measure_noise(record)
   if noise is None or not noise.ratio:
     return None
-  values, shift = score_combined(record, None)
+  if not noise.is_steady and not can_fit_null(record):
+    return None
+  values, shift = score_combined(record, record.strategy)
   return describe_shifted(
-    UNCOMBINED,
-    'all_iterates_and_updates',
+    DECORRELATED,
+    'all_iterates_combined',
     scale_noise(record, values, shift, noise),
     scale=1.0,
     is_expected=True,
@@ -80,15 +82,16 @@ def score_combined(
   )
 
 
-UNCOMBINED = ThreatModel(
-  key='uncombined',
-  name='own rounds alone, others removed',
-  statistic='own rounds alone, others removed',
+DECORRELATED = ThreatModel(
+  key='decorrelated',
+  name='rounds combined, others removed',
+  statistic='rounds combined, others removed',
   who=(
-    'An attacker who knows the updates of all others, and does not undo the '
-    'correlation of the noise'
+    'An attacker who knows the updates of all others, and undoes the correlation '
+    'of the noise of different rounds'
   ),
-  score=_score_uncombined,
+  score=_score,
   limit=upper_bounds.bound_known_rounds,
+  is_worst_case=True,
   is_in_overview=False,
 )

@@ -50,8 +50,7 @@ def _score(record: Record) -> AttackScores | None:
   if not noise.is_steady and not can_fit_null(record):
     return None
   if record.strategy is not None:
-    sees = 'all_iterates_combined'
-    values, shift = score_combined(record, record.strategy)
+    values, shift = score_combined(record, None)
   else:
     values = score_residual(residual, record.included, assigned, record.rounds)
     shift = expect_residual(assigned, record.rounds)

@@ -12,11 +12,7 @@ from typing import Any, NamedTuple
 from matplotlib import axes as mpl_axes
 from matplotlib import figure, scale, ticker
 
-from epe_jax.audit.threat_models import (
-  THREAT_MODELS,
-  UNCOMBINED,
-  ThreatModel,
-)
+from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.text import cells
 
@@ -102,10 +98,8 @@ def assign_styles(
   Args:
     threat_models: of the figure.
   """
-  # The others keep the styles that they have in runs of independent noise.
-  own = sorted(THREAT_MODELS, key=lambda m: m == UNCOMBINED)
-  others = sorted(set(threat_models) - set(own), key=lambda m: m.key)
-  return dict(zip((*own, *others), itertools.cycle(_STYLES)))
+  others = sorted(set(threat_models) - set(THREAT_MODELS), key=lambda m: m.key)
+  return dict(zip((*THREAT_MODELS, *others), itertools.cycle(_STYLES)))
 
 
 def find_highest(values: Sequence[float]) -> float:
