@@ -16,8 +16,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.audit.threat_models import (
-  DECORRELATED,
-  THREAT_MODELS,
+  OF_INDEPENDENT_NOISE,
   AttackScores,
   ThreatModel,
 )
@@ -43,9 +42,6 @@ _TRIES = 4
 # An estimate that is not twice what is reported when nothing leaks says little.
 _WEAK = 0.5
 _LAST_STEP = 1.25
-# Runs that are planned have independent noise.
-_PLANNED = tuple(model for model in THREAT_MODELS if model != DECORRELATED)
-
 # Laws that are fitted to all audits by estimators which fit one to each.
 _LAWS = 10
 
@@ -54,7 +50,7 @@ def plan(
   run: PlannedRun,
   *,
   seed: int = 0,
-  threat_models: Sequence[ThreatModel] = _PLANNED,
+  threat_models: Sequence[ThreatModel] = OF_INDEPENDENT_NOISE,
 ) -> Plan:
   """Predicts what an audit of a run will measure, and what it costs.
 

@@ -336,7 +336,7 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
     attacker
     for attacker in threat_models.sort_by_strength(
       [
-        *threat_models.THREAT_MODELS,
+        *threat_models.OF_INDEPENDENT_NOISE,
         *(a.threat_model for r in results.values() for a in r.audit.attacks),
       ]
     )

@@ -253,10 +253,7 @@ def test_simultaneous_bounds_share_one_level_and_fall_in_delta(small):
     record, rounds=[6, 12], deltas=deltas, significance=0.1
   )
   attackers = {one.threat_model for one in bounds}
-  # The noise of rounds is independent.
-  assert attackers == {*threat_models.THREAT_MODELS} - {
-    threat_models.DECORRELATED
-  }
+  assert attackers == set(threat_models.OF_INDEPENDENT_NOISE)
   # The final model is not seen at round 6, its change is.
   assert len(bounds) == 3 * (2 * len(attackers) - 1)
   for attacker in attackers:

@@ -59,12 +59,9 @@ def test_a_run_writes_what_it_promises(finished):
   assert result.delta == pytest.approx(200**-1.1)
   assert result.dim == DIM
   audit = result.audit
-  # The noise of rounds is independent.
-  assert [attack.threat_model for attack in audit.attacks] == [
-    model
-    for model in threat_models.THREAT_MODELS
-    if model != threat_models.DECORRELATED
-  ]
+  assert [attack.threat_model for attack in audit.attacks] == list(
+    threat_models.OF_INDEPENDENT_NOISE
+  )
   assert [attack.sees for attack in audit.attacks] == [
     'final_model',
     'initial_and_final_model',

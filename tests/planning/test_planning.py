@@ -259,11 +259,7 @@ KINDS = {
 
 
 # Planned runs have independent noise.
-MODELS = [
-  model
-  for model in threat_models.THREAT_MODELS
-  if model != threat_models.DECORRELATED
-]
+MODELS = threat_models.OF_INDEPENDENT_NOISE
 
 
 @pytest.mark.parametrize('kind', KINDS)

@@ -137,7 +137,7 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
 def test_the_trade_off_is_counted_and_that_of_both_epsilons(drawn):
   fig = drawn['tradeoff.png']
   assert [x.get_title().partition(':')[0] for x in fig.axes] == [
-    threat_model.name for threat_model in threat_models.THREAT_MODELS
+    threat_model.name for threat_model in threat_models.OF_INDEPENDENT_NOISE
   ]
   axes = titled(fig, 'own round: ε ≈ ')
   # A Gaussian mechanism is a straight line on axes of normal quantiles.

@@ -149,7 +149,7 @@ def test_attackers_of_one_figure_look_different():
     for key in ('one', 'two', 'three')
   ]
   styles = style.assign_styles([*others, *audit.THREAT_MODELS])
-  assert len(set(styles.values())) == len(styles) == 9
+  assert len(set(styles.values())) == len(styles) == 10
   # What others are drawn does not change how those of this package look.
   assert styles.items() >= style.assign_styles([]).items()
 

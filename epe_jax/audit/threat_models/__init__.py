@@ -17,15 +17,10 @@ from epe_jax.audit.threat_models.own_round import OWN
 from epe_jax.audit.threat_models.residual import RESIDUAL
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
 
-THREAT_MODELS = (
-  FINAL,
-  CHANGE,
-  MAXIMUM,
-  LIKELIHOOD,
-  OWN,
-  RESIDUAL,
-  DECORRELATED,
-)
+OF_INDEPENDENT_NOISE = (FINAL, CHANGE, MAXIMUM, LIKELIHOOD, OWN, RESIDUAL)
+"""The attackers of a run whose rounds have independent noise, in the same order."""
+
+THREAT_MODELS = (*OF_INDEPENDENT_NOISE, DECORRELATED)
 """The attackers of a run, from the one who knows least to the one who knows most."""
 
 

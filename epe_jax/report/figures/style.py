@@ -81,6 +81,7 @@ _STYLES = (
   Style(PURPLE, 'v', True),
   Style(GREEN, 'D', False),
   Style(VERMILLION, 'o', True),
+  Style('#8B0000', 'h', True),
   Style(BLACK, 'P', True),
   Style('#777777', 'X', False),
   Style('#8B5A2B', 'p', True),
