@@ -281,8 +281,26 @@ def list_caveats(result: RunResult, found: Sequence[Leak]) -> list[str]:
     *_warn_of_noise(result),
     f'A canary is an artificial client of {of_canary} with the largest update allowed. '
     f'{_explain_client(found[0], participations)}',
+    *_explain_correlation(result),
     _ABOUT_DELTA,
     f'{limit}.',
+  ]
+
+
+def _explain_correlation(result: RunResult) -> list[str]:
+  """How the rounds of canaries compare with those of clients, in correlated noise."""
+  moved = [
+    fact.values['clip_norms']
+    for assumes in (result.analytic_assumes, result.clients_analytic_assumes)
+    for fact in assumes or ()
+    if fact.key == 'sensitivity'
+  ]
+  if len(moved) != 2:
+    return []
+  canary, client = moved
+  return [
+    'Noise is correlated over rounds: those of a canary move all releases together by '
+    f'{canary:.3g} clip norms, those of a client by up to {client:.3g}.'
   ]
 
 
@@ -408,13 +426,16 @@ def _describe_settings(result: RunResult) -> str:
     canaries = (
       f'{result.num_observed:,} canaries in, {result.num_unobserved:,} out'
     )
+  # Configs of older versions have no such group.
+  kind = result.config.get('noise', {}).get('correlation', 'independent')
+  correlated = '' if kind == 'independent' else f' ({kind})'
   of_delta = ''
   if result.config['audit'].get('delta', result.delta) is None:
     num_clients = result.delta ** (1 / DELTA_EXPONENT)
     of_delta = f', δ = {num_clients:,.0f} clients^{DELTA_EXPONENT}'
   return (
     f'{result.rounds:,} rounds, d = {result.dim:,}, noise multiplier '
-    f'{result.noise_multiplier:g}{of_delta}, {canaries}, accuracy '
+    f'{result.noise_multiplier:g}{correlated}{of_delta}, {canaries}, accuracy '
     f'{cells.format_percent(result.accuracy)} (majority class: '
     f'{cells.format_percent(result.baseline_accuracy)}).'
   )
