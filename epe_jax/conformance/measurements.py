@@ -216,8 +216,12 @@ class Measurements(Influences):
     The mean square of d independent values varies by (kurtosis - 1) / d. That is
     compared with its variance over runs, whatever the law of the values is.
     """
-    noise = Noise(self.layout, self.early_rounds[self.unique_runs, 0])
-    runs = len(noise.samples)
+    return self._measure_level(self.early_rounds[self.unique_runs, 0])
+
+  def _measure_level(
+    self, samples: Float[np.ndarray, 'R k']
+  ) -> tuple[float, float]:
+    noise, runs = Noise(self.layout, samples), len(samples)
     if noise.common_std == 0 or runs < 6:
       return 1.0, 0.0
     rows = noise.standardized()
@@ -303,6 +307,34 @@ class Measurements(Influences):
     return float(gaps.min()) if is_grid else 0.0
 
   @functools.cached_property
+  def is_exact(self) -> bool:
+    """Whether two rounds whose updates differ by 1e-6 of S never release the same.
+
+    They are sought where rounding, or a sign, turns from one value to another: there
+    noise would decide, whatever is left of it elsewhere.
+    """
+    if self.all_noise.common_std or not self.is_readable:
+      return False
+    u = self.in_coordinate(int(np.argmax(np.abs(self.base_update))))
+    make = lambda size: self.cohort(size * u, [size * u])
+    low, high = -1.0, 1.0
+    first, last = (self.quiet().release(make(x)) for x in (low, high))
+    if np.array_equal(first, last):
+      return False
+    while high - low > 1e-6:
+      middle = (low + high) / 2
+      released = self.quiet().release(make(middle))
+      if np.array_equal(released, first):
+        low = middle
+      else:
+        high, last = middle, released
+    return all(
+      np.array_equal(x, expected)
+      for size, expected in ((low, first), (high, last))
+      for x in self.release_afresh(make(size), 20)
+    )
+
+  @functools.cached_property
   def is_masked(self) -> bool:
     """Whether random coordinates of a release are zero, whatever clients send."""
     samples = self.early_rounds[:, 0]
@@ -349,7 +381,7 @@ class Measurements(Influences):
       return True
     if not self.is_readable or norm(self.base) == 0:
       return False
-    if self._is_short_where_large(samples):
+    if self._is_short_where_large(samples) or self._is_scaled_by_noise():
       return True
     u = self.base_update
     cohort, zeros = self.cohort(u, [u]), self.cohort(self.zero)
@@ -371,6 +403,19 @@ class Measurements(Influences):
     usual = float(np.mean(samples[:, k] ** 2))
     ratio = float(np.var(moved, ddof=1)) / usual if usual else 1.0
     return bool(stats.f.cdf(ratio, runs - 1, num) < ALPHA)
+
+  def _is_scaled_by_noise(self) -> bool:
+    """Whether the amount of noise is random, but not if next to none is claimed.
+
+    So it is if the noisy sum is divided by a noisy count.
+    """
+    if self.level[0] >= ALPHA:
+      return False
+    multiplier = 1e-3 * min(1.0, self.claim.noise_multiplier)
+    claim = dataclasses.replace(self.claim, noise_multiplier=multiplier)
+    runs = len(self.unique_runs)
+    faint = self.sample_rounds(runs, 1, self.cohort(self.zero), claim)[:, 0]
+    return self._measure_level(faint)[0] >= ALPHA
 
   def _is_short_where_large(self, samples: Float[np.ndarray, 'R k']) -> bool:
     """Whether there is as much noise as claimed if next to none is, and else less."""
@@ -415,6 +460,18 @@ class Measurements(Influences):
       reached.append(abs(float(moved[k])))
     return reached[1] < 1.5 * reached[0] and reached[1] <= 1.01 * bound
 
+  def check_processed(self) -> None:
+    """Checks that releases are not cut off or scaled.
+
+    Raises:
+      NotChecked: they are.
+    """
+    if self.is_processed:
+      raise NotChecked(
+        'releases are cut off or scaled after the noise is added; return what comes '
+        'before'
+      )
+
   def check_level(self) -> None:
     """Checks that all runs have equally much noise, in all coordinates.
 
@@ -427,11 +484,7 @@ class Measurements(Influences):
         'what comes before they are left out'
       )
     self.check_rounding()
-    if self.is_processed:
-      raise NotChecked(
-        'releases are cut off or scaled after the noise is added; return what comes '
-        'before'
-      )
+    self.check_processed()
     if self.level[0] < ALPHA:
       raise NotChecked('the amount of noise is random; see noise_level')
 
@@ -560,6 +613,17 @@ class Measurements(Influences):
       for t in range(self.count_rounds(MAX_LATER))
     ]
     return norm(np.array(rest[1:]))
+
+  @functools.cached_property
+  def adapts(self) -> bool:
+    """Whether the public clip norm moves, after rounds of huge updates or of zeros."""
+    run = self.quiet()
+    norms = {run.public_clip_norm}
+    for update in (HUGE * self.base_update, self.zero):
+      for _ in range(min(2, self.max_rounds)):
+        run.release(self.cohort(update, [update]))
+        norms.add(run.public_clip_norm)
+    return len(norms) > 1
 
   @property
   def max_rounds(self) -> int:

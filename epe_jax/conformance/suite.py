@@ -40,6 +40,7 @@ RULES = {
     noise_scale.noise_scale,
     noise_scale.tensor_noise,
     clipping.clipping,
+    zero_update.not_finite,
     rounds.rounds,
     rounds.later_rounds,
     participation.weights,
@@ -91,7 +92,7 @@ def check(
 
   Returns:
     A result for each rule. A correct mechanism breaks a rule by chance with
-    probability 1e-5 at most.
+    probability 1e-7 at most.
 
   Raises:
     TypeError: `make` returns something that is not a mechanism.
