@@ -16,6 +16,8 @@ from scipy import stats
 
 ALPHA = 1e-7
 """Maximum probability that a correct mechanism breaks a rule by chance."""
+SUSPICION = 1e-5
+"""Maximum probability that a rule is left unchecked by chance."""
 TOLERANCE = 1e-3
 """Relative error allowed to arithmetic, on top of chance."""
 FLOAT32_END = 5.42

@@ -16,7 +16,7 @@ from epe_jax.conformance.session import NotChecked
 
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
 _CORRELATED, _FEWEST = 32, 8
-_GRID_RUNS = 32
+_GRID_RUNS = 100
 
 _FIXED_SEED = Cause(
   'fixed_seed',
