@@ -60,12 +60,11 @@ class Influences:
     self._rng = rng
     self.zero, self.zero_error = np.zeros(claim.dim), None
     self.place = 0
-    signs = rng.choice([-1.0, 1.0], claim.dim)
-    self.uniform = self._scale(signs)
+    self._signs = rng.choice([-1.0, 1.0], claim.dim)
+    self.uniform = self._scale(self._signs)
+    tensors = self.layout.split(self._signs)
     self.equal = self._scale(
-      np.concatenate(
-        [t / claim.measure(t) for t in self.layout.split(self.uniform)]
-      )
+      np.concatenate([t / claim.measure(t) for t in tensors])
     )
 
   def try_zeros(self) -> None:
@@ -126,7 +125,7 @@ class Influences:
   def in_tensor(self, k: int) -> Vector:
     """An update of norm S that is zero outside one tensor."""
     parts = self.layout.split(np.zeros(self.claim.dim))
-    parts[k] = self.layout.split(self.uniform)[k]
+    parts[k] = self.layout.split(self._signs)[k]
     return self._scale(np.concatenate(parts))
 
   def _scale(self, vector: Vector) -> Vector:
@@ -136,7 +135,7 @@ class Influences:
       self.step,
       self.claim.norm,
     )
-    if step:
+    if 0 < step <= 1:
       # To a step below, then as many to the next as the norm allows.
       steps = np.floor(np.abs(vector) / step + 1e-6)
       if math.isfinite(p):

@@ -627,6 +627,18 @@ class SimilarOnly(Plain):
     return sum((v for v in vectors if v @ mean >= 0), 0 * mean)
 
 
+class SimilarToRawMean(Plain):
+  """Updates that point away from the mean are left out, which is one before clipping."""
+
+  def aggregate(self, updates, weights):
+    self.raw = [correct.flatten(update) for update in updates]
+    return super().aggregate(updates, weights)
+
+  def sum(self, vectors, weights):
+    mean = np.mean(self.raw, axis=0)
+    return sum((v for v in vectors if v @ mean >= 0), 0 * mean)
+
+
 class UsualNormsOnly(Plain):
   """Updates of more than three times the median norm are left out."""
 
@@ -821,6 +833,7 @@ EXPECTED = {
   WeightsOverLargest: ('add_or_remove', 'weights_not_private'),
   NoiseOfMore: ('dropout', 'more_clients_than_expected'),
   SimilarOnly: ('clipping', 'not_a_sum'),
+  SimilarToRawMean: ('clipping', 'not_a_sum'),
   UsualNormsOnly: ('clipping', 'not_a_sum'),
   IgnoresSmall: ('clipping', 'norm_of_some_coordinates'),
   Overflows: ('not_finite', 'not_finite_enters'),

@@ -260,6 +260,15 @@ def test_noise_for_one_round_does_not_suffice_for_four():
   assert report.findings[0].mu == pytest.approx(2, rel=0.05)
 
 
+def test_noise_that_is_rounded_away_is_not_called_missing():
+  claim = dataclasses.replace(
+    CLAIM, shapes=((),), num_clients=300, noise_multiplier=0.005
+  )
+  report = conformance.check(seeded(correct.Rounded), claim)
+  assert not report.findings, conformance.format_report(report)
+  assert 'noise is rounded away' in report.not_checked['noise_scale']
+
+
 class Sum(correct.Plain):
   """Releases a sum, times a step size that goes down."""
 

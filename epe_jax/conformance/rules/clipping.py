@@ -162,6 +162,8 @@ def clipping(m: Measurements) -> Outcome:
   elif abs(first - sizes['against all others']) < 1e-3 * max(first, ordinary):
     # The others change nothing, so clients are clipped one by one.
     cause = _ANOTHER_NORM
+  elif m.claim.measure(m.influence_of(HUGE * u)) < 1.02 * ordinary:
+    cause = _NOT_A_SUM  # A client that is alone counts as it should.
   else:
     cause = _AFTER_THE_MEAN
   return Outcome(measured, p, cause, max(mu for mu, _ in excesses))
