@@ -161,8 +161,6 @@ def memory(m: Measurements) -> Outcome:
   """No later round reveals what a client did to the others in its own."""
   num = m.count_rounds(4)
   m.check_quiet()
-  if m.adapts:
-    raise NotChecked('the clip norm is public and adapts; see clip_norm')
   if m.carried_rest > MAX_CARRIED:
     raise NotChecked('what is clipped is kept; see later_rounds')
   influences = []
