@@ -493,9 +493,9 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
   )
   return {
     'alarms': f'{false:,} false alarms in {checks:,} checks of '
-    f'{len(alarms)} rules on {len(correct.CORRECT)} correct mechanisms, with claims '
-    f'of 1 to 60,000 coordinates, S from {_CLIP_NORMS[0]:g} to {_CLIP_NORMS[1]:g}, z '
-    f'from {_NOISES[0]:g} to {_NOISES[1]:g} and {_CLIENTS[0]} to {_CLIENTS[1]} '
+    f'{len(alarms)} rules on correct mechanisms, with claims of 1 to 60,000 '
+    f'coordinates, S from {_CLIP_NORMS[0]:g} to {_CLIP_NORMS[1]:g}, z from '
+    f'{_NOISES[0]:g} to {_NOISES[1]:g} and {_CLIENTS[0]} to {_CLIENTS[1]} '
     'clients. With 95 % '
     f'confidence the rate of each rule is at most {_SHOWN:g}'
     f'{", except that of " if less_known else ""}{less_known}. {link_alarms}',

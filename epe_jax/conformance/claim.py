@@ -58,7 +58,8 @@ class Claim:
     min_separation: a client of round t takes part again in round t + b at the
       earliest.
     granularity: step of the grid of discrete noise, in units of the sum, z S at
-      most; 0 for other laws. It grows with z S where the suite changes that.
+      most; 0 for other laws. It grows and falls with S, and falls with z, where the
+      suite changes these.
 
   Raises:
     ValueError: a value is out of range.

@@ -24,6 +24,8 @@ class GaussianMean:
       norm = np.sqrt(
         sum(np.sum(tensor.astype(float) ** 2) for tensor in update)
       )
+      if not np.isfinite(norm):
+        continue  # A client that sends NaN or inf is left out.
       scale = min(1.0, self.claim.clip_norm / max(norm, 1e-12))
       total = [t + scale * tensor for t, tensor in zip(total, update)]
     noisy = [t + self.draw_noise(t.shape) for t in total]

@@ -55,17 +55,16 @@ class Influences:
     self, make: Make, claim: Claim, *, budget: float, rng: np.random.Generator
   ):
     self.claim = claim
-    self.layout = Layout(claim.sizes, claim.order)
+    self.layout = Layout(claim.sizes, claim.order, claim.granularity > 0)
     self.session = Session(make, claim, seconds=budget)
     self._rng = rng
     self.zero, self.zero_error = np.zeros(claim.dim), None
     self.place = 0
-    signs = rng.choice([-1.0, 1.0], claim.dim)
-    self.uniform = self._scale(signs)
+    self._signs = rng.choice([-1.0, 1.0], claim.dim)
+    self.uniform = self._scale(self._signs)
+    tensors = self.layout.split(self._signs)
     self.equal = self._scale(
-      np.concatenate(
-        [t / claim.measure(t) for t in self.layout.split(self.uniform)]
-      )
+      np.concatenate([t / claim.measure(t) for t in tensors])
     )
 
   def try_zeros(self) -> None:
@@ -126,12 +125,31 @@ class Influences:
   def in_tensor(self, k: int) -> Vector:
     """An update of norm S that is zero outside one tensor."""
     parts = self.layout.split(np.zeros(self.claim.dim))
-    parts[k] = self.layout.split(self.uniform)[k]
+    parts[k] = self.layout.split(self._signs)[k]
     return self._scale(np.concatenate(parts))
 
   def _scale(self, vector: Vector) -> Vector:
-    """Scales an update to norm S."""
-    return vector / self.claim.measure(vector) * _BELOW
+    """Scales an update to norm S, with numbers on the claimed grid if there is one."""
+    vector, step, p = (
+      vector / self.claim.measure(vector),
+      self.step,
+      self.claim.norm,
+    )
+    if 0 < step <= 1:
+      # To a step below, then as many to the next as the norm allows.
+      steps = np.floor(np.abs(vector) / step + 1e-6)
+      if math.isfinite(p):
+        costs = ((steps + 1) ** p - steps**p) * (vector != 0)
+        steps += (np.cumsum(costs) <= step**-p - np.sum(steps**p)) * (
+          vector != 0
+        )
+      vector = step * np.sign(vector) * steps
+    return vector * _BELOW
+
+  @property
+  def step(self) -> float:
+    """Step of the claimed grid over S, 0 if there is none."""
+    return self.claim.granularity / self.claim.clip_norm
 
   @functools.cached_property
   def background(self) -> Sequence[Vector]:

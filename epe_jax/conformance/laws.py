@@ -14,8 +14,10 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import stats
 
-ALPHA = 1e-5
+ALPHA = 1e-7
 """Maximum probability that a correct mechanism breaks a rule by chance."""
+SUSPICION = 1e-5
+"""Maximum probability that a rule is left unchecked by chance."""
 TOLERANCE = 1e-3
 """Relative error allowed to arithmetic, on top of chance."""
 FLOAT32_END = 5.42
@@ -92,12 +94,15 @@ def p_of_repeats(
   if not equal.any():
     return 1.0, equal
   shifts = range(1, min(d, 9))
+  # Rows that are equal have no more comparisons than one of them.
+  distinct = rows[~np.tril(equal).any(axis=1)]
   collisions = [
-    np.mean(np.abs(np.roll(rows, s, axis=1)[:-1] - rows[1:]) <= _EQUAL)
+    np.abs(np.roll(distinct, (1, s), axis=(0, 1)) - distinct) <= _EQUAL
     for s in shifts
   ]
-  # If all rows are equal, there are no more comparisons than in one of them.
-  rate = 2 / (d * len(shifts)) + float(np.mean(collisions)) if shifts else 1.0
+  rate = 1.0
+  if shifts:
+    rate = 2 / (distinct.size * len(shifts)) + float(np.mean(collisions))
   of_a_pair = min(1.0, rate) ** d + float(stats.chi2.cdf(d * _EQUAL**2 / 2, d))
   return min(1.0, n * (n - 1) * of_a_pair), equal
 

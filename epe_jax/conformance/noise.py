@@ -26,10 +26,13 @@ class Layout:
   Attributes:
     sizes: coordinates of each tensor.
     order: of the norm in which influences count, 1 for Laplace noise.
+    is_discrete: whether the claimed noise is on a grid, so that updates are rounded
+      to it before and not with it.
   """
 
   sizes: tuple[int, ...]
   order: int = 2
+  is_discrete: bool = False
 
   @functools.cached_property
   def kept_sizes(self) -> tuple[int, ...]:
@@ -152,7 +155,11 @@ class Noise:
 
     An influence that is not on that grid was not rounded.
     """
-    if not self.step or not np.all(np.isfinite(influence)):
+    if (
+      self.layout.is_discrete
+      or not self.step
+      or not np.all(np.isfinite(influence))
+    ):
       return influence
     multiples = influence / self.step
     if np.any(np.abs(multiples - np.rint(multiples)) > 0.02):

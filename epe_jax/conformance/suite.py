@@ -40,6 +40,7 @@ RULES = {
     noise_scale.noise_scale,
     noise_scale.tensor_noise,
     clipping.clipping,
+    zero_update.not_finite,
     rounds.rounds,
     rounds.later_rounds,
     participation.weights,
@@ -91,7 +92,7 @@ def check(
 
   Returns:
     A result for each rule. A correct mechanism breaks a rule by chance with
-    probability 1e-5 at most.
+    probability 1e-7 at most.
 
   Raises:
     TypeError: `make` returns something that is not a mechanism.
@@ -118,10 +119,11 @@ def check(
   ordinary = m.cohort(m.uniform / 2, m.background)
   with np.errstate(all='ignore'):
     run = m.session.start(claim)
-    adapts = run.public_clip_norm is not None
+    publishes = run.public_clip_norm is not None
     first = run.release(ordinary)
     m.try_zeros()
     _attempt(m.find_place)
+    adapts = publishes and bool(_attempt(lambda: m.adapts))
   if not np.all(np.isfinite(first)):
     raise ValueError(
       'a round in which clients send updates of half the clip norm releases '
@@ -129,7 +131,7 @@ def check(
     )
   results = tuple(
     Result(name, 'does not apply', why)
-    if (why := _explain_exemption(name, claim, adapts=adapts))
+    if (why := _explain_exemption(name, claim, publishes, adapts))
     else rule.check(m, delta=delta)
     for name, rule in RULES.items()
   )
@@ -147,7 +149,9 @@ def check(
   )
 
 
-def _explain_exemption(name: str, claim: Claim, *, adapts: bool) -> str | None:
+def _explain_exemption(
+  name: str, claim: Claim, publishes: bool, adapts: bool
+) -> str | None:
   """Why a rule says nothing about such mechanisms; None if it has to hold."""
   if name == 'add_or_remove' and claim.adjacency != name:
     return 'the claim is not one of a client that is present or absent'
@@ -156,8 +160,8 @@ def _explain_exemption(name: str, claim: Claim, *, adapts: bool) -> str | None:
   if name in _OF_ROUNDS and claim.max_rounds == 1:
     return 'a run has one round'
   if name == 'memory' and adapts:
-    return 'the clip norm is public; see clip_norm'
-  if name == 'clip_norm' and not adapts:
+    return 'the clip norm is public and adapts; see clip_norm'
+  if name == 'clip_norm' and not publishes:
     return 'the mechanism publishes no clip_norm'
   small = 1e-4 * claim.num_clients * claim.clip_norm
   if name == 'rounding' and claim.granularity > small:

@@ -10,7 +10,9 @@ from epe_jax.conformance import Refused
 
 
 def flatten(update):
-  return np.concatenate([np.asarray(t, np.float64).ravel() for t in update])
+  """One vector, of zeros if a number is not finite."""
+  vector = np.concatenate([np.asarray(t, np.float64).ravel() for t in update])
+  return vector if np.all(np.isfinite(vector)) else np.zeros_like(vector)
 
 
 def clip(vector, bound):
@@ -491,6 +493,36 @@ class Banded(Plain):
     return self.last
 
 
+class SoftClip(Plain):
+  """A smooth clipping, which reaches S for large updates."""
+
+  def clip(self, vector):
+    norm = max(float(np.linalg.norm(vector)), 1e-300)
+    return vector * (self.bound * math.tanh(norm / self.bound) / norm)
+
+
+class NoisyCount(Plain):
+  """The noisy sum is divided by a noisy count, and both spend a part of the claim."""
+
+  # Of 1/z of the claim; their squares add up to 1.
+  shares = 0.8, 0.6
+
+  def mean(self, vectors, weights):
+    of_sum, of_count = self.shares
+    total = self.sum(vectors, weights) + self.noise() / of_sum
+    std = self.claim.noise_multiplier / of_count
+    count = self.rng.normal(len(vectors), std)
+    return total / max(count, 0.1 * self.n)
+
+
+class FixedClipNorm(Plain):
+  """Publishes a clip norm, which does not adapt."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.clip_norm = claim.clip_norm
+
+
 CORRECT = {
   c.__name__: c
   for c in (
@@ -501,13 +533,14 @@ CORRECT = {
     *(LargestKept, Restarted, RoundedAtRandom, Float16Release, Nesterov),
     *(RateGoesDown, Late, Machines, NoiseInParts, BoxMuller, Float32Noise),
     *(KeyOfRound, PaddedWithZeros, AnyOrder, Microbatches),
-    *(SafeDivision, PairwiseMasks, DrawsClients, Banded),
+    *(SafeDivision, PairwiseMasks, DrawsClients, Banded, SoftClip),
+    *(NoisyCount, FixedClipNorm),
   )
 }
 
 PROCESSED = (
   *('Rounded', 'Sparsified', 'ClippedRelease', 'NormalizedRelease', 'Late'),
   *('SaturatedRelease', 'SignRelease', 'LargestKept', 'Float16Release'),
-  'DrawsClients',
+  *('DrawsClients', 'NoisyCount'),
 )
 """Mechanisms whose releases cannot be taken apart into updates and noise."""

@@ -590,6 +590,171 @@ class LastNotClipped(Plain):
     return super().mean([*vectors[:-1], self.last], weights)
 
 
+class NoExamplesNotClipped(Plain):
+  """A client without examples is not clipped."""
+
+  def aggregate(self, updates, weights):
+    self.raw = [correct.flatten(update) for update in updates]
+    return super().aggregate(updates, weights)
+
+  def mean(self, vectors, weights):
+    kept = zip(vectors, self.raw, weights)
+    return super().mean([v if w else raw for v, raw, w in kept], weights)
+
+
+class WeightsOverLargest(Plain):
+  """Weights are divided by the largest, which one client decides on."""
+
+  changes = MappingProxyType({'adjacency': 'add_or_remove'})
+
+  def mean(self, vectors, weights):
+    total = sum(w * v for w, v in zip(weights, vectors)) / max(weights)
+    return (total + self.noise()) / self.n
+
+
+class NoiseOfMore(Plain):
+  """The noise is divided by the number of clients, and the sum by the expected one."""
+
+  def mean(self, vectors, weights):
+    return self.sum(vectors, weights) / self.n + self.noise() / len(vectors)
+
+
+class SimilarOnly(Plain):
+  """Updates that point away from the mean are left out."""
+
+  def sum(self, vectors, weights):
+    mean = np.mean(vectors, axis=0)
+    return sum((v for v in vectors if v @ mean >= 0), 0 * mean)
+
+
+class SimilarToRawMean(Plain):
+  """Updates that point away from the mean are left out, which is one before clipping."""
+
+  def aggregate(self, updates, weights):
+    self.raw = [correct.flatten(update) for update in updates]
+    return super().aggregate(updates, weights)
+
+  def sum(self, vectors, weights):
+    mean = np.mean(self.raw, axis=0)
+    return sum((v for v in vectors if v @ mean >= 0), 0 * mean)
+
+
+class UsualNormsOnly(Plain):
+  """Updates of more than three times the median norm are left out."""
+
+  def sum(self, vectors, weights):
+    norms = np.linalg.norm(vectors, axis=1)
+    kept = norms <= 3 * np.median(norms)
+    return sum(
+      (v for v, is_kept in zip(vectors, kept) if is_kept), 0 * vectors[0]
+    )
+
+
+class IgnoresSmall(Plain):
+  """The norm leaves out coordinates below S / 40."""
+
+  def clip(self, vector):
+    large = vector[np.abs(vector) >= self.bound / 40]
+    norm = np.linalg.norm(large) if large.size else 0.0
+    return vector * min(1.0, self.bound / max(norm, 1e-300))
+
+
+class Overflows(Plain):
+  """The norm overflows in float32, and is then taken for no norm."""
+
+  def clip(self, vector):
+    norm = float(np.linalg.norm(vector.astype(np.float32)))
+    return super().clip(vector) if math.isfinite(norm) else vector
+
+
+class LetsNanIn(Plain):
+  """A norm that is NaN is not larger than S."""
+
+  def aggregate(self, updates, weights):
+    self.raw = [np.concatenate([t.ravel() for t in u]) for u in updates]
+    return super().aggregate(updates, weights)
+
+  def mean(self, vectors, weights):
+    nans = [np.where(np.isnan(raw), raw, 0) for raw in self.raw]
+    return super().mean([*vectors, *nans], weights)
+
+
+class RoundedAfterClipping(Plain):
+  """Updates are clipped to S, then rounded to the grid of the noise."""
+
+  changes = MappingProxyType(
+    {
+      'noise': 'discrete_gaussian',
+      'granularity': 0.003,
+      'clip_norm': 1.0,
+      'noise_multiplier': 0.02,
+    }
+  )
+
+  def sum(self, vectors, weights):
+    step = self.claim.granularity
+    return sum(step * np.rint(v / step) for v in vectors)
+
+  def noise(self):
+    step = self.claim.granularity
+    return step * np.rint(super().noise() / step)
+
+
+class SignsWithoutNoise(Plain):
+  """The signs of the sum are released, without noise."""
+
+  def mean(self, vectors, weights):
+    return np.sign(self.sum(vectors, weights)) * self.bound / self.n
+
+
+class RoundedWithoutNoise(Plain):
+  """The sum is rounded, without noise."""
+
+  def mean(self, vectors, weights):
+    return (
+      np.rint(self.sum(vectors, weights) / self.bound) * self.bound / self.n
+    )
+
+
+class StdForScale(Plain):
+  """The standard deviation of Laplace noise is z S, in place of its scale."""
+
+  changes = MappingProxyType({'noise': 'laplace', 'norm': 1})
+
+  def clip(self, vector):
+    size = max(float(np.abs(vector).sum()), 1e-300)
+    return vector * min(1.0, self.bound / size)
+
+  def noise(self):
+    return self.rng.laplace(0, self.std / math.sqrt(2), self.claim.dim)
+
+
+class ClassicalNoise(Plain):
+  """Noise by ε and δ, as it is proven for ε < 1 (Dwork and Roth 2014, A.1)."""
+
+  changes = MappingProxyType({'noise_multiplier': 0.2})
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    factor = claim.distance * math.sqrt(2 * math.log(1.25 / claim.delta))
+    self.std = factor / claim.epsilon * claim.clip_norm
+
+
+class NoiseWithMean(Plain):
+  """Noise has a mean of a third of its standard deviation."""
+
+  def noise(self):
+    return super().noise() + self.std / 3
+
+
+class HiddenStateBesideClipNorm(HiddenClipNorm):
+  """11d. The same, where a clip norm is published that does not adapt."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.clip_norm = claim.clip_norm
+
+
 def change_claim(bug, claim):
   """The claim under which a bug does harm."""
   return dataclasses.replace(claim, **getattr(bug, 'changes', {}))
@@ -628,7 +793,7 @@ EXPECTED = {
   DropoutNotCounted: ('dropout', 'dropout_not_counted'),
   DroppedNoise: ('dropout', 'dropped_noise_is_missing'),
   ClippedTwice: ('arrives_whole', 'clipped_twice'),
-  ClippedAfterScaling: ('arrives_whole', 'clipped_twice'),
+  ClippedAfterScaling: ('arrives_whole', 'arrives_scaled'),
   Replay: ('resume', 'noise_replayed_after_restore'),
   SeedOfRound: ('resume', 'noise_replayed_after_restore'),
   MomentumBeforeNoise: ('rounds', 'momentum_before_noise'),
@@ -664,5 +829,21 @@ EXPECTED = {
   PaddedByRepetition: ('places', 'client_counted_twice'),
   DropsTheRest: ('places', 'client_left_out'),
   LastNotClipped: ('clipping', 'some_clients_not_clipped'),
+  NoExamplesNotClipped: ('weights', 'weight_of_zero'),
+  WeightsOverLargest: ('add_or_remove', 'weights_not_private'),
+  NoiseOfMore: ('dropout', 'more_clients_than_expected'),
+  SimilarOnly: ('clipping', 'not_a_sum'),
+  SimilarToRawMean: ('clipping', 'not_a_sum'),
+  UsualNormsOnly: ('clipping', 'not_a_sum'),
+  IgnoresSmall: ('clipping', 'norm_of_some_coordinates'),
+  Overflows: ('not_finite', 'not_finite_enters'),
+  LetsNanIn: ('not_finite', 'not_finite_enters'),
+  RoundedAfterClipping: ('clipping', 'rounded_after_clipping'),
+  SignsWithoutNoise: ('noise_scale', 'no_noise'),
+  RoundedWithoutNoise: ('noise_scale', 'no_noise'),
+  StdForScale: ('noise_scale', 'std_for_scale'),
+  ClassicalNoise: ('noise_scale', 'classical_noise'),
+  NoiseWithMean: ('noise_between_coordinates', 'noise_has_a_mean'),
+  HiddenStateBesideClipNorm: ('memory', 'state_without_noise'),
   IgnoredMultiplier: ('noise_scale', 'noise_ignores_noise_multiplier'),
 }

@@ -112,6 +112,41 @@ def test_an_error_of_adversarial_input_is_reported_not_raised():
   assert 'noise_law' in report.passed
 
 
+class RefusesSome(correct.Plain):
+  """Takes no update that is not finite, no weight of 0 and no more than n clients."""
+
+  def aggregate(self, updates, weights):
+    if not min(weights) or len(updates) > self.n:
+      raise conformance.Refused('weight or number of clients')
+    if not all(np.all(np.isfinite(x)) for update in updates for x in update):
+      raise conformance.Refused('not finite')
+    return super().aggregate(updates, weights)
+
+
+def test_what_may_be_refused_is_no_finding_and_hides_no_rule():
+  report = conformance.check(seeded(RefusesSome), CLAIM)
+  assert not report.findings, conformance.format_report(report)
+  assert {'weights', 'dropout', 'not_finite'} <= {*report.passed}
+  (rule,) = (r for r in report.results if r.rule == 'not_finite')
+  assert 'an inf is refused, a NaN is refused' in rule.measured
+
+
+class ShrinksSmoothly(correct.SoftClip):
+  """A smooth clipping that ends at 0.8 S."""
+
+  def clip(self, vector):
+    return 0.8 * super().clip(vector)
+
+
+def test_a_cause_that_is_not_certain_is_not_named():
+  report = conformance.check(seeded(ShrinksSmoothly), CLAIM)
+  (finding,) = report.findings
+  assert finding.cause == 'arrives_shrunk'
+  assert finding.likely == 'none that is certain'
+  # 0.8 tanh(1), and 16 tanh(1 / 20).
+  assert 'arrives with norm 0.6093 S at most, one of S / 20' in finding.measured
+
+
 class Broken(correct.Plain):
   """Fails whatever it is sent."""
 

@@ -33,8 +33,9 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     'NoiseOfClients': EVERYBODY | {'dropout'},
   }
   assert set(report.not_checked) == expected.get(name, EVERYBODY)
-  fixed = 'memory' if name == 'AdaptiveClip' else 'clip_norm'
-  assert set(report.not_applicable) == {fixed, 'add_or_remove'}
+  exempt = {'AdaptiveClip': {'memory'}, 'FixedClipNorm': set()}
+  exempt = exempt.get(name, {'clip_norm'}) | {'add_or_remove'}
+  assert set(report.not_applicable) == exempt
   # A tree has noise for all its rounds; that of one is more than it needs.
   if name not in (
     'Tree',
@@ -42,6 +43,7 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     'CappedWeights',
     'AdaptiveClip',
     'Banded',
+    'SoftClip',
   ):
     assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.03)
 
@@ -151,6 +153,27 @@ def test_every_law_and_norm_that_is_claimed_is_kept(changes):
   assert claim.noise.replace('_', ' ') in law.measured.lower()
 
 
+class DiscreteRing(OtherLaw):
+  """Leaves room for rounding in the clip norm, and sums integers modulo 2^32."""
+
+  def clip(self, vector):
+    step = self.claim.granularity
+    room = math.sqrt(self.claim.dim) * step / 2
+    return step * np.rint(correct.clip(vector, self.bound - room) / step)
+
+  def sum(self, vectors, weights):
+    step = self.claim.granularity
+    total = np.rint(super().sum(vectors, weights) / step).astype(np.int64)
+    return ((total + 2**31) % 2**32 - 2**31) * step
+
+
+def test_room_for_rounding_is_no_second_clipping():
+  claim = dataclasses.replace(CLAIM, **LAWS['discrete Gaussian'])
+  report = conformance.check(seeded(DiscreteRing), claim)
+  assert not report.findings, conformance.format_report(report)
+  assert 'arrives_whole' in report.passed
+
+
 def test_the_epsilon_of_laplace_noise_is_the_l1_norm_over_its_scale():
   claim = conformance.Claim.from_epsilon(
     2.0,
@@ -238,6 +261,15 @@ def test_noise_for_one_round_does_not_suffice_for_four():
   assert report.findings[0].mu == pytest.approx(2, rel=0.05)
 
 
+def test_noise_that_is_rounded_away_is_not_called_missing():
+  claim = dataclasses.replace(
+    CLAIM, shapes=((),), num_clients=300, noise_multiplier=0.005
+  )
+  report = conformance.check(seeded(correct.Rounded), claim)
+  assert not report.findings, conformance.format_report(report)
+  assert 'noise is rounded away' in report.not_checked['noise_scale']
+
+
 class Sum(correct.Plain):
   """Releases a sum, times a step size that goes down."""
 
@@ -258,3 +290,19 @@ def test_a_known_count_breaks_a_claim_of_add_or_remove():
   report = conformance.check(seeded(correct.NoiseOnSum), claim)
   assert [f.cause for f in report.findings] == ['count_not_private']
   assert report.findings[0].mu == pytest.approx(2, rel=0.05)
+
+
+class EvenNoisyCount(correct.NoisyCount):
+  """Sum and count spend half of the claim each."""
+
+  shares = math.sqrt(0.5), math.sqrt(0.5)
+
+
+@pytest.mark.parametrize('mechanism', [correct.NoisyCount, EvenNoisyCount])
+def test_a_count_with_noise_of_its_own_keeps_a_claim_of_add_or_remove(
+  mechanism,
+):
+  claim = dataclasses.replace(CLAIM, adjacency='add_or_remove', num_clients=60)
+  report = conformance.check(seeded(mechanism), claim)
+  assert not report.findings, conformance.format_report(report)
+  assert 'add_or_remove' in report.passed

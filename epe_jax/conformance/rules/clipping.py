@@ -38,18 +38,35 @@ _NORM_OF_SOME = Cause(
   'of it',
   'Compare the L2 norm of all coordinates with S.',
 )
+_HALF_STEPS = 'half-way between two steps of the grid'
+_ROUNDED = Cause(
+  'rounded_after_clipping',
+  'updates are clipped, then rounded to the grid, which adds up to half a step to each '
+  'of d coordinates: the sensitivity is S + √d g / 2 for a step g, and noise is for S',
+  'Round towards zero, or clip to S - √d g / 2, or let the noise be for more.',
+)
 _AFTER_THE_MEAN = Cause(
   'clipped_after_the_mean',
   'the mean is clipped, not the update of each client: one client can turn '
   'all of it',
   'Clip the update of each client before the sum.',
 )
-_BETWEEN = 'of norm S between two halves of the others'
 _NOT_A_SUM = Cause(
   'not_a_sum',
-  'the release is no sum of clipped updates, but their median, a trimmed mean, or '
-  'another function, in which one client may count for more than S / n',
+  'the release is no sum of clipped updates, but their median, a trimmed mean, a sum '
+  'of those that resemble the others, or another function, in which one client may '
+  'count for more than S / n',
   'Add noise for the sensitivity of that function, or release the sum.',
+)
+_CLIP_ONCE = (
+  "Clip once, to S, after all scaling. This harms nobody's privacy, but noise is for S, "
+  'and canaries of norm S arrive shrunk, so that audits underestimate ε.'
+)
+_CLIPPED_TWICE = Cause(
+  'clipped_twice',
+  'updates are clipped to a smaller norm than S, or twice',
+  _CLIP_ONCE,
+  severity='utility',
 )
 
 
@@ -73,6 +90,15 @@ def clipping(m: Measurements) -> Outcome:
   parts = {
     f'in {name}': HUGE * part for name, part in _list_parts(m.claim.dim).items()
   }
+  if m.claim.dim > 1:
+    # Nor does a norm that leaves out small coordinates.
+    parts |= {
+      f'of norm S in coordinate 0 and {c:g} S in all': m.in_coordinate(0)
+      + c * u
+      for c in (0.3, 0.6, 1, 3)
+    }
+  if m.step and m.claim.norm == 2:
+    parts[_HALF_STEPS] = _list_half_steps(m.claim.dim, m.step)
   influences = m.influences_of(
     [*updates.values(), *tensors.values()], m.background
   ) + m.influences_of([*parts.values()])
@@ -82,8 +108,19 @@ def clipping(m: Measurements) -> Outcome:
       moved = m.influence_of(HUGE * u, m.background, place=place)
       probes[f'in place {place}'] = moved * m.counts[m.place] / count
   probes['against all others'] = m.influence_of(HUGE * u, [-1e3 * u])
+  among = {}
   if m.claim.num_clients > 2:
-    probes[_BETWEEN] = m.influence_of(u, [u, -u])
+    among['of norm S between two halves of the others'] = m.influence_of(
+      u, [u, -u]
+    )
+    # It decides on which side the mean is, and which norm is the median.
+    for size, others in ((HUGE, [u, -u]), (-HUGE, [u, -u]), (1, [u / 10, u])):
+      zeros = m.cohort(m.zero, others)
+      moved = m.influence(m.cohort(size * u, others), zeros)
+      among[f'of norm {size:g} S among two kinds of others'] = (
+        moved / m.claim.distance
+      )
+  probes |= among
   excesses = [m.excess(x, m.noise, tests=len(probes)) for x in probes.values()]
   p = min(p for _, p in excesses)
   sizes = {name: m.claim.measure(x) for name, x in probes.items()}
@@ -105,8 +142,10 @@ def clipping(m: Measurements) -> Outcome:
     first = m.claim.measure(
       m.influence(m.cohort(HUGE * u, others), m.cohort(m.zero, others))
     )
-  if worst == _BETWEEN:
+  if worst in among and sizes[worst] > 1.02 * alike:
     cause = _NOT_A_SUM
+  elif sizes[worst] < 1.01 * sizes.get(_HALF_STEPS, 0):
+    cause = _ROUNDED
   elif worst.startswith('in place') and sizes[worst] > 1.02 * alike:
     cause = _NOT_ALL_CLIPPED
   elif worst in parts and sizes[worst] > 1.02 * alike:
@@ -123,6 +162,8 @@ def clipping(m: Measurements) -> Outcome:
   elif abs(first - sizes['against all others']) < 1e-3 * max(first, ordinary):
     # The others change nothing, so clients are clipped one by one.
     cause = _ANOTHER_NORM
+  elif m.claim.measure(m.influence_of(HUGE * u)) < 1.02 * ordinary:
+    cause = _NOT_A_SUM  # A client that is alone counts as it should.
   else:
     cause = _AFTER_THE_MEAN
   return Outcome(measured, p, cause, max(mu for mu, _ in excesses))
@@ -146,6 +187,13 @@ def _list_parts(dim: int) -> dict[str, Vector]:
   return {name: mask / math.sqrt(mask.sum()) for name, mask in masks.items()}
 
 
+def _list_half_steps(dim: int, step: float) -> Vector:
+  """An update of norm 1 whose coordinates are just above half-way between steps."""
+  k = max(0.0, math.ceil(1 / (step * math.sqrt(dim)) - 0.501))
+  size = (k + 0.501) * step
+  return np.where(np.arange(dim) < math.floor(1 / size**2), size, 0.0)
+
+
 @rule
 def arrives_whole(m: Measurements) -> Outcome:
   """Some update of norm S arrives as it is, so that noise z S is not wasted."""
@@ -157,8 +205,10 @@ def arrives_whole(m: Measurements) -> Outcome:
     heavy = m.influence_of(m.base_update, weight=HEAVY)
     size = max(size, m.claim.measure(heavy))
   measured = f'an update of norm S arrives with norm {size:.4g} S at most'
-  if size >= 0.99:
-    return Outcome(measured)
+  large = m.claim.measure(m.influence_of(HUGE * m.base_update))
+  # A smooth clipping, or one that leaves room for rounding, wastes no noise.
+  if max(size, large) >= 0.99 - m.step * math.sqrt(m.claim.dim):
+    return Outcome(f'{measured}, a larger one with {large:.4g} S')
   u, n = m.base_update, m.claim.num_clients
   everyone = m.influence(m.cohort(u, [u]), m.cohort(m.zero))
   together = m.claim.measure(everyone) / n
@@ -169,14 +219,18 @@ def arrives_whole(m: Measurements) -> Outcome:
       f'{measured}, and {n} that agree with {together:.4g} S each: the release is '
       'no sum, but a median, a trimmed mean, or another function'
     )
-  cause = Cause(
-    'clipped_twice',
-    'updates are clipped twice, to a smaller norm than S, or are scaled before '
-    'or after clipping; or the release is in other units than step_size='
-    f'{m.claim.step_size:g} and release={m.claim.release!r} of the claim say',
-    "Clip once, to S, after all scaling. This harms nobody's privacy, but noise "
-    'is for S, and canaries of norm S arrive shrunk, so that audits '
-    'underestimate ε.',
-    severity='utility',
-  )
+  small = 20 * m.claim.measure(m.influence_of(m.base_update / 20))
+  measured += f', one of S / 20 with {small:.4g} of that'
+  cause = Cause('arrives_shrunk', 'none that is certain', _CLIP_ONCE, 'utility')
+  if small >= 0.99 and abs(large - size) < 0.02 * size:
+    cause = _CLIPPED_TWICE
+  elif abs(small - size) < 0.02 * size:
+    cause = Cause(
+      'arrives_scaled',
+      'all updates are scaled, before or after clipping; or the release is in other '
+      f'units than step_size={m.claim.step_size:g} and release={m.claim.release!r} of '
+      'the claim say',
+      _CLIP_ONCE,
+      'utility',
+    )
   return Outcome(measured, cause=cause)

@@ -22,6 +22,8 @@ def noise_level(m: Measurements) -> Outcome:
   if noise.common_std == 0 or noise.samples.shape[1] < 32:
     raise NotChecked('it needs noise in 32 coordinates')
   p, spread = m.level
+  if p < ALPHA:
+    m.check_processed()
   measured = (
     f'the variance of noise differs between runs by {100 * spread:.2g} %'
   )

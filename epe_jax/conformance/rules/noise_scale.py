@@ -22,7 +22,7 @@ from epe_jax.conformance.laws import ALPHA, TOLERANCE
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.noise import Noise
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.rules import rounds
+from epe_jax.conformance.rules import participation, rounds
 from epe_jax.conformance.session import NotChecked
 
 _FACTOR = 4
@@ -84,6 +84,18 @@ _TOO_LARGE = Cause(
   'Compare the standard deviation passed to the generator with z S.',
   severity='utility',
 )
+_CLASSICAL = Cause(
+  'classical_noise',
+  'the standard deviation is S √(2 ln(1.25/δ)) / ε, which is proven for ε < 1 only and '
+  'too small for a large one',
+  'Compute the noise of ε and δ exactly, as Claim.from_epsilon does.',
+)
+_STD_FOR_SCALE = Cause(
+  'std_for_scale',
+  'z S is the standard deviation of Laplace noise, where its scale is claimed: the '
+  'standard deviation is √2 times the scale',
+  'Pass the scale z S to the generator.',
+)
 # Numbers of machines whose square root is not a likely step size.
 _ROOTS = (2, 3, 5, 6, 7, 8)
 _ADD_TO_ALL = (
@@ -108,12 +120,19 @@ class _Ratio(NamedTuple):
   factor: float
   ratio: float
   p_value: float
+  claim: Claim
 
 
 @rule
 def noise_scale(m: Measurements) -> Outcome:
   """The noise is z times the influence of an ordinary client."""
-  m.check_level()
+  try:
+    m.check_level()
+  except NotChecked:
+    if m.is_exact:
+      measured = 'rounds whose updates differ by 1e-6 S never release the same'
+      return Outcome(measured, 0.0, _NO_NOISE, math.inf)
+    raise
   ratios, failed = [_measure_claim(m)], []
   for changed, claim, factor in _change_claim(m.claim):
     try:
@@ -146,7 +165,7 @@ def noise_scale(m: Measurements) -> Outcome:
   cause = _FOLLOWS_UPDATES
   if not _follows_updates(m):
     precision = 3 / math.sqrt(2 * m.all_noise.num) + 2 * TOLERANCE
-    cause = _find_cause(own.ratio, ratios[1:], precision)
+    cause = _find_cause(ratios, precision)
   return Outcome(measured, p, cause, mu, at)
 
 
@@ -202,7 +221,10 @@ def _find_needed_share(m: Measurements) -> float:
         return 1.0  # Correlated noise is that of more rounds than are run.
     with contextlib.suppress(NotChecked):
       shares.append(rounds.measure_joint_mu(m) / claim.mu)
-    if m.quiet().public_clip_norm is not None:
+    if claim.adjacency == 'add_or_remove' and claim.num_clients > 1:
+      # A part of the claim may be spent on the count.
+      shares.append(participation.measure_presence(m)[2] / claim.mu)
+    if m.adapts:
       return 1.0  # A part of the claim is spent on the clip norm.
   return max(shares)
 
@@ -211,15 +233,21 @@ def _measure_claim(m: Measurements) -> _Ratio:
   noise = m.all_noise
   if noise.common_std == 0:
     m.check_influence()
-    return _Ratio('', 1, 0.0, 0.0)
+    if m.is_readable and not m.is_exact:
+      # Noise that follows updates is there as soon as they are not zero.
+      tiny = 1e-6 * m.base_update
+      cohort = m.cohort(tiny, [tiny])
+      if m.sample_noise(cohort, repair=False).common_std == 0:
+        raise NotChecked('noise is rounded away; return what comes before')
+    return _Ratio('', 1, 0.0, 0.0, m.claim)
   if m.is_readable:
     if m.common_mu == 0:
-      return _Ratio('', 1, math.inf, 1.0)
-    return _Ratio('', 1, m.claim.mu / m.common_mu, m.common_p_value)
+      return _Ratio('', 1, math.inf, 1.0, m.claim)
+    return _Ratio('', 1, m.claim.mu / m.common_mu, m.common_p_value, m.claim)
   # An influence that cannot be read is taken from the claim.
   mu = _read_claim(m.claim, noise)
   p = laws.p_of_mu(mu, m.claimed_mu, num=noise.num)
-  return _Ratio('', 1, m.claim.mu / mu, p)
+  return _Ratio('', 1, m.claim.mu / mu, p, m.claim)
 
 
 def _measure_changed(
@@ -238,7 +266,8 @@ def _measure_changed(
     noise = m.sample_noise(cohort, runs=runs, claim=claim, repair=False)
     mu = _read_claim(claim, noise) if noise.common_std > 0 else math.inf
     p = laws.p_of_mu(mu, allowed, num=noise.num)
-  return _Ratio(changed, factor, claim.mu / mu if mu > 0 else math.inf, p)
+  ratio = claim.mu / mu if mu > 0 else math.inf
+  return _Ratio(changed, factor, ratio, p, claim)
 
 
 def _read_claim(claim: Claim, noise: Noise) -> float:
@@ -267,7 +296,7 @@ def _change_claim(claim: Claim) -> list[tuple[str, Claim, float]]:
   up, down = _FACTOR, 1 / _FACTOR
   changes = [
     ('clip_norm', claim.clip_norm * up, step * up),
-    ('noise_multiplier', claim.noise_multiplier * up, step * up),
+    ('noise_multiplier', claim.noise_multiplier * up, step),
     # A few clients become more; many become fewer, which saves time.
     ('num_clients', n * _FACTOR if n <= 25 else n // _FACTOR, step),
     # Noise that grows too fast is short below; (z S)² is right at z S = 1.
@@ -284,14 +313,24 @@ def _change_claim(claim: Claim) -> list[tuple[str, Claim, float]]:
   ]
 
 
-def _find_cause(
-  own: float, others: Sequence[_Ratio], precision: float
-) -> Cause:
-  """All causes that explain the ratios, as one."""
+def _compute_classical(claim: Claim) -> float:
+  """Noise of the classical formula, over what the claim needs."""
+  factor = claim.distance * math.sqrt(2 * math.log(1.25 / claim.delta))
+  return factor / claim.epsilon / claim.noise_multiplier
+
+
+def _find_cause(ratios: Sequence[_Ratio], precision: float) -> Cause:
+  """All causes that explain the ratios, as one; the first is at the claim."""
+  own, others = ratios[0].ratio, ratios[1:]
   if own < 1e-3 and all(r.ratio < 1e-3 for r in others):
     return _NO_NOISE
   if own < 1e-3:
     return _SWITCHED_OFF
+  if all(
+    abs(r.ratio / _compute_classical(r.claim) - 1) < precision + 0.02
+    for r in ratios
+  ):
+    return _CLASSICAL
   causes = []
   for r in others:
     if math.isinf(r.ratio) or math.isinf(own):
@@ -315,6 +354,11 @@ def _find_cause(
       '; and '.join(cause.likely for cause in causes),
       ' '.join(dict.fromkeys(cause.cure for cause in causes)),
     )
+  if (
+    ratios[0].claim.noise == 'laplace'
+    and abs(own * math.sqrt(2) - 1) < precision
+  ):
+    return _STD_FOR_SCALE
   machines = round(own**-2)
   # A square root of 4 or 9 may as well be a constant, or a step size.
   is_root = machines in _ROOTS and precision < 0.03

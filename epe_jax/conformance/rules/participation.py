@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import numpy as np
+from scipy import stats
+
+from epe_jax.conformance import laws
 from epe_jax.conformance.influences import HEAVY, HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
@@ -22,6 +28,11 @@ _NOISE_BY_WEIGHTS = Cause(
   'the noise shrinks when a weight grows',
   _WEIGHT_ALIKE,
 )
+_WEIGHT_OF_ZERO = Cause(
+  'weight_of_zero',
+  'a client that has no examples is not clipped, or has a factor of its own',
+  'Clip its update as any other, or leave it out.',
+)
 _EXPECTED_NUMBER = (
   'Divide by the expected number of clients, or make noise that fits those '
   'that are left; or release nothing (raise Refused).'
@@ -36,6 +47,12 @@ _NOISE_MISSING = Cause(
   'dropped_noise_is_missing',
   'noise that dropped clients should have added is not made up for',
   _EXPECTED_NUMBER,
+)
+_MORE_NOT_COUNTED = Cause(
+  'more_clients_than_expected',
+  'with more clients than expected the noise is divided by their number, and the sum '
+  'by the expected one',
+  'Divide both by the same number, or take no more clients than expected.',
 )
 _REPEATED = Cause(
   'client_counted_twice',
@@ -58,6 +75,12 @@ _COUNT_NOT_PRIVATE = Cause(
   'the sum is divided by the number of clients present, which is exact',
   "Divide by the expected number, or claim adjacency='zero_out'.",
 )
+_WEIGHTS_NOT_PRIVATE = Cause(
+  'weights_not_private',
+  'weights are divided by their sum or by the largest: one client with many examples '
+  'scales all others down',
+  "Divide by a constant, or claim adjacency='zero_out'.",
+)
 
 
 @rule
@@ -67,17 +90,22 @@ def weights(m: Measurements) -> Outcome:
   m.check_influence()
   u = HUGE * m.base_update
   # A mechanism may reject a huge weight and still accept a moderate one.
-  options = (HEAVY, 3.0)
+  options = (HEAVY, 3.0, 0.0)
   sizes, stds, excesses = {}, {}, []
   for weight in options:
-    influence = m.influence_of(u, m.background, weight=weight)
-    noise = m.sample_noise(m.cohort(m.zero, weight=weight))
+    try:
+      influence = m.influence_of(u, m.background, weight=weight)
+      noise = m.sample_noise(m.cohort(m.zero, weight=weight))
+    except NotChecked:
+      if weight:
+        raise
+      break  # A weight of 0 may be refused.
     sizes[weight], stds[weight] = norm(influence), noise.common_std
     excesses.append(m.excess(influence, noise, tests=len(options)))
   p = min(p for _, p in excesses)
   usual = m.noise.common_std
   measured = 'influence of a client ' + ', '.join(
-    f'{sizes[w] / norm(m.base):.4g} × at weight {w:g}' for w in options
+    f'{size / norm(m.base):.4g} × at weight {w:g}' for w, size in sizes.items()
   )
   measured += f'; noise {stds[HEAVY] / usual:.3g} × at {HEAVY:g}'
   # What clipping lets through at any weight is reported by `clipping`.
@@ -87,28 +115,32 @@ def weights(m: Measurements) -> Outcome:
   if p >= ALPHA or not (is_heavier or has_less_noise):
     return Outcome(measured, p)
   cause = _WEIGHTED_MEAN if is_heavier else _NOISE_BY_WEIGHTS
+  if max(sizes[HEAVY], sizes[3.0]) <= 1.02 * plain and is_heavier:
+    cause = _WEIGHT_OF_ZERO
   return Outcome(measured, p, cause, max(mu for mu, _ in excesses))
 
 
 @rule
 def dropout(m: Measurements) -> Outcome:
-  """The claim holds in rounds in which clients have dropped out."""
+  """The claim holds in rounds of fewer clients than expected, and of more."""
   m.check_others()
   m.check_influence()
   m.check_counts()
   n = m.claim.num_clients
-  options = sorted({max(1, n // 2), 1}, reverse=True)
-  shown, excesses = {}, []
+  options = [*sorted({max(1, n // 2), 1}, reverse=True), 2 * n]
+  shown, excesses, refusal = {}, [], None
   for present in options:
     try:
       influence = m.influence_of(m.base_update, present=present)
       noise = m.sample_noise(m.cohort(m.zero, present=present))
-    except NotChecked:
-      if shown:
-        break
-      raise
+    except NotChecked as error:
+      refusal = refusal or error
+      continue
     shown[present] = norm(influence), noise.common_std
     excesses.append(m.excess(influence, noise, tests=len(options)))
+  # More clients alone say nothing of those that drop out.
+  if refusal and set(shown) <= {2 * n} and all(p >= ALPHA for _, p in excesses):
+    raise refusal
   p = min(p for _, p in excesses)
   ordinary, usual = norm(m.base), m.noise.common_std
   measured = 'with ' + ', with '.join(
@@ -120,6 +152,8 @@ def dropout(m: Measurements) -> Outcome:
     return Outcome(measured, p)
   has_more_influence = any(x > 1.02 * ordinary for x, _ in shown.values())
   cause = _NOT_COUNTED if has_more_influence else _NOISE_MISSING
+  if all(p >= ALPHA for present, (_, p) in zip(shown, excesses) if present < n):
+    cause = _MORE_NOT_COUNTED
   return Outcome(measured, p, cause, max(mu for mu, _ in excesses))
 
 
@@ -151,14 +185,40 @@ def add_or_remove(m: Measurements) -> Outcome:
   """Presence itself moves the release no more than S / n."""
   if m.claim.adjacency != 'add_or_remove':
     raise NotChecked("only for claims with adjacency='add_or_remove'")
-  m.check_others()
-  u, others = m.base_update, [-m.base_update]
-  influence = m.influence(m.cohort(HUGE * u, others), m.cohort(None, others))
-  mu, p = m.excess(influence, m.noise)
+  size, weight, mu, p = measure_presence(m)
   measured = (
-    f'a client against all others moves the release by {norm(influence):.4g} '
-    f'{m.unit} if it comes or stays away'
+    f'a client of weight {weight:g} against all others moves the release by '
+    f'{size:.4g} {m.unit} if it comes or stays away'
   )
   if p >= ALPHA:
     return Outcome(measured, p)
-  return Outcome(measured, p, _COUNT_NOT_PRIVATE, mu)
+  cause = _COUNT_NOT_PRIVATE if weight == 1 else _WEIGHTS_NOT_PRIVATE
+  return Outcome(measured, p, cause, mu)
+
+
+def measure_presence(m: Measurements) -> tuple[float, float, float, float]:
+  """What the presence of a client reveals: influence, weight of the client, μ and p.
+
+  Raises:
+    NotChecked: influences cannot be read.
+  """
+  m.check_others()
+  u, others = m.base_update, [-m.base_update]
+  without = m.cohort(None, others)
+  moved = {1.0: m.influence(m.cohort(HUGE * u, others), without)}
+  with contextlib.suppress(NotChecked):
+    heavy = m.cohort(HUGE * u, others, weight=HEAVY)
+    moved[HEAVY] = m.influence(heavy, without)
+  weight = max(moved, key=lambda w: norm(moved[w]) / (1.02 if w > 1 else 1))
+  influence = moved[weight]
+  mu, p = m.excess(influence, m.noise, tests=2)
+  # Noise of a count multiplies what all clients send, so it is seen where they agree.
+  direction = m.layout.keep(influence)
+  runs = m.plan(0.05, rounds=1, max_runs=100)
+  released = m.release_afresh(without, runs)
+  along = np.std([m.layout.keep(x) @ direction for x in released], ddof=1)
+  ratio = float(along / np.linalg.norm(direction) / m.noise.common_std)
+  if stats.f.sf(ratio**2, runs - 1, m.noise.num) < 1e-3:
+    mu /= ratio
+    p = min(1.0, 2 * laws.p_of_mu(mu, m.allowed_mu, num=runs - 1))
+  return norm(influence), weight, mu, p
