@@ -483,6 +483,66 @@ def _make_games_by_kind(kinds: Sequence[str]) -> tuple[dict[str, Any], ...]:
   )
 
 
+def _make_production(scale: str) -> dict[str, Any]:
+  """Makes the grids of matrix mechanisms, and the models whose accounting is public.
+
+  Clients come back in a fixed order, so that separation and number of their rounds are
+  known.
+  """
+  smoke = scale == 'smoke'
+  correlation = (
+    'noise.correlation',
+    ('independent', 'banded')
+    if smoke
+    else ('independent', 'tree', 'banded', 'bisr', 'blt'),
+  )
+  runs = dict(
+    participation=dict(kind='one_order'),
+    clipping=dict(kind='fixed'),
+    # 'worst_case' is what correlated noise has by itself.
+    canaries=dict(schedule='worst_case', repetitions=1),
+    noise=dict(bands=2 if smoke else 4, buffers=2),
+  )
+  digits = dict(rounds=6, clients_per_round=40) if smoke else dict(rounds=60)
+  # Eight epochs of six rounds at 'small'.
+  images = dict(data=dict(num_clients=8 if smoke else 204))
+  noises = dict(
+    digits=(0.3, 0.6, 1.2), emnist=(0.05, 0.1, 0.2), stackoverflow=(0.05, 0.1)
+  )
+
+  def make_grid(task: str, *sets: dict[str, Any]) -> dict[str, Any]:
+    name = 'digits:smoke' if smoke and task == 'digits' else task
+    levels = noises[task][: 1 if smoke else None]
+    return dict(
+      config=name,
+      sets=[*sets, runs],
+      axes=(correlation, ('noise_multiplier', levels)),
+    )
+
+  return dict(
+    production_deployed=dict(
+      models=(
+        dict(
+          title='Gboard, Spanish',
+          noise_multiplier=7.0,
+          rounds=2000,
+          # 313 rounds lie between two of a device.
+          min_separation=314,
+          max_participations=6,
+          delta=1e-10,
+        ),
+      )
+    ),
+    production_digits=make_grid('digits', digits),
+    production_emnist=make_grid(
+      'emnist', _FEWER_ROUNDS[scale], _IMAGES[scale], images
+    ),
+    production_stackoverflow=make_grid(
+      'stackoverflow', _FEWER_ROUNDS[scale], _TEXT[scale]
+    ),
+  )
+
+
 def get_config(scale: str = 'small') -> config_dict.ConfigDict:
   """Makes the experiments at one scale.
 
@@ -550,4 +610,5 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
     canife=_make_canife(scale),
     emnist_accuracy=make_grid('emnist', _IMAGES, (noise, _EMNIST), utility),
     **_make_tight(scale),
+    **_make_production(scale),
   )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from epe_jax.papers.item import Item
 from epe_jax.papers.one_shot import items as one_shot
+from epe_jax.papers.production import items as production
 from epe_jax.papers.reported import Reported
 from epe_jax.papers.tight_auditing import items as tight_auditing
 
@@ -33,6 +34,11 @@ PAPERS = {
     'Tight Auditing of Differentially Private Machine Learning',
     tight_auditing.ITEMS,
     Reported('epe_jax.papers.tight_auditing'),
+  ),
+  'production': Paper(
+    'What production federated learning runs',
+    production.ITEMS,
+    Reported('epe_jax.papers.production'),
   ),
 }
 """The papers, by the name that stands before the colon."""

@@ -5,9 +5,8 @@ import pathlib
 import pytest
 
 from epe_jax.experiment import config_files, sweep, sweep_points
-from epe_jax.papers import registry, run_hours
+from epe_jax.papers import grid, registry, run_hours
 from epe_jax.papers.item import Workspace
-from epe_jax.papers.one_shot import grid
 from epe_jax.planning import devices, training_costs
 
 STACKOVERFLOW = ('stackoverflow', 'densities', 'bars')

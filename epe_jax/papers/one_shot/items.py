@@ -1,5 +1,6 @@
 """The tables and figures of the paper, by name."""
 
+from epe_jax.papers.grid import from_grid
 from epe_jax.papers.item import Item, from_settings, from_training
 from epe_jax.papers.one_shot import (
   canife,
@@ -9,7 +10,6 @@ from epe_jax.papers.one_shot import (
   runs,
   utility,
 )
-from epe_jax.papers.one_shot.grid import from_grid
 
 _OURS = 'not in the paper, which has it for StackOverflow'
 _ONCE = {'canaries.repetitions': 1}

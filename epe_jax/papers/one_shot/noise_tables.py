@@ -6,8 +6,7 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.points import mixture
 from epe_jax.experiment import finished_runs
-from epe_jax.papers import item, reported
-from epe_jax.papers.one_shot import grid
+from epe_jax.papers import grid, item, reported
 from epe_jax.report import facts
 from epe_jax.text import cells, tables
 

@@ -9,8 +9,8 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.epsilon.types import Estimate
-from epe_jax.papers import item, reported
-from epe_jax.papers.one_shot import grid, repetition_figures
+from epe_jax.papers import grid, item, reported
+from epe_jax.papers.one_shot import repetition_figures
 from epe_jax.text import cells, tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')

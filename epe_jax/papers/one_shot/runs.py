@@ -8,8 +8,8 @@ from matplotlib import figure
 import numpy as np
 
 from epe_jax.experiment import stopping, workloads
-from epe_jax.papers import item, reported
-from epe_jax.papers.one_shot import grid, run_comparison
+from epe_jax.papers import grid, item, reported
+from epe_jax.papers.one_shot import run_comparison
 from epe_jax.papers.one_shot.run_comparison import DesignEstimate
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables

@@ -6,8 +6,7 @@ import statistics
 from matplotlib import figure
 
 from epe_jax.experiment import sweep_points
-from epe_jax.papers import item, reported
-from epe_jax.papers.one_shot import grid
+from epe_jax.papers import grid, item, reported
 from epe_jax.report.figures import style
 from epe_jax.text import tables
 

@@ -5,8 +5,9 @@ import pathlib
 import pytest
 
 from epe_jax.experiment import config_files, sweep_points
+from epe_jax.papers import grid
 from epe_jax.papers.item import Workspace
-from epe_jax.papers.one_shot import grid, utility
+from epe_jax.papers.one_shot import utility
 from tests import recorded_runs
 
 

@@ -1,0 +1,1 @@
+"""What production federated learning runs: matrix mechanisms, as deployed."""

@@ -1,0 +1,91 @@
+"""The accounting of deployed models, from what their authors published."""
+
+from typing import Any
+
+import dp_accounting
+import numpy as np
+
+from epe_jax import accounting
+from epe_jax.papers import item, reported
+from epe_jax.text import cells, tables
+from epe_jax.training import correlated_noise
+
+_REPORTED = reported.Reported('epe_jax.papers.production')
+
+
+def make_deployed(settings: Any) -> item.Product:
+  """Makes the table of deployed models, which all run the tree of DP-FTRL.
+
+  Args:
+    settings: models, each with title, noise_multiplier, rounds, min_separation,
+      max_participations and delta.
+  """
+  body = []
+  for model in settings.models:
+    tree = correlated_noise.tree(model['rounds']).strategy
+    # As published, noise is in units of the clip norm, and not of what one round moves.
+    tree = tree / tree.max()
+    found = accounting.find_sensitivity(
+      tree,
+      accounting.ParticipationSchema(
+        model['min_separation'], model['max_participations']
+      ),
+    )
+    paper = _REPORTED.find_row(
+      'deployed', noise=model['noise_multiplier'], rounds=model['rounds']
+    )
+    rows = [
+      accounting.epsilon_of_matrix_mechanism(
+        model['noise_multiplier'], norm, delta=model['delta']
+      )
+      for norm in (found.norm, found.bound)
+    ]
+    rho = [
+      float(fact.values['rho'])
+      for row in rows
+      for fact in row.assumes
+      if fact.key == 'sensitivity'
+    ]
+    accountant = dp_accounting.rdp.RdpAccountant()
+    accountant.compose(
+      dp_accounting.GaussianDpEvent(model['noise_multiplier'] / found.norm)
+    )
+    body.append(
+      [
+        model['title'],
+        f'{model["rounds"]:,}',
+        f'{model["noise_multiplier"]:g}',
+        f'{model["min_separation"]}, {model["max_participations"]}',
+        ', '.join(str(t) for t in np.flatnonzero(found.pattern)),
+        f'{found.norm**2:.4g} to {found.bound**2:.4g}',
+        reported.add_reported(rho[0], paper, 'zcdp'),
+        reported.add_reported(
+          accountant.get_epsilon(model['delta']), paper, 'epsilon'
+        ),
+        f'{cells.format_number(rows[0].epsilon)} to '
+        f'{cells.format_number(rows[1].epsilon)}',
+      ]
+    )
+  table = tables.Table(
+    'Tree aggregation as it was deployed',
+    [
+      'model',
+      'rounds',
+      'noise',
+      'separation, rounds',
+      'worst rounds found',
+      'sensitivity²',
+      'ρ of zCDP',
+      'ε by Rényi DP',
+      'exact ε',
+    ],
+    body,
+    [
+      *_REPORTED.explain_brackets('deployed'),
+      'Sensitivity² of the worst rounds that were found, to that which no rounds exceed. '
+      'ρ and ε by Rényi DP are of the former, which is what was published.',
+      'Exact: of the Gaussian mechanism with that sensitivity, at the same δ = '
+      f'{cells.format_delta(settings.models[0]["delta"])}. Concentrated DP states more.',
+    ],
+  )
+  return item.Product([table], {})

@@ -1,0 +1,30 @@
+"""The tables and figures of what production runs, by name."""
+
+from epe_jax.papers.grid import from_grid
+from epe_jax.papers.item import Item, from_settings
+from epe_jax.papers.production import deployed, mechanisms
+
+_OURS = 'of this package'
+
+ITEMS = {
+  'deployed': Item(
+    'A deployed keyboard model: its accounting',
+    'Google AI blog, February 2022',
+    'production_deployed',
+    from_settings(deployed.make_deployed),
+  ),
+  **{
+    task: from_grid(
+      f'{title}: matrix mechanisms, audited',
+      _OURS,
+      f'production_{task}',
+      data,
+      mechanisms.make_mechanisms,
+    )
+    for task, title, data in (
+      ('digits', 'Digits', ()),
+      ('emnist', 'EMNIST', ('emnist',)),
+      ('stackoverflow', 'StackOverflow', ('stackoverflow', 'word_count')),
+    )
+  },
+}

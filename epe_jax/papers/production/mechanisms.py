@@ -1,0 +1,198 @@
+"""Matrix mechanisms side by side: accuracy, and what attackers find of each."""
+
+from collections.abc import Mapping, Sequence
+import math
+
+from matplotlib import figure
+import numpy as np
+
+from epe_jax import accounting
+from epe_jax.audit import by_round, threat_models
+from epe_jax.papers import grid, item
+from epe_jax.report import facts
+from epe_jax.report.figures import style
+from epe_jax.text import cells, tables
+
+_COLUMNS = (
+  threat_models.CHANGE,
+  threat_models.OWN,
+  threat_models.RESIDUAL,
+  threat_models.DECORRELATED,
+)
+# Of each mechanism, in every figure.
+_STYLES = {
+  'independent': (style.BLACK, 'o'),
+  'tree': (style.GREEN, 's'),
+  'banded': (style.BLUE, 'D'),
+  'bisr': (style.PURPLE, 'v'),
+  'blt': (style.VERMILLION, '^'),
+}
+
+
+def make_mechanisms(runs: Sequence[grid.Run]) -> item.Product:
+  """Makes the table and figures of runs that differ in mechanism and noise.
+
+  Args:
+    runs: with a trace.
+  """
+  body = [
+    [
+      _name(run),
+      f'{run.noise:g}',
+      cells.format_percent(run.result.accuracy),
+      *(
+        cells.format_with_interval(run.result.audit.find_first(model))
+        for model in _COLUMNS
+      ),
+      cells.format_number(facts.find_analytic_epsilon(run.result)),
+      cells.format_number(run.result.clients_analytic_epsilon),
+    ]
+    for run in runs
+  ]
+  table = tables.Table(
+    'ε of canaries in the worst rounds, and accuracy',
+    [
+      'noise of rounds',
+      'z',
+      'accuracy',
+      *(f'ε, {model.name}' for model in _COLUMNS),
+      'analytic ε, canary',
+      'client',
+    ],
+    body,
+    [
+      'z: noise of one round in clip norms, if noise is independent; otherwise such '
+      'that one participation leaks no more.',
+      'Point estimates with 90 % intervals.',
+      *cells.explain_rejected(c for line in body for c in line),
+      'Canaries take part in the rounds that give away most of those a client may have.',
+      'The analytic ε of a client in a tree is that of all its nodes; prefix sums, which '
+      'are released, show less.',
+      *grid.describe_runs(runs),
+    ],
+  )
+  return item.Product(
+    [table],
+    {
+      'utility': _draw_utility(runs),
+      'by_round': _draw_by_round(_choose_equal(runs)),
+    },
+  )
+
+
+def _name(run: grid.Run) -> str:
+  return run.result.config['noise']['correlation']
+
+
+def _find_worst(run: grid.Run) -> float:
+  """ε of the strongest attacker, who knows all other updates."""
+  estimate = run.result.audit.find_first(
+    threat_models.DECORRELATED
+  ) or run.result.audit.find_first(threat_models.RESIDUAL)
+  return math.nan if estimate is None else float(estimate.epsilon)
+
+
+def _group(runs: Sequence[grid.Run]) -> Mapping[str, list[grid.Run]]:
+  groups: dict[str, list[grid.Run]] = {}
+  for run in runs:
+    groups.setdefault(_name(run), []).append(run)
+  return groups
+
+
+def _choose_equal(runs: Sequence[grid.Run]) -> list[grid.Run]:
+  """Of each mechanism the run whose accuracy is next to one that all reach."""
+  groups = _group(runs)
+  target = min(max(r.result.accuracy for r in g) for g in groups.values())
+  return [
+    min(group, key=lambda r: abs(r.result.accuracy - target))
+    for group in groups.values()
+  ]
+
+
+def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
+  """Accuracy against the measured ε of the final model and of the worst case."""
+  fig, panels = style.make_panels(2, columns=2, height=4.0)
+  titles = 'worst case, all rounds', 'final model'
+  for axes, title in zip(panels, titles):
+    for name, group in _group(runs).items():
+      color, marker = _STYLES[name]
+      epsilons = [
+        _find_worst(run)
+        if title == titles[0]
+        else float(run.result.audit.find_first(threat_models.CHANGE).epsilon)
+        for run in group
+      ]
+      axes.plot(
+        epsilons,
+        [100 * run.result.accuracy for run in group],
+        marker + '-',
+        color=color,
+        label=name,
+      )
+    axes.set(xlabel=f'ε of a canary, {title}', ylabel='test accuracy, %')
+    axes.set_xscale('log')
+  style.draw_legend(fig, list(panels))
+  return fig
+
+
+def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
+  """Measured and analytic ε after each round, of mechanisms of like accuracy."""
+  fig, panels = style.make_panels(len(runs), columns=3, height=3.4)
+  for axes, run in zip(panels, runs):
+    color, marker = _STYLES[_name(run)]
+    record = run.record
+    assert record is not None, 'it is audited'
+    worst = (
+      threat_models.RESIDUAL
+      if record.strategy is None
+      else threat_models.DECORRELATED
+    )
+    rows = [
+      row
+      for row in by_round.evaluate_by_round(record, models=[worst])
+      if row.estimate.confidence is None
+    ]
+    axes.errorbar(
+      [row.round for row in rows],
+      [float(row.estimate.epsilon) for row in rows],
+      yerr=np.array(
+        [
+          np.abs(np.subtract(row.estimate.interval, row.estimate.epsilon))
+          for row in rows
+        ]
+      ).T,
+      fmt=marker,
+      color=color,
+      label='measured, 90 % interval',
+    )
+    rounds = np.arange(1, record.num_rounds + 1)
+    axes.plot(
+      rounds,
+      [_bound_after(run, t) for t in rounds],
+      '--',
+      color=color,
+      label='analytic',
+    )
+    axes.set(
+      title=f'{_name(run)}, z = {run.noise:g}: '
+      f'{cells.format_percent(run.result.accuracy)}',
+      xlabel='round',
+      ylabel='ε',
+    )
+    axes.legend(loc='upper left')
+  return fig
+
+
+def _bound_after(run: grid.Run, t: int) -> float:
+  """ε of the canary whose first t rounds give away most."""
+  record = run.record
+  assert record is not None, 'it is audited'
+  assigned = record.assigned[:t].astype(float)
+  if record.strategy is not None:
+    assigned = record.strategy[:t, :t] @ assigned
+  norm = float(np.linalg.norm(assigned, axis=0).max())
+  if not norm:
+    return 0.0
+  return accounting.epsilon_of_matrix_mechanism(
+    run.noise, norm, delta=record.delta
+  ).epsilon
