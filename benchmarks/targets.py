@@ -92,6 +92,13 @@ TARGETS = (
     missed='limited by generating k d normals in each projection. Scoring more '
     'rounds together needs fewer projections and more memory (`audit.memory`).',
   ),
+  Target(
+    'round of the LSTM: with a banded mechanism / with independent noise',
+    'correlated_noise',
+    'mechanisms/banded, 4/over_independent',
+    1.05,
+    floor='1',
+  ),
   *(
     Target(
       f'round {work}: with exact noise / with float32 noise',
@@ -387,6 +394,18 @@ ROWS: Mapping[str, Rows] = {
       'float32': 'seconds_median/unaudited',
       'exact': 'seconds_median/exact_noise',
       'exact / float32': 'over_unaudited_median/exact_noise',
+    },
+  ),
+  'correlated_noise': Rows(
+    'Seconds of a round, the fastest, and bytes of the state',
+    'mechanisms',
+    {
+      'noise': 'key',
+      'state': 'state_bytes',
+      'round': 'seconds',
+      'over independent': 'over_independent',
+      'without clients': 'seconds_without_clients',
+      'added': 'added_seconds as seconds',
     },
   ),
   'white_box_step': Rows(

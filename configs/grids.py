@@ -49,11 +49,6 @@ _AXES = {
       ),
     ),
   ),
-  # Noise that is correlated over rounds: ε and accuracy of each mechanism.
-  'correlation': (
-    ('noise.correlation', ('independent', 'tree', 'banded', 'bisr', 'blt')),
-    ('noise_multiplier', (0.5, 1.0, 2.0)),
-  ),
   # What rounding in the clients does to ε and to accuracy.
   'precision': (('precision', ('float32', 'bfloat16')),),
   # Accuracy with canaries and without.

@@ -114,6 +114,7 @@ def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
   fig, panels = style.make_panels(2, columns=2, height=4.0)
   titles = 'worst case, all rounds', 'final model'
   for axes, title in zip(panels, titles):
+    shown = []
     for name, group in _group(runs).items():
       color, marker = _STYLES[name]
       epsilons = [
@@ -122,6 +123,7 @@ def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
         else float(run.result.audit.find_first(threat_models.CHANGE).epsilon)
         for run in group
       ]
+      shown += epsilons
       axes.plot(
         epsilons,
         [100 * run.result.accuracy for run in group],
@@ -130,7 +132,7 @@ def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
         label=name,
       )
     axes.set(xlabel=f'ε of a canary, {title}', ylabel='test accuracy, %')
-    axes.set_xscale('log')
+    style.set_epsilon_axis(axes, 'x', style.find_highest(shown))
   style.draw_legend(fig, list(panels))
   return fig
 
@@ -150,7 +152,7 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
     rows = [
       row
       for row in by_round.evaluate_by_round(record, models=[worst])
-      if row.estimate.confidence is None
+      if row.estimate.confidence is None and row.threat_model == worst
     ]
     axes.errorbar(
       [row.round for row in rows],
