@@ -24,7 +24,7 @@ def _least(row):
 @pytest.mark.slow
 @pytest.mark.parametrize('noise', [0.0, 0.2])
 def test_aggregates_of_digits_have_cosines_of_the_law(law, noise):
-  row = law.measured(law.of_digits(2, noise, width=8), 1000)
+  row = law.measured(law.of_digits(2, noise, width=12), 1000)
   p = _least(row)
   assert min(p[name] for name in canaries.FAMILIES if name != 'dirac') > _REJECT
   # Sums of updates are not normal in each coordinate, and we say so.
