@@ -37,7 +37,8 @@ def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
   of_canary, canary_norm = None, None
   if setup.is_audited:
     if correlation is not None:
-      moved = correlation.strategy @ participants.canaries
+      # Of what anyone sees: a tree has more nodes than it releases.
+      moved = correlation.whitened @ participants.canaries
       canary_norm = float(np.linalg.norm(moved, axis=0).max())
     of_canary = compute_epsilon(
       config,

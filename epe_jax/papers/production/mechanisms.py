@@ -1,15 +1,14 @@
 """Matrix mechanisms side by side: accuracy, and what attackers find of each."""
 
 from collections.abc import Mapping, Sequence
-import math
 
 from matplotlib import figure
 import numpy as np
 
 from epe_jax import accounting
 from epe_jax.audit import by_round, threat_models
+from epe_jax.audit.attack_results import AttackResult
 from epe_jax.papers import grid, item
-from epe_jax.report import facts
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
 
@@ -44,7 +43,7 @@ def make_mechanisms(runs: Sequence[grid.Run]) -> item.Product:
         cells.format_with_interval(run.result.audit.find_first(model))
         for model in _COLUMNS
       ),
-      cells.format_number(facts.find_analytic_epsilon(run.result)),
+      cells.format_analytic(_find_worst(run).analytic),
       cells.format_number(run.result.clients_analytic_epsilon),
     ]
     for run in runs
@@ -65,6 +64,9 @@ def make_mechanisms(runs: Sequence[grid.Run]) -> item.Product:
       'that one participation leaks no more.',
       'Point estimates with 90 % intervals.',
       *cells.explain_rejected(c for line in body for c in line),
+      'After each round: the analytic ε is of the canary whose rounds so far give away '
+      'most, and the measured one of all that took part by then. Each panel is the run '
+      'whose accuracy is next to one that all mechanisms reach.',
       'Canaries take part in the rounds that give away most of those a client may have.',
       'The analytic ε of a client in a tree is that of all its nodes; prefix sums, which '
       'are released, show less.',
@@ -84,12 +86,9 @@ def _name(run: grid.Run) -> str:
   return run.result.config['noise']['correlation']
 
 
-def _find_worst(run: grid.Run) -> float:
-  """ε of the strongest attacker, who knows all other updates."""
-  estimate = run.result.audit.find_first(
-    threat_models.DECORRELATED
-  ) or run.result.audit.find_first(threat_models.RESIDUAL)
-  return math.nan if estimate is None else float(estimate.epsilon)
+def _find_worst(run: grid.Run) -> AttackResult:
+  """The strongest attacker, who knows all other updates."""
+  return run.result.audit.by_strength[-1]
 
 
 def _group(runs: Sequence[grid.Run]) -> Mapping[str, list[grid.Run]]:
@@ -118,10 +117,13 @@ def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
     for name, group in _group(runs).items():
       color, marker = _STYLES[name]
       epsilons = [
-        _find_worst(run)
-        if title == titles[0]
-        else float(run.result.audit.find_first(threat_models.CHANGE).epsilon)
+        float(attack.first.epsilon)
         for run in group
+        if (
+          attack := _find_worst(run)
+          if title == titles[0]
+          else run.result.audit.find(threat_models.CHANGE)
+        )
       ]
       shown += epsilons
       axes.plot(
@@ -181,7 +183,7 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
       xlabel='round',
       ylabel='ε',
     )
-    axes.legend(loc='upper left')
+    axes.legend(loc='lower right')
   return fig
 
 
