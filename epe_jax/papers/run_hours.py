@@ -152,12 +152,14 @@ def plan_items(
 
 
 def list_grids(scale: str) -> list[str]:
-  """Names of all items of a scale whose runs are a grid."""
+  """Names of all items of a scale whose runs are a grid, on data of known sizes."""
   settings = config_files.load_config(f'paper:{scale}')
   return [
     name
     for name, item in registry.ITEMS.items()
-    if item.list_points is not None and item.experiment in settings
+    if item.list_points is not None
+    and item.experiment in settings
+    and item.data
   ]
 
 

@@ -48,6 +48,9 @@ GROUPS = {
   'accuracy': ['accuracy'],
   'canife': ['canife'],
   'emnist_accuracy': ['emnist_accuracy'],
+  'production': ['production:deployed', 'production:digits'],
+  'production_emnist': ['production:emnist'],
+  'production_stackoverflow': ['production:stackoverflow'],
 }
 # At smoke scale programs take longer to compile than to run.
 ENVIRONMENT = os.environ | {
