@@ -230,6 +230,22 @@ def _larger_clients(
   )
 
 
+def _larger_sensitivity(
+  source: str,
+  norm: float,
+  accounted: float,
+  epsilon: float | str,
+  claimed: float | str,
+  delta: float,
+) -> str:
+  return (
+    f'the noise of the {source} is for a sensitivity of {accounted:.3g} clip norms, '
+    f'and that of its matrix is {norm:.3g}: ε = {cells.format_number(epsilon)}, '
+    f'where {cells.format_number(claimed)} is claimed (δ = {delta:g}). Multiply the '
+    f'noise multiplier by {norm / accounted:.3g}, or scale the matrix'
+  )
+
+
 def _release_shorter_than_noise(ratio: float) -> str:
   return (
     f'releases are {ratio:.2g} times as long as the noise that is claimed to be in '
@@ -304,6 +320,7 @@ SENTENCES: wording.Words = {
   'rounds_not_audited': _rounds_not_audited,
   'rounds_missed': _rounds_missed,
   'larger_clients': _larger_clients,
+  'larger_sensitivity': _larger_sensitivity,
   'release_shorter_than_noise': _release_shorter_than_noise,
   'canaries_not_as_predicted': _canaries_not_as_predicted,
   'epsilon_above_claim': _epsilon_above_claim,

@@ -11,6 +11,7 @@ import math
 import os
 from typing import Any
 
+import numpy as np
 from pfl.common_types import Saveable
 from pfl.context import CentralContext, UserContext
 from pfl.exception import CheckpointNotFoundError
@@ -18,6 +19,7 @@ from pfl.hyperparam import HyperParam, get_param_value
 from pfl.internal.ops.selector import get_default_framework_module as get_ops
 from pfl.metrics import Metrics
 from pfl.postprocessor.base import Postprocessor
+from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_mechanism import (
   CentrallyAppliedPrivacyMechanism,
@@ -25,10 +27,13 @@ from pfl.privacy.privacy_mechanism import (
 )
 from pfl.stats import TrainingStatistics
 
+from epe_jax import accounting
 from epe_jax.auditor.adapters import versions
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
+from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.fact import Fact
 
 versions.check_version(
   'pfl',
@@ -42,6 +47,7 @@ versions.check_version(
     'pfl.stats:TrainingStatistics.from_weights(metadata, weights)',
     'pfl.privacy.gaussian_mechanism:GaussianMechanism.clipping_bound',
     'pfl.privacy.gaussian_mechanism:GaussianMechanism.relative_noise_stddev',
+    'pfl.privacy.ftrl_mechanism:BandedMatrixFactorizationMechanism.query_matrix',
   ],
 )
 
@@ -67,6 +73,11 @@ def audit(
   first statistics. With a local mechanism each of n users adds noise of its own, and
   the noise multiplier, which is of the sum, is sqrt(n) times the mechanism's: each
   round compares them.
+
+  If noise is correlated over rounds by a `BandedMatrixFactorizationMechanism`, its
+  matrix, rounds and separation are read too. Canaries then take part as often as a
+  user may, in the rounds that give away most: often the same for all, so let
+  num_observed be below the size of a cohort, or set other `repetitions`.
 
   With `RestoreTrainingCallback([model, algorithm, canaries], ...)` an audit resumes
   together with training; then its auditor is the restored one.
@@ -96,8 +107,39 @@ def audit(
   canaries = CanaryPostprocessor(known, postprocessors)
   canaries._read_mechanism(auditor.num_rounds_observed if auditor else 0)
   known.require(later=('dim',))
+  if known.find('strategy') is not None:
+    place = [is_banded(x) for x in postprocessors].index(True) + 1
+    postprocessors.insert(place, canaries._before_noise)
   postprocessors.insert(0, canaries)
   return canaries
+
+
+def is_banded(postprocessor: Postprocessor) -> bool:
+  """Whether it adds noise to sums that is correlated over rounds."""
+  return isinstance(
+    postprocessor, CentrallyAppliedPrivacyMechanism
+  ) and isinstance(
+    postprocessor.underlying_mechanism, BandedMatrixFactorizationMechanism
+  )
+
+
+class _SumBeforeNoise(Postprocessor):
+  """Keeps each sum that the mechanism before it in the list adds noise to."""
+
+  vector: np.ndarray | None = None
+
+  def postprocess_server(
+    self,
+    *,
+    stats: TrainingStatistics,
+    central_context: CentralContext,
+    aggregate_metrics: Metrics,
+  ) -> tuple[TrainingStatistics, Metrics]:
+    """Returns statistics as they are."""
+    _, weights = stats.get_weights()
+    arrays = structures.flatten(list(weights), 'statistics').values()
+    self.vector = np.concatenate([x.reshape(-1) for x in arrays])
+    return stats, Metrics()
 
 
 class CanaryPostprocessor(Postprocessor, Saveable):
@@ -107,6 +149,7 @@ class CanaryPostprocessor(Postprocessor, Saveable):
     self, settings: Settings, postprocessors: MutableSequence[Postprocessor]
   ):
     self._settings, self._postprocessors = settings, postprocessors
+    self._before_noise = _SumBeforeNoise()
     # Noise multiplier of each user, of a mechanism that is local.
     self._local_noise: float | None = None
     self._start_next_round()
@@ -148,6 +191,7 @@ class CanaryPostprocessor(Postprocessor, Saveable):
       self._ids = list(auditor.canary_ids(t))
       # The auditor, or the mechanism, may be that of a checkpoint.
       self._read_mechanism(t)
+      _note_sensitivity(auditor)
     if self._ids:
       metadata, weights = stats.get_weights()
       update = self.auditor.canary_update(
@@ -185,8 +229,16 @@ class CanaryPostprocessor(Postprocessor, Saveable):
       )
     # The sum is divided by the weight of the cohort only after all this.
     _, release = stats.get_weights()
+    others = self._before_noise.vector
+    if others is not None:
+      others -= self.auditor.injection(t, clip_norm=self._scale).update
     self.auditor.observe(
-      t, list(release), divisor=1.0, included=ids, clip_norm=self._scale
+      t,
+      list(release),
+      divisor=1.0,
+      included=ids,
+      others=others,
+      clip_norm=self._scale,
     )
     self._start_next_round()
     return stats, Metrics()
@@ -225,6 +277,45 @@ class CanaryPostprocessor(Postprocessor, Saveable):
         self._settings.read(
           'mechanism', clip_norm=clip_norm, noise_multiplier=noise
         )
+        if is_banded(x):
+          self._read_strategy(inner.query_matrix)
         break
       self._settings.check('mechanism', clip_norm=clip_norm)
       self._local_noise = noise
+
+  def _read_strategy(self, strategy: np.ndarray) -> None:
+    """Reads C of a banded mechanism, and the rounds that it allows a user."""
+    rounds = len(strategy)
+    self._settings.read(
+      'mechanism', rounds=rounds, strategy=strategy.astype(np.float64)
+    )
+    if self._settings.find('repetitions') is None:
+      # It has a band less than rounds from one participation to the next.
+      lags = np.subtract.outer(np.arange(rounds), np.arange(rounds))
+      separation = int(lags[strategy != 0].max()) + 2
+      self._settings.read(
+        'mechanism',
+        repetitions=-(-rounds // separation),
+        min_separation=separation,
+      )
+
+
+def _note_sensitivity(auditor: Auditor) -> None:
+  """Notes a matrix that a user moves further than the mechanism accounts for.
+
+  It accounts for columns of norm 1 that do not overlap.
+  """
+  config = auditor.config
+  z, b, k = config.noise_multiplier, config.min_separation, config.repetitions
+  if config.strategy is None or b is None or not z:
+    return
+  schema = accounting.ParticipationSchema(b, k)
+  norm = accounting.find_sensitivity(config.strategy, schema).norm
+  if norm > 1.01 * k**0.5:
+    found, claimed = (
+      float(tradeoff_curves.epsilon_gdp(x / z, config.delta))
+      for x in (norm, k**0.5)
+    )
+    note = {'source': 'mechanism', 'norm': float(norm), 'accounted': k**0.5}
+    note |= {'epsilon': found, 'claimed': claimed, 'delta': config.delta}
+    auditor.add_note(Fact('larger_sensitivity', note))

@@ -6,6 +6,8 @@ import logging
 import math
 from typing import Any
 
+import numpy as np
+
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
@@ -126,9 +128,7 @@ class Settings:
     """
     for name, value in values.items():
       known = self._known.get(name, value)
-      if known is value or known is None or known == value:
-        continue
-      if _is_close(known, value):
+      if known is None or _is_equal(known, value):
         continue
       name = self._names.get(name, name)
       cure = f'set {name}={value!r}, or leave it out'
@@ -200,6 +200,9 @@ class Settings:
     return self._read | self._given
 
 
-def _is_close(known: Any, value: Any) -> bool:
-  are_numbers = all(isinstance(x, int | float) for x in (known, value))
-  return are_numbers and math.isclose(known, value, rel_tol=1e-6)
+def _is_equal(known: Any, value: Any) -> bool:
+  if all(isinstance(x, int | float) for x in (known, value)):
+    return math.isclose(known, value, rel_tol=1e-6)
+  if isinstance(known, np.ndarray):
+    return known.shape == value.shape and np.allclose(known, value, atol=1e-5)
+  return known is value or known == value

@@ -5,6 +5,7 @@ pytest.importorskip('torch', reason='PyTorch is not installed')
 
 import importlib
 from importlib import metadata
+import types
 
 import numpy as np
 from pfl.aggregate.simulate import SimulatedBackend
@@ -20,6 +21,10 @@ from pfl.hyperparam import NNTrainHyperParams
 from pfl.model.pytorch import PyTorchModel
 from pfl.postprocessor.base import Postprocessor
 from pfl.privacy.adaptive_clipping import AdaptiveClippingGaussianMechanism
+from pfl.privacy.ftrl_mechanism import (
+  BandedMatrixFactorizationMechanism,
+  ForwardSubstitution,
+)
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_mechanism import (
   CentrallyAppliedPrivacyMechanism,
@@ -29,6 +34,8 @@ from pfl.stats import MappedVectorStatistics
 import torch
 from torch import nn
 
+from epe_jax import accounting
+from epe_jax.audit import threat_models
 from epe_jax.auditor.adapters import pfl as integration
 from tests.auditor.adapters import laws
 
@@ -152,6 +159,46 @@ def test_what_local_mechanisms_claim_is_measured_in_their_sum(noise_multiplier):
   local = GaussianMechanism(1.0, noise_multiplier / COHORT**0.5)
   train(audit_with(auditor, local))
   laws.assert_claim_is_met(auditor)
+
+
+@pytest.mark.parametrize('is_meant', [False, True])
+def test_correlated_noise_leaks_what_all_rounds_together_show(
+  is_meant, tmp_path, monkeypatch
+):
+  # The mechanism writes its matrix into the current folder.
+  monkeypatch.chdir(tmp_path)
+  accountant = types.SimpleNamespace(cohort_noise_parameter=1.0)
+  mechanism = BandedMatrixFactorizationMechanism(
+    1.0, 12, 4, lambda participations: accountant
+  )
+  if is_meant:
+    gram = mechanism.query_matrix @ mechanism.query_matrix.T
+    mechanism._C = np.flip(np.linalg.cholesky(np.flip(gram)).T).copy()
+    mechanism._C_inv_noise = ForwardSubstitution(mechanism._C, 3)
+  postprocessors = [CentrallyAppliedPrivacyMechanism(mechanism)]
+  canaries = integration.audit(
+    postprocessors, delta=laws.DELTA, num_observed=90, seed=0
+  )
+  train(postprocessors, rounds=12, cohort=95, signal=1.0)
+  auditor = canaries.auditor
+  config = auditor.config
+  assert (config.rounds, config.min_separation, config.repetitions) == (
+    12,
+    4,
+    3,
+  )
+  laws.assert_claim_is_met(auditor, threat_models.DECORRELATED)
+  combined, alone = (
+    laws.evaluate_own_round(auditor, x)
+    for x in (threat_models.DECORRELATED, threat_models.RESIDUAL)
+  )
+  assert combined.analytic is not None
+  assert alone.first.epsilon < 0.9 * combined.analytic.epsilon
+  # Three participations of z = 1 are claimed, which is μ = √3.
+  claimed = accounting.epsilon_of_releases(1.0, delta=1e-3, participations=3)
+  is_above = combined.analytic.epsilon > 1.05 * claimed.epsilon
+  says_so = 'is for a sensitivity of 1.73 clip norms' in auditor.report()
+  assert is_above == says_so == (not is_meant)
 
 
 def test_a_mechanism_and_our_own_loop_give_the_same_epsilon():
