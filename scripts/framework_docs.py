@@ -30,6 +30,7 @@ _MARK = '# +'
 TITLES = {
   'numpy': 'A loop in NumPy',
   'flower': 'Flower',
+  'secagg': 'Flower with SecAgg+',
   'pfl': 'pfl-research',
   'opacus': 'Opacus',
   'jax_privacy': 'jax_privacy',

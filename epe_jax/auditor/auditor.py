@@ -102,6 +102,8 @@ class Auditor:
     )
     # Clip norms of the rounds whose injection was requested.
     self._clip_norms: dict[int, float] = {}
+    # Canaries of the rounds whose messages were requested.
+    self._senders: dict[int, set[int]] = {}
     # Shapes of the structure in which it was requested.
     self._shapes: list[tuple[int, ...]] | None = None
 
@@ -168,6 +170,41 @@ class Auditor:
       )
     scale = self.config.clip_norm if clip_norm is None else clip_norm
     return self._superpose(np.array([canary]), scale, like)
+
+  def message(
+    self,
+    t: int,
+    canary: int,
+    *,
+    like: Any = None,
+    clip_norm: float | None = None,
+  ) -> Any:
+    """Returns S c_j, what a canary client sends in round t instead of an update.
+
+    This is for secure aggregation, in which nobody adds to the sum: give each
+    canary client its own messages, and neither the key nor those of others.
+    `observe` takes the canaries whose messages were requested to be in the sum. If
+    clients drop out, tell it by `included` which were.
+
+    Args:
+      t: the round.
+      canary: j, one of `canary_ids(t)`.
+      like: as in `injection`.
+      clip_norm: S of this round; None for that of the config. Where clients send
+        updates times their weights w, give w S, and as the divisor the sum of
+        weights.
+
+    Raises:
+      ValueError: t is out of range, or the canary has no part in it.
+    """
+    if canary not in (ids := self.canary_ids(t)):
+      raise ValueError(
+        f'canary={canary} has no part in round {t}; give one of {ids.tolist()}.'
+      )
+    update = self.canary_update(canary, like=like, clip_norm=clip_norm)
+    self._clip_norms[t] = self._choose_clip_norm(clip_norm)
+    self._senders.setdefault(t, set()).add(int(canary))
+    return update
 
   def injection(
     self, t: int, *, like: Any = None, clip_norm: float | None = None
@@ -239,8 +276,9 @@ class Auditor:
         the model; in a structure as the injection had.
       divisor: what the sum of updates was divided by: the number of clients with
         the canaries for a mean, 1 for a sum.
-      included: ids [m] of the canaries that took part; None for the injected ones.
-        Give it if clients dropped out or were replaced.
+      included: ids [m] of the canaries that took part; None for the injected ones,
+        or those whose messages were requested. Give it if clients dropped out or
+        were replaced.
       others: the part of all real clients in the release, without canaries and
         noise, if known: for the attacker who knows all other updates.
       clip_norm: S of the round, if it adapts and nothing was injected.
@@ -459,6 +497,8 @@ class Auditor:
   ) -> tuple[Int[np.ndarray, ' m'], float]:
     """Returns the canaries that took part in a round, and its clip norm."""
     planned, injected = self.canary_ids(t), self._clip_norms.get(t)
+    if included is None and t in self._senders:
+      included = [*self._senders[t]]
     if included is None and injected is None and len(planned):
       raise ValueError(
         f'round {t} has {len(planned)} canaries, but its injection was never asked '

@@ -13,7 +13,7 @@ export PYTHONPATH=$PWD
 .venv/bin/python examples/frameworks/numpy_loop.py --out="$out"
 .venv/bin/python examples/frameworks/optax_quickstart.py --out="$out"
 .venv/bin/python examples/frameworks/jax_privacy_quickstart.py --out="$out"
-for name in flower pfl opacus; do
+for name in flower secagg pfl opacus; do
   "$environments/torch/bin/python" "examples/frameworks/${name}_quickstart.py" \
     --out="$out"
 done

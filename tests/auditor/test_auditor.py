@@ -13,6 +13,7 @@ from epe_jax.audit import observers, threat_models
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.fact import Fact
 from epe_jax.text import cells
+from tests.auditor.adapters import laws
 
 DIM, ROUNDS, CLIENTS = 5000, 12, 10
 
@@ -261,6 +262,45 @@ def test_an_injection_is_the_sum_of_its_canaries():
     assert np.linalg.norm(part) == pytest.approx(2.0, rel=1e-5)
 
 
+def add_securely(messages, rng, *, step=2.0**-16):
+  """A sum of which nobody sees a part: integers under masks that cancel."""
+  masks = rng.integers(2**32, size=(len(messages), DIM), dtype=np.uint32)
+  grid = np.rint(np.array(messages) / step).astype(np.int64).astype(np.uint32)
+  # Each mask is added by one client and subtracted by the next.
+  sent = grid + masks - np.roll(masks, 1, axis=0)
+  assert len(np.unique(sent[0])) > 0.99 * DIM
+  return sent.sum(axis=0, dtype=np.uint32).astype(np.int32) * step
+
+
+@pytest.mark.parametrize('num_dropped', [0, 2])
+def test_canary_clients_are_seen_through_secure_aggregation(num_dropped):
+  auditor = make_auditor(num_observed=240, num_unobserved=240)
+  for t in range(ROUNDS):
+    rng, ids = np.random.default_rng(t), auditor.canary_ids(t).tolist()
+    clients = [auditor.message(t, j) for j in ids] + [np.zeros(DIM)] * CLIENTS
+    arrived = clients[num_dropped:]
+    total = add_securely(arrived, rng) + rng.normal(0, 0.5 * 2.0, DIM)
+    auditor.observe(
+      t,
+      total / len(arrived),
+      divisor=len(arrived),
+      included=ids[num_dropped:] if num_dropped else None,
+    )
+  assert auditor.record().observed.sum() == 240 - num_dropped * ROUNDS
+  laws.assert_claim_is_met(auditor)
+
+
+def test_only_canaries_whose_messages_were_requested_are_in_the_sum():
+  auditor = make_auditor()
+  first, *_ = auditor.canary_ids(0).tolist()
+  message = auditor.message(0, first, like=[np.zeros((50, 100))], clip_norm=6.0)
+  assert np.linalg.norm(message[0]) == pytest.approx(6.0, rel=1e-5)
+  auditor.observe(0, message, divisor=3)
+  record = auditor.record()
+  assert np.flatnonzero(record.included[0]) == [first]
+  assert record.rounds.canary_norm[0] == pytest.approx(2.0)
+
+
 def test_an_injection_has_the_structure_of_a_model():
   auditor = make_auditor()
   flat = auditor.injection(2).update
@@ -443,6 +483,10 @@ def ask_for_a_canary_beyond(auditor):
   auditor.canary_update(120)
 
 
+def send_in_another_round(auditor):
+  auditor.message(0, int(auditor.canary_ids(1)[0]))
+
+
 def forget_others(auditor):
   observe_rounds(auditor, [0])
   auditor.injection(1)
@@ -476,6 +520,7 @@ def inject_zero_norm(auditor):
     (inject_into_numbers, r'out\[0\] is a float and no array'),
     (observe_another_shape, r'release has the shapes \[\(100, 50\)\], but'),
     (ask_for_a_canary_beyond, r'canary=120 is none of the 120, from 0'),
+    (send_in_another_round, r'canary=\d+ has no part in round 0; give one of'),
     (forget_others, r"round 1 has no \['residual'\]"),
     (inject_another_size, r'like has 7 numbers, but dim=5,000'),
     (inject_zero_norm, r'clip_norm=0\.0; give a norm > 0'),

@@ -25,6 +25,7 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
+from flwr.common.secure_aggregation.quantization import dequantize, quantize
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import (
   DifferentialPrivacyClientSideAdaptiveClipping,
@@ -666,6 +667,33 @@ def wait_until(is_true, seconds=240):
     time.sleep(0.5)
 
 
+@pytest.mark.parametrize(('bits', 'share'), [(22, 1.0), (10, 1.0), (10, 0.064)])
+def test_the_grid_of_secure_aggregation_costs_a_canary_what_the_docs_say(
+  bits, share
+):
+  np.random.seed(3)
+  auditor, num, steps = make_auditor(), 20, 2**bits
+  share, noise = round(share * steps) / steps, np.random.default_rng(0)
+  model = noise.normal(0, 0.1, DIM)
+  # Coordinates from -8 to 8, times num_examples / max_weight.
+  variance = (2 * 8 / steps / share) ** 2 / 6
+  own, in_sum = [], []
+  for first in range(0, 400, num):
+    canaries = [auditor.canary_update(first + j) for j in range(num)]
+    sent = [quantize([share * (model + x)], 8.0, steps) for x in canaries]
+    left = [dequantize(x, 8.0, steps)[0] / share - model for x in sent]
+    total = sum(left) + noise.normal(0, 0.5, DIM)
+    for x, y in zip(canaries, left):
+      own.append(x @ y / np.linalg.norm(y))
+      in_sum.append(x @ total / np.linalg.norm(total))
+  assert np.mean(own) == pytest.approx((1 + DIM * variance) ** -0.5, rel=0.01)
+  expected = (DIM * (0.25 + num * variance) + num) ** -0.5
+  # Three standard errors of cosines that scatter by 1/√d.
+  error = (DIM * len(in_sum)) ** -0.5
+  assert np.mean(in_sum) == pytest.approx(expected, abs=3 * error)
+
+
 @pytest.mark.integration
-def test_the_quickstart_is_audited(tmp_path):
-  laws.assert_example_audits('flower', tmp_path)
+@pytest.mark.parametrize('name', ['flower', 'secagg'])
+def test_the_quickstart_is_audited(name, tmp_path):
+  laws.assert_example_audits(name, tmp_path)
