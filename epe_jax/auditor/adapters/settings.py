@@ -128,14 +128,16 @@ class Settings:
     """
     for name, value in values.items():
       known = self._known.get(name, value)
-      if known is None or _is_equal(known, value):
+      # A strategy of None is one as well: of independent noise.
+      claims_nothing = known is None and name != 'strategy'
+      if claims_nothing or _is_equal(known, value):
         continue
-      name = self._names.get(name, name)
-      cure = f'set {name}={value!r}, or leave it out'
+      name, shown = self._names.get(name, name), _show(value)
+      cure = f'set {name}={shown}, or leave it out'
       if name == 'noise_multiplier':
         cure += ', or set None if nothing is claimed'
       raise ValueError(
-        f'{name}={known!r}, but that of the {source} is {value!r}; {cure}.'
+        f'{name}={_show(known)}, but that of the {source} is {shown}; {cure}.'
       )
 
   def read(self, source: str, **values: Any) -> None:
@@ -203,6 +205,13 @@ class Settings:
 def _is_equal(known: Any, value: Any) -> bool:
   if all(isinstance(x, int | float) for x in (known, value)):
     return math.isclose(known, value, rel_tol=1e-6)
-  if isinstance(known, np.ndarray):
-    return known.shape == value.shape and np.allclose(known, value, atol=1e-5)
+  if isinstance(value, np.ndarray):
+    return np.shape(known) == value.shape and np.allclose(
+      known, value, atol=1e-5
+    )
   return known is value or known == value
+
+
+def _show(value: Any) -> str:
+  is_matrix = isinstance(value, np.ndarray)
+  return f'a matrix {list(value.shape)}' if is_matrix else repr(value)

@@ -176,6 +176,11 @@ def test_correlated_noise_leaks_what_all_rounds_together_show(
     mechanism._C = np.flip(np.linalg.cholesky(np.flip(gram)).T).copy()
     mechanism._C_inv_noise = ForwardSubstitution(mechanism._C, 3)
   postprocessors = [CentrallyAppliedPrivacyMechanism(mechanism)]
+  with pytest.raises(ValueError, match=r'rounds=9, .* of the mechanism is 12'):
+    integration.audit(postprocessors, rounds=9, delta=laws.DELTA)
+  independent = make_auditor(1.0, rounds=12)
+  with pytest.raises(ValueError, match=r'strategy=None.* is a matrix .12, 12.'):
+    integration.audit(postprocessors, auditor=independent)
   canaries = integration.audit(
     postprocessors, delta=laws.DELTA, num_observed=90, seed=0
   )
