@@ -137,7 +137,7 @@ def whiten(noising: Float[np.ndarray, 'T n']) -> Float[np.ndarray, 'T T']:
   b = np.asarray(noising, np.float64)
   lower = np.zeros((1, 1))
   if b.ndim == 2 and np.isfinite(b).all():
-    lower = np.linalg.qr(b.T, mode='r').T
+    lower = np.asarray(np.linalg.qr(b.T, mode='r')).T
   diagonal = np.abs(np.diagonal(lower))
   if len(lower) != lower.shape[1] or diagonal.min() <= 1e-12 * diagonal.max():
     raise ValueError(

@@ -40,12 +40,7 @@ def make_deployed(settings: Any) -> item.Product:
       )
       for norm in (found.norm, found.bound)
     ]
-    rho = [
-      float(fact.values['rho'])
-      for row in rows
-      for fact in row.assumes
-      if fact.key == 'sensitivity'
-    ]
+    rho = (found.norm / model['noise_multiplier']) ** 2 / 2
     accountant = dp_accounting.rdp.RdpAccountant()
     accountant.compose(
       dp_accounting.GaussianDpEvent(model['noise_multiplier'] / found.norm)
@@ -58,7 +53,7 @@ def make_deployed(settings: Any) -> item.Product:
         f'{model["min_separation"]}, {model["max_participations"]}',
         ', '.join(str(t) for t in np.flatnonzero(found.pattern)),
         f'{found.norm**2:.4g} to {found.bound**2:.4g}',
-        reported.add_reported(rho[0], paper, 'zcdp'),
+        reported.add_reported(rho, paper, 'zcdp'),
         reported.add_reported(
           accountant.get_epsilon(model['delta']), paper, 'epsilon'
         ),

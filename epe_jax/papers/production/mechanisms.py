@@ -159,9 +159,9 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
     axes.errorbar(
       [row.round for row in rows],
       [float(row.estimate.epsilon) for row in rows],
-      yerr=np.array(
+      yerr=np.abs(
         [
-          np.abs(np.subtract(row.estimate.interval, row.estimate.epsilon))
+          np.subtract(row.estimate.interval or (0, 0), row.estimate.epsilon)
           for row in rows
         ]
       ).T,
@@ -169,7 +169,7 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
       color=color,
       label='measured, 90 % interval',
     )
-    rounds = np.arange(1, record.num_rounds + 1)
+    rounds = range(1, record.num_rounds + 1)
     axes.plot(
       rounds,
       [_bound_after(run, t) for t in rounds],
