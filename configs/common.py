@@ -48,6 +48,17 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # Rounds after which the mechanism starts again; None: never.
       restart=config_dict.placeholder(int),
     ),
+    # Sums of integers with shares of discrete noise, modulo 2^bits, with fixed clipping.
+    secure_aggregation=dict(
+      # None: sums of floating-point vectors.
+      bits=config_dict.placeholder(int),
+      # Step of the grid, in clip norms; None: as fine as the ring has room for.
+      granularity=config_dict.placeholder(float),
+      # 'conditional', until a message is no longer than it need be, or 'stochastic'.
+      rounding='conditional',
+      # 'skellam' or 'discrete_gaussian'.
+      noise='skellam',
+    ),
     # Clients that are trained at once; None: 1 on a CPU, elsewhere as many as
     # there is memory for.
     chunk=config_dict.placeholder(int),

@@ -1,9 +1,12 @@
 from .analytic import Allocation as Allocation
 from .analytic import Analytic as Analytic
 from .analytic import Mixture as Mixture
+from .discrete_noise import Ring as Ring
+from .discrete_noise import compute_log_law as compute_log_law
 from .discrete_noise import (
   epsilon_of_discrete_gaussian as epsilon_of_discrete_gaussian,
 )
+from .discrete_noise import epsilon_of_ring as epsilon_of_ring
 from .discrete_noise import epsilon_of_skellam as epsilon_of_skellam
 from .gaussian import epsilon_of_poisson as epsilon_of_poisson
 from .gaussian import epsilon_of_releases as epsilon_of_releases

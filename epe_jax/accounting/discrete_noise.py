@@ -29,7 +29,7 @@ References:
 
 from collections.abc import Callable
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
@@ -171,13 +171,7 @@ def epsilon_of_discrete_gaussian(
   is_summed = clients > 1 and size < _LARGEST_CONVOLUTION
 
   def log_pmf(size: int) -> Vector:
-    x = np.arange(-size, size + 1.0)
-    log_p = -(x**2) / (2 * (of_one if is_summed else v))
-    log_p -= special.logsumexp(log_p)
-    if not is_summed:
-      return log_p
-    with np.errstate(divide='ignore'):
-      return np.log(_convolve(np.exp(log_p), clients))
+    return compute_log_law(v, size, shares=clients if is_summed else 1)
 
   # Orders need not be integers.
   return _account(
@@ -230,10 +224,80 @@ def epsilon_of_skellam(
     return gaussian + np.minimum(rest, 3 * l1 / (2 * v))
 
   def log_pmf(size: int) -> Vector:
-    one_side = _log_bessel(np.arange(size + 1.0), v)
-    return np.concatenate([one_side[:0:-1], one_side])
+    return compute_log_law(v, size, shares=0)
 
   return _account(sensitivity, delta, rounds, bound, log_pmf, 1.0)
+
+
+class Ring(NamedTuple):
+  """What hides a client in the sums of integers that a server sees modulo 2^b.
+
+  Attributes:
+    std: of the noise in a sum, in steps of the grid.
+    l2: largest L2 norm of a message, in steps.
+    dim: coordinates of a message.
+    shares: messages of a round, each with a discrete Gaussian; 0 for Skellam noise.
+    wrapped: coordinates of all rounds that went round the ring, which hides no less.
+  """
+
+  std: float
+  l2: float
+  dim: int
+  shares: int
+  wrapped: int = 0
+
+
+def epsilon_of_ring(
+  ring: Ring, *, delta: float, participations: int = 1
+) -> Analytic:
+  """Computes ε of a client whose messages are added up by secure aggregation.
+
+  Args:
+    ring: of the rounds.
+    delta: δ in (0, 1).
+    participations: rounds in which a client takes part, >= 1.
+
+  Raises:
+    ValueError: an argument is out of range, or clients add less noise each than any
+      bound is known for.
+
+  >>> ring = Ring(std=1000.0, l2=1000.0, dim=4096, shares=100)
+  >>> round(epsilon_of_ring(ring, delta=1e-5).epsilon, 2)
+  4.73
+  """
+  settings: dict[str, Any] = {
+    'delta': delta,
+    'l2': ring.l2,
+    'dim': ring.dim,
+    'rounds': participations,
+  }
+  if ring.shares:
+    analytic = epsilon_of_discrete_gaussian(
+      ring.std, clients=ring.shares, **settings
+    )
+  else:
+    analytic = epsilon_of_skellam(ring.std, **settings)
+  return analytic._replace(assumes=(*analytic.assumes, Fact('noise_shares')))
+
+
+def compute_log_law(v: float, size: int, *, shares: int) -> Vector:
+  """Computes ln of the law of noise of variance v at -size to size.
+
+  Args:
+    v: variance of the sum, > 0.
+    size: the largest outcome, >= 1.
+    shares: discrete Gaussians of which it is the sum, >= 1; 0 for Skellam noise.
+  """
+  if not shares:
+    one_side = _log_bessel(np.arange(size + 1.0), v)
+    return np.concatenate([one_side[:0:-1], one_side])
+  x = np.arange(-size, size + 1.0)
+  log_p = -(x**2) * shares / (2 * v)
+  log_p -= special.logsumexp(log_p)
+  if shares == 1:
+    return log_p
+  with np.errstate(divide='ignore'):
+    return np.log(_convolve(np.exp(log_p), shares))
 
 
 def _count_steps(

@@ -142,10 +142,27 @@ def make_injection(
     rows: the canaries of each round.
     t: the round.
   """
-  weights = jnp.asarray(rows.weights)[t]
+  ids, weights = jnp.asarray(rows.ids)[t], jnp.asarray(rows.weights)[t]
+  count = weights.sum().astype(jnp.int32)
+
+  def sum_messages(encode: Callable[..., Array]) -> Array:
+    def message(j: Int[Array, '']) -> Array:
+      one = jax.lax.dynamic_slice(ids, (j,), (1,))
+      return encode(canaries.superpose(one, jnp.ones(1)), j)
+
+    like = jax.eval_shape(message, count)
+    # Those of the round come first.
+    return jax.lax.fori_loop(
+      0,
+      count,
+      lambda j, total: total + message(j),
+      jnp.zeros(like.shape, like.dtype),
+    )
+
   return fedavg.Injection(
-    direction=lambda: canaries.superpose(jnp.asarray(rows.ids)[t], weights),
-    count=weights.sum().astype(jnp.int32),
+    direction=lambda: canaries.superpose(ids, weights),
+    count=count,
+    messages=sum_messages,
   )
 
 

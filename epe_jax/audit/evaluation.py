@@ -77,7 +77,7 @@ def evaluate(
   delta = record.delta if delta is None else delta
   all_scores = score_all(record, threat_models)
   audit = _estimate_all(all_scores, delta, more, simultaneous, floors)
-  missed = _note_missed_rounds(record)
+  missed = _note_missed_rounds(record) + _note_wrapped(record)
   attacks = (
     _compare_with_limit(
       dataclasses.replace(attack, notes=(*attack.notes, *missed)),
@@ -100,6 +100,15 @@ def _note_missed_rounds(record: Record) -> Facts:
   ):
     return ()
   return (Fact('rounds_missed', values | {'fewest': fewest, 'most': most}),)
+
+
+def _note_wrapped(record: Record) -> Facts:
+  """How many coordinates went round the ring of secure aggregation, if any did."""
+  ring = record.ring
+  if ring is None or not ring.wrapped:
+    return ()
+  values = {'num': ring.wrapped, 'of': ring.dim * record.num_rounds}
+  return (Fact('coordinates_wrapped', values),)
 
 
 def evaluate_scores(

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import io
+from epe_jax.accounting import Ring
 from epe_jax.training.round_scalars import RoundScalars
 
 NOISE = '0, or a number from 1e-30 to 1e38'
@@ -65,6 +66,8 @@ class Record:
     is_whole: whether this is the whole run, not the part shown to an attacker.
     planned: participations of canaries that were planned in these rounds, where some
       may have been missed; None if all took place.
+    ring: what hides a client, where rounds were sums of integers by secure aggregation;
+      None if they were not.
   """
 
   cosines: Cosines
@@ -81,6 +84,7 @@ class Record:
   strategy: Float[np.ndarray, 'T T'] | None = None
   is_whole: bool = True
   planned: int | None = None
+  ring: Ring | None = None
 
   @property
   def num_rounds(self) -> int:
@@ -137,6 +141,7 @@ def make_record(
   periods: int | None = None,
   strategy: Float[np.ndarray, 'rows columns'] | None = None,
   planned: int | None = None,
+  ring: Ring | None = None,
 ) -> Record:
   """Makes the record of a whole run.
 
@@ -159,6 +164,7 @@ def make_record(
     strategy: C, lower triangular with a positive diagonal, if noise is correlated
       over rounds; `accounting.whiten` makes it of any matrix mechanism.
     planned: as in `Record`.
+    ring: likewise.
 
   Raises:
     ValueError: the shapes do not agree, or strategy is no such matrix.
@@ -198,6 +204,7 @@ def make_record(
     periods=periods,
     strategy=strategy,
     planned=planned,
+    ring=ring,
   )
 
 
@@ -236,7 +243,7 @@ def load_record(path: str | os.PathLike) -> Record:
   if 'schema' in arrays:
     io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
   optional = {'momentum', 'weight', 'noise_multiplier', 'periods', 'strategy'}
-  optional |= {'planned'}
+  optional |= {'planned', 'ring'}
   names = {field.name for field in dataclasses.fields(Record)}
   names -= {'cosines', 'rounds'}
   scalars = {_ROUNDS + name for name in RoundScalars._fields}
@@ -258,6 +265,9 @@ def load_record(path: str | os.PathLike) -> Record:
     for name, type_ in types.items():
       if name not in optional or fields[name] is not None:
         fields[name] = type_(fields[name])
+    if fields['ring'] is not None:
+      std, l2, *counts = fields['ring'].tolist()
+      fields['ring'] = Ring(std, l2, *map(int, counts))
     fault = _find_fault(fields)
   except (TypeError, ValueError) as error:
     fault = str(error)
@@ -308,6 +318,7 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
     'noise_multiplier': lambda x: x is None or is_noise_multiplier(x),
     'periods': lambda x: x is None or 1 <= x <= rounds,
     'planned': lambda x: x is None or 0 <= x <= rounds * num,
+    'ring': lambda x: x is None or (min(x[:3]) > 0 and min(x[3:]) >= 0),
   }
   for name, is_valid in ranges.items():
     if not is_valid(fields[name]):

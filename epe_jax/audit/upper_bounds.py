@@ -45,6 +45,10 @@ def bound_known_rounds(record: Record, delta: float) -> Analytic | None:
       record.noise_multiplier, float(norms.max()), delta=delta
     )
   participations = int(np.count_nonzero(record.assigned, axis=0).max())
+  if record.ring is not None:
+    return accounting.epsilon_of_ring(
+      record.ring, delta=delta, participations=participations
+    )
   return accounting.epsilon_of_releases(
     record.noise_multiplier, delta=delta, participations=participations
   )
@@ -63,7 +67,10 @@ def bound_unknown_rounds(record: Record, delta: float) -> Analytic | None:
     smaller. None as in `bound_known_rounds`.
   """
   known = bound_known_rounds(record, delta)
-  if known is None or record.periods is None or record.strategy is not None:
+  if known is None or record.periods is None:
+    return known
+  # Random allocation is known of independent Gaussian noise.
+  if record.strategy is not None or record.ring is not None:
     return known
   assert record.noise_multiplier is not None, 'it has an ε'
   # Where periods differ by a round the shorter ones leak more.

@@ -45,6 +45,7 @@ def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
       participations=int(participants.canaries.sum(axis=0).max()),
       delta=setup.delta,
       sensitivity=canary_norm,
+      ring=setup.aggregation and setup.aggregation.ring,
     )
   return PrivacyAnalysis(
     canaries=of_canary,
@@ -53,6 +54,7 @@ def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
       participations=participants.max_rounds,
       delta=setup.delta,
       sensitivity=None if sensitivity is None else sensitivity.bound,
+      ring=setup.aggregation and setup.aggregation.ring,
     ),
     amplification=find_amplification(
       config, num_clients=setup.train.num_clients, delta=setup.delta
@@ -66,6 +68,7 @@ def compute_epsilon(
   participations: int,
   delta: float,
   sensitivity: float | None = None,
+  ring: accounting.Ring | None = None,
 ) -> accounting.Analytic:
   """Computes ε of a participant in a number of rounds of a run.
 
@@ -75,11 +78,16 @@ def compute_epsilon(
     delta: the δ of the run, in (0, 1).
     sensitivity: how far these rounds move all releases together, in clip norms; None
       if rounds have independent noise.
+    ring: what hides a client with secure aggregation; None without.
 
   Raises:
     ValueError: an argument is out of range.
   """
-  if sensitivity is None:
+  if ring is not None:
+    analytic = accounting.epsilon_of_ring(
+      ring, delta=delta, participations=participations
+    )
+  elif sensitivity is None:
     analytic = accounting.epsilon_of_releases(
       config.noise_multiplier, delta=delta, participations=participations
     )
@@ -121,6 +129,9 @@ def find_amplification(
       population = participation.count_population(config, num_clients)
       probability = config.clients_per_round * period / population
       return _amplify(config, probability, turns, delta)
+  is_ring = config.secure_aggregation.bits is not None
+  if kind == 'poisson' and is_ring:
+    return Fact('no_tight_analysis', {'kind': kind})
   if config.noise.correlation != 'independent':
     return Fact('no_tight_analysis', {'kind': kind})
   if kind == 'cyclic':

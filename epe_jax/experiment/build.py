@@ -34,6 +34,7 @@ from epe_jax.training import (
   correlated_noise,
   fedavg,
   noise,
+  secure_aggregation,
   servers,
 )
 from epe_jax.training.round_scalars import RoundScalars
@@ -86,6 +87,7 @@ class Setup(NamedTuple):
     dim: d, the number of parameters.
     delta: the δ of the run, in (0, 1).
     randomness: its keys and seeds.
+    aggregation: of integers, by secure aggregation; None if vectors are summed as such.
   """
 
   task: Task
@@ -102,6 +104,7 @@ class Setup(NamedTuple):
   dim: int
   delta: float
   randomness: randomness.Randomness
+  aggregation: secure_aggregation.SecureAggregation | None = None
 
   @property
   def is_audited(self) -> bool:
@@ -202,8 +205,10 @@ def _build_setup(
     training=draws.training,
     noise=draws.noise,
   )
+  aggregation = _plan_aggregation(config, participants.expected_clients, dim)
   make_algorithm = functools.partial(
-    _audit_algorithm, config, task, participants, dim, mesh, observers or {}
+    _audit_algorithm,
+    *(config, task, participants, dim, mesh, observers or {}, aggregation),
   )
 
   def init(run_draws: Draws, params: Params) -> audited_algorithm.AuditState:
@@ -232,6 +237,7 @@ def _build_setup(
     if delta is None
     else delta,
     randomness=draws,
+    aggregation=aggregation,
   )
 
 
@@ -240,6 +246,7 @@ def make_run_record(
   setup: Setup,
   cosines: Mapping[str, Float[np.ndarray, '... k']],
   rounds: RoundScalars,
+  noise_state: Any,
 ) -> Record:
   """Makes the record of a run, from which all estimates are made.
 
@@ -248,6 +255,7 @@ def make_run_record(
     setup: what was built of it.
     cosines: the cosines that its observers scored, by name: [T, k] or [k].
     rounds: the scalars of its rounds, [T] each, in NumPy.
+    noise_state: of the state after them, as `fedavg.TrainState` has it.
   """
   is_linear = servers.SERVERS[config.server.optimizer].is_linear
   return make_record(
@@ -264,6 +272,9 @@ def make_run_record(
     strategy=None
     if setup.participants.correlation is None
     else setup.participants.correlation.whitened,
+    ring=None
+    if setup.aggregation is None
+    else setup.aggregation.ring._replace(wrapped=int(noise_state)),
   )
 
 
@@ -287,6 +298,7 @@ def _audit_algorithm(
   dim: int,
   mesh: sharding.Mesh | None,
   observers: Observe,
+  aggregation: secure_aggregation.SecureAggregation | None,
   draws: Draws,
 ) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
   """Makes DP-FedAvg with canaries in it, and its observers by name.
@@ -295,7 +307,9 @@ def _audit_algorithm(
   algorithm serves all seeds.
   """
   make_noise = noise.float32
-  if not config.simulation and config.noise_multiplier:
+  if aggregation is not None:
+    make_noise = aggregation.make_noise
+  elif not config.simulation and config.noise_multiplier:
     max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
     make_noise = noise.exact(participants.slots + max_canaries, mesh=mesh)
   algorithm = fedavg.dp_fedavg(
@@ -364,6 +378,21 @@ def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
   )
   # In equal parts, because a buffer is scored in full even if it is not full.
   return -(-max_rounds // -(-max_rounds // buffer))
+
+
+def _plan_aggregation(
+  config: Config, expected_clients: float, dim: int
+) -> secure_aggregation.SecureAggregation | None:
+  """Plans the ring of a run, which is the same for every seed."""
+  fields = config.secure_aggregation
+  if fields.bits is None:
+    return None
+  return secure_aggregation.plan(
+    **fields.to_dict(),
+    dim=dim,
+    noise_multiplier=config.noise_multiplier,
+    clients=expected_clients,
+  )
 
 
 def _make_clipping(

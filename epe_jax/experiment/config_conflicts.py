@@ -55,6 +55,7 @@ def check_fields(config: Config) -> None:
       'audit.trace=False keeps none of them; keep them, or leave out the claim.'
     )
   _check_correlation(config)
+  _check_secure_aggregation(config)
   takes_momentum = servers.SERVERS[server.optimizer].takes_momentum
   if server.momentum and not takes_momentum:
     raise ValueError(
@@ -100,6 +101,36 @@ def _check_correlation(config: Config) -> None:
         f'noise.{name}={value}, but the mechanism runs for {min(span, rounds)} rounds; '
         'give no more.'
       )
+
+
+def _check_secure_aggregation(config: Config) -> None:
+  """Checks the fields that do not go with secure aggregation of integers."""
+  bits = config.secure_aggregation.bits
+  if bits is None:
+    return
+  z, kind, correlation = (
+    config.noise_multiplier,
+    config.clipping.kind,
+    config.noise.correlation,
+  )
+  faults = {
+    f'noise_multiplier={z}: clients add shares of noise; give more than 0': not z,
+    f'clipping.kind={kind!r}: the grid is made for one clip norm; give '
+    "clipping.kind='fixed'": kind != 'fixed',
+    f'noise.correlation={correlation!r}: clients do not know the noise of other '
+    "rounds; give noise.correlation='independent'": correlation
+    != 'independent',
+    f'divisor={config.divisor!r}: the grid is made for the expected number of '
+    "clients; give 'expected'": config.divisor != 'expected',
+    'simulation=False: its noise has 64 random bits for a coordinate, which is for '
+    'simulations. Give secure_aggregation.bits=None, or simulation=True if nobody '
+    'will see the model': not config.simulation,
+    f'audit.claim={config.audit.claim}: a claim is tested as one of Gaussian noise; '
+    'leave it out': config.audit.claim is not None,
+  }
+  for fault, is_given in faults.items():
+    if is_given:
+      raise ValueError(f'secure_aggregation.bits={bits} with {fault}.')
 
 
 def check_sizes(

@@ -23,6 +23,7 @@ from epe_jax.training import (
   clipping,
   correlated_noise,
   local_training,
+  secure_aggregation,
   servers,
 )
 
@@ -84,6 +85,14 @@ _COMMON_FIELDS = {
   'noise.bands': fields.integer(1),
   'noise.buffers': fields.integer(1),
   'noise.restart': fields.or_none(fields.integer(1), 'never'),
+  'secure_aggregation.bits': fields.or_none(
+    fields.integer(2, 30), 'no secure aggregation'
+  ),
+  'secure_aggregation.granularity': fields.or_none(
+    _POSITIVE, 'as fine as the ring has room for'
+  ),
+  'secure_aggregation.rounding': fields.one_of(*secure_aggregation.ROUNDINGS),
+  'secure_aggregation.noise': fields.one_of(*secure_aggregation.NOISES),
   'noise_multiplier': fields.Field(
     record.NOISE,
     lambda x: _NOT_NEGATIVE.is_valid(x) and record.is_noise_multiplier(x),

@@ -28,6 +28,10 @@ ADDED: dict[str, Any] = {
   'noise.bands': 4,
   'noise.buffers': 3,
   'noise.restart': None,
+  'secure_aggregation.bits': None,
+  'secure_aggregation.granularity': None,
+  'secure_aggregation.rounding': 'conditional',
+  'secure_aggregation.noise': 'skellam',
 }
 """Fields that configs of older versions lack, and the values that they had then."""
 

@@ -213,6 +213,7 @@ def train(
   cosines = sharding.copy_to_host(jitted.score(draws, state))
   scalars = sharding.copy_to_host(state.rounds)
   params = sharding.copy_to_host(state.algorithm.params)
+  noise_state = sharding.copy_to_host(state.algorithm.noise_state)
   if not sharding.is_primary():
     return None
 
@@ -220,7 +221,7 @@ def train(
   record_sha256 = None
   if setup.is_audited:
     # 5. Write the record: all that estimates need, without the model.
-    record = build.make_run_record(config, setup, cosines, scalars)
+    record = build.make_run_record(config, setup, cosines, scalars, noise_state)
     write_record(files.scores, record)
     record_sha256 = release.hash_record(record)
 

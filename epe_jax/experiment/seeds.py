@@ -125,6 +125,7 @@ def run_seeds(
           setup,
           jax.tree.map(of_seed, cosines),
           jax.tree.map(of_seed, scalars),
+          jax.tree.map(of_seed, jax.device_get(state.algorithm.noise_state)),
         )
         params = jax.tree.map(of_seed, state.algorithm.params)
         metrics = evaluate(params, setup.test)

@@ -88,6 +88,10 @@ OF_ANALYTIC: wording.Words = {
     'an attacker who sees every round, knows which rounds these are and every other '
     'update'
   ),
+  'noise_shares': (
+    'every message of a round carries its share of the noise: without those of clients '
+    'who drop out or cheat there is less'
+  ),
   'no_amplification': 'no amplification by sampling or shuffling',
   'public_counts': 'clients of a round counted in public',
   'poisson_sampling': _poisson_sampling,

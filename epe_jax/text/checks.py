@@ -187,6 +187,15 @@ def _rounds_not_audited(num: int, rounds: int) -> str:
   )
 
 
+def _coordinates_wrapped(num: int, of: int) -> str:
+  return (
+    f'{num:,} of the {of:,} coordinates of all rounds went round the ring of secure '
+    'aggregation, so that the model has learnt wrong numbers there, and canaries may '
+    'score less than their norm predicts. Give more secure_aggregation.bits, or a '
+    'larger secure_aggregation.granularity'
+  )
+
+
 def _rounds_missed(num: int, planned: int, fewest: int, most: int) -> str:
   text = (
     f'{num:,} of {planned:,} assigned participations of canaries took place in the '
@@ -319,6 +328,7 @@ SENTENCES: wording.Words = {
   'settings_read': _settings_read,
   'rounds_not_audited': _rounds_not_audited,
   'rounds_missed': _rounds_missed,
+  'coordinates_wrapped': _coordinates_wrapped,
   'larger_clients': _larger_clients,
   'larger_sensitivity': _larger_sensitivity,
   'release_shorter_than_noise': _release_shorter_than_noise,

@@ -41,6 +41,7 @@ def clip(
   x: Float[Array, ' d'],
   clip_norm: Float[Array, ''] | float,
   noise: noise_lib.Noise = _FLOATS,
+  key: Key | None = None,
 ) -> tuple[Array, Float[Array, '']]:
   """Returns CLIP(x; S) = x min(1, S / |x|), as the noise has it summed, and |x|.
 
@@ -49,7 +50,7 @@ def clip(
   """
   norm = noise.norm(x)
   factor = jnp.minimum(1.0, clip_norm / jnp.maximum(norm, 1e-30))
-  return noise.multiply(x, factor, clip_norm), norm
+  return noise.multiply(x, factor, clip_norm, key), norm
 
 
 def fixed(clip_norm: float) -> Clipping:

@@ -13,6 +13,7 @@ import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
+import numpy as np
 import optax
 
 from epe_jax.parallel import sharding
@@ -22,6 +23,9 @@ from epe_jax.training import correlated_noise, local_training, padding
 from epe_jax.training import noise as noise_lib
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Array, Batch, Key, Params, Task
+
+# Folded into the key of a client, which is folded by less for anything else.
+_ROUNDING = np.uint32(2**32 - 2)
 
 
 class Cohort(NamedTuple):
@@ -48,10 +52,13 @@ class Injection(NamedTuple):
       would take room that training needs. To cross jit, make it a
       `jax.tree_util.Partial`.
     count: the number of these clients, int32 >= 0.
+    messages: encode -> Σ_j encode(c_j, j) of their unit vectors, for sums that vectors
+      enter one by one; None if it is not known, or there are no such clients.
   """
 
   direction: Callable[[], Float[Array, ' d'] | Float[Array, '']]
   count: Int[Array, '']
+  messages: Callable[[Callable[..., Array]], Array] | None = None
 
 
 def no_canaries() -> Injection:
@@ -68,7 +75,8 @@ class TrainState(NamedTuple):
     params: the model.
     opt_state: state of the server optimizer.
     clip_state: state of the clipping rule.
-    noise_state: what later noise takes back; () if rounds have independent noise.
+    noise_state: what later noise takes back; () if rounds have independent noise. With
+      secure aggregation, how many coordinates went round the ring so far, int32.
   """
 
   round: Int[Array, '']
@@ -89,11 +97,13 @@ class RoundMetrics(NamedTuple):
     fraction_unclipped: fraction of the clients whose update has a norm of at
       most S.
     update_norm: mean norm of the client updates before clipping.
+    wrapped: coordinates that went round the ring of secure aggregation; None without.
   """
 
   loss: Float[Array, ''] | None = None
   fraction_unclipped: Float[Array, ''] | None = None
   update_norm: Float[Array, ''] | None = None
+  wrapped: Float[Array, ''] | None = None
 
 
 class Round(NamedTuple):
@@ -179,7 +189,9 @@ def dp_fedavg(
     expected_clients: m > 0, clients and canaries expected in a round.
     make_noise: makes the noise. `noise.float32` is for simulations, and
       `noise.exact(max_clients)` hides sums to the last bit in a model for
-      release. Adaptive clipping needs the same.
+      release. Adaptive clipping needs the same. That of `secure_aggregation` is for
+      fixed clipping, without correlation, and takes canaries from
+      `Injection.messages`.
     correlation: makes noise that is correlated over rounds, of `noise.float32` and
       with fixed clipping: Z is then (B Z)_t, row t of a matrix mechanism.
     divisor: 'expected' divides the noisy sum by m, as the analytic ε assumes.
@@ -230,7 +242,9 @@ def dp_fedavg(
       clip_state=clipping.init(),
       noise_state=correlated_noise.init_sharded(
         correlation, sum(x.size for x in jax.tree.leaves(params)), mesh
-      ),
+      )
+      if noise.reduce is None
+      else jnp.zeros((), jnp.int32),
     )
 
   def step(
@@ -244,10 +258,16 @@ def dp_fedavg(
     sums = sum_clipped_updates(state.params, cohort, clip_norm, training_key)
     # Materialize the canaries after the client scan; otherwise XLA may keep
     # their d floats live during training.
-    direction = fusion_barrier(sums.num >= 0, injection.direction)
-    rho = sums.vector + noise.multiply(direction, clip_norm, clip_norm)
+    if noise.reduce is None:
+      direction = fusion_barrier(sums.num >= 0, injection.direction)
+      rho = sums.vector + noise.multiply(direction, clip_norm, clip_norm)
+    else:
+      rho = sums.vector + fusion_barrier(
+        sums.num >= 0,
+        lambda: _sum_messages(noise, injection, clip_norm, training_key),
+      )
     num_clients = sums.num + injection.count
-    count_key, noise_state = None, state.noise_state
+    count_key, noise_state, wrapped = None, state.noise_state, None
     if noise_multiplier > 0:
       vector_key, count_key = jax.random.split(noise_key)
 
@@ -257,8 +277,14 @@ def dp_fedavg(
           mesh, noise.draw(key, rho.size, clip_norm), axes=(0,)
         )
 
-      drawn, noise_state = correlation.next(draw, vector_key, noise_state)
-      rho = rho + drawn
+      if noise.reduce is None:
+        drawn, noise_state = correlation.next(draw, vector_key, noise_state)
+        rho = rho + drawn
+      else:
+        total = rho + draw(vector_key)
+        rho = noise.reduce(total)
+        wrapped = jnp.count_nonzero(rho != total).astype(jnp.float32)
+        noise_state += wrapped.astype(jnp.int32)
     m = (
       expected_clients if divisor == 'expected' else jnp.maximum(num_clients, 1)
     )
@@ -285,7 +311,8 @@ def dp_fedavg(
       noise_multiplier=vector_noise,
       divisor=m,
     )
-    return new_state, round
+    metrics = round.metrics._replace(wrapped=wrapped)
+    return new_state, round._replace(metrics=metrics)
 
   return Algorithm(init, step)
 
@@ -339,6 +366,28 @@ def make_round(
   return Round(aggregate, sums.vector / divisor, scalars, metrics)
 
 
+def _sum_messages(
+  noise: noise_lib.Noise,
+  injection: Injection,
+  clip_norm: Float[Array, ''],
+  key: Key,
+) -> Array:
+  """Σ_j of the canaries, each a message of its own."""
+  if injection.messages is not None:
+    key_of_canaries = jax.random.fold_in(key, _ROUNDING)
+    return injection.messages(
+      lambda canary, j: noise.multiply(
+        canary, clip_norm, clip_norm, jax.random.fold_in(key_of_canaries, j)
+      )
+    )
+  if jax.eval_shape(injection.direction).shape:
+    raise ValueError(
+      'the injection has a sum of directions, but vectors enter this sum one by one; '
+      'give its `messages` too.'
+    )
+  return jnp.zeros((), noise.dtype)
+
+
 def _sum_clipped_updates(
   train: local_training.LocalTraining,
   noise: noise_lib.Noise,
@@ -357,7 +406,12 @@ def _sum_clipped_updates(
     key_of_client = jax.random.fold_in(key, client)
     update = train(params, batches, mask, rows, key_of_client)
     client_update = ravel_pytree(update.client_update)[0]
-    x, norm = clipping_lib.clip(client_update, clip_norm, noise)
+    x, norm = clipping_lib.clip(
+      client_update,
+      clip_norm,
+      noise,
+      jax.random.fold_in(key_of_client, _ROUNDING),
+    )
     is_real = (client >= 0).astype(jnp.float32)
     is_unclipped = (norm <= clip_norm).astype(jnp.float32)
     values = 1.0, is_unclipped, norm, update.loss
@@ -376,6 +430,6 @@ def _sum_clipped_updates(
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   scalar = jnp.zeros((), jnp.float32)
   zero = ClippedSums(
-    jnp.zeros(dim, noise.dtype), scalar, scalar, scalar, scalar
+    jnp.zeros(noise.size(dim), noise.dtype), scalar, scalar, scalar, scalar
   )
   return jax.lax.scan(add_chunk, zero, cohort)[0]

@@ -35,17 +35,22 @@ class Noise(NamedTuple):
   Attributes:
     dtype: of a sum: float32, in parameter units, or int32, in steps.
     norm: x [d] -> |x|, float32 scalar.
-    multiply: (x, factor, S) -> factor x, as it enters a sum. Where |x| factor
-      is at most S, the norm of the result is too.
+    multiply: (x, factor, S, key) -> factor x, as it enters a sum. Where |x| factor
+      is at most S, the norm of the result is too. The key is for rounding at random.
     draw: (key, d, S) -> noise [d] for a sum, of standard deviation z S.
     read: (sum, S) -> the sum in parameter units, float32.
+    size: d -> the length of a sum.
+    reduce: sum -> what is seen of it, of vectors that enter one by one; None if all is
+      seen, and a sum of vectors may enter as one.
   """
 
   dtype: Any
   norm: Callable[[Float[Array, ' d']], Float[Array, '']]
-  multiply: Callable[[Float[Array, '*d'], Any, Any], Array]
+  multiply: Callable[..., Array]
   draw: Callable[[Key, int, Any], Array]
   read: Callable[[Array, Any], Float[Array, '*d']]
+  size: Callable[[int], int] = lambda dim: dim
+  reduce: Callable[[Array], Array] | None = None
 
 
 MakeNoise: TypeAlias = Callable[[float], Noise]
@@ -66,7 +71,7 @@ def float32(noise_multiplier: float) -> Noise:
   return Noise(
     dtype=jnp.float32,
     norm=jnp.linalg.norm,
-    multiply=lambda x, factor, clip_norm: x * factor,
+    multiply=lambda x, factor, clip_norm, key=None: x * factor,
     draw=draw,
     read=lambda total, clip_norm: total,
   )
@@ -131,8 +136,13 @@ def exact(max_clients: int, *, mesh: sharding.Mesh | None = None) -> MakeNoise:
       )
     std = integer_gaussian.STD / 2**shift
 
-    def multiply(x: Array, factor: Any, clip_norm: Any) -> Array:
-      max_steps = np.float32(std / noise_multiplier * (1 - _rounding(x.size)))
+    def multiply(
+      x: Array, factor: Any, clip_norm: Any, key: Key | None = None
+    ) -> Array:
+      del key
+      max_steps = np.float32(
+        std / noise_multiplier * (1 - bound_rounding(x.size))
+      )
       steps = x * (factor * (max_steps / clip_norm))
       # A client that has diverged sends nothing; no integer stands for it.
       return jnp.where(jnp.isfinite(steps), steps, 0).astype(jnp.int32)
@@ -144,7 +154,7 @@ def exact(max_clients: int, *, mesh: sharding.Mesh | None = None) -> MakeNoise:
     def read(total: Array, clip_norm: Any) -> Array:
       return total.astype(jnp.float32) * (clip_norm * (noise_multiplier / std))
 
-    return Noise(jnp.int32, _norm_by_halves, multiply, draw, read)
+    return Noise(jnp.int32, norm_by_halves, multiply, draw, read)
 
   return make
 
@@ -161,8 +171,8 @@ def _draw_part(
   return fusion_barrier(always, make)[:dim]
 
 
-def _norm_by_halves(x: Float[Array, ' d']) -> Float[Array, '']:
-  """|x| with a relative error of less than `_rounding(d)`.
+def norm_by_halves(x: Float[Array, ' d']) -> Float[Array, '']:
+  """|x| with a relative error of less than `bound_rounding(d)`.
 
   Added in one sum, a million squares may be off by 6 % in the worst order.
   """
@@ -176,7 +186,7 @@ def _norm_by_halves(x: Float[Array, ' d']) -> Float[Array, '']:
   return jnp.sqrt(sums[0])
 
 
-def _rounding(dim: int) -> float:
+def bound_rounding(dim: int) -> float:
   """By which factor less than 1 float32 may have made a norm of d numbers.
 
   A square, 511 sums in any order and one in each halving are off by 2^-24 each,

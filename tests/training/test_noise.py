@@ -101,11 +101,11 @@ def count_shift(clients, z):
 def test_a_norm_is_right_to_the_stated_rounding_where_a_plain_sum_is_not():
   for dim in (1, 511, 512, 513, 100_003, 2**20 + 1):
     x = np.random.default_rng(dim).random(dim, np.float32)
-    found = float(noise._norm_by_halves(jnp.asarray(x)))
+    found = float(noise.norm_by_halves(jnp.asarray(x)))
     expected = np.linalg.norm(x.astype(np.float64))
-    assert abs(found / expected - 1) < noise._rounding(dim) / 2
+    assert abs(found / expected - 1) < noise.bound_rounding(dim) / 2
   # One after the other, ones do not get beyond 2^24.
-  assert noise._rounding(2**26) < 4e-5
+  assert noise.bound_rounding(2**26) < 4e-5
 
 
 @pytest.mark.parametrize('clip_norm', [1e-6, 0.5, 3e4])
@@ -199,7 +199,7 @@ def test_the_count_of_adaptive_clipping_is_hidden_in_whole_steps():
   update = lambda key, n: rule.update(key, jnp.float32(1), n, jnp.float32(30))
   update = jax.jit(jax.vmap(update, in_axes=(0, None)))
   vote = math.floor(
-    integer_gaussian.STD / (2 * sigma) * (1 - noise._rounding(1))
+    integer_gaussian.STD / (2 * sigma) * (1 - noise.bound_rounding(1))
   )
   for n in (10, 25):
     moved = np.asarray(update(keys, jnp.float32(n)))
