@@ -68,8 +68,14 @@ _CORRELATED = {
     _CORRELATED | {'noise.correlation': 'tree'},
     _CORRELATED | {'noise.correlation': 'banded'},
     _CORRELATED | {'noise.correlation': 'blt', 'noise.buffers': 2},
+    # A grid so coarse that coordinates go round the ring in rounds before and after.
+    {
+      'clipping.kind': 'fixed',
+      'secure_aggregation.bits': 6,
+      'secure_aggregation.granularity': 0.05,
+    },
   ],
-  ids=['independent', 'tree', 'banded', 'blt'],
+  ids=['independent', 'tree', 'banded', 'blt', 'ring'],
 )
 def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(noise, tmp_path):
   changes = {'rounds': 12, 'checkpoint_every': 3, **noise}
