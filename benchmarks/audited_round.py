@@ -5,7 +5,7 @@
 
 A round without an audit is compared with the same round with 1000 + 1000 canaries,
 inserted in their rounds and scored against all iterates and the final model; and with
-the round with the noise of a model for release. Rounds of all forms are timed in turn
+the round with the noise of a model for release, or with secure aggregation. Rounds of all forms are timed in turn
 within one process. Their number is that of rounds scored together by the form with the
 largest buffer, so that projections enter at their true rate. Memory is that of a
 separate process for each form, which finds its programs compiled: some rounds, a
@@ -34,7 +34,7 @@ from epe_jax.experiment import checkpoint, programs
 from epe_jax.parallel import sharding
 from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import emnist, stackoverflow
-from epe_jax.training import clipping, fedavg, noise
+from epe_jax.training import clipping, fedavg, noise, secure_aggregation
 from epe_jax.types import Task
 
 _WORKS = flags.DEFINE_list('works', ['A', 'B'], 'A, B or both.')
@@ -45,8 +45,11 @@ _PEAKS = flags.DEFINE_bool('peaks', True, 'Measure memory, too.')
 _CORES = flags.DEFINE_integer(
   'cores', 64, 'Maximum number of cores that become devices.'
 )
+_NOISES = flags.DEFINE_list(
+  'noises', ['exact_noise'], 'exact_noise or secure_aggregation.'
+)
 _BATCH, _RUN = 16, 2048  # Examples of a step; rounds of the run, for its trace.
-_PLAIN = ('unaudited', 'exact_noise')
+_PLAIN = ('unaudited', 'exact_noise', 'secure_aggregation')
 
 
 class Work(NamedTuple):
@@ -109,11 +112,17 @@ def make_work(name: str, quick: bool) -> Work:
 
 
 def make_form(name: str, work: Work, memory: float, quick: bool) -> Form:
-  """'unaudited', the same with 'exact_noise', or a family of canaries."""
+  """'unaudited', the same with another noise, or a family of canaries."""
   mesh = sharding.mesh()
   make_noise = noise.float32
   if name == 'exact_noise':
     make_noise = noise.exact(work.clients, mesh=mesh)
+  params = work.task.init(jax.random.key(0))
+  dim = harness.count_parameters(params)
+  if name == 'secure_aggregation':
+    make_noise = secure_aggregation.plan(
+      bits=16, dim=dim, noise_multiplier=0.1, clients=float(work.clients)
+    ).make_noise
   algorithm = fedavg.dp_fedavg(
     work.task,
     client_opt=optax.sgd(work.client_rate),
@@ -124,12 +133,11 @@ def make_form(name: str, work: Work, memory: float, quick: bool) -> Form:
     make_noise=make_noise,
     mesh=mesh,
   )
-  params = work.task.init(jax.random.key(0))
   attackers, buffer = {}, 1
   if name in _PLAIN:
     audited = audited_algorithm.unaudited(algorithm)
   else:
-    num, dim = 20 if quick else 2000, harness.count_parameters(params)
+    num = 20 if quick else 2000
     c = canaries.family(name, mesh=mesh)(jax.random.key(1), num, dim)
     if canaries.FAMILIES[name].one_by_one:
       buffer = audit_step.choose_buffer(memory, rounds=_RUN, views=2, dim=dim)
@@ -242,7 +250,7 @@ def measure_peaks(
 
 def measure(quick: bool) -> dict:
   sharding.use_cores(_CORES.value)
-  names = [*_PLAIN, *_FAMILIES.value]
+  names = ['unaudited', *_NOISES.value, *_FAMILIES.value]
   works = {}
   for name in _WORKS.value:
     # Before this process has a device, whose memory it would occupy.

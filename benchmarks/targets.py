@@ -408,6 +408,31 @@ ROWS: Mapping[str, Rows] = {
       'added': 'added_seconds as seconds',
     },
   ),
+  'secure_round': Rows(
+    'Seconds of a round, the median, and the ratio',
+    'works',
+    {
+      'work': 'key',
+      'rounds': 'rounds',
+      'float32': 'seconds_median/unaudited',
+      'ring': 'seconds_median/secure_aggregation',
+      'ring / float32': 'over_unaudited_median/secure_aggregation',
+      'the same of CPU time': 'busy_over_unaudited_median/secure_aggregation',
+    },
+  ),
+  'secure_aggregation': Rows(
+    'Share of the cosine of a canary that is lost, and ε of a round',
+    'rings',
+    {
+      'bits': 'key',
+      'std of the noise, in steps': 'std',
+      'norm of a message / clip norm': 'l2_over_clip',
+      'cosine lost': 'cosine_lost',
+      'coordinates that went round': 'wrapped',
+      'ε': 'epsilon',
+      'ε of Gaussian noise': 'epsilon_gaussian',
+    },
+  ),
   'white_box_step': Rows(
     'Seconds of a step, the median, and the ratio',
     'works',

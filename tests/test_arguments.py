@@ -92,6 +92,7 @@ CALLS = {
     noise_multiplier=1.0, delta=1e-5, probability=0.1, rounds=10
   ),
   'epsilon_of_releases': dict(noise_multiplier=1.0, delta=1e-5),
+  'epsilon_of_ring': dict(ring=accounting.Ring(40.0, 40.0, 4, 0), delta=1e-5),
   'epsilon_of_skellam': dict(std=4.0, delta=1e-5, l2=4.0),
   'epsilon_one_direction': dict(**NORMAL, delta=1e-5),
   'epsilon_sequence': dict(tails=TAILS, delta=1e-5, after=np.array([20])),

@@ -247,15 +247,13 @@ class Ring(NamedTuple):
   wrapped: int = 0
 
 
-def epsilon_of_ring(
-  ring: Ring, *, delta: float, participations: int = 1
-) -> Analytic:
+def epsilon_of_ring(ring: Ring, *, delta: float, rounds: int = 1) -> Analytic:
   """Computes ε of a client whose messages are added up by secure aggregation.
 
   Args:
     ring: of the rounds.
     delta: δ in (0, 1).
-    participations: rounds in which a client takes part, >= 1.
+    rounds: T >= 1 in which a client takes part.
 
   Raises:
     ValueError: an argument is out of range, or clients add less noise each than any
@@ -269,7 +267,7 @@ def epsilon_of_ring(
     'delta': delta,
     'l2': ring.l2,
     'dim': ring.dim,
-    'rounds': participations,
+    'rounds': rounds,
   }
   if ring.shares:
     analytic = epsilon_of_discrete_gaussian(

@@ -47,7 +47,7 @@ def bound_known_rounds(record: Record, delta: float) -> Analytic | None:
   participations = int(np.count_nonzero(record.assigned, axis=0).max())
   if record.ring is not None:
     return accounting.epsilon_of_ring(
-      record.ring, delta=delta, participations=participations
+      record.ring, delta=delta, rounds=participations
     )
   return accounting.epsilon_of_releases(
     record.noise_multiplier, delta=delta, participations=participations

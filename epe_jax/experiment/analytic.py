@@ -85,7 +85,7 @@ def compute_epsilon(
   """
   if ring is not None:
     analytic = accounting.epsilon_of_ring(
-      ring, delta=delta, participations=participations
+      ring, delta=delta, rounds=participations
     )
   elif sensitivity is None:
     analytic = accounting.epsilon_of_releases(

@@ -10,7 +10,7 @@ but for coordinates that went round the ring.
 What is simulated is this sum and not the protocol. In place of the shares their total is
 drawn, from its law: that of Skellam shares is Skellam noise; that of n discrete Gaussians
 is computed, n being the messages expected in a round, whatever their number in this one.
-Noise has 64 random bits for a coordinate, and rounding 16, which is for simulations.
+Noise has 64 random bits for a coordinate, which is for simulations.
 
 References:
   Kairouz, Liu and Steinke 2021, "The Distributed Discrete Gaussian Mechanism for
@@ -29,6 +29,7 @@ import numpy as np
 from scipy import linalg
 
 from epe_jax import accounting
+from epe_jax.accounting import discrete_noise
 from epe_jax.canaries import _threefry
 from epe_jax.training import noise as noise_lib
 from epe_jax.types import Array, Key
@@ -43,10 +44,8 @@ WRAP = 1e-6
 
 _REJECTED = math.exp(-0.5)  # Chance, at most, that a message is drawn again.
 _MAX_STD = 2.0**16  # In steps. A finer grid would need longer tables.
-_FACTOR_BITS = (
-  8  # Of the orders of Hadamard matrices whose product is the rotation.
-)
-_RANDOM_BITS = 16
+# Of the orders of Hadamard matrices whose product is the rotation.
+_FACTOR_BITS = 4
 # Noise beyond is left out; it has a mass of less than 2^-64.
 _EXPONENT = 45.0
 _ROTATION, _SHARE, _ROUND = 1, 2, 3  # Purposes of random words.
@@ -264,13 +263,11 @@ def round_stochastically(
     attempt: of how many drawings this is the next.
   """
   below = jnp.floor(x)
-  counters = jax.lax.iota(jnp.uint32, -(-x.size // 4))
+  counters = jax.lax.iota(jnp.uint32, x.size)
   root = _threefry.derive_root(key, _ROUND)
-  words = _threefry.draw_words(root, counters, jnp.uint32(attempt))
-  halves = [part for word in words for part in (word & 0xFFFF, word >> 16)]
-  uniform = jnp.concatenate(halves)[: x.size].astype(jnp.float32) + 0.5
-  is_above = uniform < (x - below) * 2.0**_RANDOM_BITS
-  return below.astype(jnp.int32) + is_above
+  words, _ = _threefry.draw_words(root, counters, jnp.uint32(attempt))
+  share = ((x - below) * 2.0**32).astype(jnp.uint32)
+  return below.astype(jnp.int32) + (words < share)
 
 
 def round_conditionally(
@@ -324,7 +321,7 @@ def make_table(
 
   Args:
     std: standard deviation, > 0.
-    shares: as `accounting.compute_log_law` takes them.
+    shares: as `discrete_noise.compute_log_law` takes them.
 
   Returns:
     For each row the threshold of 32 random bits below which the outcome is that of the
@@ -339,7 +336,7 @@ def make_table(
   zero = math.ceil(third + math.sqrt(third**2 + 2 * std**2 * _EXPONENT))
   # The sum of wide ones is as one: its law differs by less than float64 does.
   is_sum = shares > 1 and std**2 < 4 * shares
-  law = accounting.compute_log_law(
+  law = discrete_noise.compute_log_law(
     std**2, zero, shares=shares if is_sum else min(shares, 1)
   )
   rows = 1 << (2 * zero).bit_length()

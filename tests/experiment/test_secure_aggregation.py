@@ -63,7 +63,7 @@ def test_a_run_states_the_epsilon_of_its_integers(noise):
   stated = analytic.analyze_privacy(config, setup)
   rounds = setup.participants.max_rounds
   assert stated.clients == accounting.epsilon_of_ring(
-    ring, delta=setup.delta, participations=rounds
+    ring, delta=setup.delta, rounds=rounds
   )
   gaussian = accounting.epsilon_of_releases(
     config.noise_multiplier, delta=setup.delta, participations=rounds
