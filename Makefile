@@ -124,8 +124,8 @@ studies: $(VENV)/installed-dev
 
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
-BENCHMARKS := canary_kernels canary_law audited_round exact_noise correlated_noise \
-  algorithm1 growth \
+BENCHMARKS := canary_kernels canary_law audited_round exact_noise secure_round \
+  secure_aggregation correlated_noise algorithm1 growth \
   next_word_round precision device_scaling sharded_audit import_speed rounds \
   auditor_overhead waiting white_box_step example_gradients canife launchers
 QUICK := canary_kernels canary_law audited_round algorithm1 growth \

@@ -37,13 +37,13 @@ def measure_cosines(bits: int, dim: int, num: int) -> dict[str, Any]:
     keys = jax.random.split(jax.random.key(0), num)
     (exact, total), _ = jax.lax.scan(add, zero, keys)
     drawn = made.draw(jax.random.key(1), way.size, 1.0)
-    total = total + drawn
-    seen, noise = made.reduce(total), made.read(drawn, 1.0)
+    seen, wrapped = made.reduce(total + drawn)
+    noise = made.read(drawn, 1.0)
     release = made.read(seen, 1.0)
     # The mean product of a canary with what rounding adds, and so of its own.
     product = 1 + jnp.vdot(exact, release - exact - noise) / num
     ratio = jnp.linalg.norm(exact + noise) / jnp.linalg.norm(release)
-    return product * ratio, jnp.count_nonzero(seen != total)
+    return product * ratio, wrapped
 
   kept, wrapped = run()
   return {

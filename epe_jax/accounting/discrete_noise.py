@@ -246,6 +246,12 @@ class Ring(NamedTuple):
   shares: int
   wrapped: int = 0
 
+  @classmethod
+  def from_array(cls, numbers: Vector) -> 'Ring':
+    """The ring of which a file has the fields in one array."""
+    std, l2, *counts = numbers.tolist()
+    return cls(std, l2, *map(int, counts))
+
 
 def epsilon_of_ring(ring: Ring, *, delta: float, rounds: int = 1) -> Analytic:
   """Computes ε of a client whose messages are added up by secure aggregation.

@@ -260,14 +260,11 @@ def load_record(path: str | os.PathLike) -> Record:
     fields[name] = fields[name].astype(bool)
   types = {'design': str, 'dim': int, 'delta': float, 'is_whole': bool}
   types |= {'momentum': float, 'noise_multiplier': float}
-  types |= {'periods': int, 'planned': int}
+  types |= {'periods': int, 'planned': int, 'ring': Ring.from_array}
   try:
     for name, type_ in types.items():
       if name not in optional or fields[name] is not None:
         fields[name] = type_(fields[name])
-    if fields['ring'] is not None:
-      std, l2, *counts = fields['ring'].tolist()
-      fields['ring'] = Ring(std, l2, *map(int, counts))
     fault = _find_fault(fields)
   except (TypeError, ValueError) as error:
     fault = str(error)

@@ -13,19 +13,14 @@ import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
-import numpy as np
 import optax
 
 from epe_jax.parallel import sharding
-from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import clipping as clipping_lib
 from epe_jax.training import correlated_noise, local_training, padding
 from epe_jax.training import noise as noise_lib
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Array, Batch, Key, Params, Task
-
-# Folded into the key of a client, which is folded by less for anything else.
-_ROUNDING = np.uint32(2**32 - 2)
 
 
 class Cohort(NamedTuple):
@@ -52,8 +47,8 @@ class Injection(NamedTuple):
       would take room that training needs. To cross jit, make it a
       `jax.tree_util.Partial`.
     count: the number of these clients, int32 >= 0.
-    messages: encode -> Σ_j encode(c_j, j) of their unit vectors, for sums that vectors
-      enter one by one; None if it is not known, or there are no such clients.
+    messages: encode -> Σ_j encode(c_j, j) of their unit vectors, for sums that round
+      each; None if it is not known, or there are none.
   """
 
   direction: Callable[[], Float[Array, ' d'] | Float[Array, '']]
@@ -75,8 +70,8 @@ class TrainState(NamedTuple):
     params: the model.
     opt_state: state of the server optimizer.
     clip_state: state of the clipping rule.
-    noise_state: what later noise takes back; () if rounds have independent noise. With
-      secure aggregation, how many coordinates went round the ring so far, int32.
+    noise_state: what later noise takes back, () if rounds have independent noise; or
+      how many coordinates went round the ring of secure aggregation.
   """
 
   round: Int[Array, '']
@@ -190,8 +185,7 @@ def dp_fedavg(
     make_noise: makes the noise. `noise.float32` is for simulations, and
       `noise.exact(max_clients)` hides sums to the last bit in a model for
       release. Adaptive clipping needs the same. That of `secure_aggregation` is for
-      fixed clipping, without correlation, and takes canaries from
-      `Injection.messages`.
+      fixed clipping, without correlation.
     correlation: makes noise that is correlated over rounds, of `noise.float32` and
       with fixed clipping: Z is then (B Z)_t, row t of a matrix mechanism.
     divisor: 'expected' divides the noisy sum by m, as the analytic ε assumes.
@@ -240,11 +234,11 @@ def dp_fedavg(
       params=jax.tree.map(jnp.copy, params),
       opt_state=server_opt.init(params),
       clip_state=clipping.init(),
-      noise_state=correlated_noise.init_sharded(
+      noise_state=jnp.zeros((), jnp.int32)
+      if noise.reduce
+      else correlated_noise.init_sharded(
         correlation, sum(x.size for x in jax.tree.leaves(params)), mesh
-      )
-      if noise.reduce is None
-      else jnp.zeros((), jnp.int32),
+      ),
     )
 
   def step(
@@ -256,16 +250,9 @@ def dp_fedavg(
   ) -> tuple[TrainState, Round]:
     clip_norm = clipping.clip_norm(state.clip_state)
     sums = sum_clipped_updates(state.params, cohort, clip_norm, training_key)
-    # Materialize the canaries after the client scan; otherwise XLA may keep
-    # their d floats live during training.
-    if noise.reduce is None:
-      direction = fusion_barrier(sums.num >= 0, injection.direction)
-      rho = sums.vector + noise.multiply(direction, clip_norm, clip_norm)
-    else:
-      rho = sums.vector + fusion_barrier(
-        sums.num >= 0,
-        lambda: _sum_messages(noise, injection, clip_norm, training_key),
-      )
+    rho = sums.vector + noise_lib.sum_canaries(
+      noise, injection, clip_norm, training_key, always=sums.num >= 0
+    )
     num_clients = sums.num + injection.count
     count_key, noise_state, wrapped = None, state.noise_state, None
     if noise_multiplier > 0:
@@ -277,14 +264,15 @@ def dp_fedavg(
           mesh, noise.draw(key, rho.size, clip_norm), axes=(0,)
         )
 
-      if noise.reduce is None:
+      if noise.reduce:
+        rho, num_wrapped = noise.reduce(rho + draw(vector_key))
+        noise_state, wrapped = (
+          noise_state + num_wrapped,
+          jnp.float32(num_wrapped),
+        )
+      else:
         drawn, noise_state = correlation.next(draw, vector_key, noise_state)
         rho = rho + drawn
-      else:
-        total = rho + draw(vector_key)
-        rho = noise.reduce(total)
-        wrapped = jnp.count_nonzero(rho != total).astype(jnp.float32)
-        noise_state += wrapped.astype(jnp.int32)
     m = (
       expected_clients if divisor == 'expected' else jnp.maximum(num_clients, 1)
     )
@@ -366,28 +354,6 @@ def make_round(
   return Round(aggregate, sums.vector / divisor, scalars, metrics)
 
 
-def _sum_messages(
-  noise: noise_lib.Noise,
-  injection: Injection,
-  clip_norm: Float[Array, ''],
-  key: Key,
-) -> Array:
-  """Σ_j of the canaries, each a message of its own."""
-  if injection.messages is not None:
-    key_of_canaries = jax.random.fold_in(key, _ROUNDING)
-    return injection.messages(
-      lambda canary, j: noise.multiply(
-        canary, clip_norm, clip_norm, jax.random.fold_in(key_of_canaries, j)
-      )
-    )
-  if jax.eval_shape(injection.direction).shape:
-    raise ValueError(
-      'the injection has a sum of directions, but vectors enter this sum one by one; '
-      'give its `messages` too.'
-    )
-  return jnp.zeros((), noise.dtype)
-
-
 def _sum_clipped_updates(
   train: local_training.LocalTraining,
   noise: noise_lib.Noise,
@@ -406,12 +372,8 @@ def _sum_clipped_updates(
     key_of_client = jax.random.fold_in(key, client)
     update = train(params, batches, mask, rows, key_of_client)
     client_update = ravel_pytree(update.client_update)[0]
-    x, norm = clipping_lib.clip(
-      client_update,
-      clip_norm,
-      noise,
-      jax.random.fold_in(key_of_client, _ROUNDING),
-    )
+    rounding_key = jax.random.fold_in(key_of_client, noise_lib.ROUNDING)
+    x, norm = clipping_lib.clip(client_update, clip_norm, noise, rounding_key)
     is_real = (client >= 0).astype(jnp.float32)
     is_unclipped = (norm <= clip_norm).astype(jnp.float32)
     values = 1.0, is_unclipped, norm, update.loss

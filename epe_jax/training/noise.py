@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax.parallel import sharding
@@ -40,8 +40,9 @@ class Noise(NamedTuple):
     draw: (key, d, S) -> noise [d] for a sum, of standard deviation z S.
     read: (sum, S) -> the sum in parameter units, float32.
     size: d -> the length of a sum.
-    reduce: sum -> what is seen of it, of vectors that enter one by one; None if all is
-      seen, and a sum of vectors may enter as one.
+    reduce: sum -> what is seen of it, and of how many coordinates that is not all, int32.
+      Vectors then enter one by one. None if all is seen, and a sum of vectors may enter
+      as one.
   """
 
   dtype: Any
@@ -50,7 +51,7 @@ class Noise(NamedTuple):
   draw: Callable[[Key, int, Any], Array]
   read: Callable[[Array, Any], Float[Array, '*d']]
   size: Callable[[int], int] = lambda dim: dim
-  reduce: Callable[[Array], Array] | None = None
+  reduce: Callable[[Array], tuple[Array, Int[Array, '']]] | None = None
 
 
 MakeNoise: TypeAlias = Callable[[float], Noise]
@@ -75,6 +76,51 @@ def float32(noise_multiplier: float) -> Noise:
     draw=draw,
     read=lambda total, clip_norm: total,
   )
+
+
+ROUNDING = np.uint32(2**32 - 2)
+"""Folded into the key of a client, which is folded by less for anything else."""
+
+
+def sum_canaries(
+  noise: Noise,
+  injection: Any,
+  clip_norm: Float[Array, ''],
+  key: Key,
+  *,
+  always: Bool[Array, ''],
+) -> Array:
+  """Returns Σ_j S c_j of an `Injection` for a sum, each by itself if that matters.
+
+  Args:
+    noise: of the sum.
+    injection: of the round.
+    clip_norm: S.
+    key: of the round, for rounding.
+    always: as for `fusion_barrier`, and known once clients have trained.
+
+  Raises:
+    ValueError: vectors enter the sum one by one, and the injection has only their sum.
+  """
+  # Materialize the canaries after the client scan; otherwise XLA may keep
+  # their d floats live during training.
+  if noise.reduce is None:
+    direction = fusion_barrier(always, injection.direction)
+    return noise.multiply(direction, clip_norm, clip_norm)
+  if injection.messages is None:
+    if jax.eval_shape(injection.direction).shape:
+      raise ValueError(
+        'the injection has a sum of directions, but vectors enter this sum one by '
+        'one; give its `messages` too.'
+      )
+    return jnp.zeros((), noise.dtype)
+  key_of_canaries = jax.random.fold_in(key, ROUNDING)
+
+  def encode(canary: Float[Array, ' d'], j: Int[Array, ''] | int) -> Array:
+    key_of_canary = jax.random.fold_in(key_of_canaries, j)
+    return noise.multiply(canary, clip_norm, clip_norm, key_of_canary)
+
+  return fusion_barrier(always, lambda: injection.messages(encode))
 
 
 def exact(max_clients: int, *, mesh: sharding.Mesh | None = None) -> MakeNoise:

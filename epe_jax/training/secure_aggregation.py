@@ -108,6 +108,12 @@ class SecureAggregation(NamedTuple):
       steps = rotate_back(total.astype(jnp.float32), self.dim)
       return steps * (clip_norm * self.granularity)
 
+    def reduce(
+      total: Int[Array, ' s'],
+    ) -> tuple[Int[Array, ' s'], Int[Array, '']]:
+      seen = reduce_sum(total, bits=self.bits)
+      return seen, jnp.count_nonzero(seen != total).astype(jnp.int32)
+
     return noise_lib.Noise(
       dtype=jnp.int32,
       norm=noise_lib.norm_by_halves,
@@ -115,7 +121,7 @@ class SecureAggregation(NamedTuple):
       draw=draw,
       read=read,
       size=lambda dim: self.size,
-      reduce=functools.partial(reduce_sum, bits=self.bits),
+      reduce=reduce,
     )
 
 

@@ -211,7 +211,7 @@ def test_the_server_sees_the_sum_of_all_messages_modulo_the_ring(bits):
   training_key, noise_key = helpers.keys()
   ((state, round),) = run_rounds(make_algorithm(way), inject(2), ALL)
   total = way.draw(jax.random.split(noise_key)[0], DIM, CLIP)
-  of_canaries = jax.random.fold_in(training_key, fedavg._ROUNDING)
+  of_canaries = jax.random.fold_in(training_key, noise.ROUNDING)
   for j in range(2):
     key = jax.random.fold_in(of_canaries, j)
     total += way.multiply(random_vector(DIM, seed=j), CLIP, CLIP, key)
