@@ -24,6 +24,7 @@ def measure_cosines(bits: int, dim: int, num: int) -> dict[str, Any]:
     bits=bits, dim=dim, noise_multiplier=1.0, clients=float(num)
   )
   made = way.make_noise(1.0)
+  assert made.reduce is not None, 'a ring has an end'
 
   @jax.jit
   def run():

@@ -48,7 +48,7 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # Rounds after which the mechanism starts again; None: never.
       restart=config_dict.placeholder(int),
     ),
-    # Sums of integers with shares of discrete noise, modulo 2^bits, with fixed clipping.
+    # Sums modulo 2^bits of integers with shares of discrete noise; docs/production.md.
     secure_aggregation=dict(
       # None: sums of floating-point vectors.
       bits=config_dict.placeholder(int),
