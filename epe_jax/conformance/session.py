@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import math
+import signal
+import threading
 import time
 from typing import Any, NamedTuple
 
@@ -15,12 +17,19 @@ import numpy as np
 from epe_jax import python_path
 from epe_jax.conformance.claim import Claim, Mechanism, Refused
 
+# Of one round; those that end at all take milliseconds.
+_MAX_SECONDS = 20.0
+
 Make = Callable[[Claim], Mechanism]
 Vector = Float[np.ndarray, 'd']
 
 
 class NotChecked(Exception):
   """A rule needs a measurement that cannot be made; the message says why."""
+
+
+class NeverEnds(NotChecked):
+  """A round takes much longer than any other."""
 
 
 class Cohort(NamedTuple):
@@ -133,6 +142,7 @@ class Run:
 
     Raises:
       NotChecked: the mechanism refuses this input or fails, or time is up.
+      NeverEnds: the round does not end.
       ValueError: released tensors do not have the shapes of the claim.
     """
     self.session.spend(1)
@@ -143,7 +153,10 @@ class Run:
         tensors[id(update)] = self._split(update * clip_norm)
     updates = [tensors[id(update)] for update in cohort.updates]
     try:
-      released = self.mechanism.aggregate(updates, list(cohort.weights))
+      with _limit(_MAX_SECONDS):
+        released = self.mechanism.aggregate(updates, list(cohort.weights))
+    except NeverEnds:
+      raise
     except Refused as error:
       raise NotChecked(f'the mechanism refuses such input: {error}') from error
     except (Exception, SystemExit) as error:
@@ -180,6 +193,28 @@ class Run:
         f'{self.claim.shapes}. Return one tensor for each shape, in their order.'
       )
     return np.concatenate([array.ravel() for array in arrays])
+
+
+@contextlib.contextmanager
+def _limit(seconds: float) -> Iterator[None]:
+  """Ends a round that takes longer, where the system can interrupt it."""
+  if (
+    not hasattr(signal, 'setitimer')
+    or threading.current_thread() is not threading.main_thread()
+  ):
+    yield
+    return
+
+  def stop(signum: int, frame: Any) -> None:
+    raise NeverEnds(f'the round did not end within {seconds:g} s')
+
+  before = signal.signal(signal.SIGALRM, stop)
+  signal.setitimer(signal.ITIMER_REAL, seconds)
+  try:
+    yield
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def norm(vector: Float[np.ndarray, '...']) -> float:

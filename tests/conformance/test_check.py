@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epe_jax import accounting, conformance, io
-from epe_jax.conformance import example, measurements
+from epe_jax.conformance import example, measurements, session
 from tests.conformance import correct
 from tests.conformance.helpers import CLAIM, check_seeded, seeded
 
@@ -188,6 +188,22 @@ def test_a_slow_mechanism_is_checked_as_far_as_its_budget_goes():
   late = [r for r, why in report.not_checked.items() if 'out of time' in why]
   assert late
   assert report.rounds < 120
+
+
+class Waits(correct.Plain):
+  def aggregate(self, updates, weights):
+    while not all(np.isfinite(x).all() for update in updates for x in update):
+      pass
+    return super().aggregate(updates, weights)
+
+
+def test_a_round_that_never_ends_is_a_finding(monkeypatch):
+  monkeypatch.setattr(session, '_MAX_SECONDS', 1.0)
+  report = conformance.check(seeded(Waits), CLAIM, budget=20)
+  (found,) = report.findings
+  assert found.rule == 'not_finite'
+  assert found.severity == 'utility'
+  assert 'did not end within 1 s' in found.measured
 
 
 def test_a_report_is_json():

@@ -10,7 +10,7 @@ from epe_jax.conformance.influences import HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.session import NotChecked, norm
+from epe_jax.conformance.session import NeverEnds, NotChecked, norm
 
 _FAILS = Cause(
   'zero_update_fails',
@@ -25,6 +25,14 @@ _ENTERS = Cause(
   'update is not clipped',
   'Drop an update whose norm is not finite, or refuse the round; compute norms in '
   'float64.',
+)
+_HANGS = Cause(
+  'never_ends',
+  'what the mechanism repeats until a number is small, or large, never is with such an '
+  'update',
+  'Drop an update whose norm is not finite, or refuse the round. Until then, one client '
+  'can stop all training.',
+  severity='utility',
 )
 _LARGE = 1e30
 
@@ -64,6 +72,8 @@ def not_finite(m: Measurements) -> Outcome:
     m.session.spend(0)
     try:
       moved = m.influence(m.cohort(update, others), m.cohort(m.zero, others))
+    except NeverEnds as error:
+      return Outcome(f'with {name} in an update {error}', cause=_HANGS)
     except NotChecked:
       shown.append(f'{name} is refused')
       continue
