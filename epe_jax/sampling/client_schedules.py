@@ -140,7 +140,7 @@ def cyclic(
     Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", section 4.
 
   >>> clients = cyclic(0, num_clients=6, expected_clients=3, period=2)
-  >>> sorted(clients(0)), sorted(clients(3))
+  >>> clients(0).tolist(), clients(3).tolist()
   ([0, 2, 4], [1, 3, 5])
   """
   if not 1 <= period <= num_clients:
