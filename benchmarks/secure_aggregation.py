@@ -38,6 +38,7 @@ def measure_cosines(bits: int, dim: int, num: int) -> dict[str, Any]:
     keys = jax.random.split(jax.random.key(0), num)
     (exact, total), _ = jax.lax.scan(add, zero, keys)
     drawn = made.draw(jax.random.key(1), way.size, 1.0)
+    assert made.reduce is not None, 'it is a ring'
     seen, wrapped = made.reduce(total + drawn)
     noise = made.read(drawn, 1.0)
     release = made.read(seen, 1.0)
