@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 import os
 from typing import Any, Literal
 
@@ -118,7 +119,7 @@ class Record:
     norm = np.maximum(self.rounds.aggregate_norm, 1e-30)
     return np.asarray(self.rounds.canary_norm / norm)
 
-  @property
+  @functools.cached_property
   def noising(self) -> Float[np.ndarray, 'T T'] | None:
     """C⁻¹; None if rounds have independent noise."""
     return None if self.strategy is None else np.linalg.inv(self.strategy)
@@ -221,9 +222,10 @@ def write_record(path: str | os.PathLike, record: Record) -> None:
       'run that it was made of.'
     )
   fields = {
-    name: value
-    for name, value in vars(record).items()
-    if name not in ('cosines', 'rounds') and value is not None
+    field.name: value
+    for field in dataclasses.fields(record)
+    if field.name not in ('cosines', 'rounds')
+    and (value := getattr(record, field.name)) is not None
   }
   cosines = {_COSINES + name: x for name, x in record.cosines.items()}
   rounds = {_ROUNDS + name: x for name, x in record.rounds._asdict().items()}

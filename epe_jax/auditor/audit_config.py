@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax import streams
+from epe_jax import accounting, streams
 from epe_jax.accounting import ParticipationSchema
 from epe_jax.audit import record
 from epe_jax.auditor.host_canaries.registry import FAMILIES
@@ -135,12 +135,12 @@ def draw_rounds(
       rng, rounds=config.rounds, num=num, periods=config.repetitions
     )
   else:
-    of_chosen = canary_schedules.worst_case(
-      rng,
-      np.eye(config.rounds) if config.strategy is None else config.strategy,
-      ParticipationSchema(config.min_separation, config.repetitions),
-      num=num,
-    )
+    strategy = config.strategy
+    if strategy is None:
+      strategy = np.eye(config.rounds)
+    schema = ParticipationSchema(config.min_separation, config.repetitions)
+    worst = accounting.find_sensitivity(strategy, schema)
+    of_chosen = canary_schedules.worst_case(rng, strategy, worst, num=num)
   assigned = np.zeros((config.rounds, config.num_canaries), bool)
   # The observed canaries are drawn at random: truncated Hadamard rows are not exactly
   # orthogonal, and neighbors least.

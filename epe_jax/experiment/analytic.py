@@ -118,40 +118,34 @@ def find_amplification(
   Returns:
     A key with numbers; None if no clients are sampled.
   """
-  kind = config.participation.kind
-  is_banded = (
-    config.noise.correlation == 'banded' and config.noise.restart is None
-  )
-  if kind == 'cyclic' and is_banded and config.divisor == 'expected':
+  kind, noise = config.participation.kind, config.noise
+  no_analysis = Fact('no_tight_analysis', {'kind': kind})
+  if kind == 'cyclic' and config.divisor == 'expected':
     period = config.participation.separation
-    if config.noise.bands <= period:
-      turns = -(-config.rounds // period)
-      population = participation.count_population(config, num_clients)
-      probability = config.clients_per_round * period / population
-      return _amplify(config, probability, turns, delta)
-  is_ring = config.secure_aggregation.bits is not None
-  if kind == 'poisson' and is_ring:
-    return Fact('no_tight_analysis', {'kind': kind})
-  if config.noise.correlation != 'independent':
-    return Fact('no_tight_analysis', {'kind': kind})
-  if kind == 'cyclic':
-    return Fact('no_tight_analysis', {'kind': kind})
-  if kind == 'poisson' and config.divisor != 'expected':
+    is_banded = noise.correlation == 'banded' and noise.restart is None
+    if is_banded and noise.bands <= period:
+      return _amplify(config, num_clients, delta, period=period)
+  is_independent = noise.correlation == 'independent'
+  if not is_independent or kind in ('cyclic', 'fixed_size', 'limited'):
+    return no_analysis
+  if kind != 'poisson':
+    return None
+  if config.secure_aggregation.bits is not None:
+    return no_analysis
+  if config.divisor != 'expected':
     # The number of clients of a round, which says something of each coin, shows in
     # what divides.
     return Fact('count_in_divisor', {'divisor': config.divisor})
-  if kind == 'poisson':
-    population = participation.count_population(config, num_clients)
-    probability = config.clients_per_round / population
-    return _amplify(config, probability, config.rounds, delta)
-  if kind in ('fixed_size', 'limited'):
-    return Fact('no_tight_analysis', {'kind': kind})
-  return None
+  return _amplify(config, num_clients, delta)
 
 
 def _amplify(
-  config: Config, probability: float, rounds: int, delta: float
+  config: Config, num_clients: int, delta: float, *, period: int = 1
 ) -> Fact:
+  """ε of one who may take part in every period-th round, by coins of its own."""
+  population = participation.count_population(config, num_clients)
+  probability = config.clients_per_round * period / population
+  rounds = -(-config.rounds // period)
   analytic = accounting.epsilon_of_poisson(
     config.noise_multiplier,
     delta=delta,

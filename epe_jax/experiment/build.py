@@ -246,7 +246,8 @@ def make_run_record(
   setup: Setup,
   cosines: Mapping[str, Float[np.ndarray, '... k']],
   rounds: RoundScalars,
-  noise_state: Any,
+  *,
+  wrapped: int = 0,
 ) -> Record:
   """Makes the record of a run, from which all estimates are made.
 
@@ -255,7 +256,7 @@ def make_run_record(
     setup: what was built of it.
     cosines: the cosines that its observers scored, by name: [T, k] or [k].
     rounds: the scalars of its rounds, [T] each, in NumPy.
-    noise_state: of the state after them, as `fedavg.TrainState` has it.
+    wrapped: coordinates that went round the ring of secure aggregation.
   """
   is_linear = servers.SERVERS[config.server.optimizer].is_linear
   return make_record(
@@ -274,7 +275,7 @@ def make_run_record(
     else setup.participants.correlation.whitened,
     ring=None
     if setup.aggregation is None
-    else setup.aggregation.ring._replace(wrapped=int(noise_state)),
+    else setup.aggregation.ring._replace(wrapped=wrapped),
   )
 
 

@@ -1,5 +1,7 @@
 """Contradictions of a config with itself, its data, model or machine."""
 
+from collections.abc import Mapping
+
 from absl import logging
 import jax
 import numpy as np
@@ -70,28 +72,21 @@ def _check_correlation(config: Config) -> None:
   kind, rounds = config.noise.correlation, config.rounds
   if kind == 'independent':
     return
-  given = f'noise.correlation={kind!r}'
-  if config.clipping.kind != 'fixed':
-    raise ValueError(
-      f'{given} with clipping.kind={config.clipping.kind!r}: what later rounds take '
-      "back must have the clip norm of what it was; give clipping.kind='fixed'."
-    )
-  if config.divisor != 'expected':
-    raise ValueError(
-      f'{given} with divisor={config.divisor!r}: rounds are divided by different '
-      "numbers; give 'expected'."
-    )
-  if not config.simulation:
-    raise ValueError(
-      f'{given} with simulation=False: its noise is float32, which hides sums but '
-      "for their last bits. Give noise.correlation='independent', or "
-      'simulation=True if nobody will see the model.'
-    )
-  if config.audit.claim is not None:
-    raise ValueError(
-      f'{given} with audit.claim={config.audit.claim}: a claim is tested by rounds of '
-      'independent noise; leave it out.'
-    )
+  clipping, claim = config.clipping.kind, config.audit.claim
+  _refuse(
+    f'noise.correlation={kind!r}',
+    {
+      f'clipping.kind={clipping!r}: what later rounds take back must have the clip '
+      "norm of what it was; give clipping.kind='fixed'": clipping != 'fixed',
+      f'divisor={config.divisor!r}: rounds are divided by different numbers; give '
+      "'expected'": config.divisor != 'expected',
+      'simulation=False: its noise is float32, which hides sums but for their last '
+      "bits. Give noise.correlation='independent', or simulation=True if nobody will "
+      'see the model': not config.simulation,
+      f'audit.claim={claim}: a claim is tested by rounds of independent noise; leave '
+      'it out': claim is not None,
+    },
+  )
   span = rounds if config.noise.restart is None else config.noise.restart
   names = {'banded': 'bands', 'bisr': 'bands', 'blt': 'buffers'}
   size = {name: config.noise[name] for k, name in names.items() if k == kind}
@@ -113,24 +108,31 @@ def _check_secure_aggregation(config: Config) -> None:
     config.clipping.kind,
     config.noise.correlation,
   )
-  faults = {
-    f'noise_multiplier={z}: clients add shares of noise; give more than 0': not z,
-    f'clipping.kind={kind!r}: the grid is made for one clip norm; give '
-    "clipping.kind='fixed'": kind != 'fixed',
-    f'noise.correlation={correlation!r}: clients do not know the noise of other '
-    "rounds; give noise.correlation='independent'": correlation
-    != 'independent',
-    f'divisor={config.divisor!r}: the grid is made for the expected number of '
-    "clients; give 'expected'": config.divisor != 'expected',
-    'simulation=False: its noise has 64 random bits for a coordinate, which is for '
-    'simulations. Give secure_aggregation.bits=None, or simulation=True if nobody '
-    'will see the model': not config.simulation,
-    f'audit.claim={config.audit.claim}: a claim is tested as one of Gaussian noise; '
-    'leave it out': config.audit.claim is not None,
-  }
-  for fault, is_given in faults.items():
-    if is_given:
-      raise ValueError(f'secure_aggregation.bits={bits} with {fault}.')
+  _refuse(
+    f'secure_aggregation.bits={bits}',
+    {
+      f'noise_multiplier={z}: clients add shares of noise; give more than 0': not z,
+      f'clipping.kind={kind!r}: the grid is made for one clip norm; give '
+      "clipping.kind='fixed'": kind != 'fixed',
+      f'noise.correlation={correlation!r}: clients do not know the noise of other '
+      "rounds; give noise.correlation='independent'": correlation
+      != 'independent',
+      f'divisor={config.divisor!r}: the grid is made for the expected number of '
+      "clients; give 'expected'": config.divisor != 'expected',
+      'simulation=False: its noise has 64 random bits for a coordinate, which is for '
+      'simulations. Give secure_aggregation.bits=None, or simulation=True if nobody '
+      'will see the model': not config.simulation,
+      f'audit.claim={config.audit.claim}: a claim is tested as one of Gaussian noise; '
+      'leave it out': config.audit.claim is not None,
+    },
+  )
+
+
+def _refuse(given: str, faults: Mapping[str, bool]) -> None:
+  """Raises a ValueError by the first setting that does not go with what is given."""
+  for fault, is_fault in faults.items():
+    if is_fault:
+      raise ValueError(f'{given} with {fault}.')
 
 
 def check_sizes(

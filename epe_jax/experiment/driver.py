@@ -213,7 +213,8 @@ def train(
   cosines = sharding.copy_to_host(jitted.score(draws, state))
   scalars = sharding.copy_to_host(state.rounds)
   params = sharding.copy_to_host(state.algorithm.params)
-  noise_state = sharding.copy_to_host(state.algorithm.noise_state)
+  # Of correlated noise the state is vectors, which no record has.
+  wrapped = int(state.algorithm.noise_state) if setup.aggregation else 0
   if not sharding.is_primary():
     return None
 
@@ -221,7 +222,9 @@ def train(
   record_sha256 = None
   if setup.is_audited:
     # 5. Write the record: all that estimates need, without the model.
-    record = build.make_run_record(config, setup, cosines, scalars, noise_state)
+    record = build.make_run_record(
+      config, setup, cosines, scalars, wrapped=wrapped
+    )
     write_record(files.scores, record)
     record_sha256 = release.hash_record(record)
 

@@ -120,13 +120,14 @@ def plan_participation(
   elif kind != 'log' and not config.simulation:
     slots = max(slots, config.clients_per_round)
   schema = _find_schema(config, cohorts, n, max_rounds)
-  correlation = _make_correlation(config, schema)
+  correlation, sensitivity = _make_correlation(config, schema), None
+  if correlation is not None:
+    sensitivity = accounting.find_sensitivity(correlation.strategy, schema)
   if schedule == 'worst_case' and assigned.size:
+    strategy = np.eye(rounds) if correlation is None else correlation.strategy
+    worst = sensitivity or accounting.find_sensitivity(strategy, schema)
     observed = canary_schedules.worst_case(
-      rng,
-      np.eye(rounds) if correlation is None else correlation.strategy,
-      schema,
-      num=config.canaries.observed,
+      rng, strategy, worst, num=config.canaries.observed
     )
     assigned[:, : observed.shape[1]] = observed
   coins = schedule == 'coin_flip'
@@ -154,9 +155,7 @@ def plan_participation(
     else None,
     max_rounds=max_rounds,
     correlation=correlation,
-    sensitivity=None
-    if correlation is None
-    else accounting.find_sensitivity(correlation.strategy, schema),
+    sensitivity=sensitivity,
   )
 
 

@@ -125,7 +125,9 @@ def run_seeds(
           setup,
           jax.tree.map(of_seed, cosines),
           jax.tree.map(of_seed, scalars),
-          jax.tree.map(of_seed, jax.device_get(state.algorithm.noise_state)),
+          wrapped=int(state.algorithm.noise_state[i])
+          if setup.aggregation
+          else 0,
         )
         params = jax.tree.map(of_seed, state.algorithm.params)
         metrics = evaluate(params, setup.test)

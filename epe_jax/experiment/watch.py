@@ -41,7 +41,7 @@ def make_watch(
     scalars = sharding.copy_to_host(state.rounds)
     if np.count_nonzero(setup.participants.canaries[:rounds].any(axis=0)) < 2:
       return None
-    record = build.make_run_record(config, setup, cosines, scalars, ())
+    record = build.make_run_record(config, setup, cosines, scalars)
     record = release.truncate_after(record, rounds)
     if not config.simulation:
       record = release.redact_record(record)

@@ -66,7 +66,7 @@ def once_per_period(
 def worst_case(
   rng: np.random.Generator,
   strategy: Float[np.ndarray, 'n T'],
-  schema: accounting.ParticipationSchema,
+  worst: accounting.Sensitivity,
   *,
   num: int,
 ) -> Bool[np.ndarray, 'rounds num']:
@@ -79,18 +79,15 @@ def worst_case(
   Args:
     rng: randomness of canaries.
     strategy: C of the matrix mechanism, a column for each round.
-    schema: the rounds that are admissible.
+    worst: its sensitivity, with the worst of these sets.
     num: number of canaries, >= 0.
 
-  Raises:
-    ValueError: an argument is out of range.
-
   >>> schema = accounting.ParticipationSchema(min_separation=2)
-  >>> worst_case(np.random.default_rng(0), np.eye(4), schema, num=2).sum(axis=0)
+  >>> worst = accounting.find_sensitivity(np.eye(4), schema)
+  >>> worst_case(np.random.default_rng(0), np.eye(4), worst, num=2).sum(axis=0)
   array([2, 2])
   """
   rounds = strategy.shape[1]
-  worst = accounting.find_sensitivity(strategy, schema)
   first, *later = np.flatnonzero(worst.pattern)
   last = later[-1] if later else first
   moved = [

@@ -96,7 +96,10 @@ def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
   """The mean of 300 scores of a fixed seed is within 3 standard errors of μ."""
   correlation = MAKE[name]()
   assigned = canary_schedules.worst_case(
-    np.random.default_rng(0), correlation.strategy, SCHEMA, num=NUM
+    np.random.default_rng(0),
+    correlation.strategy,
+    accounting.find_sensitivity(correlation.strategy, SCHEMA),
+    num=NUM,
   )
   included = np.pad(assigned, ((0, 0), (0, NUM)))
   cosines, rounds = run_rounds(
