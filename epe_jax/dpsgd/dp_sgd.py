@@ -168,6 +168,7 @@ def dpsgd(
     direction = fusion_barrier(sums.num >= 0, injection.direction)
     rho = sums.vector + clip_norm * direction
     std, noise_state = noise_multiplier * clip_norm, state.noise_state
+    # The sum of both in one program has other last bits.
     if correlation is correlated_noise.INDEPENDENT:
       rho = add_noise(rho, std, noise_key, always=sums.num >= 0)
     elif noise_multiplier:

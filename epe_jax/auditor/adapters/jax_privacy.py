@@ -106,10 +106,8 @@ def _read_strategy(
   strategy = np.tril(np.linalg.inv(noising))
   # What float32 has made of zeros.
   strategy[np.abs(strategy) < 1e-5 * np.abs(strategy).max()] = 0
-  known.read('plan', strategy=strategy)
   cycle = getattr(plan.batch_selection_strategy, 'cycle_length', None)
-  if cycle is not None and known.find('repetitions') is None:
-    known.read('plan', repetitions=-(-rounds // cycle), min_separation=cycle)
+  known.read_strategy('plan', strategy, min_separation=cycle)
 
 
 def compute_sensitivity(plan: execution_plan.DPExecutionPlan) -> float:

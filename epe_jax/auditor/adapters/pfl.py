@@ -286,18 +286,13 @@ class CanaryPostprocessor(Postprocessor, Saveable):
   def _read_strategy(self, strategy: np.ndarray) -> None:
     """Reads C of a banded mechanism, and the rounds that it allows a user."""
     rounds = len(strategy)
-    self._settings.read(
-      'mechanism', rounds=rounds, strategy=strategy.astype(np.float64)
+    # It has a band less than rounds from one participation to the next.
+    lags = np.subtract.outer(np.arange(rounds), np.arange(rounds))
+    separation = int(lags[strategy != 0].max()) + 2
+    self._settings.read('mechanism', rounds=rounds)
+    self._settings.read_strategy(
+      'mechanism', strategy.astype(np.float64), min_separation=separation
     )
-    if self._settings.find('repetitions') is None:
-      # It has a band less than rounds from one participation to the next.
-      lags = np.subtract.outer(np.arange(rounds), np.arange(rounds))
-      separation = int(lags[strategy != 0].max()) + 2
-      self._settings.read(
-        'mechanism',
-        repetitions=-(-rounds // separation),
-        min_separation=separation,
-      )
 
 
 def _note_sensitivity(auditor: Auditor) -> None:

@@ -158,6 +158,33 @@ class Settings:
       values.pop('strategy', None)
       self._facts.setdefault(source, {}).update(values)
 
+  def read_strategy(
+    self,
+    source: str,
+    strategy: np.ndarray,
+    *,
+    min_separation: int | None = None,
+  ) -> None:
+    """Adds the matrix by which noise is correlated, and the rounds that it allows.
+
+    Canaries take part as often as these allow, unless `repetitions` are known.
+
+    Args:
+      source: what has the matrix.
+      strategy: C, [T, T].
+      min_separation: rounds from one of a participant to its next; None if unknown.
+
+    Raises:
+      ValueError: a setting is known to be another.
+    """
+    self.read(source, strategy=strategy)
+    if min_separation is not None and self.find('repetitions') is None:
+      self.read(
+        source,
+        repetitions=-(-len(strategy) // min_separation),
+        min_separation=min_separation,
+      )
+
   def read_dim(self, source: str, sizes: Mapping[str, int]) -> None:
     """Adds the size of what a round releases.
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib import figure
 import numpy as np
 
-from epe_jax import accounting
-from epe_jax.audit import by_round, threat_models
+from epe_jax.audit import by_round, release, threat_models, upper_bounds
 from epe_jax.audit.attack_results import AttackResult
 from epe_jax.papers import grid, item
 from epe_jax.report.figures import style
@@ -169,10 +168,18 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
       color=color,
       label='measured, 90 % interval',
     )
-    rounds = range(1, record.num_rounds + 1)
+    # From the round on by which two canaries have taken part.
+    num = np.logical_or.accumulate(record.assigned).sum(axis=1)
+    rounds = range(1 + int(np.argmax(num >= 2)), record.num_rounds + 1)
+    limits = (
+      upper_bounds.bound_known_rounds(
+        release.truncate_after(record, t), record.delta
+      )
+      for t in rounds
+    )
     axes.plot(
       rounds,
-      [_bound_after(run, t) for t in rounds],
+      [limit.epsilon for limit in limits if limit is not None],
       '--',
       color=color,
       label='analytic',
@@ -185,18 +192,3 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
     )
     axes.legend(loc='lower right')
   return fig
-
-
-def _bound_after(run: grid.Run, t: int) -> float:
-  """ε of the canary whose first t rounds give away most."""
-  record = run.record
-  assert record is not None, 'it is audited'
-  assigned = record.assigned[:t].astype(float)
-  if record.strategy is not None:
-    assigned = record.strategy[:t, :t] @ assigned
-  norm = float(np.linalg.norm(assigned, axis=0).max())
-  if not norm:
-    return 0.0
-  return accounting.epsilon_of_matrix_mechanism(
-    run.noise, norm, delta=record.delta
-  ).epsilon
