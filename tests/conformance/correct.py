@@ -15,6 +15,15 @@ def flatten(update):
   return vector if np.all(np.isfinite(vector)) else np.zeros_like(vector)
 
 
+def map_objects(function, items):
+  """What `function` makes of each item, made once for each object, for speed."""
+  made = {}
+  for item in items:
+    if id(item) not in made:
+      made[id(item)] = function(item)
+  return [made[id(item)] for item in items]
+
+
 def clip(vector, bound):
   return vector * min(1.0, bound / max(np.linalg.norm(vector), 1e-300))
 
@@ -56,12 +65,7 @@ class Plain:
     return mean
 
   def aggregate(self, updates, weights):
-    # A client that is sent twice as one object is clipped once, for speed.
-    vectors = {}
-    for update in updates:
-      if id(update) not in vectors:
-        vectors[id(update)] = self.clip(flatten(update))
-    clipped = [vectors[id(update)] for update in updates]
+    clipped = map_objects(lambda u: self.clip(flatten(u)), updates)
     release = self.serve(self.mean(clipped, weights))
     parts = np.split(release.astype(self.dtype), self.ends)
     return [p.reshape(s) for p, s in zip(parts, self.claim.shapes)]
@@ -102,9 +106,9 @@ class AdaptiveClip(Plain):
     return self.rng.normal(0, self.z * self.clip_norm, self.claim.dim)
 
   def aggregate(self, updates, weights):
-    norms = np.array([np.linalg.norm(flatten(u)) for u in updates])
+    norms = map_objects(lambda u: np.linalg.norm(flatten(u)), updates)
     released = super().aggregate(updates, weights)
-    self.adapt(norms)
+    self.adapt(np.array(norms))
     return released
 
   def adapt(self, norms):
@@ -212,8 +216,10 @@ class SecureSum(Plain):
     # Noise is inside, as clients add it before they encrypt.
     step = self.width() / 2**32
     total = np.rint(self.noise() / step).astype(np.int64)
-    for vector in vectors:
-      total += np.rint(vector / step).astype(np.int64)
+    for steps in map_objects(
+      lambda v: np.rint(v / step).astype(np.int64), vectors
+    ):
+      total += steps
     return ((total + 2**31) % 2**32 - 2**31) * step
 
   def mean(self, vectors, weights):
@@ -241,7 +247,8 @@ class RotatedRing(Plain):
     rotate = lambda v: np.fft.fft(signs * v, norm='ortho')
     step = 2 * (self.bound * (self.n + 10) + 10 * self.std) / 2**20
     to_grid = lambda v: np.rint(v.real / step) + 1j * np.rint(v.imag / step)
-    total = sum(to_grid(rotate(v)) for v in [*vectors, self.noise()])
+    messages = [*vectors, self.noise()]
+    total = sum(map_objects(lambda v: to_grid(rotate(v)), messages))
     return signs * np.fft.ifft(total * step, norm='ortho').real / self.n
 
 
@@ -462,12 +469,9 @@ class PairwiseMasks(Plain):
 
   def sum(self, vectors, weights):
     step = 2 * self.bound * (self.n + 1) / 2**48
-    ints = [np.rint(v / step).astype(np.int64) for v in vectors]
+    ints = map_objects(lambda v: np.rint(v / step).astype(np.int64), vectors)
     masks = self.rng.integers(2**48, size=(len(ints), self.claim.dim))
-    masked = [
-      x + m - np.roll(masks, 1, axis=0)[i]
-      for i, (x, m) in enumerate(zip(ints, masks))
-    ]
+    masked = np.array(ints) + masks - np.roll(masks, 1, axis=0)
     return ((np.sum(masked, axis=0) + 2**47) % 2**48 - 2**47) * step
 
 
