@@ -139,7 +139,7 @@ def write_result(path: str | os.PathLike, result: RunResult) -> None:
   }
   if not result.is_simulation:
     fields = {name: x for name, x in fields.items() if name not in _OPTIONAL}
-  io.write_json(path, {'schema': SCHEMA, **fields})
+  io.write_sealed(path, {'schema': SCHEMA, **fields})
 
 
 def load_result(path: str | os.PathLike) -> RunResult:
@@ -152,7 +152,7 @@ def load_result(path: str | os.PathLike) -> RunResult:
     FileNotFoundError: there is no such file.
     ValueError: it is damaged, or of another version of this library.
   """
-  values = io.read_fields(path)
+  values = io.read_sealed(path)
   try:
     io.check_schema(path, values.pop('schema'), reads=SCHEMA)
   except KeyError as error:

@@ -27,8 +27,10 @@ from epe_jax.io.json_values import (
   parse_json,
   read_fields,
   read_json,
+  read_sealed,
   spell_non_finite,
   write_json,
+  write_sealed,
 )
 from epe_jax.io.locks import (
   make_once,
@@ -53,11 +55,13 @@ __all__ = [
   'read_fields',
   'read_json',
   'read_last_lines',
+  'read_sealed',
   'remove_drafts',
   'spell_non_finite',
   'user_cache',
   'write_arrays',
   'write_atomically',
   'write_json',
+  'write_sealed',
   'write_text',
 ]

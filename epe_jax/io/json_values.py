@@ -1,6 +1,7 @@
 """JSON that is written whole and read from files of others, and values for it."""
 
 from collections.abc import Iterable, Mapping
+import hashlib
 import json
 import math
 import os
@@ -82,6 +83,40 @@ def read_fields(path: str | os.PathLike) -> dict[str, Any]:
       f'{path} is damaged: it has no fields; restore it, or make the run again.'
     )
   return values
+
+
+def write_sealed(path: str | os.PathLike, fields: Mapping[str, Any]) -> None:
+  """Writes JSON with 'sha256', the digest of all its other fields.
+
+  Args:
+    path: the file.
+    fields: by name, without 'sha256'.
+  """
+  write_json(path, {**fields, 'sha256': _hash_fields(fields)})
+
+
+def read_sealed(path: str | os.PathLike) -> dict[str, Any]:
+  """Reads the fields of a JSON file, without the digest that `write_sealed` added.
+
+  Files of before have no digest, and are read as they are.
+
+  Raises:
+    FileNotFoundError, ValueError: as `read_fields`, or the digest is that of other
+      fields.
+  """
+  fields = read_fields(path)
+  digest = fields.pop('sha256', None)
+  if digest not in (None, _hash_fields(fields)):
+    raise ValueError(
+      f"{path} is damaged: its fields are not those of its 'sha256'; restore it, or "
+      'make it again.'
+    )
+  return fields
+
+
+def _hash_fields(fields: Mapping[str, Any]) -> str:
+  text = json.dumps(spell_non_finite(fields), sort_keys=True, allow_nan=False)
+  return hashlib.sha256(text.encode()).hexdigest()
 
 
 def parse_json(text: str) -> Any:

@@ -129,7 +129,7 @@ def write_card(path: str | os.PathLike[str], card: Card) -> None:
     ValueError: it is not a card; the error names the field.
   """
   _validate(path, card)
-  io.write_json(path, card)
+  io.write_sealed(path, card)
 
 
 def load_card(path: str | os.PathLike[str]) -> Card:
@@ -152,7 +152,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
       f'{path} does not exist. Give an {FILE} or the workdir of an audited run; '
       '`epe-jax report WORKDIR` writes one.'
     )
-  card = io.join_lines(io.read_json(path))
+  card = io.join_lines(io.read_sealed(path))
   _validate(path, card)
   return card
 

@@ -151,8 +151,8 @@ PUBLISHED = {
   *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy', 'date'),
   # Of the aggregates of own rounds, as estimates are.
   'claim',
-  # Of a file that is published, and as the audit card has it.
-  *('model_sha256', 'record_sha256'),
+  # Of files that are published, of this one, and as the audit card has it.
+  *('model_sha256', 'record_sha256', 'sha256'),
 }
 
 # More hits have a chance of 5e-5 without knowing anything: Binomial(8, 1/16).
