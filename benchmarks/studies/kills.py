@@ -1,0 +1,109 @@
+"""Commands that are killed at random instants, and repeated until they have ended."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+
+import numpy as np
+
+from studies import trials
+from studies.trials import Trial
+
+# Of those that end a process, twice the one that nothing can defer.
+_SIGNALS = ('SIGKILL', 'SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT')
+# What a terminal sends to all processes in it.
+_OF_TERMINAL = ('SIGINT', 'SIGHUP', 'SIGQUIT')
+# Kills in a row, before the command may end.
+_IN_A_ROW = 3
+
+
+def kill_in_a_row(subject: str, seed: int) -> list[Trial]:
+  """Kills a command at random instants, three times; then it may end.
+
+  Args:
+    subject: a key of `trials.SUBJECTS`.
+    seed: of signals and instants.
+
+  Returns:
+    A trial for each kill, with one outcome. A command that ends before it is killed
+    has none.
+  """
+  rng = np.random.default_rng([seed, sum(map(ord, subject))])
+  trials.make_undisturbed(subject)
+  killed: list[tuple[str, float, str]] = []
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    log = folder / 'log'
+    longest = _time(subject)
+    for _ in range(_IN_A_ROW):
+      signum, after = str(rng.choice(_SIGNALS)), float(rng.uniform(0, longest))
+      process = trials.start(subject, folder, log)
+      try:
+        process.wait(after)
+        break
+      except subprocess.TimeoutExpired:
+        pass
+      killed.append((signum, after, trials.find_reason(log.read_text())))
+      _send(process, signal.Signals[signum])
+      if not _has_ended(process):
+        break
+    else:
+      process = trials.start(subject, folder, log)
+    if _has_ended(process):
+      text = log.read_text()
+      outcome = trials.judge(subject, folder, process.returncode, text)
+    else:
+      outcome, text = trials.LOST, 'It hangs.'
+    _end(process)
+  reason = '' if outcome == trials.SAME else trials.find_reason(text)
+  return [
+    Trial(
+      'kill',
+      subject,
+      f'{signum} after {after:.2f} s, seed {seed}: {line}',
+      outcome,
+      reason,
+    )
+    for signum, after, line in killed
+  ]
+
+
+_SECONDS: dict[str, float] = {}
+
+
+def _time(subject: str) -> float:
+  """Seconds that the command takes, by the last that was timed."""
+  if subject not in _SECONDS:
+    with tempfile.TemporaryDirectory() as name:
+      folder = pathlib.Path(name)
+      begun = time.monotonic()
+      trials.start(subject, folder, folder / 'log').wait(trials.MAX_SECONDS)
+      _SECONDS[subject] = time.monotonic() - begun
+  return _SECONDS[subject]
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+  """Waits for a process; False if it hangs."""
+  try:
+    process.wait(trials.MAX_SECONDS)
+  except subprocess.TimeoutExpired:
+    return False
+  return True
+
+
+def _send(process: subprocess.Popen[bytes], signum: signal.Signals) -> None:
+  if signum.name in _OF_TERMINAL:
+    os.killpg(process.pid, signum)
+  else:
+    process.send_signal(signum)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+  """Ends all processes of the group."""
+  with contextlib.suppress(ProcessLookupError):
+    os.killpg(process.pid, signal.SIGKILL)
+  process.wait()

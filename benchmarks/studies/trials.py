@@ -1,0 +1,203 @@
+"""What a fault does to a command that is repeated, or to a file that is read."""
+
+from collections.abc import Callable, Mapping, Sequence
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any, NamedTuple
+
+from epe_jax import io
+
+SAME, REFUSED, UNKNOWN, LOST = 'same', 'refused', 'unknown', 'lost'
+"""All is as without the fault; an error names what is wrong; another number is read
+from a file of others, which has no digest; anything else."""
+
+MAX_SECONDS = 600.0
+"""That a command may take, undisturbed. One that takes longer hangs."""
+
+PROGRAM = (
+  sys.executable,
+  '-c',
+  'import sys; from epe_jax import cli; sys.exit(cli.main())',
+)
+"""`epe-jax` of this checkout."""
+
+ROOT = pathlib.Path(__file__).parents[2]
+# What each run has of its own, however it went.
+_TIMES = ('date', 'seconds', 'seconds_per_round', 'waited_share', 'sha256')
+
+
+class Trial(NamedTuple):
+  """A fault, and what became of the work.
+
+  Attributes:
+    fault: its kind.
+    subject: that it befell.
+    detail: of the fault.
+    outcome: `SAME`, `REFUSED`, `UNKNOWN` or `LOST`.
+    reason: the last line of the error.
+  """
+
+  fault: str
+  subject: str
+  detail: str
+  outcome: str
+  reason: str = ''
+
+
+class Subject(NamedTuple):
+  """A command that is repeated until it has ended.
+
+  Attributes:
+    arguments: of `epe-jax`, for a folder.
+    read: what is in the folder in the end, for comparison to the last bit.
+  """
+
+  arguments: Callable[[pathlib.Path], Sequence[str]]
+  read: Callable[[pathlib.Path], Mapping[str, Any]]
+
+
+def read_runs(folder: pathlib.Path) -> dict[str, Any]:
+  """Scores, models, results and metrics of all runs below a folder."""
+  contents: dict[str, Any] = {}
+  for path in sorted(folder.rglob('*')):
+    name = str(path.relative_to(folder))
+    if path.suffix == '.npz':
+      arrays = io.read_arrays(path)
+      contents[name] = {k: (x.shape, x.tobytes()) for k, x in arrays.items()}
+    elif path.name == 'result.json':
+      contents[name] = _leave_out_times(io.read_sealed(path))
+    elif path.name == 'metrics.jsonl':
+      lines = path.read_text().splitlines()
+      contents[name] = [
+        {**json.loads(line), 'seconds': 0, 'waited': 0} for line in lines
+      ]
+    elif path.name in ('report.md', 'sweep.md', 'checkpoints', 'secret'):
+      # Reports end in place; what a run needs no more is gone.
+      contents[name] = path.is_file()
+  return contents
+
+
+def read_stores(folder: pathlib.Path) -> dict[str, Any]:
+  """The bytes of all files of a folder of imported data."""
+  return {
+    str(path.relative_to(folder)): path.read_bytes()
+    for path in sorted(folder.rglob('*'))
+    if path.is_file()
+  }
+
+
+def _write_digits(path: pathlib.Path) -> None:
+  """Writes a file in the format of federated EMNIST, of 400 clients."""
+  sys.path.insert(0, str(ROOT))
+  from tests import tff_files
+
+  rows = [
+    (split, f'c{client:03}', tff_files.image(i % 10, value=client / 400))
+    for split, num in (('train', 12), ('test', 2))
+    for client in range(400)
+    for i in range(num)
+  ]
+  tff_files.write(path, rows)
+
+
+@functools.cache
+def make_source() -> pathlib.Path:
+  """A file to import, made once."""
+  path = pathlib.Path(tempfile.mkdtemp()) / 'emnist_all.sqlite'
+  _write_digits(path)
+  return path
+
+
+_RUN = ('--config.rounds=12', '--config.checkpoint_every=3')
+SUBJECTS = {
+  'run': Subject(
+    lambda folder: ['run', 'digits:smoke', *_RUN, f'--workdir={folder}'],
+    read_runs,
+  ),
+  'sweep': Subject(
+    lambda folder: [
+      *('sweep', 'digits:smoke', *_RUN, '--axis=noise_multiplier=0.1,0.2'),
+      *('--jobs=2', f'--workdir={folder}'),
+    ],
+    read_runs,
+  ),
+  'import': Subject(
+    lambda folder: ['data', str(make_source()), f'--out={folder}'],
+    read_stores,
+  ),
+}
+
+
+def start(
+  subject: str, folder: pathlib.Path, log: pathlib.Path
+) -> subprocess.Popen[bytes]:
+  """Starts the command of a subject, in a process group of its own.
+
+  Args:
+    subject: a key of `SUBJECTS`.
+    folder: in which its workdir and its cache are.
+    log: file of its output.
+  """
+  command = SUBJECTS[subject].arguments(folder / 'work')
+  with log.open('wb') as file:
+    return subprocess.Popen(
+      [*PROGRAM, *command],
+      env={
+        **os.environ,
+        'XDG_CACHE_HOME': str(folder / 'cache'),
+        'PYTHONPATH': str(ROOT),
+      },
+      stdout=file,
+      stderr=subprocess.STDOUT,
+      start_new_session=True,
+    )
+
+
+def read(subject: str, folder: pathlib.Path) -> Mapping[str, Any]:
+  """What the command of a subject has left in a folder."""
+  return SUBJECTS[subject].read(folder / 'work')
+
+
+@functools.cache
+def make_undisturbed(subject: str) -> Mapping[str, Any]:
+  """What the command of a subject leaves if nothing happens.
+
+  Raises:
+    RuntimeError: it fails.
+  """
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    log = folder / 'log'
+    if start(subject, folder, log).wait(MAX_SECONDS):
+      raise RuntimeError(log.read_text())
+    return read(subject, folder)
+
+
+def judge(subject: str, folder: pathlib.Path, code: int, log: str) -> str:
+  """What became of a command that was repeated after a fault.
+
+  Args:
+    subject: a key of `SUBJECTS`.
+    folder: as for `start`.
+    code: its exit status.
+    log: its output.
+  """
+  if code:
+    return LOST if 'Traceback' in log else REFUSED
+  is_same = read(subject, folder) == make_undisturbed(subject)
+  return SAME if is_same else LOST
+
+
+def find_reason(log: str) -> str:
+  """The last line of an output, without folders of this machine."""
+  lines = [line.strip() for line in log.splitlines() if line.strip()]
+  return str(io.hide_paths(lines[-1]))[:200] if lines else ''
+
+
+def _leave_out_times(fields: Mapping[str, Any]) -> dict[str, Any]:
+  return {k: x for k, x in fields.items() if k not in _TIMES}
