@@ -52,7 +52,7 @@ class Plain:
   def sum(self, vectors, weights):
     total = np.zeros(self.claim.dim, self.dtype)
     for vector in vectors:
-      total += vector.astype(self.dtype)
+      total += vector.astype(self.dtype, copy=False)
     return total.astype(np.float64)
 
   def noise(self):
