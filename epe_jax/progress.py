@@ -1,4 +1,4 @@
-"""Progress bars for terminals, notebooks, pipes and logs.
+"""Progress bars for terminals, notebooks, pipes and logs, and waiting that ends.
 
 In a terminal, tqdm redraws a bar of the terminal's width. If standard error is not a
 terminal, as in a pipe or the log of a CI job, a line is printed from time to time,
@@ -6,14 +6,20 @@ without carriage returns. Nothing is coloured, so NO_COLOR has nothing to switch
 """
 
 from collections.abc import Iterator
+from concurrent import futures
 import contextlib
 import re
 import sys
 import threading
-from typing import Any
+from typing import Any, TypeVar
 import warnings
 
 import tqdm
+
+T = TypeVar('T')
+
+MAX_WAIT = 3600.0
+"""Seconds after which what another thread makes is not waited for any longer."""
 
 LINE_EVERY = 15.0
 """Seconds between two lines if standard error is not a terminal."""
@@ -109,6 +115,28 @@ def phase(text: str, *, disable: bool = False) -> Iterator[None]:
   finally:
     ended.set()
     thread.join()
+
+
+class Stalled(Exception):
+  """Something that is waited for does not come: it hangs, and so do its threads."""
+
+
+def await_result(future: futures.Future[T], name: str) -> T:
+  """Waits for the result of another thread, for `MAX_WAIT` seconds at most.
+
+  Args:
+    future: the result.
+    name: what ends with it, as the subject of a sentence.
+
+  Raises:
+    Stalled: there is no result by then.
+  """
+  if not futures.wait([future], MAX_WAIT).done:
+    raise Stalled(
+      f'{name} has not ended within {MAX_WAIT / 60:g} min: a disk, a device or another '
+      'process hangs.'
+    )
+  return future.result()
 
 
 def _is_live() -> bool:

@@ -14,7 +14,7 @@ import jax
 from jaxtyping import Bool, Int, Shaped
 import numpy as np
 
-from epe_jax import streams
+from epe_jax import progress, streams
 from epe_jax.data import federated
 from epe_jax.training import fedavg
 
@@ -325,7 +325,7 @@ def _prefetch(
   make: Callable[[int], T], rounds: Iterator[int], depth: int
 ) -> Iterator[tuple[int, T]]:
   ahead = collections.deque()
-  pool = futures.ThreadPoolExecutor(1, 'prefetch')
+  pool, is_stalled = futures.ThreadPoolExecutor(1, 'prefetch'), False
   try:
     while True:
       for t in itertools.islice(rounds, depth + 1 - len(ahead)):
@@ -334,13 +334,18 @@ def _prefetch(
         return
       # No local name for the result: it would outlive its use by a round.
       yield _wait_for(*ahead.popleft())
+  except progress.Stalled:
+    is_stalled = True
+    raise
   finally:
-    pool.shutdown(cancel_futures=True)
+    pool.shutdown(wait=not is_stalled, cancel_futures=True)
 
 
 def _wait_for(t: int, future: futures.Future[T]) -> tuple[int, T]:
   try:
-    return t, future.result()
+    return t, progress.await_result(future, f'Reading what round {t} needs')
+  except progress.Stalled:
+    raise
   except Exception as error:
     error.add_note(f'while making what round {t} needs')
     raise

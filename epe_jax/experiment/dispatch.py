@@ -14,6 +14,7 @@ import jax
 from jaxtyping import Float
 import numpy as np
 
+from epe_jax import progress
 from epe_jax.data import cohort
 from epe_jax.experiment import build
 from epe_jax.experiment.config_files import Config
@@ -143,6 +144,14 @@ def fetch_metrics(metrics: dict[str, Array]) -> Fetched:
   return values, time.perf_counter()
 
 
+def name_group(group: Group) -> str:
+  """What a message calls a group: its rounds, numbered from 1."""
+  first, last = group.rounds.start + 1, group.rounds.stop
+  return (
+    f'Round {first}' if first == last else f'Work on rounds {first} to {last}'
+  )
+
+
 def collect(
   group: Group, idle_since: float
 ) -> tuple[list[dict[str, Any]], float]:
@@ -159,8 +168,11 @@ def collect(
 
   Returns:
     A record for each round, and when the device had finished them.
+
+  Raises:
+    progress.Stalled: the group does not end.
   """
-  metrics, end_time = group.future.result()
+  metrics, end_time = progress.await_result(group.future, name_group(group))
   seconds = (end_time - max(group.start_time, idle_since)) / len(group.rounds)
   waited = max(0.0, group.start_time - max(group.request_time, idle_since))
   records = [

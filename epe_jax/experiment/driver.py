@@ -1,10 +1,11 @@
 """The driver of a run, from a config to an ε."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 import contextlib
 import functools
+import signal
 import sys
 import time
 
@@ -131,13 +132,15 @@ def train(
   requests.can_defer = True
   requests.raise_if_stopped(stopping.BEFORE)
   with contextlib.ExitStack() as stack:
+    stack.enter_context(_stop_if_stalled(files))
     # However training ends, the checkpoint that is being written is completed.
     stack.callback(checkpoints.close)
     add_events = lambda line: None
     if config.tensorboard:
       events = metrics.open_event_files(files.events, start=start)
       add_events = stack.enter_context(events)
-    fetching = stack.enter_context(futures.ThreadPoolExecutor(1, 'fetch'))
+    fetching = futures.ThreadPoolExecutor(1, 'fetch')
+    stack.callback(fetching.shutdown, wait=False)
     groups = dispatch.iterate_groups(config, setup, start, mesh)
     for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
       start_time = time.perf_counter()
@@ -289,8 +292,22 @@ def _agree_to_stop(
     return asked
   if not drains:
     return False
-  futures.wait([group.future for group in queue])
+  for group in queue:
+    progress.await_result(group.future, dispatch.name_group(group))
   return bool(sharding.broadcast_from_primary(int(asked)))
+
+
+@contextlib.contextmanager
+def _stop_if_stalled(files: workdirs.Workdir) -> Iterator[None]:
+  """Ends the process, however deep it waits, if rounds end no more."""
+  try:
+    yield
+  except progress.Stalled as error:
+    raise stopping.Stopped(
+      f'{error} The rounds that are saved in {files.folder} are kept.',
+      signal.SIGALRM,
+      is_abrupt=True,
+    ) from error
 
 
 def _announce_stop(setup: build.Setup, saved: int) -> str:

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM let a run finish its round, save, and say how to go on."""
 
+from concurrent import futures
 import contextlib
 from io import StringIO
 import json
@@ -16,11 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import canaries, io
+from epe_jax import canaries, io, progress
 from epe_jax.audit import audited_algorithm, observers
+from epe_jax.data import cohort
 from epe_jax.experiment import (
   audited_run,
   chunk_size,
+  dispatch,
   metrics,
   programs,
   stopping,
@@ -105,6 +108,43 @@ def test_the_program_says_how_to_go_on_and_exits_as_shells_have_it(
   assert ended.returncode == code
   assert 'Traceback' not in ended.stderr
   assert f'is saved in {tmp_path}. To go on: ' in ended.stderr
+
+
+@pytest.mark.usefixtures('small_task', 'unestimated')
+@pytest.mark.parametrize(
+  ('module', 'name', 'said'),
+  [
+    (dispatch, 'fetch_metrics', 'ork on rounds 5 to 6|Round 5'),
+    (cohort, 'gather', 'Reading what round 4 needs'),
+  ],
+)
+def test_a_run_that_hangs_ends_with_what_it_waits_for(
+  tmp_path, monkeypatch, module, name, said
+):
+  release, calls = threading.Event(), []
+  function = getattr(module, name)
+
+  def hang(*args, **kwargs):
+    calls.append(0)
+    if len(calls) == 5:
+      release.wait(30)
+    return function(*args, **kwargs)
+
+  monkeypatch.setattr(module, name, hang)
+  monkeypatch.setattr(progress, 'MAX_WAIT', 1.0)
+  config = load_config('digits', **CONFIG, rounds_per_dispatch=1)
+  try:
+    with pytest.raises(stopping.Stopped, match=said) as error:
+      audited_run.run(config, tmp_path)
+    # The end of Python would wait for the thread, so the program has to leave.
+    assert error.value.is_abrupt
+    assert error.value.signum == signal.SIGALRM
+    assert 'has not ended within' in str(error.value)
+    assert f'saved in {tmp_path} are kept' in str(error.value)
+  finally:
+    release.set()
+    # A program that ends in the meantime would leave at once.
+    futures.wait(stopping._started, 60)
 
 
 def test_nothing_that_takes_long_is_waited_for_when_asked_to_stop(capsys):

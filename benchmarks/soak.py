@@ -1,0 +1,199 @@
+"""A long run and a long sweep: memory, descriptors, threads and disk stay as they are.
+
+  python benchmarks/soak.py --out=docs/reliability.md
+
+runs 20,000 rounds of digits with an evaluation and a checkpoint every 200, and a sweep of
+20 points, and looks at their processes once a second. Writes what it saw to `data/` next
+to the page, draws it, and writes the table between its markers. Fails if what a process
+holds grows. It takes some ten minutes on 2 cores.
+"""
+
+from collections.abc import Mapping, Sequence
+import os
+import pathlib
+import tempfile
+import time
+from typing import NamedTuple
+
+from absl import app, flags
+import harness
+from matplotlib import figure
+import psutil
+from studies import data_files, trials
+
+from epe_jax import io
+from epe_jax.report.figures import style
+from epe_jax.text import tables
+
+_ROUNDS = flags.DEFINE_integer('rounds', 20_000, 'Of the run.', lower_bound=400)
+_POINTS = flags.DEFINE_integer('points', 20, 'Of the sweep.', lower_bound=2)
+_OUT = flags.DEFINE_string(
+  'out', None, 'Page to write into; its data file and figure are next to it.'
+)
+
+_EVERY = 1.0
+# Growth of the maximum from the second quarter to the last: of memory what the
+# allocator may keep, of all else nothing but what comes and goes.
+_ALLOWED = {'memory_mb': 0.05, 'descriptors': 0.1, 'threads': 0.1}
+_NAMES = {
+  'memory_mb': 'memory, MB',
+  'descriptors': 'descriptors',
+  'threads': 'threads',
+  'disk_mb': 'disk, MB',
+}
+_METRICS = 'private/metrics.jsonl'
+
+
+class Look(NamedTuple):
+  """What a process holds at an instant.
+
+  Attributes:
+    seconds: since its start.
+    rounds: that are finished, of a run; points, of a sweep.
+    memory_mb: resident.
+    descriptors: that are open.
+    threads: of the process.
+    disk_mb: of its folder.
+  """
+
+  seconds: float
+  rounds: int
+  memory_mb: float
+  descriptors: int
+  threads: int
+  disk_mb: float
+
+
+def watch(arguments: Sequence[str], folder: pathlib.Path) -> list[Look]:
+  """Runs `epe-jax` in a folder, and looks at it once a second.
+
+  Raises:
+    RuntimeError: it fails.
+  """
+  begun, looks = time.monotonic(), []
+  command = [*trials.PROGRAM, *arguments, f'--workdir={folder / "work"}']
+  environment = {
+    **os.environ,
+    'PYTHONPATH': str(trials.ROOT),
+    'XDG_CACHE_HOME': str(folder / 'cache'),
+  }
+  with (
+    (folder / 'log').open('wb') as log,
+    harness.time_program(command, stdout=log, stderr=log, env=environment) as (
+      process,
+      _,
+    ),
+  ):
+    while process.poll() is None:
+      time.sleep(_EVERY)
+      try:
+        looks.append(
+          _look(process.pid, folder / 'work', time.monotonic() - begun)
+        )
+      except (psutil.Error, FileNotFoundError):
+        # It has just ended, or replaced a file.
+        continue
+  return looks
+
+
+def _look(pid: int, workdir: pathlib.Path, seconds: float) -> Look:
+  process = psutil.Process(pid)
+  return Look(
+    round(seconds, 1),
+    _count(workdir),
+    process.memory_info().rss / 1e6,
+    process.num_fds(),
+    process.num_threads(),
+    sum(x.stat().st_size for x in workdir.rglob('*') if x.is_file()) / 1e6,
+  )
+
+
+def _count(workdir: pathlib.Path) -> int:
+  """Finished rounds of a run, or finished points of a sweep."""
+  path = workdir / _METRICS
+  if not path.exists():
+    return len([*workdir.glob('*/result.json')])
+  (line,) = io.read_last_lines(path, 1) or ['{}']
+  return int(io.parse_json(line).get('round', 0)) if line.endswith('}') else 0
+
+
+def summarize(
+  looks: Mapping[str, Sequence[Look]],
+) -> tuple[tables.Table, list[str]]:
+  """The maximum in the second and in the last quarter, and what grows too much."""
+  body, grown = [], []
+  for name, of_process in looks.items():
+    # Once anything is finished, in four parts of equal time.
+    begun = [x for x in of_process if x.rounds]
+    quarter = max(1, len(begun) // 4)
+    early, late = begun[quarter : 2 * quarter] or begun, begun[-quarter:]
+    for field, title in _NAMES.items():
+      before, after = (
+        max(getattr(x, field) for x in some) for some in (early, late)
+      )
+      body.append([name, title, f'{before:,.4g}', f'{after:,.4g}'])
+      share = _ALLOWED.get(field)
+      if share is not None and after > before * (1 + share):
+        grown.append(f'{title} of {name}: {before:.4g} to {after:.4g}')
+  head = ['', 'what it holds', 'second quarter', 'last quarter']
+  return tables.Table('', head, body), grown
+
+
+def draw(looks: Mapping[str, Sequence[Look]]) -> figure.Figure:
+  """Each of the four against the rounds, or points, that are finished."""
+  fig, axes = style.make_panels(len(looks) * len(_NAMES), columns=len(_NAMES))
+  for i, (name, of_process) in enumerate(looks.items()):
+    for k, (field, title) in enumerate(_NAMES.items()):
+      panel = axes[i * len(_NAMES) + k]
+      panel.plot(
+        [x.rounds for x in of_process],
+        [getattr(x, field) for x in of_process],
+        color=style.BLUE,
+      )
+      panel.set(title=title, xlabel=f'finished {name.split()[1]}')
+      panel.set_ylim(bottom=0)
+  return fig
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+  seeds = ','.join(map(str, range(_POINTS.value)))
+  commands = {
+    f'{_ROUNDS.value:,} rounds': [
+      *('run', 'digits:smoke', f'--config.rounds={_ROUNDS.value}'),
+      *('--config.evaluate_every=200', '--config.checkpoint_every=200'),
+    ],
+    f'{_POINTS.value} points': [
+      *('sweep', 'digits:smoke', f'--axis=seed={seeds}', '--jobs=2')
+    ],
+  }
+  looks = {}
+  for name, arguments in commands.items():
+    with tempfile.TemporaryDirectory() as folder:
+      looks[name] = watch(arguments, pathlib.Path(folder))
+  table, grown = summarize(looks)
+  print(tables.format_text(table))
+  if _OUT.value:
+    page = pathlib.Path(_OUT.value)
+    records = [
+      {'process': name, **{k: f'{v:.4g}' for k, v in x._asdict().items()}}
+      for name, some in looks.items()
+      for x in some
+    ]
+    data_files.write_records(page.parent / 'data' / 'soak.csv', records)
+    pictures = page.parent / 'reliability'
+    pictures.mkdir(exist_ok=True)
+    draw(looks).savefig(pictures / 'soak.svg', metadata={'Date': None})
+    link = data_files.link('data/soak.csv', 'one a second')
+    block = (
+      f'{tables.format_markdown(table)}\n\n'
+      f'![Memory, descriptors, threads and disk](reliability/soak.svg)\n\n{link}'
+    )
+    io.write_text(page, tables.splice(page.read_text(), {'soak': block}))
+  if grown:
+    raise SystemExit('; '.join(grown))
+
+
+if __name__ == '__main__':
+  app.run(main)
