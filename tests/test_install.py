@@ -283,14 +283,18 @@ def pip(python, *arguments):
   subprocess.run(list(map(str, command)), check=True)
 
 
+FOLDERS = 'configs', 'epe_jax'
+FILES = 'LICENSE', 'README.md', 'pyproject.toml', 'setup.py'
+
+
 def copy_sources(folder, *more):
   """A copy of what builds the package, as a build leaves folders behind."""
   sources = folder / 'sources'
-  for name in ('epe_jax', 'configs', *more):
+  for name in (*FOLDERS, *more):
     shutil.copytree(
       ROOT / name, sources / name, ignore=shutil.ignore_patterns('__pycache__')
     )
-  for name in ('pyproject.toml', 'setup.py', 'README.md', 'LICENSE'):
+  for name in FILES:
     shutil.copy(ROOT / name, sources)
   return sources
 

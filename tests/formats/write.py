@@ -12,6 +12,7 @@ import numpy as np
 
 from epe_jax import conformance, io
 from epe_jax._version import __version__
+from epe_jax.audit import audit_json
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.auditor import auditor_file
 from epe_jax.conformance.example import NoNoiseOnBiases
@@ -81,7 +82,7 @@ def of_result(path):
 
 def of_card(path):
   card = audit_card.load_card(path)
-  audit = audit_card.audit_json.from_json(card['audit'])
+  audit = audit_json.from_json(card['audit'])
   return {
     'delta': card['delta'],
     'analytic': card['analytic']['clients']['epsilon'],
