@@ -360,11 +360,11 @@ CORE = 'accounting', 'audit', 'canaries', 'epsilon', 'sampling', 'training'
 @pytest.mark.slow  # Downloads all packages: minutes.
 @pytest.mark.parametrize('versions', ['lowest', 'newest'])
 def test_the_versions_that_are_stated_run(tmp_path, versions):
-  sources = copy_sources(tmp_path, 'benchmarks', 'tests')
+  sources = copy_sources(tmp_path, 'benchmarks', 'scripts', 'tests')
   constraints = tmp_path / 'constraints.txt'
   lines = list_lowest() if versions == 'lowest' else ()
   constraints.write_text('\n'.join(lines))
-  tools = 'beartype', 'hypothesis', 'mpmath', 'packaging', 'pytest'
+  tools = 'beartype', 'hypothesis', 'mpmath', 'packaging', 'pytest-xdist'
   programs = install(
     f'{sources}[all]', tmp_path, *tools, f'--constraint={constraints}', '-e'
   )
@@ -373,7 +373,7 @@ def test_the_versions_that_are_stated_run(tmp_path, versions):
   for command in (
     ('epe-jax', 'run', 'digits', '--workdir=run'),
     (
-      *('python', '-m', 'pytest', '-q', *warnings),
+      *('python', '-m', 'pytest', '-q', '-n', 'auto', *warnings),
       *(f'tests/{name}' for name in (*CORE, *CALLING)),
     ),
   ):
