@@ -26,6 +26,7 @@ from epe_jax.scores import score_files
 from tests import installed
 
 ROOT = installed.ROOT
+PROJECT = installed.PROJECT
 # Hardware, clusters and development; everything else is of use to all.
 APART = {'all', 'colab', 'cuda', 'dev', 'docs', 'ray', 'slurm', 'tpu'}
 
@@ -229,7 +230,7 @@ def test_whatever_is_imported_is_declared():
   )
   declared = {
     extra: {canonicalize_name(r.name) for r in installed.requirements(extra)}
-    for extra in installed.PROJECT['optional-dependencies']
+    for extra in PROJECT['optional-dependencies']
   }
   core = {canonicalize_name(r.name) for r in installed.requirements()}
   # Who audits a framework has it.
@@ -245,7 +246,7 @@ def test_whatever_is_imported_is_declared():
 
 
 def test_all_has_every_extra_and_make_run_installs_it():
-  optional = installed.PROJECT['optional-dependencies']
+  optional = PROJECT['optional-dependencies']
   (everything,) = (Requirement(line) for line in optional['all'])
   assert everything.extras == optional.keys() - APART
   commands = subprocess.run(
@@ -273,7 +274,7 @@ def test_every_extra_that_is_named_exists():
     )
     for extra in extras_of.split(',')
   }
-  optional = installed.PROJECT['optional-dependencies']
+  optional = PROJECT['optional-dependencies']
   assert {'all', 'training', 'reports'} <= named <= optional.keys()
 
 
@@ -322,7 +323,7 @@ def call(*command, cwd, **environment):
 
 def list_lowest():
   """The lowest version that is stated of each package, as constraints of pip."""
-  optional = installed.PROJECT['optional-dependencies']
+  optional = PROJECT['optional-dependencies']
   lowest = {}
   for requirement in installed.requirements(*optional.keys() - APART):
     (minimum,) = requirement.specifier
@@ -360,6 +361,9 @@ CORE = 'accounting', 'audit', 'canaries', 'epsilon', 'sampling', 'training'
 @pytest.mark.slow  # Downloads all packages: minutes.
 @pytest.mark.parametrize('versions', ['lowest', 'newest'])
 def test_the_versions_that_are_stated_run(tmp_path, versions):
+  python = '.'.join(map(str, sys.version_info[:2]))
+  if versions == 'lowest' and PROJECT['requires-python'] != f'>={python}':
+    pytest.skip('The lowest versions have wheels for the lowest Python.')
   sources = copy_sources(tmp_path, 'benchmarks', 'scripts', 'tests')
   constraints = tmp_path / 'constraints.txt'
   lines = list_lowest() if versions == 'lowest' else ()
