@@ -18,7 +18,7 @@ from epe_jax.auditor import auditor_file
 from epe_jax.conformance.example import NoNoiseOnBiases
 from epe_jax.experiment import config_files, model_file, run_result, workdirs
 from epe_jax.report import audit_card
-from tests import recorded_runs, test_damaged_files
+from tests import file_formats, recorded_runs
 from tests.conformance import test_command
 
 FOLDER = pathlib.Path(__file__).parent
@@ -138,10 +138,10 @@ def write_model(path):
 # Of each file: what writes it, and the numbers that are read from it.
 FORMATS = {
   'result.json': (
-    lambda p: run_result.write_result(p, test_damaged_files.make_result()),
+    lambda p: run_result.write_result(p, file_formats.make_result()),
     of_result,
   ),
-  'audit_card.json': (test_damaged_files.write_card, of_card),
+  'audit_card.json': (file_formats.write_card, of_card),
   'config.json': (write_config, of_config),
   'model.npz': (
     write_model,
@@ -149,7 +149,7 @@ FORMATS = {
   ),
   'scores.npz': (write_small_record, of_record),
   'auditor.npz': (
-    lambda p: test_damaged_files.make_auditor().save(p),
+    lambda p: file_formats.make_auditor().save(p),
     of_auditor,
   ),
   'report.json': (write_report, of_report),
