@@ -8,7 +8,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run quick lock test test-notebooks test-integration test-frameworks test-slow frameworks \
+.PHONY: run quick lock test test-notebooks test-integration test-frameworks test-slow \
+  test-package test-versions frameworks \
   frameworks-installed notebooks lint types site docs results studies bench bench-quick clean
 
 run: $(VENV)/installed
@@ -48,6 +49,12 @@ test-integration: $(VENV)/installed-dev
 # Minutes, not seconds.
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -m slow
+
+# Of these: the wheel in empty environments; the lowest and the newest versions.
+test-package: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -q -m slow tests/test_install.py -k wheel
+test-versions: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -q -m slow tests/test_install.py -k versions
 
 # The integrations, each with its framework, in environments of their own.
 FRAMEWORKS := .venv-frameworks

@@ -48,9 +48,10 @@ def path_restored(monkeypatch):
 @pytest.fixture
 def types_unchecked():
   """What a user meets, who has no checker that refuses wrong types first."""
+  before = jaxtyping.config.jaxtyping_disable
   jaxtyping.config.update('jaxtyping_disable', True)
   yield
-  jaxtyping.config.update('jaxtyping_disable', False)
+  jaxtyping.config.update('jaxtyping_disable', before)
 
 
 @pytest.fixture(scope='module')

@@ -26,6 +26,7 @@ from epe_jax.scores import score_files
 from tests import installed
 
 ROOT = installed.ROOT
+PROJECT = installed.PROJECT
 # Hardware, clusters and development; everything else is of use to all.
 APART = {'all', 'colab', 'cuda', 'dev', 'docs', 'ray', 'slurm', 'tpu'}
 
@@ -229,7 +230,7 @@ def test_whatever_is_imported_is_declared():
   )
   declared = {
     extra: {canonicalize_name(r.name) for r in installed.requirements(extra)}
-    for extra in installed.PROJECT['optional-dependencies']
+    for extra in PROJECT['optional-dependencies']
   }
   core = {canonicalize_name(r.name) for r in installed.requirements()}
   # Who audits a framework has it.
@@ -245,7 +246,7 @@ def test_whatever_is_imported_is_declared():
 
 
 def test_all_has_every_extra_and_make_run_installs_it():
-  optional = installed.PROJECT['optional-dependencies']
+  optional = PROJECT['optional-dependencies']
   (everything,) = (Requirement(line) for line in optional['all'])
   assert everything.extras == optional.keys() - APART
   commands = subprocess.run(
@@ -273,7 +274,7 @@ def test_every_extra_that_is_named_exists():
     )
     for extra in extras_of.split(',')
   }
-  optional = installed.PROJECT['optional-dependencies']
+  optional = PROJECT['optional-dependencies']
   assert {'all', 'training', 'reports'} <= named <= optional.keys()
 
 
@@ -283,18 +284,20 @@ def pip(python, *arguments):
   subprocess.run(list(map(str, command)), check=True)
 
 
-def build_wheel(folder):
-  """The wheel of this checkout, of a copy, as a build leaves folders behind."""
+FOLDERS = 'configs', 'epe_jax'
+FILES = 'LICENSE', 'README.md', 'pyproject.toml', 'setup.py'
+
+
+def copy_sources(folder, *more):
+  """A copy of what builds the package, as a build leaves folders behind."""
   sources = folder / 'sources'
-  for name in ('epe_jax', 'configs'):
+  for name in (*FOLDERS, *more):
     shutil.copytree(
       ROOT / name, sources / name, ignore=shutil.ignore_patterns('__pycache__')
     )
-  for name in ('pyproject.toml', 'setup.py', 'README.md', 'LICENSE'):
+  for name in FILES:
     shutil.copy(ROOT / name, sources)
-  pip(sys.executable, 'wheel', '--no-deps', f'--wheel-dir={folder}', sources)
-  (wheel,) = folder.glob('*.whl')
-  return wheel
+  return sources
 
 
 def install(requirement, folder, *arguments):
@@ -305,9 +308,22 @@ def install(requirement, folder, *arguments):
   return programs
 
 
+def call(*command, cwd, **environment):
+  """Runs a program of an environment, without the paths of these tests."""
+  return subprocess.run(
+    list(map(str, command)),
+    capture_output=True,
+    text=True,
+    check=False,
+    cwd=cwd,
+    env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
+    | environment,
+  )
+
+
 def list_lowest():
   """The lowest version that is stated of each package, as constraints of pip."""
-  optional = installed.PROJECT['optional-dependencies']
+  optional = PROJECT['optional-dependencies']
   lowest = {}
   for requirement in installed.requirements(*optional.keys() - APART):
     (minimum,) = requirement.specifier
@@ -339,47 +355,59 @@ CALLING = (
 )
 
 
-@pytest.mark.integration  # Downloads all packages: minutes.
+CORE = 'accounting', 'audit', 'canaries', 'epsilon', 'sampling', 'training'
+
+
+@pytest.mark.slow  # Downloads all packages: minutes.
 @pytest.mark.parametrize('versions', ['lowest', 'newest'])
 def test_the_versions_that_are_stated_run(tmp_path, versions):
-  sources = tmp_path / 'sources'
-  for name in ('benchmarks', 'configs', 'epe_jax', 'tests'):
-    shutil.copytree(
-      ROOT / name, sources / name, ignore=shutil.ignore_patterns('__pycache__')
-    )
-  for name in ('pyproject.toml', 'setup.py', 'README.md', 'LICENSE'):
-    shutil.copy(ROOT / name, sources)
+  python = '.'.join(map(str, sys.version_info[:2]))
+  if versions == 'lowest' and PROJECT['requires-python'] != f'>={python}':
+    pytest.skip('The lowest versions have wheels for the lowest Python.')
+  sources = copy_sources(tmp_path, 'benchmarks', 'scripts', 'tests')
   constraints = tmp_path / 'constraints.txt'
   lines = list_lowest() if versions == 'lowest' else ()
   constraints.write_text('\n'.join(lines))
-  tools = 'beartype', 'hypothesis', 'mpmath', 'packaging', 'pytest'
+  tools = 'beartype', 'hypothesis', 'mpmath', 'packaging', 'pytest-xdist'
   programs = install(
     f'{sources}[all]', tmp_path, *tools, f'--constraint={constraints}', '-e'
   )
-  # Of transitive packages, whose versions nobody states, annotations may differ.
-  environment = {**os.environ, 'JAXTYPING_DISABLE': '1'}
-  environment.pop('PYTHONPATH', None)
+  # What a dependency will drop is an error with its newest release alone.
+  warnings = ('-W', 'default') if versions == 'lowest' else ()
   for command in (
-    ('epe-jax', 'run', 'digits:smoke', '--workdir=run'),
+    ('epe-jax', 'run', 'digits', '--workdir=run'),
     (
-      *('python', '-m', 'pytest', '-q', '-W', 'default'),
-      *(f'tests/{name}' for name in CALLING),
+      *('python', '-m', 'pytest', '-q', '-n', 'auto', *warnings),
+      *(f'tests/{name}' for name in (*CORE, *CALLING)),
     ),
   ):
-    done = subprocess.run(
-      [programs / command[0], *command[1:]],
-      capture_output=True,
-      text=True,
-      check=False,
+    # Of transitive packages, whose versions nobody states, annotations may differ.
+    done = call(
+      *(programs / command[0], *command[1:]),
       cwd=sources,
-      env=environment,
+      JAXTYPING_DISABLE='1',
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
 
 
-@pytest.mark.slow  # Builds a wheel and downloads what it requires: a minute.
-def test_the_wheel_alone_estimates_from_a_csv(csv, tmp_path):
-  wheel = build_wheel(tmp_path)
+@pytest.fixture(scope='module')
+def wheel(tmp_path_factory):
+  """A wheel, built from the sdist of this checkout, which has all that it needs."""
+  folder = tmp_path_factory.mktemp('built')
+  python = install('build', folder) / 'python'
+  done = call(
+    *(python, '-m', 'build', '--outdir', folder / 'dist'),
+    copy_sources(folder),
+    cwd=folder,
+  )
+  assert done.returncode == 0, done.stderr
+  assert len([*(folder / 'dist').glob('*.tar.gz')]) == 1
+  (wheel,) = (folder / 'dist').glob('*.whl')
+  return wheel
+
+
+@pytest.mark.slow  # Builds in an environment of its own: a minute.
+def test_the_wheel_has_every_file_of_the_package(wheel):
   files = {
     str(path.relative_to(ROOT))
     for path in (ROOT / 'epe_jax').rglob('*.*')
@@ -387,50 +415,66 @@ def test_the_wheel_alone_estimates_from_a_csv(csv, tmp_path):
   } | {
     f'epe_jax/configs/{path.name}' for path in (ROOT / 'configs').glob('*.*')
   }
+  assert 'epe_jax/py.typed' in files
   inside = zipfile.ZipFile(wheel).namelist()
   assert {name for name in inside if '.dist-info/' not in name} == files
 
+
+# What Python has on POSIX alone.
+POSIX = (
+  *('fcntl', 'grp', 'pty', 'pwd', 'readline', 'resource', 'syslog'),
+  *('termios', 'tty'),
+)
+WITHOUT_POSIX = f'import sys; sys.modules.update(dict.fromkeys({POSIX}))\n'
+
+
+@pytest.mark.slow  # Downloads what the wheel requires: a minute.
+def test_the_wheel_alone_estimates_from_a_csv(wheel, csv, tmp_path):
   python = install(wheel, tmp_path) / 'python'
-  done = subprocess.run(
-    [python, '-c', ESTIMATE, csv, ROOT / 'scripts' / 'estimate.py'],
-    stdout=subprocess.PIPE,
-    check=True,
-    cwd=tmp_path,
-    # Without the paths of whoever runs the tests.
-    env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'},
+  for code in (ESTIMATE, WITHOUT_POSIX + ESTIMATE):
+    done = call(
+      *(python, '-c', code, csv, ROOT / 'scripts' / 'estimate.py'),
+      cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert_estimated(found, csv)
+    assert pathlib.Path(found['at']).is_relative_to(tmp_path / 'env')
+  aggregation = 'epe_jax.conformance.example:NoNoiseOnBiases'
+  code = (
+    f'{WITHOUT_POSIX}from epe_jax.cli import program\n'
+    f'sys.exit(program.main(["check", {aggregation!r}, "--shapes=20x30,30"]))'
   )
-  found = json.loads(done.stdout)
-  assert_estimated(found, csv)
-  assert pathlib.Path(found['at']).is_relative_to(tmp_path / 'env')
+  done = call(python, '-c', code, cwd=tmp_path)
+  assert done.returncode == 1, done.stderr
+  assert 'PRIVACY  tensor_noise' in done.stdout
 
 
 @pytest.mark.slow  # Downloads JAX: minutes.
-def test_the_wheel_alone_runs_a_config_by_its_name(csv, tmp_path):
-  wheel = build_wheel(tmp_path)
-  program = install(f'{wheel}[training,reports]', tmp_path) / 'epe-jax'
+@pytest.mark.parametrize(
+  ('extras_of', 'config'),
+  [('training,reports', 'digits:smoke'), ('all', 'digits')],
+)
+def test_the_wheel_alone_runs_a_config_by_its_name(
+  wheel, csv, tmp_path, extras_of, config
+):
+  program = install(f'{wheel}[{extras_of}]', tmp_path) / 'epe-jax'
   folder = tmp_path / 'empty'
   folder.mkdir()
-
-  def call(*arguments):
-    return subprocess.run(
-      [program, *map(str, arguments)],
-      capture_output=True,
-      text=True,
-      cwd=folder,
-      check=False,
-      env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'},
-    )
-
-  done = call('run', 'digits:smoke')
+  done = call(program, 'run', config, cwd=folder)
   assert done.returncode == 0, done.stderr
+  run = f'runs/{config.replace(":", "-")}'
   assert done.stdout.endswith(
-    'Report: runs/digits-smoke/report.html, model: runs/digits-smoke/model.npz\n'
+    f'Report: {run}/report.html, model: {run}/model.npz\n'
   )
-  assert (folder / 'runs/digits-smoke/report.md').is_file()
-  done = call('estimate', csv, '--delta=1e-5', '--claim=1', '--out=scores')
+  assert (folder / run / 'report.md').is_file()
+  done = call(
+    *(program, 'estimate', csv, '--delta=1e-5', '--claim=1', '--out=scores'),
+    cwd=folder,
+  )
   assert done.returncode == 1, done.stderr
   assert 'violated' in done.stdout
   assert (folder / 'scores/report.md').is_file()
-  done = call('sweep', 'digits', '--grid=repetition')
+  done = call(program, 'sweep', 'digits', '--grid=repetition', cwd=folder)
   assert done.returncode == 2
   assert 'give one of repetitions' in done.stderr

@@ -14,7 +14,8 @@ from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.fact import Fact, Facts
 from epe_jax.training.round_scalars import RoundScalars
 
-_SCHEMA = 2
+SCHEMA = 2
+"""The version of the file."""
 _COSINES, _ROUNDS = 'cosines_', 'rounds_'
 
 
@@ -52,7 +53,7 @@ def write_state(path: str | os.PathLike, state: AuditorState) -> None:
   settings = dataclasses.asdict(state.config)
   strategy = settings.pop('strategy')
   arrays = {
-    'schema': np.int64(_SCHEMA),
+    'schema': np.int64(SCHEMA),
     'config': json.dumps(settings),
     'key': state.key,
     'assigned': state.assigned,
@@ -75,7 +76,7 @@ def read_state(path: str | os.PathLike) -> AuditorState:
   """
   arrays = io.read_arrays(path)
   try:
-    io.check_schema(path, int(arrays['schema']), reads=_SCHEMA)
+    io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
     state = AuditorState(
       config=AuditConfig(
         **io.parse_json(str(arrays['config'])), strategy=arrays.get('strategy')
