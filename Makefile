@@ -10,7 +10,7 @@ WORKDIR ?= runs/digits
 
 .PHONY: run quick lock test test-notebooks test-integration test-frameworks test-slow \
   test-package test-versions frameworks \
-  frameworks-installed notebooks lint types site docs results studies bench bench-quick clean
+  frameworks-installed notebooks lint types site docs results studies reliability bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/epe-jax run digits --workdir=$(WORKDIR)
@@ -128,6 +128,11 @@ results: $(VENV)/installed-dev
 studies: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/coverage.py --out=docs/coverage.md
 	$(BIN)/python benchmarks/leaderboard.py --out=docs/leaderboard.md
+
+# docs/reliability.md: kills, full disks, flipped bits, long runs; an hour.
+reliability: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/faults.py --out=docs/reliability.md
+	$(BIN)/python benchmarks/soak.py --out=docs/reliability.md
 
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
