@@ -10,7 +10,8 @@ WORKDIR ?= runs/digits
 
 .PHONY: run quick lock test test-notebooks test-integration test-frameworks test-slow \
   test-package test-versions frameworks \
-  frameworks-installed notebooks lint types site docs results studies reliability bench bench-quick clean
+  frameworks-installed notebooks lint types site docs results studies reliability \
+  bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/epe-jax run digits --workdir=$(WORKDIR)
