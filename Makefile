@@ -36,7 +36,7 @@ quick: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(LAWS)
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=10
 
 # Every notebook, as a reader runs it; minutes.
 test-notebooks: $(VENV)/installed-dev
