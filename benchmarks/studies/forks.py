@@ -35,6 +35,7 @@ class Listener:
     self.coverage = coverage
     self.seconds: dict[str, float] = {}
     self.failed: list[str] = []
+    self._begun = 0.0
 
   def pytest_collection_modifyitems(self, items: list[Any]) -> None:
     if (order := self.order) is not None:
@@ -42,21 +43,19 @@ class Listener:
       items.sort(key=lambda item: order[item.nodeid])
 
   def pytest_runtest_logstart(self, nodeid: str) -> None:
+    self._begun = time.process_time()
     if self.coverage is not None:
       self.coverage.switch_context(nodeid)
 
-  def pytest_runtest_logfinish(self) -> None:
+  def pytest_runtest_logfinish(self, nodeid: str) -> None:
+    self.seconds[nodeid] = time.process_time() - self._begun
     # Imports of the next module are nobody's.
     if self.coverage is not None:
       self.coverage.switch_context('')
 
   def pytest_runtest_logreport(self, report: Any) -> None:
-    seconds = self.seconds.get(report.nodeid, 0.0)
-    self.seconds[report.nodeid] = seconds + report.duration
     if report.failed:
       self.failed.append(report.nodeid)
-    elif report.skipped:
-      self.seconds.pop(report.nodeid)
 
   def pytest_collectreport(self, report: Any) -> None:
     if report.failed:
@@ -68,7 +67,7 @@ def run_job(job: dict[str, Any]) -> None:
 
   Args:
     job: `arguments` of pytest; `tests`, the ids to run in their order, or None for all;
-      `out`, a file for seconds by test and the tests that failed; `log`; `sources` and
+      `out`, a file for seconds of the processor by test, and for the tests that failed; `log`; `sources` and
       `data`, the folders to measure the coverage of and the file for it, or None;
       `processor_limit`, seconds of the processor after which the process is killed, or
       None.

@@ -57,7 +57,7 @@ class Coverage(NamedTuple):
 
   Attributes:
     files: path -> `summary`, and `contexts`: line -> tests; a test '' is an import.
-    seconds: test -> its time; of those that passed.
+    seconds: test -> its time, of the processor.
   """
 
   files: Mapping[str, Mapping[str, Any]]
