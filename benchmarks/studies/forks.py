@@ -67,10 +67,10 @@ def run_job(job: dict[str, Any]) -> None:
 
   Args:
     job: `arguments` of pytest; `tests`, the ids to run in their order, or None for all;
-      `out`, a file for seconds of the processor by test, and for the tests that failed; `log`; `sources` and
-      `data`, the folders to measure the coverage of and the file for it, or None;
-      `processor_limit`, seconds of the processor after which the process is killed, or
-      None.
+      `out`, a file for seconds of the processor by test, and for the tests that failed;
+      `log`; `sources` and `data`, the folders to measure the coverage of and the file
+      for it, or None; `processor_limit`, seconds of the processor after which the
+      process is killed, or None.
   """
   os.setsid()
   log = os.open(job['log'], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
