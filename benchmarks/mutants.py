@@ -48,8 +48,9 @@ _TESTS = flags.DEFINE_list(
   'tests',
   [
     *(f'{tests}/{room}' for tests in ('tests', 'epe_jax') for room in ROOMS),
-    *('tests/sampling', 'tests/auditor', 'tests/dpsgd', 'tests/conformance'),
-    *('tests/scores', 'tests/planning', 'tests/experiment', 'tests/report'),
+    *('tests/test_arguments.py', 'tests/sampling', 'tests/auditor'),
+    *('tests/conformance', 'tests/dpsgd', 'tests/experiment', 'tests/planning'),
+    *('tests/report', 'tests/scores'),
   ],
   'Folders of tests and doctests that may kill mutants.',
 )

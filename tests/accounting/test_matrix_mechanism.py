@@ -93,6 +93,29 @@ def test_whitened_releases_have_independent_noise_and_lose_nothing():
   )
 
 
+@pytest.mark.parametrize(
+  'noising', [np.ones((2, 2)), np.eye(3)[:, :2], np.diag([1.0, 1e-13])]
+)
+def test_rounds_of_which_some_sum_has_no_noise_have_no_strategy(noising):
+  with pytest.raises(ValueError, match='a row of its own noise'):
+    accounting.whiten(noising)
+  little = np.diag([1.0, 1e-6])
+  np.testing.assert_allclose(
+    accounting.whiten(little) @ little, np.eye(2), rtol=1e-12
+  )
+
+
+def test_unless_told_otherwise_a_participant_may_have_any_rounds():
+  c = np.diag([2.0, 1.0, 1.0, 2.0])
+  every = accounting.find_sensitivity(c, ParticipationSchema())
+  assert every.bound == pytest.approx(math.sqrt(10))
+  # The first round and the last are not 2 rounds apart, but at least that.
+  apart = accounting.find_sensitivity(c, ParticipationSchema(2))
+  assert apart.bound == pytest.approx(math.sqrt(8))
+  fixed = accounting.find_sensitivity(c, ParticipationSchema(2, is_fixed=True))
+  assert fixed.bound == pytest.approx(math.sqrt(5))
+
+
 def test_prefix_sums_of_a_tree_give_away_no_more_than_its_nodes():
   tree = correlated_noise.tree(ROUNDS)
   for pattern in list_patterns(ROUNDS, ParticipationSchema(3)):
