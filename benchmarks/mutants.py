@@ -4,11 +4,11 @@
 
 draws mutants of each room of the core, which are single changes that cosmic-ray makes, such
 as < for <=, and runs the tests that execute the changed line until one fails. It works on
-copies of the last commit, and measures first which tests execute what: some 40 minutes on 2
-cores, and then 20 seconds a mutant; --sample=0 takes all of them, which is days. The score
-is the share that tests kill, with an interval of 95 % confidence. With the same --folder it
-goes on where it was interrupted; after a commit it measures what differs, and asks again
-only of survivors. Survivors are argued in studies/survivors.toml.
+copies of the last commit, and measures first which tests execute what. The score is the
+share that tests kill, with an interval of 95 % confidence. It takes hours, and with
+--sample=0, for all mutants, days. With the same --folder it goes on where it was
+interrupted; after a commit it measures again the coverage that differs, and asks again only
+of survivors. Those are argued in studies/survivors.toml.
 """
 
 import collections
@@ -24,7 +24,7 @@ import subprocess
 import tempfile
 import threading
 import tomllib
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import app, flags
 import harness
@@ -100,6 +100,7 @@ def judge_mutants(
   servers: Sequence[mutation.Server],
   kept: pathlib.Path,
   tests: str,
+  seconds: float,
 ) -> list[dict[str, Any]]:
   """What became of mutants, each as a row of the data file.
 
@@ -110,6 +111,7 @@ def judge_mutants(
     kept: file of verdicts; those of earlier runs hold if the mutated file is the same,
       and if nothing killed the mutant, only with the same tests.
     tests: name of the state of the tests.
+    seconds: as for `mutation.choose_tests`.
   """
   known = {}
   if kept.exists():
@@ -132,7 +134,7 @@ def judge_mutants(
       if name not in known:
         room = mutant.file.split('/')[1]
         near = f'tests/{room}/', f'epe_jax/{room}/'
-        verdict = server.judge(mutant, coverage, near, _SECONDS.value)
+        verdict = server.judge(mutant, coverage, near, seconds)
         known[name] = {'mutant': name, 'tests': tests, **verdict._asdict()}
         with lock, kept.open('a', encoding='utf-8') as file:
           print(json.dumps(known[name]), file=file, flush=True)
@@ -227,63 +229,81 @@ def _format_code(text: str) -> str:
   return f'`{text}`' if text else 'nothing'
 
 
-def _git(*arguments: str) -> str:
-  done = subprocess.run(
-    ['git', *arguments], cwd=ROOT, check=True, capture_output=True, text=True
-  )
-  return done.stdout.strip()
+class Plan(NamedTuple):
+  """What is measured, and how.
+
+  Attributes:
+    rooms: folders of epe_jax.
+    tests: folders and files of tests.
+    sample: mutants of each room; 0 for all.
+    seed: of the sample.
+    seconds: as for `mutation.choose_tests`.
+    workers: processes.
+    packages: to import before tests are.
+  """
+
+  rooms: Sequence[str]
+  tests: Sequence[str]
+  sample: int
+  seed: int
+  seconds: float
+  workers: int
+  packages: Sequence[str] = _PACKAGES
 
 
-def _check_out(folder: pathlib.Path) -> pathlib.Path:
-  """A copy of the last commit."""
-  base = folder / 'base'
-  shutil.rmtree(base, ignore_errors=True)
-  base.mkdir(parents=True)
-  _git('archive', f'--output={folder}/base.tar', 'HEAD')
-  shutil.unpack_archive(folder / 'base.tar', base, filter='data')
-  return base
+def measure(
+  root: pathlib.Path, folder: pathlib.Path, plan: Plan
+) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
+  """Measures the score of the last commit.
 
+  Args:
+    root: of the checkout.
+    folder: keeps what is finished.
+    plan: what to measure.
 
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
-  if changed := _git('status', '--porcelain', '--', 'epe_jax', 'tests'):
+  Returns:
+    A row for each room, and one for each of its mutants.
+
+  Raises:
+    SystemExit: something has not been committed, or a test fails without a mutant.
+  """
+  if changed := _git(root, 'status', '--porcelain', '--', 'epe_jax', 'tests'):
     raise SystemExit(f'The last commit is measured; commit first:\n{changed}')
-  with tempfile.TemporaryDirectory() as temporary:
-    measure(pathlib.Path(_FOLDER.value or temporary).resolve())
-
-
-def measure(folder: pathlib.Path) -> None:
-  """Measures the score and writes the data files and the page."""
-  base = _check_out(folder)
-  sources = [f'epe_jax/{room}' for room in ROOMS]  # So that parts hold for all.
-  package = ''.join(_git('rev-parse', f'HEAD:{source}') for source in sources)
+  base = _check_out(root, folder)
+  # Of all rooms, so that coverage is kept whichever are measured.
+  sources = [f'epe_jax/{room}' for room in ROOMS]
+  states = [
+    _git(root, 'rev-parse', f'HEAD:{x}') for x in (*sources, *plan.tests)
+  ]
+  package = ''.join(states[: len(sources)])
   parts = {
     tests: folder / 'coverage' / f'{mutation.hash_text(package + state)}.data'
-    for tests in _TESTS.value
-    for state in [_git('rev-parse', f'HEAD:{tests}')]
+    for tests, state in zip(plan.tests, states[len(sources) :])
   }
   (folder / 'coverage').mkdir(exist_ok=True)
-  servers = []
+  samples = {
+    room: draw_mutants(base, f'epe_jax/{room}', plan.sample, plan.seed)
+    for room in plan.rooms
+  }
+  servers: list[mutation.Server] = []
+  start = lambda tree: servers.append(
+    mutation.Server(tree, plan.packages, folder / 'compiled')
+  )
   try:
-    servers.append(mutation.Server(base, _PACKAGES, folder / 'compiled'))
+    start(base)
     servers[0].measure_coverage(sources, parts, _COVERAGE_LIMIT)
     coverage = servers[0].read_coverage(
       sources, parts.values(), folder / 'coverage.json'
     )
-    samples = {
-      room: draw_mutants(base, f'epe_jax/{room}', _SAMPLE.value, _SEED.value)
-      for room in _ROOMS.value
-    }
-    for i in range(_WORKERS.value):
-      tree = mutation.copy_tree(base, folder / f'tree_{i}')
-      servers.append(mutation.Server(tree, _PACKAGES, folder / 'compiled'))
+    for i in range(plan.workers):
+      start(mutation.copy_tree(base, folder / f'tree_{i}'))
     rows = judge_mutants(
       [mutant for mutants, _ in samples.values() for mutant in mutants],
       coverage,
       servers[1:],
       folder / 'verdicts.jsonl',
-      mutation.hash_text(''.join(part.name for part in parts.values())),
+      mutation.hash_text(f'{"".join(states)} {plan.seconds}'),
+      plan.seconds,
     )
     check_killers(servers[0], rows, coverage)
   finally:
@@ -299,18 +319,53 @@ def measure(folder: pathlib.Path) -> None:
     ]
     chosen = [row for row in rows if row['file'].startswith(inside)]
     rooms.append({'room': room, **summarize_room(chosen, total, summaries)})
+  return rooms, rows
+
+
+def _git(root: pathlib.Path, *arguments: str) -> str:
+  done = subprocess.run(
+    ['git', *arguments], cwd=root, check=True, capture_output=True, text=True
+  )
+  return done.stdout.strip()
+
+
+def _check_out(root: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+  """A copy of the last commit."""
+  base, archive = folder / 'base', folder / 'base.tar'
+  shutil.rmtree(base, ignore_errors=True)
+  base.mkdir(parents=True)
+  _git(root, 'archive', f'--output={archive}', 'HEAD')
+  shutil.unpack_archive(archive, base, filter='data')
+  return base
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+  plan = Plan(
+    _ROOMS.value,
+    _TESTS.value,
+    _SAMPLE.value,
+    _SEED.value,
+    _SECONDS.value,
+    _WORKERS.value,
+  )
+  with tempfile.TemporaryDirectory() as temporary:
+    folder = pathlib.Path(_FOLDER.value or temporary).resolve()
+    rooms, rows = measure(ROOT, folder, plan)
   io.write_json(
     harness.RESULTS / 'mutants.json',
     {
-      'rooms': rooms,
+      'scores': rooms,
       'seconds_per_mutant': sum(row['seconds'] for row in rows) / len(rows),
-      'tests': _TESTS.value,
-      'seed': _SEED.value,
-      'commit': _git('rev-parse', 'HEAD'),
-      'machine': harness.describe_machine('cosmic-ray', 'coverage', 'jax', 'pytest'),
+      **plan._asdict(),
+      'commit': _git(ROOT, 'rev-parse', 'HEAD'),
+      'machine': harness.describe_machine(
+        'cosmic-ray', 'coverage', 'jax', 'pytest'
+      ),
       'date': harness.format_now(),
     },
-  )  # fmt: skip
+  )
   print(tables.format_text(data_files.make_table(rooms, list(rooms[0]))))
   if _OUT.value:
     page = pathlib.Path(_OUT.value)

@@ -410,11 +410,12 @@ class Server:
     out: pathlib.Path,
   ) -> Coverage:
     """The coverage of all that `measure_coverage` wrote."""
-    parts = list(parts)
+    parts, data = list(parts), out.with_suffix('.data')
+    data.unlink(missing_ok=True)
     self.ask(
       sources=list(sources),
       parts=[str(part) for part in parts if part.exists()],
-      data=str(out.with_suffix('.data')),
+      data=str(data),
       out=str(out),
       limit=3600.0,
     )

@@ -1,6 +1,7 @@
 """Mutants: which are made, which tests meet them, and what becomes of them."""
 
 import pathlib
+import subprocess
 
 import pytest
 from studies import mutation
@@ -34,7 +35,7 @@ def is_large(x):
   return x > 10
 """
 TESTS = """\
-from toy import sums
+from epe_jax.toy import sums
 
 
 def test_sums():
@@ -45,13 +46,14 @@ def test_large_numbers():
   assert sums.is_large(20)
   assert not sums.is_large(-3)
 """
-FILE = 'toy/sums.py'
+FILE = 'epe_jax/toy/sums.py'
 
 
 @pytest.fixture
 def tree(tmp_path):
   pytest.importorskip('cosmic_ray')
   files = {
+    'epe_jax/__init__.py': '',
     FILE: SOURCE,
     'tests/toy/test_sums.py': TESTS,
     'pyproject.toml': '[tool.pytest.ini_options]\n',
@@ -111,6 +113,35 @@ def test_the_tests_that_execute_a_line_are_run_first_and_the_fastest_of_them_bef
   assert choose(20.0, line=3) is None
 
 
+def test_the_command_counts_mutants_and_asks_again_only_of_survivors(
+  tree, load_benchmark, monkeypatch
+):
+  monkeypatch.setenv('PYTEST_DISABLE_PLUGIN_AUTOLOAD', '1')
+  mutants = load_benchmark('mutants')
+  monkeypatch.setattr(mutants, 'ROOMS', ('toy',))
+  git = lambda *a: subprocess.run(
+    ['git', '-c', 'user.name=x', '-c', 'user.email=x', *a], cwd=tree, check=True
+  )
+  git('init', '-q')
+  git('add', '.')
+  git('commit', '-q', '-m', 'x')
+  # Of the sample, is one killed and one not covered.
+  drawn = {'return x + y': 'return x - y', 'return 2 * x': 'return 2 - x'}
+  chosen = [list_changes(tree)[change] for change in drawn.items()]
+  monkeypatch.setattr(mutants, 'draw_mutants', lambda *a: (chosen, 30))
+  plan = mutants.Plan(['toy'], ['tests/toy'], 2, 0, 60.0, 1, ['pytest'])
+  folder = tree.parent / 'kept'
+  (room,), rows = mutants.measure(tree, folder, plan)
+  assert [row['status'] for row in rows] == ['killed', 'not covered']
+  expected = {'mutants': '30', 'drawn': '2', 'score': '50%', 'not covered': '1'}
+  assert room | expected == room
+  monkeypatch.setattr(mutation.Server, 'judge', None)
+  assert mutants.measure(tree, folder, plan) == ([room], rows)
+  (tree / FILE).write_text('x = 1')
+  with pytest.raises(SystemExit, match='commit first'):
+    mutants.measure(tree, folder, plan)
+
+
 def test_mutants_are_killed_survive_time_out_or_are_not_covered(
   tree, monkeypatch
 ):
@@ -118,7 +149,7 @@ def test_mutants_are_killed_survive_time_out_or_are_not_covered(
   monkeypatch.setenv('PYTEST_DISABLE_PLUGIN_AUTOLOAD', '1')
   changes = list_changes(tree)
   server = mutation.Server(tree, ['pytest', 'coverage'])
-  sources, part = ['toy'], tree.parent / 'part.data'
+  sources, part = ['epe_jax/toy'], tree.parent / 'part.data'
   server.measure_coverage(sources, {'tests/toy': part}, 60.0)
   coverage = server.read_coverage(
     sources, [part], tree.parent / 'coverage.json'
