@@ -901,7 +901,7 @@ def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
 
 def test_a_file_of_another_version_is_refused(tmp_path):
   _finished_run(tmp_path)
-  values = io.read_json(tmp_path / 'result.json')
+  values = io.read_sealed(tmp_path / 'result.json')
   io.write_json(tmp_path / 'result.json', values | {'schema': 99})
   with pytest.raises(ValueError, match=r'result\.json has schema=99'):
     report.write_report(tmp_path)
@@ -928,7 +928,7 @@ def test_a_file_of_another_version_is_refused(tmp_path):
 )
 def test_a_damaged_result_is_refused(tmp_path, damage, said):
   _finished_run(tmp_path)
-  values = io.read_json(tmp_path / 'result.json')
+  values = io.read_sealed(tmp_path / 'result.json')
   damage(values)
   io.write_json(tmp_path / 'result.json', values)
   with pytest.raises(
@@ -1010,11 +1010,11 @@ def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
       clients_analytic_assumes=(Fact(text),),
     ),
   )
-  values = json.loads(path.read_text())
+  values = io.read_sealed(path)
   for attack in values['audit']['attacks']:
     check = {'key': text, 'values': {'text': text}}
     attack.update(sees=text, failed_checks=[check], notes=[check])
-  path.write_text(json.dumps(values))
+  io.write_json(path, values)
   result = run_result.load_result(path)
   for made in (
     page.render_markdown(report.make_page(result, {})),
