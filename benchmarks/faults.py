@@ -54,8 +54,6 @@ _HEAD = {
   trials.UNKNOWN: 'not noticed: no digest',
   trials.LOST: 'lost, or silent',
 }
-# Rows of kills of one of several processes.
-_PROCESS_KILLS = 6
 # Of these every size is tried, in kB, from next to nothing to more than is needed.
 _SMALLEST, _LARGEST = 4, 6000
 
@@ -79,8 +77,6 @@ def list_parts(
   for subject in trials.SUBJECTS:
     for seed in range(math.ceil(num_kills / len(trials.SUBJECTS) / 2)):
       add(f'kills of {subject}, {seed}', kills.kill_in_a_row, subject, seed)
-  for seed in range(_PROCESS_KILLS):
-    add(f'kills of processes, {seed}', kills.kill_processes, seed)
   if full_disk.can_mount():
     ratio = (_LARGEST / _SMALLEST) ** (1 / max(1, disks - 1))
     for subject in trials.SUBJECTS:

@@ -134,7 +134,7 @@ SUBJECTS = {
 
 
 def start(
-  subject: str, folder: pathlib.Path, log: pathlib.Path, *more: str
+  subject: str, folder: pathlib.Path, log: pathlib.Path
 ) -> subprocess.Popen[bytes]:
   """Starts the command of a subject, in a process group of its own.
 
@@ -142,12 +142,11 @@ def start(
     subject: a key of `SUBJECTS`.
     folder: in which its workdir and its cache are.
     log: file of its output.
-    *more: further arguments.
   """
   command = SUBJECTS[subject].arguments(folder / 'work')
   with log.open('wb') as file:
     return subprocess.Popen(
-      [*PROGRAM, *command, *more],
+      [*PROGRAM, *command],
       env={
         **os.environ,
         'XDG_CACHE_HOME': str(folder / 'cache'),
