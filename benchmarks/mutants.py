@@ -27,7 +27,6 @@ import tomllib
 from typing import Any, NamedTuple
 
 from absl import app, flags
-import harness
 from scipy import stats
 from studies import data_files, mutation
 import tqdm
@@ -353,19 +352,6 @@ def main(argv: list[str]) -> None:
   with tempfile.TemporaryDirectory() as temporary:
     folder = pathlib.Path(_FOLDER.value or temporary).resolve()
     rooms, rows = measure(ROOT, folder, plan)
-  io.write_json(
-    harness.RESULTS / 'mutants.json',
-    {
-      'scores': rooms,
-      'seconds_per_mutant': sum(row['seconds'] for row in rows) / len(rows),
-      **plan._asdict(),
-      'commit': _git(ROOT, 'rev-parse', 'HEAD'),
-      'machine': harness.describe_machine(
-        'cosmic-ray', 'coverage', 'jax', 'pytest'
-      ),
-      'date': harness.format_now(),
-    },
-  )
   print(tables.format_text(data_files.make_table(rooms, list(rooms[0]))))
   if _OUT.value:
     page = pathlib.Path(_OUT.value)

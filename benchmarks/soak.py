@@ -9,7 +9,6 @@ holds grows. It takes some ten minutes on 2 cores.
 """
 
 from collections.abc import Mapping, Sequence
-import os
 import pathlib
 import tempfile
 import time
@@ -22,6 +21,7 @@ import psutil
 from studies import data_files, trials
 
 from epe_jax import io
+from epe_jax.experiment import metrics, workdirs
 from epe_jax.report.figures import style
 from epe_jax.text import tables
 
@@ -41,7 +41,6 @@ _NAMES = {
   'threads': 'threads',
   'disk_mb': 'disk, MB',
 }
-_METRICS = 'private/metrics.jsonl'
 
 
 class Look(NamedTuple):
@@ -72,11 +71,7 @@ def watch(arguments: Sequence[str], folder: pathlib.Path) -> list[Look]:
   """
   begun, looks = time.monotonic(), []
   command = [*trials.PROGRAM, *arguments, f'--workdir={folder / "work"}']
-  environment = {
-    **os.environ,
-    'PYTHONPATH': str(trials.ROOT),
-    'XDG_CACHE_HOME': str(folder / 'cache'),
-  }
+  environment = trials.make_environment(folder)
   with (
     (folder / 'log').open('wb') as log,
     harness.time_program(command, stdout=log, stderr=log, env=environment) as (
@@ -110,11 +105,12 @@ def _look(pid: int, workdir: pathlib.Path, seconds: float) -> Look:
 
 def _count(workdir: pathlib.Path) -> int:
   """Finished rounds of a run, or finished points of a sweep."""
-  path = workdir / _METRICS
+  path = workdirs.workdir_at(workdir).metrics
   if not path.exists():
     return len([*workdir.glob('*/result.json')])
-  (line,) = io.read_last_lines(path, 1) or ['{}']
-  return int(io.parse_json(line).get('round', 0)) if line.endswith('}') else 0
+  # The last line may be half written.
+  lines = metrics.read_last_lines(path, 2)
+  return int(lines[-1]['round']) if lines else 0
 
 
 def summarize(

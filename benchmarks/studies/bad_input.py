@@ -2,14 +2,11 @@
 
 import functools
 import reprlib
-import sys
 
 from epe_jax import io
 from epe_jax.experiment import config_fields, config_files
 from studies import trials
 from studies.trials import Trial
-
-sys.path.insert(0, str(trials.ROOT))
 from tests import test_arguments
 
 _VALUES = (

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import contextlib
 import pathlib
 import shutil
-import sys
 import tempfile
 from typing import Any
 from unittest import mock
@@ -15,8 +14,6 @@ from epe_jax import io
 from epe_jax.experiment import audited_run, config_files, metrics
 from studies import trials
 from studies.trials import Trial
-
-sys.path.insert(0, str(trials.ROOT))
 from tests import file_formats
 
 
@@ -87,7 +84,7 @@ def flip_bits_of_workdir(num: int) -> list[Trial]:
 
 def _run(workdir: pathlib.Path) -> None:
   config = config_files.load_config('digits:smoke')
-  config.update(rounds=12, checkpoint_every=3)
+  config.update(**trials.RUN)
   audited_run.run(config, workdir)
 
 
@@ -118,7 +115,7 @@ def _compare(
   """The outcome of a run that ended. Metrics are for people, and have no digest."""
   found = trials.read_runs(workdir)
   name = 'private/metrics.jsonl'
-  lines, right = found.pop(name), {**expected}.pop(name)
+  lines, right = found.pop(name), expected[name]
   if found != {k: x for k, x in expected.items() if k != name}:
     return trials.LOST, ''
   if lines == right:

@@ -1,6 +1,5 @@
 """A command on a disk that fills up, and repeated when there is room."""
 
-import os
 import pathlib
 import shutil
 import subprocess
@@ -48,15 +47,13 @@ def fill_disk(subject: str, kilobytes: int) -> list[Trial]:
         *('unshare', '-rm', 'sh', '-c', _SCRIPT, 'sh'),
         *(*trials.PROGRAM, *command),
       ],
-      env={
-        **os.environ,
-        'SIZE': f'{kilobytes}k',
-        'DISK': str(disk),
-        'LOG': str(log),
-        'OUT': str(folder),
-        'XDG_CACHE_HOME': str(disk / 'cache'),
-        'PYTHONPATH': str(trials.ROOT),
-      },
+      env=trials.make_environment(
+        disk,
+        SIZE=f'{kilobytes}k',
+        DISK=str(disk),
+        LOG=str(log),
+        OUT=str(folder),
+      ),
       timeout=2 * trials.MAX_SECONDS,
       check=True,
     )

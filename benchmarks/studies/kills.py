@@ -6,7 +6,6 @@ import pathlib
 import signal
 import subprocess
 import tempfile
-import time
 
 import numpy as np
 
@@ -33,12 +32,11 @@ def kill_in_a_row(subject: str, seed: int) -> list[Trial]:
     has none.
   """
   rng = np.random.default_rng([seed, sum(map(ord, subject))])
-  trials.make_undisturbed(subject)
+  longest = trials.make_undisturbed(subject).seconds
   killed: list[tuple[str, float, str]] = []
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     log = folder / 'log'
-    longest = _time(subject)
     for _ in range(_IN_A_ROW):
       signum, after = str(rng.choice(_SIGNALS)), float(rng.uniform(0, longest))
       process = trials.start(subject, folder, log)
@@ -70,20 +68,6 @@ def kill_in_a_row(subject: str, seed: int) -> list[Trial]:
     )
     for signum, after, line in killed
   ]
-
-
-_SECONDS: dict[str, float] = {}
-
-
-def _time(subject: str) -> float:
-  """Seconds that the command takes, by the last that was timed."""
-  if subject not in _SECONDS:
-    with tempfile.TemporaryDirectory() as name:
-      folder = pathlib.Path(name)
-      begun = time.monotonic()
-      trials.start(subject, folder, folder / 'log').wait(trials.MAX_SECONDS)
-      _SECONDS[subject] = time.monotonic() - begun
-  return _SECONDS[subject]
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

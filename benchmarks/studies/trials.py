@@ -3,14 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 import functools
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any, NamedTuple
 
-from epe_jax import io
+from epe_jax import io, python_path
+
+# The files that the tests have; commands find the package of this checkout.
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
+from tests import tff_files
 
 SAME, REFUSED, UNKNOWN, LOST = 'same', 'refused', 'unknown', 'lost'
 """All is as without the fault; an error names what is wrong; another number is read
@@ -26,7 +30,9 @@ PROGRAM = (
 )
 """`epe-jax` of this checkout."""
 
-ROOT = pathlib.Path(__file__).parents[2]
+RUN = {'rounds': 12, 'checkpoint_every': 3}
+"""The fields that runs set in the config `digits:smoke`."""
+
 # What each run has of its own, however it went.
 _TIMES = ('date', 'seconds', 'seconds_per_round', 'waited_share', 'sha256')
 
@@ -47,6 +53,13 @@ class Trial(NamedTuple):
   detail: str
   outcome: str
   reason: str = ''
+
+
+class Undisturbed(NamedTuple):
+  """What a command leaves if nothing happens, and the seconds that it takes."""
+
+  contents: Mapping[str, Any]
+  seconds: float
 
 
 class Subject(NamedTuple):
@@ -70,7 +83,8 @@ def read_runs(folder: pathlib.Path) -> dict[str, Any]:
       arrays = io.read_arrays(path)
       contents[name] = {k: (x.shape, x.tobytes()) for k, x in arrays.items()}
     elif path.name == 'result.json':
-      contents[name] = _leave_out_times(io.read_sealed(path))
+      fields = io.read_sealed(path)
+      contents[name] = {k: x for k, x in fields.items() if k not in _TIMES}
     elif path.name == 'metrics.jsonl':
       lines = path.read_text().splitlines()
       contents[name] = [
@@ -91,11 +105,10 @@ def read_stores(folder: pathlib.Path) -> dict[str, Any]:
   }
 
 
-def _write_digits(path: pathlib.Path) -> None:
-  """Writes a file in the format of federated EMNIST, of 400 clients."""
-  sys.path.insert(0, str(ROOT))
-  from tests import tff_files
-
+@functools.cache
+def make_source() -> pathlib.Path:
+  """A file to import, in the format of federated EMNIST, of 400 clients."""
+  path = pathlib.Path(tempfile.mkdtemp()) / 'emnist_all.sqlite'
   rows = [
     (split, f'c{client:03}', tff_files.image(i % 10, value=client / 400))
     for split, num in (('train', 12), ('test', 2))
@@ -103,17 +116,10 @@ def _write_digits(path: pathlib.Path) -> None:
     for i in range(num)
   ]
   tff_files.write(path, rows)
-
-
-@functools.cache
-def make_source() -> pathlib.Path:
-  """A file to import, made once."""
-  path = pathlib.Path(tempfile.mkdtemp()) / 'emnist_all.sqlite'
-  _write_digits(path)
   return path
 
 
-_RUN = ('--config.rounds=12', '--config.checkpoint_every=3')
+_RUN = [f'--config.{field}={value}' for field, value in RUN.items()]
 SUBJECTS = {
   'run': Subject(
     lambda folder: ['run', 'digits:smoke', *_RUN, f'--workdir={folder}'],
@@ -133,6 +139,17 @@ SUBJECTS = {
 }
 
 
+def make_environment(folder: pathlib.Path, **variables: str) -> dict[str, str]:
+  """The environment of `PROGRAM`, with its cache in a folder.
+
+  Args:
+    folder: of the cache.
+    **variables: to set besides.
+  """
+  cache = str(folder / 'cache')
+  return python_path.make_environment(XDG_CACHE_HOME=cache, **variables)
+
+
 def start(
   subject: str, folder: pathlib.Path, log: pathlib.Path
 ) -> subprocess.Popen[bytes]:
@@ -147,11 +164,7 @@ def start(
   with log.open('wb') as file:
     return subprocess.Popen(
       [*PROGRAM, *command],
-      env={
-        **os.environ,
-        'XDG_CACHE_HOME': str(folder / 'cache'),
-        'PYTHONPATH': str(ROOT),
-      },
+      env=make_environment(folder),
       stdout=file,
       stderr=subprocess.STDOUT,
       start_new_session=True,
@@ -164,18 +177,18 @@ def read(subject: str, folder: pathlib.Path) -> Mapping[str, Any]:
 
 
 @functools.cache
-def make_undisturbed(subject: str) -> Mapping[str, Any]:
-  """What the command of a subject leaves if nothing happens.
+def make_undisturbed(subject: str) -> Undisturbed:
+  """Runs the command of a subject, to which nothing happens.
 
   Raises:
     RuntimeError: it fails.
   """
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
-    log = folder / 'log'
+    log, begun = folder / 'log', time.monotonic()
     if start(subject, folder, log).wait(MAX_SECONDS):
       raise RuntimeError(log.read_text())
-    return read(subject, folder)
+    return Undisturbed(read(subject, folder), time.monotonic() - begun)
 
 
 def judge(subject: str, folder: pathlib.Path, code: int, log: str) -> str:
@@ -189,7 +202,7 @@ def judge(subject: str, folder: pathlib.Path, code: int, log: str) -> str:
   """
   if code:
     return LOST if 'Traceback' in log else REFUSED
-  is_same = read(subject, folder) == make_undisturbed(subject)
+  is_same = read(subject, folder) == make_undisturbed(subject).contents
   return SAME if is_same else LOST
 
 
@@ -197,7 +210,3 @@ def find_reason(log: str) -> str:
   """The last line of an output, without folders of this machine."""
   lines = [line.strip() for line in log.splitlines() if line.strip()]
   return str(io.hide_paths(lines[-1]))[:200] if lines else ''
-
-
-def _leave_out_times(fields: Mapping[str, Any]) -> dict[str, Any]:
-  return {k: x for k, x in fields.items() if k not in _TIMES}

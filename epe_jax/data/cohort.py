@@ -344,8 +344,6 @@ def _prefetch(
 def _wait_for(t: int, future: futures.Future[T]) -> tuple[int, T]:
   try:
     return t, progress.await_result(future, f'Reading what round {t} needs')
-  except progress.Stalled:
-    raise
   except Exception as error:
     error.add_note(f'while making what round {t} needs')
     raise
