@@ -89,6 +89,7 @@ def _make_runs(scale: str) -> dict[str, Any]:
   )
   if scale == 'medium':
     sets = dict(canaries=dict(unobserved=0))
+    sets |= dict(rounds=25, evaluate_every=25)
     settings |= dict(sets=[sets], experiments=1, noises=(0.0496,))
   if scale == 'small':
     # scikit-learn's digits, whose runs take seconds. With few canaries the rounds
@@ -576,10 +577,14 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
     )
 
   noise = 'noise_multiplier'
+  stackoverflow = make_grid(
+    'stackoverflow', _TEXT, (noise, _STACKOVERFLOW), repetitions
+  )
+  if scale == 'medium':
+    # With noise that hides neither the model nor the canary.
+    stackoverflow['repeated'] = {noise: _STACKOVERFLOW[1:3]}
   text = dict(
-    stackoverflow=make_grid(
-      'stackoverflow', _TEXT, (noise, _STACKOVERFLOW), repetitions
-    ),
+    stackoverflow=stackoverflow,
     runs=_make_runs(scale),
     accuracy=make_grid(
       'stackoverflow',

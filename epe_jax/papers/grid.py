@@ -52,7 +52,8 @@ def from_grid(
     experiment: see there.
     data: see there.
     make: (runs, **options) -> tables and figures.
-    fixed: axis of the grid -> the one value of it that the item needs.
+    fixed: axis of the grid -> the one value of it that the item needs. An item
+      that fixes none has, of the axes in the settings' `repeated`, these values.
     adjust: changes the configs of the runs.
     **options: for `make`.
   """
@@ -60,9 +61,12 @@ def from_grid(
   def list_points(
     settings: Any, workspace: item.Workspace
   ) -> list[sweep_points.Point]:
+    if fixed:
+      chosen = {field: [value] for field, value in fixed.items()}
+    else:
+      chosen = settings.get('repeated', {})
     axes = [
-      (field, [fixed[field]] if fixed and field in fixed else values)
-      for field, values in settings.axes
+      (field, chosen.get(field, values)) for field, values in settings.axes
     ]
     points = sweep_points.make_grid(make_base_config(settings, workspace), axes)
     if adjust is not None:
