@@ -22,8 +22,12 @@ TOLERANCE = 1e-3
 """Relative error allowed to arithmetic, on top of chance."""
 FLOAT32_END = 5.42
 """Largest normal number, in std, that is made of a uniform float32 number."""
+FEW_DIMS = 16
+"""Dimensions below which many rows tell the correlation of each pair of coordinates."""
 # Fewer values than normal numbers have that are rounded to float32.
 _FLOAT32_VALUES = 1.5e7
+# Mean and variance of the square of a Gaussian of variance 1/2 that is less than 1.
+_NEAR_SQUARE = 0.253704, 0.069894
 # Steps of a grid, in standard deviations, below which it looks continuous.
 _FINEST = 0.01
 # Standard deviations by which equal noise may differ, as releases are rounded.
@@ -117,14 +121,22 @@ def p_of_sphericity(
 
   Returns:
     p-value and estimated effective dimension. The χ² law is a limit for many
-    dimensions; it is exact in its mean and conservative in its variance.
+    dimensions; it is exact in its mean and conservative in its variance. In few
+    dimensions it is that of the determinant of the correlations (Bartlett, 1950).
   """
   n, d = rows.shape
   unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
   squares = (unit @ unit.T)[np.triu_indices(n, 1)] ** 2
   total = float(squares.sum())
-  p = float(stats.chi2.sf(d * total, squares.size))
-  return p, squares.size / total
+  effective = squares.size / total
+  if d >= FEW_DIMS or n < 10 * d:
+    return float(stats.chi2.sf(d * total, squares.size)), effective
+  some = rows[:, np.any(rows != 0, axis=0)]
+  some = some / np.sqrt(np.mean(some**2, axis=0))
+  _, log = np.linalg.slogdet(some.T @ some / n)
+  k = some.shape[1]
+  statistic = -(n - (2 * k + 5) / 6) * log
+  return float(stats.chi2.sf(statistic, max(1, k * (k - 1) / 2))), effective
 
 
 def p_of_lags(
@@ -222,36 +234,48 @@ def p_of_law(
 def count_values(rows: Float[np.ndarray, 'n d']) -> tuple[float | None, float]:
   """Number of equally likely values that would repeat between rows as these do.
 
-  Zeros are left out, and signs.
+  Zeros are left out, and signs. Noise that is made of uniform numbers has values that
+  are equally likely, so that those that repeat have its law. On a grid values are as
+  likely as the density is high, and those that repeat have half of the variance.
 
   Returns:
     The number, None if less than 20 pairs are equal; and the p-value of not being
-    made of uniform float32 numbers, of which there are 2^23, but rounded to float32 or
-    multiples of a step.
+    made of uniform float32 numbers, of which there are 2^23, but rounded to float32 or,
+    in some coordinates or all, multiples of a step.
   """
+  # From one std on, what is rounded to float32 as well loses multiples of fine steps.
+  is_float32 = np.array_equal(rows.astype(np.float32), rows)
   rows = np.abs(rows) / np.sqrt(np.mean(rows**2))
   # Far finer than float32, and coarser than the arithmetic of float64.
   parts = [np.round(row[row != 0], 11) for row in rows]
-  equal, compared = 0, 0
+  equal, compared, near, squares = 0, 0, 0, 0.0
   # Within a row coordinates may repeat; that is another matter.
   for sign, values in [
     (1, np.concatenate(parts)),
     *((-1, part) for part in parts),
   ]:
-    _, counts = np.unique(values, return_counts=True)
-    equal += sign * int(np.sum(counts * (counts - 1)) // 2)
+    known, counts = np.unique(values, return_counts=True)
+    pairs = counts * (counts - 1) // 2
+    equal += sign * int(np.sum(pairs))
+    if is_float32:
+      pairs = pairs[known < 1]
+      known = known[known < 1]
+    near += sign * int(np.sum(pairs))
+    squares += sign * float(np.sum(pairs * known**2))
     compared += sign * values.size * (values.size - 1) // 2
   if equal < 20:
     return None, 1.0
-  values = np.unique(rows)
-  if values.size < 1000:
-    return compared / equal, 1.0
-  gaps = np.diff(values)
-  multiples = values[values > 1] / gaps[gaps > 1e-10].min()
-  is_grid = np.mean(np.abs(multiples - np.rint(multiples)) < 0.05) > 0.5
-  is_coarse = stats.poisson.sf(equal, compared / 2**21) < ALPHA
-  p = float(stats.poisson.sf(equal - 1, compared / _FLOAT32_VALUES))
-  return compared / equal, 1.0 if is_grid or is_coarse else p
+  if stats.poisson.sf(equal, compared / 2**21) < ALPHA:
+    return compared / equal, 1.0  # Too few, as of float16.
+  p_number = stats.poisson.sf(equal - 1, compared / _FLOAT32_VALUES)
+  if is_float32:
+    # Of a Gaussian of variance 1/2 within 1.
+    mean, variance = _NEAR_SQUARE
+    error = math.sqrt(variance / max(near, 1))
+    p_grid = stats.norm.sf((squares / max(near, 1) - mean) / error)
+  else:
+    p_grid = stats.chi2.sf(2 * squares, near)
+  return compared / equal, float(max(p_number, p_grid))
 
 
 def find_step(values: Float[np.ndarray, 'n']) -> float:

@@ -12,7 +12,8 @@ from scipy import stats
 
 from epe_jax.conformance import laws
 from epe_jax.conformance.laws import ALPHA, SUSPICION
-from epe_jax.conformance.samples import MIN_RUNS, Samples
+from epe_jax.conformance.noise import Noise
+from epe_jax.conformance.samples import LEVEL_DIM, MIN_RUNS, Samples
 from epe_jax.conformance.session import NotChecked, norm
 
 _MAX_RUNS = 16
@@ -40,9 +41,15 @@ class Processing(Samples):
     gaps = gaps[gaps > fine]
     if not gaps.size:
       return math.inf
-    multiples = sizes / gaps.min()
+    # The greatest common divisor, as the least gap may be several steps.
+    step, rests = float(gaps.min()), gaps
+    while rests.size:
+      step = float(rests.min())
+      rests = np.abs(gaps - step * np.rint(gaps / step))
+      rests = rests[rests > max(fine, 0.02 * step)]
+    multiples = sizes / step
     is_grid = np.all(np.abs(multiples - np.rint(multiples)) < 0.02)
-    return float(gaps.min()) if is_grid else 0.0
+    return step if is_grid else 0.0
 
   @functools.cached_property
   def is_exact(self) -> bool:
@@ -148,13 +155,23 @@ class Processing(Samples):
 
     So it is if the noisy sum is divided by a noisy count.
     """
-    if self.level[0] >= ALPHA:
+    if not self._is_level_random(self.early_rounds[self.unique_runs, 0]):
       return False
     multiplier = 1e-3 * min(1.0, self.claim.noise_multiplier)
     claim = dataclasses.replace(self.claim, noise_multiplier=multiplier)
     runs = len(self.unique_runs)
     faint = self.sample_rounds(runs, 1, self.cohort(self.zero), claim)[:, 0]
-    return self.measure_level(faint)[0] >= ALPHA
+    return not self._is_level_random(faint)
+
+  def _is_level_random(self, samples: Float[np.ndarray, 'R k']) -> bool:
+    """Whether runs have more noise and less, or have another law than a Gaussian."""
+    if samples.shape[1] >= LEVEL_DIM:
+      return self.measure_level(samples)[0] < ALPHA
+    rows = Noise(self.layout, samples).standardized()
+    # Its law is that of many coordinates.
+    if min(rows.shape) < MIN_RUNS or np.any(np.ptp(rows, axis=1) == 0):
+      return False
+    return bool(stats.bartlett(*rows).pvalue < SUSPICION)
 
   def _is_short_where_large(self, samples: Float[np.ndarray, 'R k']) -> bool:
     """Whether there is as much noise as claimed if next to none is, and else less."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+import dataclasses
 import functools
 import math
 
@@ -18,8 +19,10 @@ from epe_jax.conformance.noise import Noise
 from epe_jax.conformance.session import Cohort, Make, Vector
 
 _MAX_RUNS, MIN_RUNS = 100, 6
-# Coordinates from which on the amount of noise of a run is known.
-_LEVEL_DIM = 32
+AMPLE = 2000
+"""Values of noise that tell its law."""
+LEVEL_DIM = 32
+"""Coordinates from which on the amount of noise of a run is known, whatever its law."""
 
 
 class Samples(Influences):
@@ -39,10 +42,13 @@ class Samples(Influences):
   @functools.cached_property
   def seconds_per_round(self) -> float:
     """Seconds to make a mechanism and run a round of zero updates."""
-    before = self.session.elapsed
-    for _ in range(2):
+    seconds = []
+    # A machine that does something else for a moment does not count.
+    for _ in range(3):
+      before = self.session.elapsed
       self.session.start(self.claim).release(self.cohort(self.zero))
-    return (self.session.elapsed - before) / 2
+      seconds.append(self.session.elapsed - before)
+    return min(seconds)
 
   def sample_rounds(
     self, runs: int, rounds: int, cohort: Cohort, claim: Claim | None = None
@@ -136,6 +142,18 @@ class Samples(Influences):
     return Noise(self.layout, samples, effective_share=self.effective_share)
 
   @functools.cached_property
+  def ample_noise(self) -> Noise:
+    """The same, of few coordinates from more runs, as far as time allows."""
+    noise = self.all_noise
+    missing = math.ceil(AMPLE / noise.samples.shape[1]) - len(noise.samples)
+    if missing <= 0 or noise.common_std == 0 or self.repeats[0] < ALPHA:
+      return noise
+    runs = self.plan(0.1, rounds=1, max_runs=missing)
+    more = self.sample_rounds(runs, 1, self.cohort(self.zero))[:, 0]
+    samples = np.concatenate([noise.samples, more])
+    return dataclasses.replace(noise, samples=samples)
+
+  @functools.cached_property
   def effective_share(self) -> float:
     """Effective over nominal dimensions of the noise, 1 unless it is much less.
 
@@ -170,7 +188,7 @@ class Samples(Influences):
     kurtosis = max(3.0, float(np.mean(rows**4)))
     dim = rows.shape[1] * self.effective_share
     variance = float(np.var(means, ddof=1))
-    if dim < _LEVEL_DIM or variance < 0.01:
+    if dim < LEVEL_DIM or variance < 0.01:
       return 1.0, math.sqrt(variance)
     expected = (kurtosis - 1) / dim
     p = float(stats.chi2.sf((runs - 1) * variance / expected, runs - 1))

@@ -28,6 +28,7 @@ from epe_jax.conformance.rules import (
   rounds,
   zero_update,
 )
+from epe_jax.conformance.samples import LEVEL_DIM
 from epe_jax.conformance.session import Make, NotChecked
 from epe_jax.epsilon.types import check_delta
 
@@ -163,6 +164,13 @@ def _explain_exemption(
     return 'the clip norm is public and adapts; see clip_norm'
   if name == 'clip_norm' and not publishes:
     return 'the mechanism publishes no clip_norm'
+  if name == 'noise_between_coordinates' and claim.dim == 1:
+    return 'there is one coordinate'
+  if name == 'noise_level' and claim.dim < LEVEL_DIM:
+    return (
+      f'below {LEVEL_DIM} coordinates a random amount of noise is another law; see '
+      'noise_law'
+    )
   small = 1e-4 * claim.num_clients * claim.clip_norm
   if name == 'rounding' and claim.granularity > small:
     return 'a small update is less than a step of the claimed grid'

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax import accounting, conformance
+from epe_jax.conformance import measurements
 from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 
@@ -71,6 +72,15 @@ def test_every_claim_can_be_checked(changes):
   assert (of_rounds <= set(report.not_applicable)) == (claim.max_rounds == 1)
 
 
+class Shared(correct.Plain):
+  """Noise of two coordinates has a correlation of 0.6."""
+
+  def noise(self):
+    noise = super().noise()
+    noise[-1] = 0.6 * noise[0] + 0.8 * noise[-1]
+    return noise
+
+
 SHAPES = {1: ((),), 2: ((2,),), 3: ((2,), (1,)), 8: ((2, 3), (2,))}
 
 
@@ -84,9 +94,28 @@ def test_a_mechanism_of_few_numbers_is_not_accused(name, dim):
     assert not report.findings, conformance.format_report(report)
     if name in correct.PROCESSED:
       continue
-    unchecked = EVERYBODY | {'noise_between_coordinates', 'noise_law'}
-    unchecked |= {'memory', 'dropout', 'noise_level', 'noise_grid', 'rounding'}
-    assert set(report.not_checked) <= unchecked
+    unchecked = EVERYBODY | {'memory', 'dropout', 'rounding'}
+    assert set(report.not_checked) <= unchecked, report.not_checked
+
+
+@pytest.mark.parametrize('dim', SHAPES)
+def test_every_rule_that_applies_is_checked_in_few_numbers(dim):
+  claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
+  # In a module that a fresh process can import.
+  report = conformance.check(correct.Plain, claim)
+  assert not report.findings, conformance.format_report(report)
+  assert not report.not_checked
+  small = {'noise_level'} | (
+    {'noise_between_coordinates'} if dim == 1 else set()
+  )
+  assert set(report.not_applicable) == small | {'clip_norm', 'add_or_remove'}
+
+
+@pytest.mark.parametrize('dim', [2, 3, 8])
+def test_noise_that_few_coordinates_share_is_found(dim):
+  claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
+  report = check_seeded(Shared, claim)
+  assert 'noise_between_coordinates' in [f.rule for f in report.findings]
 
 
 @pytest.mark.parametrize('dim', SHAPES)
@@ -261,13 +290,47 @@ def test_noise_for_one_round_does_not_suffice_for_four():
   assert report.findings[0].mu == pytest.approx(2, rel=0.05)
 
 
-def test_noise_that_is_rounded_away_is_not_called_missing():
+class Finer(correct.Plain):
+  """The release is rounded to a twentieth of the clip norm of a client."""
+
+  def serve(self, mean):
+    step = 0.05 * self.bound / self.n
+    return step * np.rint(mean / step)
+
+
+@pytest.mark.parametrize(
+  ('mechanism', 'why'),
+  [(correct.Rounded, 'rounded to 0.2 S / n'), (Finer, 'rounded away')],
+)
+def test_noise_that_is_rounded_away_is_not_called_missing(mechanism, why):
   claim = dataclasses.replace(
     CLAIM, shapes=((),), num_clients=300, noise_multiplier=0.005
   )
-  report = conformance.check(seeded(correct.Rounded), claim)
+  report = conformance.check(seeded(mechanism), claim)
   assert not report.findings, conformance.format_report(report)
-  assert 'noise is rounded away' in report.not_checked['noise_scale']
+  assert why in report.not_checked['noise_scale']
+
+
+def test_the_step_of_few_releases_is_their_common_divisor():
+  claim = dataclasses.replace(
+    CLAIM, shapes=((8,),), num_clients=251, noise_multiplier=0.0275
+  )
+  for seed in range(20):
+    rng = np.random.default_rng(seed)
+    make = seeded(correct.Rounded, seed)
+    m = measurements.Measurements(make, claim, budget=10.0, rng=rng)
+    assert m.rounding_step == pytest.approx(0.2, rel=1e-6)
+
+
+def test_a_noisy_count_is_seen_in_eight_numbers():
+  # Large noise of the count, so that releases of equal noise differ by far.
+  claim = dataclasses.replace(CLAIM, shapes=((8,),), noise_multiplier=10.0)
+  for mechanism in (correct.NoisyCount, correct.Plain):
+    rng = np.random.default_rng(0)
+    m = measurements.Measurements(
+      seeded(mechanism), claim, budget=10.0, rng=rng
+    )
+    assert m.is_processed == (mechanism is correct.NoisyCount)
 
 
 class Sum(correct.Plain):

@@ -156,18 +156,31 @@ def test_noise_of_another_law_is_detected(values, what):
 
 
 @pytest.mark.parametrize(
-  ('kind', 'is_made'), [('uniform', True), ('rounded', False), ('grid', False)]
+  ('kind', 'is_made'),
+  [
+    ('uniform', True),
+    ('float32 uniform', True),
+    ('rounded', False),
+    ('grid', False),
+    ('finer grid', False),
+    ('rounded grid', False),
+    ('some on a grid', False),
+  ],
 )
 def test_numbers_that_are_made_of_uniform_float32_ones_are_known(kind, is_made):
   rng = np.random.default_rng(0)
-  shape = 40, 3000
+  shape = (100, 6000) if 'float32' in kind or 'grid' in kind else (40, 3000)
   noise = rng.standard_normal(shape)
-  if kind == 'uniform':
+  steps = {'finer grid': 1.2e-7, 'rounded grid': 1.2e-7, 'grid': 2e-7}
+  if 'uniform' in kind:
     noise = stats.norm.ppf(rng.integers(1, 2**23, shape) / 2**23)
-  if kind == 'rounded':
+  if kind in steps:
+    noise = steps[kind] * np.rint(noise / steps[kind])
+  if kind == 'some on a grid':
+    noise[:, :300] = 1e-4 * np.rint(noise[:, :300] / 1e-4)
+  noise = 0.3 * noise / 7
+  if 'rounded' in kind or 'float32' in kind:
     noise = noise.astype(np.float32).astype(float)
-  if kind == 'grid':
-    noise = 2e-7 * np.rint(noise / 2e-7)
-  values, p = laws.count_values(0.3 * noise / 7)
+  values, p = laws.count_values(noise)
   assert values is not None
   assert (p < laws.ALPHA) == is_made

@@ -11,7 +11,9 @@ from scipy import stats
 from epe_jax.conformance import laws
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.noise import Noise
 from epe_jax.conformance.rule import Cause, Outcome, rule
+from epe_jax.conformance.samples import AMPLE
 from epe_jax.conformance.session import NotChecked
 
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
@@ -116,9 +118,8 @@ def noise_between_runs(m: Measurements) -> Outcome:
 def noise_between_coordinates(m: Measurements) -> Outcome:
   """Coordinates have independent noise, and each has some."""
   m.check_level()
-  noise = m.all_noise
-  if noise.samples.size < 2000 or noise.samples.shape[1] < 16:
-    raise NotChecked('it needs 16 coordinates and 2,000 samples of noise')
+  noise = m.ample_noise
+  _check_size(noise)
   if noise.common_std == 0:
     raise NotChecked('there is no noise')
   rows = noise.standardized()
@@ -171,9 +172,10 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
 @rule
 def noise_grid(m: Measurements) -> Outcome:
   """Noise lies on no grid that updates do not lie on, and does not end too early."""
-  noise = m.all_noise
-  if noise.samples.size < 1000 or noise.common_std == 0:
-    raise NotChecked('it needs 1,000 samples of noise')
+  noise = m.ample_noise
+  if noise.common_std == 0:
+    raise NotChecked('there is no noise')
+  _check_size(noise)
   if m.effective_share < 1 or m.repeats[0] < ALPHA:
     raise NotChecked('noise repeats; see the rules of that')
   # As released: what a quiet round has is subtracted from samples of noise.
@@ -218,9 +220,10 @@ def noise_grid(m: Measurements) -> Outcome:
 def noise_law(m: Measurements) -> Outcome:
   """Noise has the law that the claimed ε assumes, Gaussian by default."""
   m.check_level()
-  noise = m.all_noise
-  if noise.samples.size < 2000 or noise.common_std == 0:
-    raise NotChecked('it needs 2,000 samples of noise')
+  noise = m.ample_noise
+  if noise.common_std == 0:
+    raise NotChecked('there is no noise')
+  _check_size(noise)
   if m.effective_share < 1:
     raise NotChecked('noise repeats; see noise_between_coordinates')
   if _test_mean(m)[0] < ALPHA:
@@ -238,16 +241,22 @@ def noise_law(m: Measurements) -> Outcome:
   return Outcome(f'noise is not {name}: {difference}', p, _NOT_GAUSSIAN)
 
 
+def _check_size(noise: Noise) -> None:
+  """Checks that there are enough samples for the law of the noise."""
+  if noise.samples.size < AMPLE:
+    raise NotChecked(f'it needs {AMPLE:,} samples of noise')
+
+
 def _test_mean(m: Measurements) -> tuple[float, float]:
   """p-value of the mean of the noise, as one of five tests, and the mean."""
-  rows = m.all_noise.standardized()
-  mean, num = float(np.mean(rows)), m.all_noise.count(rows.size)
+  rows = m.ample_noise.standardized()
+  mean, num = float(np.mean(rows)), m.ample_noise.count(rows.size)
   return min(1.0, 10 * float(stats.norm.sf(abs(mean) * math.sqrt(num)))), mean
 
 
 def _find_quiet_sum(m: Measurements) -> tuple[float, str, float]:
   """p-value of the sum of coordinates that varies least, its name, its variance."""
-  noise = m.all_noise
+  noise = m.ample_noise
   found = []
   for k, (tensor, shape) in enumerate(zip(noise.tensors, m.claim.shapes)):
     if not noise.stds[k] > 1e-3 * noise.stds.max() or tensor.shape[1] < 2:
