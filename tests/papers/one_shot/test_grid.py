@@ -7,6 +7,7 @@ import pytest
 from epe_jax.experiment import config_files, sweep_points
 from epe_jax.papers import grid
 from epe_jax.papers.item import Workspace
+from epe_jax.papers.registry import ITEMS
 from epe_jax.papers.one_shot import utility
 from tests import recorded_runs
 
@@ -65,6 +66,21 @@ def test_the_medium_scale_trains_the_papers_model():
     assert ours.model == theirs.model
     assert ours.data == theirs.data
     assert ours.canaries.observed == 1000
+
+
+def test_repetitions_are_trained_at_the_noise_levels_of_their_own():
+  settings = config_files.load_config('paper:medium').stackoverflow
+  workspace = Workspace(pathlib.Path(), synthetic=True)
+  names = {
+    item: [p.name for p in ITEMS[item].list_points(settings, workspace)]
+    for item in ('stackoverflow', 'bars', 'anderson')
+  }
+  assert len(names['stackoverflow']) == 4
+  assert all(x.endswith('repetitions=1') for x in names['stackoverflow'])
+  assert len(names['bars']) == 8
+  assert names['bars'] == names['anderson']
+  # Those of one participation are shared.
+  assert len({*names['stackoverflow'], *names['bars']}) == 10
 
 
 def test_an_accuracy_that_swings_is_averaged_over_the_last_evaluations():
