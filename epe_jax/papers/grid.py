@@ -61,10 +61,9 @@ def from_grid(
   def list_points(
     settings: Any, workspace: item.Workspace
   ) -> list[sweep_points.Point]:
+    chosen: dict[str, Any] = dict(settings.get('repeated', {}))
     if fixed:
       chosen = {field: [value] for field, value in fixed.items()}
-    else:
-      chosen = settings.get('repeated', {})
     axes = [
       (field, chosen.get(field, values)) for field, values in settings.axes
     ]

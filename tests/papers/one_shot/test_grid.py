@@ -7,8 +7,8 @@ import pytest
 from epe_jax.experiment import config_files, sweep_points
 from epe_jax.papers import grid
 from epe_jax.papers.item import Workspace
-from epe_jax.papers.registry import ITEMS
 from epe_jax.papers.one_shot import utility
+from epe_jax.papers.registry import ITEMS
 from tests import recorded_runs
 
 
