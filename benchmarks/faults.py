@@ -2,10 +2,10 @@
 
   python benchmarks/faults.py --out=docs/reliability.md
 
-kills `epe-jax run`, `sweep` and `data` at random instants by random signals and repeats
-them, fills the disk below them, flips bits of every kind of file that is read and in the
-workdir of a run that goes on, and sets fields and arguments to values that they may not
-have. Writes every trial to `data/` next to the page, and the table between its markers.
+kills `epe-jax run`, `sweep` and `data` at random instants by random signals, and one of
+several processes of a run, and repeats them, fills the disk below them, flips bits of
+every kind of file that is read and in the workdir of a run that goes on, and sets fields
+and arguments to values that they may not have. Writes every trial to `data/` next to the page, and the table between its markers.
 Fails if anything was lost. It takes about half an hour on 2 cores; with --folder it goes
 on where it was interrupted.
 """
@@ -50,6 +50,7 @@ _OUT = flags.DEFINE_string(
 
 _HEAD = {
   trials.SAME: 'as without it, to the last bit',
+  trials.CLOSE: 'to rounding',
   trials.REFUSED: 'an error names what is wrong',
   trials.UNKNOWN: 'not noticed: no digest',
   trials.LOST: 'lost, or silent',
@@ -77,6 +78,8 @@ def list_parts(
   for subject in trials.SUBJECTS:
     for seed in range(math.ceil(num_kills / len(trials.SUBJECTS) / 2)):
       add(f'kills of {subject}, {seed}', kills.kill_in_a_row, subject, seed)
+  for seed in range(math.ceil(num_kills / len(trials.SUBJECTS) / 2)):
+    add(f'kills of processes, {seed}', kills.kill_processes, seed)
   if full_disk.can_mount():
     ratio = (_LARGEST / _SMALLEST) ** (1 / max(1, disks - 1))
     for subject in trials.SUBJECTS:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 
@@ -67,6 +68,72 @@ def kill_in_a_row(subject: str, seed: int) -> list[Trial]:
       reason,
     )
     for signum, after, line in killed
+  ]
+
+
+def kill_processes(seed: int) -> list[Trial]:
+  """Kills one of several processes of a run, three times; then it may end.
+
+  Each time 2 or 4 processes go on, and in the end 1, 2 or 4. The others have to end by
+  themselves. Sums of other numbers of processes are equal to rounding.
+
+  Args:
+    seed: of the numbers of processes, those that are killed, and instants.
+
+  Returns:
+    A trial for each kill, with one outcome.
+  """
+  rng = np.random.default_rng([seed, 4])
+  longest = 2 * trials.make_undisturbed('run').seconds
+  killed: list[str] = []
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    for _ in range(_IN_A_ROW):
+      num, after = int(rng.choice([2, 4])), float(rng.uniform(0, longest))
+      processes = _start_several(num, folder)
+      victim = processes[rng.integers(num)]
+      try:
+        victim.wait(after)
+        break
+      except subprocess.TimeoutExpired:
+        pass
+      killed.append(f'one of {num} after {after:.2f} s, seed {seed}')
+      victim.kill()
+      if not all(map(_has_ended, processes)):
+        break
+    else:
+      processes = _start_several(int(rng.choice([1, 2, 4])), folder)
+    if all(map(_has_ended, processes)):
+      text = (folder / 'log0').read_text()
+      code = max(abs(process.returncode) for process in processes)
+      outcome = trials.judge('run', folder, code, text)
+    else:
+      outcome, text = trials.LOST, 'It hangs.'
+    for process in processes:
+      _end(process)
+  is_whole = outcome in (trials.SAME, trials.CLOSE)
+  reason = '' if is_whole else trials.find_reason(text)
+  return [
+    Trial('kill', 'run of several processes', detail, outcome, reason)
+    for detail in killed
+  ]
+
+
+def _start_several(
+  num: int, folder: pathlib.Path
+) -> list[subprocess.Popen[bytes]]:
+  """Starts processes that share a run."""
+  with socket.create_server(('localhost', 0)) as server:
+    port = server.getsockname()[1]
+  shared = (f'--coordinator=localhost:{port}', f'--num_processes={num}')
+  return [
+    trials.start(
+      'run',
+      folder,
+      folder / f'log{i}',
+      *((*shared, f'--process_id={i}') if num > 1 else ()),
+    )
+    for i in range(num)
   ]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 import functools
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -10,16 +11,22 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from epe_jax import io, python_path
 
 # The files that the tests have; commands find the package of this checkout.
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 from tests import tff_files
 
-SAME, REFUSED, UNKNOWN, LOST = 'same', 'refused', 'unknown', 'lost'
-"""All is as without the fault; an error names what is wrong; another number is read
-from a file of others, which has no digest; anything else."""
+SAME, CLOSE, REFUSED = 'same', 'close', 'refused'
+"""All is as without the fault, to the last bit or to rounding; an error names what is
+wrong."""
+UNKNOWN, LOST = 'unknown', 'lost'
+"""Another number is read from a file of others, which has no digest; anything else."""
 
+MAX_ROUNDING = 1e-3
+"""Relative error within which runs of other numbers of processes agree."""
 MAX_SECONDS = 600.0
 """That a command may take, undisturbed. One that takes longer hangs."""
 
@@ -35,6 +42,8 @@ RUN = {'rounds': 12, 'checkpoint_every': 3}
 
 # What each run has of its own, however it went.
 _TIMES = ('date', 'seconds', 'seconds_per_round', 'waited_share', 'sha256')
+# What other numbers of processes change: the devices, and digests of rounded numbers.
+_OF_DEVICES = ('versions', 'model_sha256', 'record_sha256')
 
 
 class Trial(NamedTuple):
@@ -44,7 +53,7 @@ class Trial(NamedTuple):
     fault: its kind.
     subject: that it befell.
     detail: of the fault.
-    outcome: `SAME`, `REFUSED`, `UNKNOWN` or `LOST`.
+    outcome: `SAME`, `CLOSE`, `REFUSED`, `UNKNOWN` or `LOST`.
     reason: the last line of the error.
   """
 
@@ -67,7 +76,7 @@ class Subject(NamedTuple):
 
   Attributes:
     arguments: of `epe-jax`, for a folder.
-    read: what is in the folder in the end, for comparison to the last bit.
+    read: what is in the folder in the end, for comparison.
   """
 
   arguments: Callable[[pathlib.Path], Sequence[str]]
@@ -80,8 +89,7 @@ def read_runs(folder: pathlib.Path) -> dict[str, Any]:
   for path in sorted(folder.rglob('*')):
     name = str(path.relative_to(folder))
     if path.suffix == '.npz':
-      arrays = io.read_arrays(path)
-      contents[name] = {k: (x.shape, x.tobytes()) for k, x in arrays.items()}
+      contents[name] = io.read_arrays(path)
     elif path.name == 'result.json':
       fields = io.read_sealed(path)
       contents[name] = {k: x for k, x in fields.items() if k not in _TIMES}
@@ -151,7 +159,7 @@ def make_environment(folder: pathlib.Path, **variables: str) -> dict[str, str]:
 
 
 def start(
-  subject: str, folder: pathlib.Path, log: pathlib.Path
+  subject: str, folder: pathlib.Path, log: pathlib.Path, *more: str
 ) -> subprocess.Popen[bytes]:
   """Starts the command of a subject, in a process group of its own.
 
@@ -159,11 +167,12 @@ def start(
     subject: a key of `SUBJECTS`.
     folder: in which its workdir and its cache are.
     log: file of its output.
+    *more: arguments.
   """
   command = SUBJECTS[subject].arguments(folder / 'work')
   with log.open('wb') as file:
     return subprocess.Popen(
-      [*PROGRAM, *command],
+      [*PROGRAM, *command, *more],
       env=make_environment(folder),
       stdout=file,
       stderr=subprocess.STDOUT,
@@ -202,8 +211,35 @@ def judge(subject: str, folder: pathlib.Path, code: int, log: str) -> str:
   """
   if code:
     return LOST if 'Traceback' in log else REFUSED
-  is_same = read(subject, folder) == make_undisturbed(subject).contents
-  return SAME if is_same else LOST
+  left, expected = read(subject, folder), make_undisturbed(subject).contents
+  if is_equal(left, expected):
+    return SAME
+  return CLOSE if is_equal(left, expected, rel=MAX_ROUNDING) else LOST
+
+
+def is_equal(a: Any, b: Any, *, rel: float = 0.0) -> bool:
+  """Whether what was read is equal, to the last bit or to a relative error."""
+  if isinstance(a, Mapping) and isinstance(b, Mapping):
+    return a.keys() == b.keys() and all(
+      is_equal(a[k], b[k], rel=rel)
+      for k in a
+      if not (rel and k in _OF_DEVICES)
+    )
+  if isinstance(a, list) and isinstance(b, list):
+    return len(a) == len(b) and all(
+      is_equal(x, y, rel=rel) for x, y in zip(a, b)
+    )
+  if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+      return False
+    if not rel or a.dtype.kind != 'f':
+      return a.tobytes() == b.tobytes()
+    # Of numbers of one kind small ones have the errors of large ones.
+    largest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+    return np.allclose(a, b, rtol=rel, atol=rel * largest, equal_nan=True)
+  if rel and isinstance(a, float) and isinstance(b, float):
+    return math.isclose(a, b, rel_tol=rel) or (math.isnan(a) and math.isnan(b))
+  return bool(a == b)
 
 
 def find_reason(log: str) -> str:
