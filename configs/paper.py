@@ -89,7 +89,7 @@ def _make_runs(scale: str) -> dict[str, Any]:
   )
   if scale == 'medium':
     sets = dict(canaries=dict(unobserved=0))
-    sets |= dict(rounds=25, evaluate_every=25)
+    sets |= dict(rounds=12, evaluate_every=12)
     settings |= dict(sets=[sets], experiments=1, noises=(0.0496,))
   if scale == 'small':
     # scikit-learn's digits, whose runs take seconds. With few canaries the rounds
@@ -581,8 +581,8 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
     'stackoverflow', _TEXT, (noise, _STACKOVERFLOW), repetitions
   )
   if scale == 'medium':
-    # With noise that hides neither the model nor the canary.
-    stackoverflow['repeated'] = {noise: _STACKOVERFLOW[1:3]}
+    # The least noise, that hides neither the model nor the canary.
+    stackoverflow['repeated'] = {noise: _STACKOVERFLOW[1:2]}
   text = dict(
     stackoverflow=stackoverflow,
     runs=_make_runs(scale),
