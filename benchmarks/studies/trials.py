@@ -221,9 +221,7 @@ def is_equal(a: Any, b: Any, *, rel: float = 0.0) -> bool:
   """Whether what was read is equal, to the last bit or to a relative error."""
   if isinstance(a, Mapping) and isinstance(b, Mapping):
     return a.keys() == b.keys() and all(
-      is_equal(a[k], b[k], rel=rel)
-      for k in a
-      if not (rel and k in _OF_DEVICES)
+      is_equal(a[k], b[k], rel=rel) for k in a if not (rel and k in _OF_DEVICES)
     )
   if isinstance(a, list) and isinstance(b, list):
     return len(a) == len(b) and all(

@@ -4,7 +4,8 @@ The strongest attacker whose scores a record holds: who knows the round of a can
 and, where that was recorded, removes all others from what the round released. Its
 cosine with what is left has an exact law for a canary without a part in the run,
 whatever the noise is, so that noise which is weaker than stated is seen as such.
-Theory: `epsilon.bounds.anytime`.
+Where noise is correlated over rounds, the attacker combines them, in units of the
+noise that is measured. Theory: `epsilon.bounds.anytime`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import failed_checks, threat_models
+from epe_jax.audit import failed_checks, release, threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.threat_models.correlated_noise import score_combined
+from epe_jax.audit.threat_models.noise_scale import measure_noise
 from epe_jax.audit.threat_models.shifted_scores import (
   assign_held_out,
+  can_fit_null,
   split_scores,
 )
 from epe_jax.epsilon.bounds import anytime
@@ -29,6 +33,8 @@ from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Gaussian
 
 _LARGEST = 1 - 2.0**-24
+# Of the largest share of a round in what moves, what is none.
+_NEGLIGIBLE = 1e-9
 
 
 class ClaimTest(NamedTuple):
@@ -106,6 +112,7 @@ class SequentialBounds(NamedTuple):
 def bound_sequentially(
   record: Record,
   *,
+  rounds: int | None = None,
   delta: float | None = None,
   claim: float | None = None,
   significance: float = 0.05,
@@ -113,20 +120,24 @@ def bound_sequentially(
   """Bounds after each round in which a canary ended, which hold all at once.
 
   A canary ends with its last round; those that end in one round share its noise, and
-  leak independently but for that. Only canaries that took part are read: the law of the others is
-  known.
+  leak independently but for that. If noise is correlated it ends when no later round
+  takes back noise of its rounds: some rounds later if C is banded, with the run if it
+  is not. Only canaries that took part are read: the law of the others is known.
 
   Args:
-    record: what attackers saw of the run, or of its rounds so far.
+    record: what attackers saw of the run.
+    rounds: the rounds so far, in [1, T], if the others are still to come; None for
+      all.
     delta: in (0, 1); None for the run's own.
     claim: ε at δ of the Gaussian mechanism that the run claims to be, > 0.
     significance: chance that any of the bounds of a kind exceeds the truth, in
       (0, 1).
 
   Returns:
-    The bounds; None where no attacker's scores have a law that is known: nobody
-    saw what rounds released, or of canaries with several rounds only what others
-    did to them too, rounds have correlated noise, or unobserved canaries reject the law.
+    The bounds; None if fewer than two canaries have ended, or no attacker's scores
+    have a law that is known: nobody saw what rounds released, or of canaries with
+    several rounds or correlated noise only what others did to them too; or unobserved
+    canaries reject the law, or are missing where noise is correlated.
 
   Raises:
     ValueError: a setting is out of range.
@@ -134,26 +145,34 @@ def bound_sequentially(
   delta = record.delta if delta is None else delta
   if claim is not None and not 0 < claim < math.inf:
     raise ValueError(f'claim={claim}; give the claimed ε, a finite number > 0.')
-  found = _find_cosines(record)
-  # Bounds that hold at all rounds take canaries of different ones to be independent.
-  if found is None or record.strategy is not None:
+  last = _find_last_rounds(record)
+  if rounds is not None:
+    has_ended = last <= rounds
+    if np.count_nonzero(has_ended & record.observed) < 2:
+      return None
+    record = release.replace_views(record, has_ended)
+    record = release.truncate_after(record, rounds)
+    last = _find_last_rounds(record)
+  found = _score(record)
+  if found is None:
     return None
-  threat_model, cosines = found
-  normal = _sum_normal_scores(cosines, record)
+  threat_model, normal = found
   scores = split_scores(record, normal, Gaussian())
   if not failed_checks.drop_rejected_null(scores)[0].has_known_null:
     return None
-  last = len(record.included) - record.included[::-1].argmax(axis=0)
   last = last[record.observed]
   order = np.argsort(last, kind='stable')
   tails = special.log_ndtr(-scores.observed[order])
-  rounds, num_canaries = np.unique(last, return_counts=True)
+  ends, num_canaries = np.unique(last, return_counts=True)
   num_canaries = np.cumsum(num_canaries)
+  # What is combined of several rounds is in units of one noise.
+  is_combined = record.strategy is not None
+  vectors = np.zeros_like(last) if is_combined else last[order]
   mu = anytime.gdp_sequence(
     tails,
     significance=significance,
     after=num_canaries,
-    vectors=last[order],
+    vectors=vectors,
     dim=record.dim,
   )
   log_evidence = None
@@ -163,14 +182,14 @@ def bound_sequentially(
       tails,
       claimed,
       after=num_canaries,
-      vectors=last[order],
+      vectors=vectors,
       dim=record.dim,
     )
   return SequentialBounds(
     threat_model,
     delta,
     significance,
-    rounds,
+    ends,
     num_canaries,
     mu,
     np.asarray(tradeoff_curves.epsilon_gdp(mu, delta)),
@@ -182,11 +201,30 @@ def bound_sequentially(
   )
 
 
-def _find_cosines(
+def _find_last_rounds(record: Record) -> Int[np.ndarray, ' k']:
+  """The last round, from 1, that tells something of each canary; 0 if none does."""
+  moved = np.asarray(record.assigned, np.float64)
+  if record.strategy is not None:
+    moved = record.strategy @ moved
+  tells = np.abs(moved) > _NEGLIGIBLE * np.abs(moved).max(initial=0.0)
+  last = len(moved) - tells[::-1].argmax(axis=0)
+  return np.where(tells.any(axis=0), last, 0)
+
+
+def _score(
   record: Record,
-) -> tuple[ThreatModel, Float[np.ndarray, 'T k']] | None:
-  """Cosines of each canary with what a round released, or what is left of it."""
+) -> tuple[ThreatModel, Float[np.ndarray, ' k']] | None:
+  """Scores that are N(0, 1) of canaries of which nothing leaks, and whose they are."""
   residual, rounds = record.cosines.get('residual'), record.rounds
+  if record.strategy is not None:
+    noise = measure_noise(record)
+    if residual is None or noise is None or not noise.ratio:
+      return None
+    # Unobserved canaries tell whether noise is correlated as stated.
+    if not noise.is_steady or not can_fit_null(record):
+      return None
+    normal, _ = score_combined(record, record.strategy)
+    return threat_models.DECORRELATED, normal / noise.ratio
   if residual is not None and rounds is not None:
     left = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
     own = np.asarray(rounds.canary_norm, np.float64)[:, None] * record.included
@@ -201,7 +239,7 @@ def _find_cosines(
     cosines, model = np.asarray(record.trace, np.float64), threat_models.OWN
   else:
     return None
-  return model, cosines
+  return model, _sum_normal_scores(cosines, record)
 
 
 def _sum_normal_scores(

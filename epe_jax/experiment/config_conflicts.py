@@ -72,7 +72,7 @@ def _check_correlation(config: Config) -> None:
   kind, rounds = config.noise.correlation, config.rounds
   if kind == 'independent':
     return
-  clipping, claim = config.clipping.kind, config.audit.claim
+  clipping = config.clipping.kind
   _refuse(
     f'noise.correlation={kind!r}',
     {
@@ -83,8 +83,6 @@ def _check_correlation(config: Config) -> None:
       'simulation=False: its noise is float32, which hides sums but for their last '
       "bits. Give noise.correlation='independent', or simulation=True if nobody will "
       'see the model': not config.simulation,
-      f'audit.claim={claim}: a claim is tested by rounds of independent noise; leave '
-      'it out': claim is not None,
     },
   )
   span = rounds if config.noise.restart is None else config.noise.restart

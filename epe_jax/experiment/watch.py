@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from absl import logging
-import numpy as np
 
 from epe_jax.audit import audited_algorithm, release, sequential
 from epe_jax.experiment import build, programs
@@ -39,13 +38,12 @@ def make_watch(
     nonlocal is_rejected
     cosines = sharding.copy_to_host(jitted.score_rounds(draws, state))
     scalars = sharding.copy_to_host(state.rounds)
-    if np.count_nonzero(setup.participants.canaries[:rounds].any(axis=0)) < 2:
-      return None
     record = build.make_run_record(config, setup, cosines, scalars)
-    record = release.truncate_after(record, rounds)
     if not config.simulation:
       record = release.redact_record(record)
-    bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
+    bounds = sequential.bound_sequentially(
+      record, rounds=rounds, claim=config.audit.claim
+    )
     claim = None if bounds is None else bounds.test_claim()
     if claim is None:
       return None

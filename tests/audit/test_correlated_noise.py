@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 from epe_jax import accounting, audit, io
-from epe_jax.audit import release
+from epe_jax.audit import release, sequential
 from epe_jax.audit.threat_models import DECORRELATED, RESIDUAL
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.training.round_scalars import RoundScalars
 
 ROUNDS, NOISE, DIM, DELTA = 40, 0.8, 10_000, 1e-5
@@ -108,6 +109,47 @@ def test_the_estimate_is_the_epsilon_of_the_whole_mechanism():
   assert high > 0.9 * claimed
   alone = accounting.epsilon_of_releases(NOISE, delta=DELTA).epsilon
   assert low > alone
+
+
+def test_a_true_claim_stands_and_a_lower_one_is_rejected_before_the_end():
+  record = make_record(STRATEGY, num=400, repetitions=2)
+  norms = np.linalg.norm(STRATEGY @ record.included, axis=0)[record.observed]
+  mu = norms.max() / NOISE
+  claimed = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  bounds = sequential.bound_sequentially(record, claim=claimed)
+  assert bounds.threat_model == DECORRELATED
+  assert bounds.test_claim().rejected_after is None
+  assert 0.85 * norms.mean() / NOISE < bounds.mu[-1] < mu
+  alone = float(tradeoff_curves.epsilon_gdp(0.7 * mu, DELTA))
+  test = sequential.bound_sequentially(record, claim=alone).test_claim()
+  assert 1 < test.rejected_after < ROUNDS
+  # The noise of a round is taken back in the three rounds after it.
+  last = ROUNDS - record.included[::-1].argmax(axis=0)[record.observed]
+  assert bounds.rounds[0] == min(last.min() + 3, ROUNDS)
+  assert bounds.num_canaries[0] == np.sum(last == last.min())
+
+
+def test_a_claim_is_of_the_noise_that_is_measured():
+  record = make_record(STRATEGY, num=400)
+  mu = np.linalg.norm(STRATEGY[:, 0]) / NOISE
+  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  assert sequential.bound_sequentially(record, claim=claim) is not None
+  stated = record.rounds._replace(noise_std=record.rounds.noise_std / 0.7)
+  wrong = dataclasses.replace(record, rounds=stated)
+  low = float(tradeoff_curves.epsilon_gdp(0.7 * mu, DELTA))
+  for same in (record, wrong):
+    bounds = sequential.bound_sequentially(same, claim=low)
+    assert bounds.test_claim().rejected_after is not None
+  # Without those that show that the noise is correlated so.
+  observed = release.replace_views(record)
+  kept = record.observed
+  alone = dataclasses.replace(
+    observed,
+    cosines={n: x[:, kept] for n, x in record.cosines.items()},
+    included=record.included[:, kept],
+    assigned=record.assigned[:, kept],
+  )
+  assert sequential.bound_sequentially(alone) is None
 
 
 def test_independent_noise_gives_the_scores_of_the_own_round():

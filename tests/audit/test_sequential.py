@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from studies import simulated_runs
 
-from epe_jax.audit import release, threat_models
+from epe_jax.audit import threat_models
 from epe_jax.audit.sequential import bound_sequentially
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from tests import recorded_runs
@@ -61,12 +61,13 @@ def test_weaker_noise_than_is_stated_is_seen_in_spite_of_the_statement():
   )
 
 
-def test_what_is_known_after_a_round_is_what_a_run_that_ended_there_knows():
-  record = simulate(0.5, momentum=0.0)
+@pytest.mark.parametrize('repetitions', [1, 3])
+def test_later_rounds_change_nothing_that_was_known_before(repetitions):
+  record = simulate(0.5, momentum=0.0, repetitions=repetitions)
   whole = bound_sequentially(record, claim=9.0)
-  part = bound_sequentially(release.truncate_after(record, 40), claim=9.0)
+  part = bound_sequentially(record, rounds=80, claim=9.0)
   num = len(part.rounds)
-  assert part.rounds[-1] <= 40 < whole.rounds[num]
+  assert part.rounds[-1] <= 80 < whole.rounds[num]
   for name in ('rounds', 'num_canaries', 'mu', 'log_evidence'):
     np.testing.assert_allclose(
       getattr(part, name), getattr(whole, name)[:num], rtol=1e-9, err_msg=name
@@ -98,6 +99,11 @@ def test_where_no_law_is_known_nothing_is_said():
     bound_sequentially(recorded_runs.replace_cosines(record, residual=residual))
     is None
   )
+
+
+def test_nothing_is_known_before_a_second_canary_has_ended():
+  record = simulate(0.5, repetitions=3)
+  assert bound_sequentially(record, rounds=20) is None
 
 
 @pytest.mark.parametrize('claim', [0.0, -1.0, np.inf, np.nan])

@@ -62,6 +62,25 @@ def test_a_claim_that_the_rounds_contradict_is_rejected_while_they_go_on(
 
 @pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
+def test_a_claim_of_a_run_with_correlated_noise_is_tested(tmp_path, alarms):
+  results = {}
+  for claim in (0.5, 100.0):
+    config = helpers.quick_digits(evaluate_every=2)
+    config.clipping.kind = 'fixed'
+    config.noise.correlation, config.noise.bands = 'banded', 2
+    config.audit.claim = claim
+    results[claim] = audited_run.run(config, tmp_path / str(claim)).claim
+  assert 1 <= results[0.5].rejected_after <= 6
+  assert results[100.0].rejected_after is None
+  (alarm,) = [text for text in alarms if 'claimed' in text]
+  assert 'ε = 0.5 is rejected' in alarm
+  record = audit.load_record(tmp_path / '0.5/private/scores.npz')
+  again = sequential.bound_sequentially(record, claim=0.5).test_claim()
+  assert results[0.5] == again
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures('small_task', 'unestimated')
 def test_a_true_claim_changes_no_score_and_raises_no_alarm(tmp_path, alarms):
   results = {}
   for claim in (None, 60.0):

@@ -229,7 +229,6 @@ def test_groups_that_take_turns_amplify_a_banded_mechanism():
     ({'clipping.kind': 'adaptive'}, "give clipping.kind='fixed'"),
     ({'divisor': 'actual'}, "give 'expected'"),
     ({'simulation': False}, 'hides sums but for their last bits'),
-    ({'audit.claim': 3.0}, 'leave it out'),
     ({'noise.bands': 13}, r'noise\.bands=13, but the mechanism runs for 12'),
     ({'noise.restart': 13}, r'noise\.restart=13'),
     ({'noise.restart': 3}, r'noise\.bands=4, but the mechanism runs for 3'),
