@@ -3,6 +3,8 @@
   python benchmarks/findings.py --subjects=jax
   PYTHONPATH=. .venv-frameworks/torch/bin/python benchmarks/findings.py \
     --subjects=torch
+  PYTHONPATH=. .venv-frameworks/torch/bin/python benchmarks/findings.py \
+    --subjects=appfl
   PYTHONPATH=. .venv-frameworks/nvflare/bin/python benchmarks/findings.py \
     --subjects=nvflare
   python benchmarks/findings.py --page=docs/findings.md
@@ -30,8 +32,9 @@ from epe_jax import io
 from epe_jax.conformance import Claim, check
 from epe_jax.text import cells, tables
 
+_MODULES = ['jax', 'torch', 'appfl', 'nvflare']
 _SUBJECTS = flags.DEFINE_enum(
-  'subjects', None, ['jax', 'torch', 'nvflare'], 'Which mechanisms to check.'
+  'subjects', None, _MODULES, 'Which mechanisms to check.'
 )
 _OUT = flags.DEFINE_string('out', 'runs/findings', 'Folder of the results.')
 _PAGE = flags.DEFINE_string('page', None, 'Page to write the table into.')
@@ -136,7 +139,7 @@ def main(argv: list[str]) -> None:
     rows = check_subjects(f'{_SUBJECTS.value}_subjects')
     io.write_json(out / f'{_SUBJECTS.value}.json', rows)
     return
-  files = [out / f'{name}.json' for name in ('jax', 'torch', 'nvflare')]
+  files = [out / f'{name}.json' for name in _MODULES]
   rows = [row for file in files for row in io.read_json(file)]
   assert _PAGE.value is not None, 'checked above'
   page = pathlib.Path(_PAGE.value)

@@ -182,6 +182,33 @@ def test_every_law_and_norm_that_is_claimed_is_kept(changes):
   assert claim.noise.replace('_', ' ') in law.measured.lower()
 
 
+class Unclipped(OtherLaw):
+  """Clips nothing."""
+
+  def clip(self, vector):
+    return vector
+
+
+class ClippedByTensor(OtherLaw):
+  """Clips each tensor."""
+
+  def clip(self, vector):
+    ends = np.cumsum(self.claim.sizes)[:-1]
+    return np.concatenate([*map(super().clip, np.split(vector, ends))])
+
+
+@pytest.mark.parametrize('norm', [1, 2, math.inf])
+def test_what_is_not_clipped_is_named_in_every_norm(norm):
+  claim = dataclasses.replace(CLAIM, norm=norm)
+  report = conformance.check(seeded(Unclipped), claim)
+  assert [f.cause for f in report.findings if f.rule == 'clipping'] == [
+    'not_clipped'
+  ]
+  report = conformance.check(seeded(ClippedByTensor), claim)
+  by_layers = [] if norm == math.inf else ['per_layer_clipping']
+  assert [f.cause for f in report.findings] == by_layers
+
+
 class DiscreteRing(OtherLaw):
   """Leaves room for rounding in the clip norm, and sums integers modulo 2^32."""
 

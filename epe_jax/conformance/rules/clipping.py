@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import math
 
 import numpy as np
@@ -36,7 +37,7 @@ _NORM_OF_SOME = Cause(
   'norm_of_some_coordinates',
   'the norm that is compared with S is that of some coordinates, or an estimate '
   'of it',
-  'Compare the L2 norm of all coordinates with S.',
+  'Compare the norm of all coordinates with S.',
 )
 _HALF_STEPS = 'half-way between two steps of the grid'
 _ROUNDED = Cause(
@@ -88,7 +89,8 @@ def clipping(m: Measurements) -> Outcome:
   }
   # A norm of some coordinates only misses what lies in the others.
   parts = {
-    f'in {name}': HUGE * part for name, part in _list_parts(m.claim.dim).items()
+    f'in {name}': HUGE * part / m.claim.measure(part)
+    for name, part in _list_parts(m.claim.sizes).items()
   }
   if m.claim.dim > 1:
     # Nor does a norm that leaves out small coordinates.
@@ -135,6 +137,7 @@ def clipping(m: Measurements) -> Outcome:
   first, second, equal, *_ = sizes.values()
   alike = max(sizes[name] for name in updates)
   num = len(m.claim.sizes)
+  layers = num ** (1 / m.claim.norm)
   alone = max(sizes[name] for name in tensors)
   if m.claim.adjacency == 'replace':
     # Against its opposite, an update turns a mean that is clipped in any case.
@@ -152,12 +155,13 @@ def clipping(m: Measurements) -> Outcome:
     cause = _NORM_OF_SOME
   elif first > 100 * second:
     cause = _NOT_CLIPPED
-  elif num > 1 and abs(equal / (alone * math.sqrt(num)) - 1) < 0.02:
+  elif m.claim.norm < math.inf and num > 1 and _is_near(equal, layers * alone):
+    root = f'√{num}' if m.claim.norm == 2 else num
     cause = Cause(
       'per_layer_clipping',
       f'each of {num} tensors is clipped to S by itself, so that an update may '
-      f'have norm S √{num}, and the noise is for S',
-      f'Clip tensors to S / √{num}, or the whole update to S.',
+      f'have norm S {root}, and the noise is for S',
+      f'Clip tensors to S / {root}, or the whole update to S.',
     )
   elif abs(first - sizes['against all others']) < 1e-3 * max(first, ordinary):
     # The others change nothing, so clients are clipped one by one.
@@ -169,8 +173,13 @@ def clipping(m: Measurements) -> Outcome:
   return Outcome(measured, p, cause, max(mu for mu, _ in excesses))
 
 
-def _list_parts(dim: int) -> dict[str, Vector]:
-  """Unit vectors within halves of the coordinates and single ones, by name."""
+def _is_near(size: float, expected: float) -> bool:
+  return abs(size / expected - 1) < 0.02
+
+
+def _list_parts(sizes: Sequence[int]) -> dict[str, Vector]:
+  """Ones in halves of the coordinates, one of each tensor, and single ones, by name."""
+  dim = sum(sizes)
   if dim < 2:
     return {}
   index = np.arange(dim)
@@ -179,12 +188,13 @@ def _list_parts(dim: int) -> dict[str, Vector]:
     'the second half of the coordinates': index >= dim // 2,
     'every second coordinate': index % 2 == 0,
     'the other coordinates': index % 2 == 1,
+    'the last coordinate of each tensor': np.isin(index + 1, np.cumsum(sizes)),
   }
   # Of a sample of half of them all ten are with a probability of 1e-3.
   some = np.random.default_rng(dim).integers(dim, size=8)
   for k in sorted({0, dim - 1, *some.tolist()}):
     masks[f'coordinate {k}'] = index == k
-  return {name: mask / math.sqrt(mask.sum()) for name, mask in masks.items()}
+  return {name: mask.astype(float) for name, mask in masks.items()}
 
 
 def _list_half_steps(dim: int, step: float) -> Vector:

@@ -1,0 +1,144 @@
+"""APPFL's trainers as they send a client's model, in an environment with PyTorch."""
+
+import logging
+import math
+
+from appfl.algorithm.trainer.vanilla_trainer import VanillaTrainer
+import numpy as np
+from omegaconf import OmegaConf
+import torch
+
+from epe_jax.conformance import Claim, Refused
+from frameworks import subject
+
+
+class Model(torch.nn.Module):
+  """Parameters of zeros, whose inner product with the data is the loss."""
+
+  def __init__(self, shapes):
+    super().__init__()
+    self.tensors = torch.nn.ParameterList(torch.zeros(x) for x in shapes)
+
+  def forward(self, data):
+    flat = torch.cat([x.reshape(-1) for x in self.tensors])
+    return data @ flat
+
+
+class Logger(logging.Logger):
+  """A logger with the methods of APPFL's, which write tables."""
+
+  def __init__(self):
+    super().__init__('appfl', logging.ERROR)
+
+  def log_title(self, titles):
+    pass
+
+  set_title = log_content = log_title
+
+
+class Trainer:
+  """A fresh client, whose gradient in each step is an update.
+
+  With learning rate 1 the model that it sends is minus the sum of what it clipped.
+  """
+
+  def __init__(self, claim: Claim, steps: int = 1, **configs):
+    self._shapes, self._steps = claim.shapes, steps
+    self._configs = {
+      'device': 'cpu',
+      'mode': 'step',
+      'num_local_steps': steps,
+      'optim': 'SGD',
+      'optim_args': {'lr': 1.0},
+      'train_batch_size': 1,
+      'optimize_memory': False,
+      'use_dp': True,
+      'epsilon': claim.epsilon,
+      'clip_value': claim.clip_norm,
+      'clip_norm': claim.norm,
+      **configs,
+    }
+
+  def aggregate(self, updates, weights):
+    if len(updates) != 1:
+      raise Refused('a message has the update of one client')
+    flat = np.concatenate([np.ravel(tensor) for tensor in updates[0]])
+    examples = [(torch.tensor(flat, dtype=torch.float32), 0)] * self._steps
+    trainer = VanillaTrainer(
+      Model(self._shapes),
+      lambda output, target: output.sum(),
+      lambda labels, outputs: math.nan,
+      examples,
+      train_configs=OmegaConf.create(self._configs),
+      logger=Logger(),
+      client_id='one',
+    )
+    trainer.runtime_context = {
+      'all_client_ids': ['one'],
+      'round_id': 0,
+      'secure_agg_secret': b'secret',
+    }
+    trainer.train()
+    sent, _ = trainer.get_parameters()
+    if 'flat' in sent:  # Behind secure aggregation; nobody else masks it.
+      sent = trainer_state(sent['flat'], self._shapes)
+    else:
+      sent = [x.numpy() for x in sent.values()]
+    return [-tensor for tensor in sent]
+
+
+def trainer_state(flat: torch.Tensor, shapes) -> list[np.ndarray]:
+  """The tensors of a flat message."""
+  ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+  parts = np.split(flat.numpy(), ends)
+  return [part.reshape(shape) for part, shape in zip(parts, shapes)]
+
+
+def make_claim(epsilon: float, **changes) -> Claim:
+  """ε of the model that one client sends, for any two data sets of one step."""
+  given = {'clip_norm': 1.0, 'num_clients': 1, 'shapes': subject.SHAPES}
+  given |= {'release': 'sum', 'adjacency': 'replace'}
+  return Claim.from_epsilon(epsilon, **(given | changes))
+
+
+_LAPLACE = make_claim(1.0, noise='laplace', norm=1)
+
+SUBJECTS = (
+  subject.Subject(
+    'VanillaTrainer, Laplace',
+    'appfl',
+    lambda claim: Trainer(claim, clip_grad=True),
+    _LAPLACE,
+    'One local step, clipped in the norm of order 1, with `clip_grad`.',
+  ),
+  subject.Subject(
+    'VanillaTrainer, Laplace, without clip_grad',
+    'appfl',
+    Trainer,
+    _LAPLACE,
+    'One local step; `clip_grad` is not set, as by default.',
+  ),
+  subject.Subject(
+    'VanillaTrainer, Laplace, five steps',
+    'appfl',
+    lambda claim: Trainer(claim, 5, clip_grad=True),
+    _LAPLACE,
+    'Five local steps, clipped in the norm of order 1, with `clip_grad`.',
+  ),
+  subject.Subject(
+    'VanillaTrainer, Gaussian',
+    'appfl',
+    lambda claim: Trainer(claim, clip_grad=True, dp_mechanism='gaussian'),
+    make_claim(10.0),
+    'One local step, for ε = 10, with `clip_grad`.',
+  ),
+  subject.Subject(
+    'VanillaTrainer, Gaussian, behind secure aggregation',
+    'appfl',
+    lambda claim: Trainer(
+      claim, clip_grad=True, dp_mechanism='gaussian', use_secure_agg=True
+    ),
+    make_claim(10.0),
+    'The sum of the messages of one client, whose masks cancel.',
+  ),
+)
