@@ -139,6 +139,15 @@ def _tabulate_calibrated(
     for n in counts
     for a, b in itertools.pairwise(noises)
   ]
+  steps = (
+    f'ε rises from one count to the next by more than both intervals in {sum(rises)} of '
+    f'{len(rises)} cases'
+  )
+  if falls:
+    steps += (
+      ', and falls from one noise level to the next by more than both in '
+      f'{sum(falls)} of {len(falls)}'
+    )
   return tables.Table(
     _TITLES[threat_model],
     ['noise', *(f'{n} x' for n in counts)],
@@ -147,9 +156,7 @@ def _tabulate_calibrated(
       'Mixture of shifted Gaussians, with 90 % intervals; columns are the rounds '
       'a canary takes part in.',
       *cells.explain_rejected(formatted.values()),
-      f'ε rises from one count to the next by more than both intervals in '
-      f'{sum(rises)} of {len(rises)} cases, and falls from one noise level to the '
-      f'next by more than both in {sum(falls)} of {len(falls)}.',
+      f'{steps}.',
       *grid.describe_runs(runs),
     ],
   )
