@@ -150,18 +150,19 @@ def test_one_of_several_runs_is_the_single_run_of_its_seed(tmp_path, trained):
     assert a._replace(design='single') == b
 
 
-def test_finished_experiments_are_not_made_again(tmp_path, trained):
+def test_finished_runs_are_not_made_again(tmp_path, trained):
   whole = compared(tmp_path / 'whole')
   workdir = tmp_path / 'w'
   compared(workdir, experiments=1)
   trained.clear()
   assert compared(workdir) == whole
   assert sorted(trained) == list(range(4, 12))
-  # One lost in the middle is the only one to be made.
-  (workdir / 'experiment_0001.npz').unlink()
+  # Those lost in the middle are the only ones to be made.
+  for seed in (4, 6):
+    (workdir / f'run_{seed}.npz').unlink()
   trained.clear()
   assert compared(workdir) == whole
-  assert sorted(trained) == [4, 5, 6, 7]
+  assert sorted(trained) == [4, 6]
   trained.clear()
   assert compared(workdir) == whole
   assert not trained
@@ -185,7 +186,7 @@ def test_a_comparison_that_is_killed_keeps_what_it_has_finished(
   monkeypatch.setattr(seeds, 'run_seeds', made)
   trained.clear()
   assert compared(tmp_path / 'w') == whole
-  assert sorted(trained) == list(range(4, 12))
+  assert sorted(trained) == list(range(6, 12))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ disturbance of canaries by each other.
 Source: One-shot Empirical Privacy Estimation, section 5.3.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 import functools
 import itertools
 import os
@@ -77,21 +77,19 @@ class DesignEstimate(NamedTuple):
 
 
 class Cosines(NamedTuple):
-  """Cosines with the final models of one experiment, which its file keeps.
+  """Cosines with the final model of one run, which its file keeps.
 
   Attributes:
-    seeds: of the runs; the first is that of the single run.
-    observed: of each run, [k] and R times [k / R].
-    unobserved: the same for unobserved canaries.
-    accuracy: of each final model on the test data.
+    observed: of observed canaries.
+    unobserved: of unobserved canaries.
+    accuracy: of the final model on the test data.
     dim: d.
-    delta: δ of the runs.
+    delta: δ of the run.
   """
 
-  seeds: Sequence[int]
-  observed: Sequence[Float[np.ndarray, ' k']]
-  unobserved: Sequence[Float[np.ndarray, ' k']]
-  accuracy: Sequence[float]
+  observed: Float[np.ndarray, ' k']
+  unobserved: Float[np.ndarray, ' k0']
+  accuracy: float
   dim: int
   delta: float
 
@@ -110,9 +108,9 @@ def compare(
   config, and R runs of the seeds that follow. A seed decides all there is to
   draw, so the experiments scatter as new audits of newly drawn data would.
 
-  The cosines of a finished experiment are in workdir/experiment_<i>.npz, and no
-  experiment is repeated: a comparison that was killed is resumed, and one of more
-  experiments adds to those that are there. rows.json holds the rows.
+  The cosines of a finished run are in workdir/run_<seed>.npz, and no run is repeated:
+  a comparison that was killed is resumed, and one of more experiments adds to those
+  that are there. rows.json holds the rows.
 
   Args:
     config: every field set; of the single run.
@@ -133,23 +131,27 @@ def compare(
   # The folder is recognised by this config.
   claimed = build.replace_fields(config, comparison={'runs': runs})
   workdirs.claim(workdir, claimed)
-  paths = [workdir / f'experiment_{i:04}.npz' for i in range(experiments)]
-  missing = [i for i, path in enumerate(paths) if not path.exists()]
+  firsts = [config.seed + i * (1 + runs) for i in range(experiments)]
+  all_seeds = [[first + j for j in range(1 + runs)] for first in firsts]
+  missing = [
+    seed
+    for seed in itertools.chain(*all_seeds)
+    if not _locate(workdir, seed).exists()
+  ]
   if missing:
     # Any error of the config comes before the folder is one of this config.
     for checked in (config, share):
       seeds.check_seeds(checked, [checked.seed])
       build.build(checked)
-    outcomes = _run_experiments(config, share, missing, runs)
     io.write_json(workdir / 'config.json', claimed.to_dict())
-    with progress(total=len(missing) * (1 + runs), unit='run') as bar:
-      for i, cosines in zip(missing, outcomes):
-        _write_cosines(paths[i], cosines)
-        bar.update(1 + runs)
+    with progress(total=len(missing), unit='run') as bar:
+      for outcome in _run_all(config, share, missing, {*firsts}):
+        _write_cosines(_locate(workdir, outcome.seed), outcome)
+        bar.update(1)
   rows = [
     row
-    for i, path in enumerate(paths)
-    for row in _estimate_designs(_read_cosines(path), i, config)
+    for i, several in enumerate(all_seeds)
+    for row in _estimate_designs(workdir, several, i, config)
   ]
   io.write_json(workdir / 'rows.json', [row._asdict() for row in rows])
   return rows
@@ -179,59 +181,57 @@ def _share_canaries(config: Config, experiments: int, runs: int) -> Config:
   return share
 
 
-def _run_experiments(
-  config: Config,
-  share: Config,
-  numbers: Sequence[int],
-  runs: int,
-) -> Iterator[Cosines]:
-  """The experiments of these numbers, one by one."""
-  firsts = [config.seed + i * (1 + runs) for i in numbers]
-  others = [first + 1 + j for first in firsts for j in range(runs)]
+def _locate(workdir: pathlib.Path, seed: int) -> pathlib.Path:
+  """The file of a run."""
+  return workdir / f'run_{seed}.npz'
+
+
+def _run_all(
+  config: Config, share: Config, missing: Sequence[int], firsts: Set[int]
+) -> Iterator[seeds.Outcome]:
+  """The runs of these seeds, in their order, of which some are single."""
   silent = functools.partial(progress_bars.bar, disable=True)
-  single = seeds.run_seeds(config, firsts, progress=silent)
-  several = seeds.run_seeds(share, others, progress=silent)
-  for outcome in single:
-    yield _collect_cosines([outcome, *itertools.islice(several, runs)])
-
-
-def _collect_cosines(outcomes: Sequence[seeds.Outcome]) -> Cosines:
-  records = [outcome.record for outcome in outcomes]
-  return Cosines(
-    seeds=[outcome.seed for outcome in outcomes],
-    observed=[r.cosines['final'][r.observed] for r in records],
-    unobserved=[r.cosines['final'][~r.observed] for r in records],
-    accuracy=[outcome.accuracy for outcome in outcomes],
-    dim=records[0].dim,
-    delta=records[0].delta,
+  single, several = (
+    seeds.run_seeds(
+      each,
+      [seed for seed in missing if (seed in firsts) == is_single],
+      progress=silent,
+    )
+    for each, is_single in ((config, True), (share, False))
   )
+  for seed in missing:
+    yield next(single if seed in firsts else several)
 
 
 def _estimate_designs(
-  cosines: Cosines, experiment: int, config: Config
+  workdir: pathlib.Path,
+  of_seeds: Sequence[int],
+  experiment: int,
+  config: Config,
 ) -> Iterator[DesignEstimate]:
   """ε̂ of an experiment, by each design and estimator."""
-  for design, part in (('single', slice(0, 1)), ('several', slice(1, None))):
-    groups = zip(cosines.observed[part], cosines.unobserved[part])
+  for design, part in (('single', of_seeds[:1]), ('several', of_seeds[1:])):
+    cosines = [_read_cosines(_locate(workdir, seed)) for seed in part]
+    dim, delta = cosines[0].dim, cosines[0].delta
     scores = over_runs.pool_scores(
-      [Scores(*group, Sphere(cosines.dim)) for group in groups]
+      [Scores(x.observed, x.unobserved, Sphere(dim)) for x in cosines]
     )
-    num, runs = scores.observed.size, len(cosines.observed[part])
+    num = scores.observed.size
     for std in STDS:
-      estimate = gaussian.two_gaussian(scores, delta=cosines.delta, std=std)
+      estimate = gaussian.two_gaussian(scores, delta=delta, std=std)
       yield DesignEstimate(
         experiment=experiment,
         design=design,
-        runs=runs,
-        canaries=num // runs,
+        runs=len(part),
+        canaries=num // len(part),
         std=std,
         epsilon=float(estimate.epsilon),
-        delta=cosines.delta,
-        dim=cosines.dim,
+        delta=delta,
+        dim=dim,
         noise_multiplier=config.noise_multiplier,
-        accuracy=float(np.mean(cosines.accuracy[part])),
-        seeds=list(cosines.seeds[part]),
-        floor_quantiles=_estimate_floor(std, num, cosines.dim, cosines.delta),
+        accuracy=float(np.mean([x.accuracy for x in cosines])),
+        seeds=list(part),
+        floor_quantiles=_estimate_floor(std, num, dim, delta),
       )
 
 
@@ -251,27 +251,27 @@ def _estimate_floor(
   return {'5': floor.q05, '50': floor.q50, '95': floor.q95}
 
 
-def _write_cosines(path: pathlib.Path, cosines: Cosines) -> None:
-  arrays = {
-    'seeds': np.asarray(cosines.seeds),
-    'accuracy': np.asarray(cosines.accuracy),
-    'dim': np.int64(cosines.dim),
-    'delta': np.float64(cosines.delta),
-  }
-  # Runs may differ in their number of observed canaries.
-  for j, groups in enumerate(zip(cosines.observed, cosines.unobserved)):
-    arrays[f'observed_{j}'], arrays[f'unobserved_{j}'] = groups
-  io.write_arrays(path, arrays)
+def _write_cosines(path: pathlib.Path, outcome: seeds.Outcome) -> None:
+  record = outcome.record
+  final = record.cosines['final']
+  cosines = Cosines(
+    observed=final[record.observed],
+    unobserved=final[~record.observed],
+    accuracy=outcome.accuracy,
+    dim=record.dim,
+    delta=record.delta,
+  )
+  io.write_arrays(
+    path, {name: np.asarray(x) for name, x in cosines._asdict().items()}
+  )
 
 
 def _read_cosines(path: pathlib.Path) -> Cosines:
   arrays = io.read_arrays(path)
-  runs = range(len(arrays['seeds']))
   return Cosines(
-    seeds=arrays['seeds'].tolist(),
-    observed=[arrays[f'observed_{j}'] for j in runs],
-    unobserved=[arrays[f'unobserved_{j}'] for j in runs],
-    accuracy=arrays['accuracy'].tolist(),
+    observed=arrays['observed'],
+    unobserved=arrays['unobserved'],
+    accuracy=float(arrays['accuracy']),
     dim=int(arrays['dim']),
     delta=float(arrays['delta']),
   )
