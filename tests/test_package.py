@@ -65,6 +65,9 @@ def read_references():
   assert (
     len(references) == len(found) == read('paper/references.bib').count('@')
   )
+  for fields in references.values():
+    assert 'and others' not in fields['author']
+    assert ('eprint' in fields) == (fields.get('archiveprefix') == 'arXiv')
   return references
 
 
@@ -96,7 +99,16 @@ def test_what_is_to_be_cited_is_in_the_bibliography():
   _, _, paper = read('paper/paper.md').split('---\n', 2)
   keys = {*re.findall(r'@(\w+)', paper)}
   assert {'andrew2024oneshot'} <= keys <= references.keys()
-  assert len(paper.split()) <= 1000
+  # Sections and length that JOSS demands.
+  assert {
+    'Summary',
+    'Statement of need',
+    'State of the field',
+    'Software design',
+    'Research impact statement',
+    'AI usage disclosure',
+  } < {*re.findall(r'^# (.*)$', paper, re.M)}
+  assert 750 <= len(paper.split()) <= 1750
 
 
 @pytest.mark.integration

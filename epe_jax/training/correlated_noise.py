@@ -164,7 +164,7 @@ def bisr(rounds: int, *, bands: int) -> Correlation:
     bands: diagonals of C⁻¹, 1 to T. The state has bands - 1 vectors.
 
   References:
-    Kalinin, McKenna, Upadhyay and Lampert 2025, "Back to Square Roots: An Optimal
+    Kalinin, McKenna, Upadhyay and Lampert 2026, "Back to Square Roots: An Optimal
     Bound on the Matrix Factorization Error for Multi-Epoch Differentially Private
     SGD".
   """

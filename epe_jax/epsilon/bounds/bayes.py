@@ -100,8 +100,8 @@ def epsilon_credible(
   Raises:
     ValueError: a setting is out of range.
 
-  References: Zanella-Béguelin et al., "Bayesian estimation of differential privacy"
-  (2022).
+  References: Zanella-Béguelin et al., "Bayesian Estimation of Differential Privacy"
+  (2023).
   """
   quantiles = functools.partial(epsilon_quantiles, delta=delta, reverse=reverse)
   settings = (scores, delta, significance, multiplicity)

@@ -67,7 +67,7 @@ def eps_lo(
     ValueError: a setting is out of range.
 
   References: section 5.1 of the paper; Jagielski et al. (2020) and, for the
-  Jeffreys limit, Zanella-Béguelin et al. (2022).
+  Jeffreys limit, Zanella-Béguelin et al. (2023).
   """
   check_scores(scores, delta)
   threshold, false_negatives = find_realisable(scores.observed)

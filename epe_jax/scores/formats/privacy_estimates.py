@@ -7,7 +7,7 @@ fixed in advance.
 
 References: privacy_estimates 0.1.0, `utils.py` (AttackResults) and
 `binomial_proportion.py` (compute_eps_lo), as in microsoft/
-responsible-ai-toolbox-privacy at 66d2d45. Zanella-Béguelin et al. (2022).
+responsible-ai-toolbox-privacy at 66d2d45. Zanella-Béguelin et al. (2023).
 """
 
 import os
