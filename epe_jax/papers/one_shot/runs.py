@@ -72,6 +72,7 @@ def make_tables(rows: Sequence[DesignEstimate], *, source: str) -> item.Product:
     {
       f'runs_{of_noise[0].noise_multiplier:g}': draw_single_or_several(of_noise)
       for of_noise in by_noise
+      if _count_experiments(of_noise) > 1
     },
   )
 
@@ -90,21 +91,32 @@ def make_quantile_tables(
     has_paper: whether the paper has these experiments; its numbers, which are of
       the fitted std, are in brackets.
   """
-  first = by_noise[0][0]
-  count = 1 + max(row.experiment for row in by_noise[0])
+  first, count = by_noise[0][0], _count_experiments(by_noise[0])
+  quantiles = run_comparison.QUANTILES if count > 1 else (0.5,)
+  scatter = (
+    f'Quantiles of the ε of the final model over {count} experiments, each of other '
+    'seeds throughout.'
+    if count > 1
+    else 'ε of the final model of one experiment, which does not show how far others '
+    "are from it; the paper's is the median."
+  )
   return [
     tables.Table(
       f'{title}; δ = {cells.format_delta(first.delta)}',
       [
         'noise',
         'runs x canaries',
-        *(f'{q:g}' for q in run_comparison.QUANTILES),
-        'mean ± its error',
+        *(
+          (*(f'{q:g}' for q in quantiles), 'mean ± its error')
+          if count > 1
+          else 'ε'
+        ),
         'accuracy',
       ],
       [
         _list_cells(
           run_comparison.select_rows(rows, design, std),
+          quantiles,
           has_paper=has_paper and std == 'fitted',
         )
         for rows in by_noise
@@ -116,14 +128,17 @@ def make_quantile_tables(
           if has_paper and std == 'fitted'
           else ()
         ),
-        f'Quantiles of the ε of the final model over {count} experiments, each of '
-        'other seeds throughout.',
+        scatter,
         *(_describe_floor(rows, std) for rows in by_noise),
         f'Data: {source}. d = {first.dim:,}.',
       ],
     )
     for std, title in _TITLES.items()
   ]
+
+
+def _count_experiments(rows: Sequence[DesignEstimate]) -> int:
+  return 1 + max(row.experiment for row in rows)
 
 
 def _describe_floor(
@@ -140,7 +155,10 @@ def _describe_floor(
 
 
 def _list_cells(
-  rows: Sequence[DesignEstimate], *, has_paper: bool
+  rows: Sequence[DesignEstimate],
+  quantiles: Sequence[float],
+  *,
+  has_paper: bool,
 ) -> list[str]:
   """The line of one design, estimator and noise level, over experiments."""
   first = rows[0]
@@ -151,21 +169,22 @@ def _list_cells(
     paper = _REPORTED.find_row('runs', noise=noise, runs=runs)
   # An infinite ε has a quantile, but no spread.
   with np.errstate(invalid='ignore'):
-    quantiles = np.quantile(
-      values, run_comparison.QUANTILES, method='inverted_cdf'
-    )
-    mean = cells.format_number(float(values.mean()))
+    epsilons = np.quantile(values, quantiles, method='inverted_cdf')
+    means = []
     if len(values) > 1:
       error = np.std(values, ddof=1) / np.sqrt(len(values))
-      mean += f' ± {cells.format_number(float(error))}'
+      mean, error = (
+        cells.format_number(float(x)) for x in (values.mean(), error)
+      )
+      means = [f'{mean} ± {error}']
   return [
     f'{noise:g}',
     f'{runs:,} x {first.canaries:,}',
     *(
       reported.add_reported(float(x), paper, f'{q:g}')
-      for x, q in zip(quantiles, run_comparison.QUANTILES)
+      for x, q in zip(epsilons, quantiles)
     ),
-    mean,
+    *means,
     cells.format_percent(float(np.mean([row.accuracy for row in rows]))),
   ]
 
