@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-import targets
+from peers import works
 
 from epe_jax.parallel import barrier
 from epe_jax.training import local_training
@@ -69,7 +69,7 @@ def _measure(
     if context.quick:
       return figures
     is_text = 'stackoverflow' in config.task
-    flops = targets.SENTENCE_FLOPS if is_text else targets.CNN_FLOPS
+    flops = works.lstm_flops() if is_text else works.cnn_flops()
     peak = ceilings.read_peak(context.folder.parent, config.precision)
     floor = made.examples * flops / peak
     return {
