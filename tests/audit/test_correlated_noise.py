@@ -234,7 +234,3 @@ def test_of_some_rounds_the_attacker_undoes_what_correlation_is_left():
   assert stats.kstest(scored.scores.observed - shift, 'norm').pvalue > 1e-4
   # Rounds that are not shown would help.
   assert shift.max() < np.linalg.norm(STRATEGY[:, 0]) / NOISE
-
-
-def test_only_rounds_whose_noise_is_known_have_bounds_at_all_rounds():
-  assert audit.bound_sequentially(make_record(STRATEGY)) is None

@@ -65,7 +65,7 @@ def test_bad_input_is_refused_by_name_or_has_a_meaning(faults):
 def test_the_table_counts_every_trial(faults):
   rows = [
     faults.Trial('kill', 'run', '', outcome)
-    for outcome in ('same', 'same', 'lost')
+    for outcome in ('same', 'same', 'close', 'lost')
   ]
   (line,) = faults.tabulate(rows).body
-  assert line == ['kill', 'run', '3', '2', '0', '0', '1']
+  assert line == ['kill', 'run', '4', '2', '1', '0', '0', '1']
