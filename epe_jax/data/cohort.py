@@ -342,8 +342,10 @@ def _prefetch(
 
 
 def _wait_for(t: int, future: futures.Future[T]) -> tuple[int, T]:
+  # From 1, as in metrics.jsonl and in other messages of a run.
+  name = f'round {t + 1}'
   try:
-    return t, progress.await_result(future, f'Reading what round {t} needs')
+    return t, progress.await_result(future, f'Reading what {name} needs')
   except Exception as error:
-    error.add_note(f'while making what round {t} needs')
+    error.add_note(f'while making what {name} needs')
     raise

@@ -177,7 +177,7 @@ def train(
         lines, idle_since = dispatch.collect(group, idle_since)
         for line in lines:
           t = line['round'] - 1
-          dispatch.check_finite(config, line, f'round {t}')
+          dispatch.check_finite(config, line, f'round {line["round"]}')
           times[:, t] = line['seconds'], line['waited']
           if t + 1 == rounds.stop:
             line |= test_metrics

@@ -183,7 +183,7 @@ def _train(
     norms = jax.device_get(metrics)
     for i, seed in enumerate(setups):
       of_seed = {name: float(norm[i, 0]) for name, norm in norms.items()}
-      dispatch.check_finite(config, of_seed, f'round {t} of seed {seed}')
+      dispatch.check_finite(config, of_seed, f'round {t + 1} of seed {seed}')
     bar.update(len(setups))
   return jitted.flush(draws, state) if programs.has_waiting(state) else state
 

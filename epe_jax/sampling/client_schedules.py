@@ -208,7 +208,7 @@ def limited(
     eligible = np.flatnonzero((t - last >= min_separation) & (remaining > 0))
     if len(eligible) < clients_per_round:
       raise ValueError(
-        f'{len(eligible)} of {num_clients} clients may take part in round {t}, '
+        f'{len(eligible)} of {num_clients} clients may take part in round {t + 1}, '
         f'but clients_per_round={clients_per_round}: '
         f'min_separation={min_separation} and '
         f'max_participations={max_participations} rule out the others. Use '

@@ -320,7 +320,7 @@ def test_an_error_comes_in_its_round_names_it_and_ends_the_thread():
   assert [next(rounds), next(rounds)] == [(0, 0), (1, 1)]
   with pytest.raises(KeyError, match='lost') as error:
     next(rounds)
-  assert error.value.__notes__ == ['while making what round 2 needs']
+  assert error.value.__notes__ == ['while making what round 3 needs']
   assert error.traceback[-1].name == 'make'
   assert not _threads()
   assert next(rounds, None) is None

@@ -189,5 +189,5 @@ def test_a_run_that_diverges_is_named(monkeypatch):
 
   checked = dispatch.check_finite
   monkeypatch.setattr(dispatch, 'check_finite', check)
-  with pytest.raises(FloatingPointError, match='round 0 of seed 7'):
+  with pytest.raises(FloatingPointError, match='round 1 of seed 7'):
     made(small_config(), [4, 7], at_once=3)

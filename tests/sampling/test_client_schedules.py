@@ -132,8 +132,8 @@ def test_clients_rest_and_stop_as_limited(separation, most):
 @pytest.mark.parametrize(
   ('limits', 'message'),
   [
-    ({'min_separation': 5}, '0 of 40 clients may take part in round 4'),
-    ({'max_participations': 1}, '0 of 40 clients may take part in round 4'),
+    ({'min_separation': 5}, '0 of 40 clients may take part in round 5'),
+    ({'max_participations': 1}, '0 of 40 clients may take part in round 5'),
     ({'min_separation': 0}, 'min_separation=0'),
     ({'max_participations': 0}, 'max_participations=0'),
   ],
