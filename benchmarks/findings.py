@@ -7,20 +7,23 @@
     --subjects=appfl
   PYTHONPATH=. .venv-frameworks/nvflare/bin/python benchmarks/findings.py \
     --subjects=nvflare
+  PYTHONPATH=. .venv-frameworks/jax/bin/python benchmarks/findings.py \
+    --subjects=jax_newest
   python benchmarks/findings.py --page=docs/findings.md
 
 Each module of benchmarks/frameworks is checked in the environment of its framework,
-which tests/auditor/adapters/install.sh makes; the table of the page is made from the
-results. The rest of the page is written by hand.
+which tests/auditor/adapters/install.sh makes (`FRAMEWORKS=jax` that of jax_privacy's
+repository); the table of the page is made from the results. The rest of the page is
+written by hand.
 
-jax_privacy is its newest release, 2.0.0; what its repository has gained since is not
-installed in any environment, and not checked. FedJAX 0.0.17 is installed, but adds no noise
-anywhere: its aggregators average and quantize, and MimeLite only clips.
+FedJAX 0.0.17 is installed, but adds no noise anywhere: its aggregators average and
+quantize, and MimeLite only clips.
 """
 
 import dataclasses
 import importlib
 from importlib import metadata
+import json
 import math
 import pathlib
 import re
@@ -32,9 +35,12 @@ from epe_jax import io
 from epe_jax.conformance import Claim, check
 from epe_jax.text import cells, tables
 
-_MODULES = ['jax', 'torch', 'appfl', 'nvflare']
+_MODULES = ['jax', 'jax_newest', 'torch', 'appfl', 'nvflare']
 _SUBJECTS = flags.DEFINE_enum(
   'subjects', None, _MODULES, 'Which mechanisms to check.'
+)
+_BUDGET = flags.DEFINE_float(
+  'budget', 60.0, 'Seconds that the rounds of a mechanism may take.'
 )
 _OUT = flags.DEFINE_string('out', 'runs/findings', 'Folder of the results.')
 _PAGE = flags.DEFINE_string('page', None, 'Page to write the table into.')
@@ -47,12 +53,12 @@ def check_subjects(module: str) -> list[dict[str, Any]]:
   """Checks all mechanisms of a module; returns a JSON value for each."""
   rows = []
   for subject in importlib.import_module(f'frameworks.{module}').SUBJECTS:
-    report = check(subject.make, subject.claim)
+    report = check(subject.make, subject.claim, budget=_BUDGET.value)
     rows.append(
       {
         'name': subject.name,
         'package': subject.package,
-        'version': metadata.version(subject.package),
+        'version': _describe_version(subject.package),
         'note': subject.note,
         'claim': dataclasses.asdict(subject.claim),
         'report': report.to_json(),
@@ -108,6 +114,15 @@ def tabulate_local_dp() -> str:
     )
   head = ['claimed ε', 'an update or none', 'any two updates']
   return tables.format_markdown(tables.Table('', head, body))
+
+
+def _describe_version(package: str) -> str:
+  """As pip has it, and the commit if that is what was installed."""
+  distribution = metadata.distribution(package)
+  origin = json.loads(distribution.read_text('direct_url.json') or '{}')
+  if 'vcs_info' not in origin:
+    return distribution.version
+  return f'{distribution.version} at {origin["vcs_info"]["commit_id"][:8]}'
 
 
 def _describe_values(results: list[dict[str, Any]]) -> str:

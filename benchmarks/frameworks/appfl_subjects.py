@@ -13,15 +13,25 @@ from frameworks import subject
 
 
 class Model(torch.nn.Module):
-  """Parameters of zeros, whose inner product with the data is the loss."""
+  """Parameters of zeros, whose inner product with the data is the loss.
 
-  def __init__(self, shapes):
+  Of the last `num_normalized` numbers of the data it keeps running means.
+  """
+
+  def __init__(self, shapes, num_normalized=0):
     super().__init__()
     self.tensors = torch.nn.ParameterList(torch.zeros(x) for x in shapes)
+    self.norm = None
+    if num_normalized:
+      self.norm = torch.nn.BatchNorm1d(
+        num_normalized, affine=False, momentum=1.0
+      )
 
   def forward(self, data):
     flat = torch.cat([x.reshape(-1) for x in self.tensors])
-    return data @ flat
+    if self.norm is not None:
+      self.norm(-data[:, len(flat) :])
+    return data[:, : len(flat)] @ flat
 
 
 class Logger(logging.Logger):
@@ -40,17 +50,20 @@ class Trainer:
   """A fresh client, whose gradient in each step is an update.
 
   With learning rate 1 the model that it sends is minus the sum of what it clipped.
+  With `normalize` the last tensor is no parameter, but running means of the data.
   """
 
-  def __init__(self, claim: Claim, steps: int = 1, **configs):
-    self._shapes, self._steps = claim.shapes, steps
+  def __init__(
+    self, claim: Claim, steps: int = 1, normalize: bool = False, **configs
+  ):
+    self._shapes, self._steps, self._normalize = claim.shapes, steps, normalize
     self._configs = {
       'device': 'cpu',
       'mode': 'step',
       'num_local_steps': steps,
       'optim': 'SGD',
       'optim_args': {'lr': 1.0},
-      'train_batch_size': 1,
+      'train_batch_size': 1 + normalize,  # It refuses a batch of one.
       'optimize_memory': False,
       'use_dp': True,
       'epsilon': claim.epsilon,
@@ -63,12 +76,16 @@ class Trainer:
     if len(updates) != 1:
       raise Refused('a message has the update of one client')
     flat = np.concatenate([np.ravel(tensor) for tensor in updates[0]])
-    examples = [(torch.tensor(flat, dtype=torch.float32), 0)] * self._steps
+    examples = [(torch.tensor(flat, dtype=torch.float32), 0)]
+    if self._normalize:
+      model = Model(self._shapes[:-1], math.prod(self._shapes[-1]))
+    else:
+      model = Model(self._shapes)
     trainer = VanillaTrainer(
-      Model(self._shapes),
-      lambda output, target: output.sum(),
+      model,
+      lambda output, target: output.mean(),
       lambda labels, outputs: math.nan,
-      examples,
+      examples * self._steps * (1 + self._normalize),
       train_configs=OmegaConf.create(self._configs),
       logger=Logger(),
       client_id='one',
@@ -83,7 +100,7 @@ class Trainer:
     if 'flat' in sent:  # Behind secure aggregation; nobody else masks it.
       sent = trainer_state(sent['flat'], self._shapes)
     else:
-      sent = [x.numpy() for x in sent.values()]
+      sent = [x.numpy() for x in sent.values()][: len(self._shapes)]
     return [-tensor for tensor in sent]
 
 
@@ -124,6 +141,13 @@ SUBJECTS = (
     lambda claim: Trainer(claim, 5, clip_grad=True),
     _LAPLACE,
     'Five local steps, clipped in the norm of order 1, with `clip_grad`.',
+  ),
+  subject.Subject(
+    'VanillaTrainer, Laplace, batch normalization',
+    'appfl',
+    lambda claim: Trainer(claim, normalize=True, clip_grad=True),
+    make_claim(1.0, noise='laplace', norm=1, shapes=(*subject.SHAPES, (60,))),
+    'One local step; the last tensor is the running mean of `BatchNorm1d`, a buffer.',
   ),
   subject.Subject(
     'VanillaTrainer, Gaussian',

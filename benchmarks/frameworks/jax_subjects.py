@@ -1,16 +1,26 @@
-"""optax.contrib and jax_privacy, in the project's own environment."""
+"""optax.contrib and jax_privacy, in the project's own environment.
+
+jax_privacy may be that of its repository too: see `jax_newest_subjects`.
+"""
 
 import functools
 import secrets
 
 import jax
 import jax.numpy as jnp
-from jax_privacy.experimental import execution_plan
 import numpy as np
 import optax
 
 from epe_jax.conformance import Claim
 from frameworks import subject
+
+try:
+  from jax_privacy.experimental import execution_plan
+except ImportError:
+  # Where it is after 2.0.
+  from jax_privacy import execution_plan  # pyright: ignore
+
+_IS_NEWER = hasattr(execution_plan, 'BandMFConfig')
 
 
 class _Transformation:
@@ -55,19 +65,24 @@ def make_optax_contrib(claim: Claim):
 
 @functools.lru_cache
 def _compile_jax_privacy(claim: Claim):
-  plan = execution_plan.BandMFExecutionPlanConfig(
-    iterations=10_000,
-    strategy=[1.0],
-    epsilon=None,
-    delta=None,
-    noise_multiplier=claim.noise_multiplier,
-    l2_clip_norm=claim.clip_norm,
-    rescale_to_unit_norm=False,
-    normalize_by=float(claim.num_clients),
-  ).plan
+  settings = {
+    'iterations': 10_000,
+    'strategy': [1.0],
+    'noise_multiplier': claim.noise_multiplier,
+    'l2_clip_norm': claim.clip_norm,
+    'rescale_to_unit_norm': False,
+    'normalize_by': float(claim.num_clients),
+  }
+  if _IS_NEWER:
+    config = execution_plan.BandMFConfig(expected_participations=1, **settings)
+    plan = config.make()
+  else:
+    plan = execution_plan.BandMFExecutionPlanConfig(
+      epsilon=None, delta=None, **settings
+    ).plan
   # An example whose gradient is itself.
   inner = lambda params, x: sum(jnp.sum(p * y) for p, y in zip(params, x))
-  gradient = plan.clipped_grad(inner, batch_argnums=1, keep_batch_dim=False)
+  gradient = plan.clipped_grad(inner, batch_argnums=1)
   zeros = [jnp.zeros(shape) for shape in claim.shapes]
   add_noise = plan.noise_addition_transform
   step = jax.jit(
@@ -99,7 +114,7 @@ SUBJECTS = (
     'It divides by the number of examples that are there.',
   ),
   subject.Subject(
-    'BandMFExecutionPlanConfig, one band',
+    f'BandMF{"" if _IS_NEWER else "ExecutionPlan"}Config, one band',
     'jax-privacy',
     make_jax_privacy,
     Claim(

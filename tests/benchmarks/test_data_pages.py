@@ -3,6 +3,7 @@
 import math
 import pathlib
 import re
+import types
 
 import pytest
 from studies import data_files
@@ -32,6 +33,24 @@ def test_each_finding_says_what_was_told_and_on_what_its_epsilon_depends(
     {'claimed_epsilon': 4.377, 'delta': 1e-5},
   )
   assert text[text.index('ε') :] in page
+
+
+def test_every_module_of_mechanisms_is_checked(load_benchmark):
+  modules = (DOCS.parent / 'benchmarks' / 'frameworks').glob('*_subjects.py')
+  checked = {f'{x}_subjects' for x in load_benchmark('findings')._MODULES}
+  assert {x.stem for x in modules} == checked
+
+
+def test_the_version_of_what_comes_from_a_repository_has_its_commit(
+  load_benchmark, monkeypatch
+):
+  findings = load_benchmark('findings')
+  origin = '{"vcs_info": {"commit_id": "0123456789"}}'
+  package = types.SimpleNamespace(version='2.3', read_text=lambda _: origin)
+  monkeypatch.setattr(findings.metadata, 'distribution', lambda _: package)
+  assert findings._describe_version('any') == '2.3 at 01234567'
+  package.read_text = lambda _: None
+  assert findings._describe_version('any') == '2.3'
 
 
 def test_the_leaderboard_shows_the_best_of_its_data_file(load_benchmark):
