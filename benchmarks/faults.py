@@ -5,9 +5,9 @@
 kills `epe-jax run`, `sweep` and `data` at random instants by random signals, and one of
 several processes of a run, and repeats them, fills the disk below them, flips bits of
 every kind of file that is read and in the workdir of a run that goes on, and sets fields
-and arguments to values that they may not have. Writes every trial to `data/` next to the page, and the table between its markers.
-Fails if anything was lost. It takes about half an hour on 2 cores; with --folder it goes
-on where it was interrupted.
+and arguments to values that they may not have. Writes every trial to `data/` next to the
+page, and the table between its markers. Fails if anything was lost. It takes about half an
+hour on 2 cores; with --folder it goes on where it was interrupted.
 """
 
 from collections import Counter

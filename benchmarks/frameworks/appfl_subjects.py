@@ -98,17 +98,12 @@ class Trainer:
     trainer.train()
     sent, _ = trainer.get_parameters()
     if 'flat' in sent:  # Behind secure aggregation; nobody else masks it.
-      sent = trainer_state(sent['flat'], self._shapes)
+      ends = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]
+      parts = np.split(sent['flat'].numpy(), ends)
+      sent = [x.reshape(shape) for x, shape in zip(parts, self._shapes)]
     else:
       sent = [x.numpy() for x in sent.values()][: len(self._shapes)]
     return [-tensor for tensor in sent]
-
-
-def trainer_state(flat: torch.Tensor, shapes) -> list[np.ndarray]:
-  """The tensors of a flat message."""
-  ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
-  parts = np.split(flat.numpy(), ends)
-  return [part.reshape(shape) for part, shape in zip(parts, shapes)]
 
 
 def make_claim(epsilon: float, **changes) -> Claim:

@@ -20,8 +20,6 @@ from scipy import special
 from epe_jax.audit import failed_checks, release, threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.audit.threat_models.correlated_noise import score_combined
-from epe_jax.audit.threat_models.noise_scale import measure_noise
 from epe_jax.audit.threat_models.shifted_scores import (
   assign_held_out,
   can_fit_null,
@@ -30,7 +28,7 @@ from epe_jax.audit.threat_models.shifted_scores import (
 from epe_jax.epsilon.bounds import anytime
 from epe_jax.epsilon.null_laws import cosine_null
 from epe_jax.epsilon.trade_offs import tradeoff_curves
-from epe_jax.epsilon.types import Gaussian
+from epe_jax.epsilon.types import Gaussian, Scores
 
 _LARGEST = 1 - 2.0**-24
 # Of the largest share of a round in what moves, what is none.
@@ -156,8 +154,7 @@ def bound_sequentially(
   found = _score(record)
   if found is None:
     return None
-  threat_model, normal = found
-  scores = split_scores(record, normal, Gaussian())
+  threat_model, scores = found
   if not failed_checks.drop_rejected_null(scores)[0].has_known_null:
     return None
   last = last[record.observed]
@@ -211,20 +208,15 @@ def _find_last_rounds(record: Record) -> Int[np.ndarray, ' k']:
   return np.where(tells.any(axis=0), last, 0)
 
 
-def _score(
-  record: Record,
-) -> tuple[ThreatModel, Float[np.ndarray, ' k']] | None:
+def _score(record: Record) -> tuple[ThreatModel, Scores] | None:
   """Scores that are N(0, 1) of canaries of which nothing leaks, and whose they are."""
-  residual, rounds = record.cosines.get('residual'), record.rounds
   if record.strategy is not None:
-    noise = measure_noise(record)
-    if residual is None or noise is None or not noise.ratio:
-      return None
+    attack = threat_models.DECORRELATED.score(record)
     # Unobserved canaries tell whether noise is correlated as stated.
-    if not noise.is_steady or not can_fit_null(record):
+    if attack is None or not can_fit_null(record):
       return None
-    normal, _ = score_combined(record, record.strategy)
-    return threat_models.DECORRELATED, normal / noise.ratio
+    return attack.threat_model, attack.scores
+  residual, rounds = record.cosines.get('residual'), record.rounds
   if residual is not None and rounds is not None:
     left = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
     own = np.asarray(rounds.canary_norm, np.float64)[:, None] * record.included
@@ -239,7 +231,8 @@ def _score(
     cosines, model = np.asarray(record.trace, np.float64), threat_models.OWN
   else:
     return None
-  return model, _sum_normal_scores(cosines, record)
+  normal = _sum_normal_scores(cosines, record)
+  return model, split_scores(record, normal, Gaussian())
 
 
 def _sum_normal_scores(

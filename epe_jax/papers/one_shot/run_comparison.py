@@ -132,7 +132,7 @@ def compare(
   claimed = build.replace_fields(config, comparison={'runs': runs})
   workdirs.claim(workdir, claimed)
   firsts = [config.seed + i * (1 + runs) for i in range(experiments)]
-  all_seeds = [[first + j for j in range(1 + runs)] for first in firsts]
+  all_seeds = [range(first, first + 1 + runs) for first in firsts]
   missing = [
     seed
     for seed in itertools.chain(*all_seeds)

@@ -109,7 +109,7 @@ def make_quantile_tables(
         *(
           (*(f'{q:g}' for q in quantiles), 'mean ± its error')
           if count > 1
-          else 'ε'
+          else ['ε']
         ),
         'accuracy',
       ],
