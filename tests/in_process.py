@@ -33,7 +33,7 @@ def run_script(name, *arguments) -> Ended:
   `sys.argv` are restored behind it.
   """
   path = str(SCRIPTS / f'{name}.py')
-  before = set(flags.FLAGS)
+  before, of_libraries = set(flags.FLAGS), {}
   out, err, code = io.StringIO(), io.StringIO(), None
   with (
     flagsaver.flagsaver(),
@@ -51,9 +51,14 @@ def run_script(name, *arguments) -> Ended:
     except SystemExit as stop:
       code = stop.code
     finally:
-      # The next script has flags of the same names.
-      for flag in set(flags.FLAGS) - before:
-        delattr(flags.FLAGS, flag)
+      for name in set(flags.FLAGS) - before:
+        module = flags.FLAGS.find_module_defining_flag(name)
+        if module in sys.modules and not module.startswith(('epe_jax.', 'ml_coll')):
+          of_libraries[name] = flags.FLAGS[name]
+  # The next script has flags of the same names, so `flagsaver` took all away; a
+  # library that was imported on the way stays, and needs its own.
+  for name, flag in of_libraries.items():
+    flags.FLAGS[name] = flag
   if isinstance(code, str):
     # As the interpreter does when a program ends with a text.
     err.write(f'{code}\n')
