@@ -13,7 +13,7 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
-from epe_jax.experiment import sweep, sweep_points
+from epe_jax.experiment import sweep, sweep_points, sweep_status
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import html, labelled_runs, page
 from epe_jax.report.figures import comparison as figures
@@ -131,6 +131,14 @@ def write_sweep(
   }
   folder = pathlib.Path(folder)
   table = make_settings_table(runs, failed)
+  # Of an earlier sweep into the same folder, maybe of other fields.
+  others = {*sweep_status.list_points(folder)} - {p.name for p in points}
+  if others:
+    note = (
+      f'Points of the folder that are not of this sweep: {len(others):,}. '
+      'epe-jax sweep --status=WORKDIR shows all.'
+    )
+    table = table._replace(notes=[*table.notes, note])
   variation = make_variation_table(labelled_runs.group_replicates(runs))
   shown = [table, *([variation] if variation else [])]
   text = '\n\n'.join(map(tables.format_markdown, shown))
