@@ -68,7 +68,7 @@ def format_auditor(
     '' if headline is None else cells.format_headline(headline),
     tables.fill_paragraph(head),
     format_summary_table(audit),
-    '\n'.join(tables.fill_paragraph(note, bullet='- ') for note in remarks),
+    tables.fill_items(remarks),
   ]
   return '\n\n'.join(part for part in parts if part)
 
