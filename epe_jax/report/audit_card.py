@@ -274,8 +274,8 @@ def _list_cells(card: Card) -> dict[str, str]:
     lines[f'ε, {attack.threat_model.name}'] = _format_attack(attack)
   names = {a.threat_model.key: a.threat_model.name for a in audit.attacks}
   for key, expected in card['client']['expected_epsilon'].items():
-    epsilons = map(cells.format_number, dict.fromkeys(expected.values()))
-    lines[f'ε of a client, {names.get(key, key)}'] = ' to '.join(epsilons)
+    epsilons = cells.format_range(expected['orthogonal'], expected['agreeing'])
+    lines[f'ε of a client, {names.get(key, key)}'] = epsilons
   mechanism = card['mechanism']
   return lines | {
     'rounds of a canary': f'{canaries["participations"]:,}',

@@ -86,9 +86,7 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
     Text without a final newline.
   """
   content = make_audit_page(audit)._replace(appendix=())
-  if markdown:
-    return page.render_markdown(content)
-  return page.render_text(content)
+  return _render_audit_page(content, markdown=markdown)
 
 
 def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
@@ -101,7 +99,10 @@ def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
   Returns:
     Text without a final newline.
   """
-  content = make_audit_page(audit)
+  return _render_audit_page(make_audit_page(audit), markdown=markdown)
+
+
+def _render_audit_page(content: Page, *, markdown: bool) -> str:
   if markdown:
     return page.render_markdown(content)
   return page.render_text(content, has_appendix=True)

@@ -319,8 +319,7 @@ def title_over_delta(result: RunResult) -> str:
   ]
   if not epsilons:
     return f'No estimate is calibrated; {_describe_limit(result)}'
-  low, high = map(cells.format_number, (min(epsilons), max(epsilons)))
-  between = low if low == high else f'{low} to {high}'
+  between = cells.format_range(min(epsilons), max(epsilons))
   return (
     f'At δ = {cells.format_delta(result.delta)} attackers learn ε ≈ {between}; '
     f'{_describe_limit(result)}'

@@ -134,7 +134,7 @@ def format_share(share: float) -> str:
   """
   if share >= 0.9995:
     return '> 99.9 %'
-  return '< 0.1 %' if share < 0.0005 else f'{100 * share:.1f} %'
+  return '< 0.1 %' if share < 0.0005 else format_percent(share)
 
 
 def format_estimated_share(share: float) -> str:
@@ -156,6 +156,16 @@ def format_interval(interval: tuple[float, float] | None) -> str | None:
     return None
   low, high = map(format_number, interval)
   return f'{low} to {high}'
+
+
+def format_range(low: float | str, high: float | str) -> str:
+  """What lies between two numbers; one number if both read the same.
+
+  >>> format_range(2.1, 33), format_range(2.1, 2.101)
+  ('2.10 to 33.0', '2.10')
+  """
+  first, last = map(format_number, (low, high))
+  return first if first == last else f'{first} to {last}'
 
 
 def format_floor(estimate: Estimate) -> str | None:
