@@ -18,7 +18,7 @@ STATES = ('finished', 'failed', 'running', 'stopped', 'not started')
 """The states of a point. One that is stopped goes on where it was saved."""
 
 FAILED = '.failed'
-"""The suffix of the file beside the folder of a point that failed."""
+"""The suffix of the file next to the folder of a point that failed."""
 
 # Rounds whose mean time says how long others take.
 _RECENT = 20

@@ -228,7 +228,7 @@ def make_settings_table(
   attackers = threat_models.sort_by_strength(
     [
       *(attacker for run in runs for attacker in run.estimates),
-      *(one for one in threat_models.THREAT_MODELS if one.is_shift),
+      *(x for x in threat_models.THREAT_MODELS if x.is_shift),
     ]
   )
   fields = [*runs[0].settings] if runs else [*next(iter(failed.values()))[0]]

@@ -247,7 +247,7 @@ def list_alarms(result: RunResult, found: Sequence[Leak]) -> list[str]:
   ]
 
 
-def list_other_remarks(result: RunResult, found: Sequence[Leak]) -> list[str]:
+def list_other_notes(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """Warnings and notes that are not on the first page, for the appendix.
 
   Args:

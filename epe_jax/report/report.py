@@ -263,7 +263,7 @@ def _split_figures(
 
 
 def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
-  """All attackers with ranges of their estimates, and remarks on these."""
+  """All attackers with ranges of their estimates, and notes on these."""
   if not result.is_audited:
     return []
   headline = result.audit.headline
@@ -274,11 +274,11 @@ def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
     worst_case_epsilon=facts.find_analytic_epsilon(result),
     participations=facts.count_participations(result),
   )
-  remarks = [
-    *first_page.list_other_remarks(result, found),
+  notes = [
+    *first_page.list_other_notes(result, found),
     *sentences.describe_agreements(result.audit),
   ]
-  return [Cells(table, marked), *([Items(remarks)] if remarks else [])]
+  return [Cells(table, marked), *([Items(notes)] if notes else [])]
 
 
 def _state_risks(result: RunResult) -> list[Block]:

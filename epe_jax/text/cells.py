@@ -74,7 +74,7 @@ def format_mu(epsilon: float | Float[np.ndarray, ''], delta: float) -> str:
 
 
 def format_analytic(analytic: Analytic | None) -> str:
-  """The ε that a mechanism allows an attacker; with ≈ if that is no bound.
+  """The ε that a mechanism allows an attacker; with ≈ if that is not a bound.
 
   >>> format_analytic(Analytic(1.156, (), 'expectation'))
   '≈ 1.16'
@@ -204,7 +204,7 @@ def format_with_interval(estimate: Estimate | None) -> str:
 
 
 def explain_rejected(cells: Iterable[str]) -> list[str]:
-  """A note on what the dagger behind an ε means, if any of the cells has one."""
+  """A note on what the dagger after an ε means, if any of the cells has one."""
   if not any('†' in cell for cell in cells):
     return []
   return [
@@ -283,7 +283,7 @@ def format_headline(headline: Headline) -> str:
 
 
 def format_rounds(num: int) -> str:
-  """So many rounds, in words.
+  """A number of rounds, as sentences have it.
 
   >>> format_rounds(1), format_rounds(2048)
   ('one round', '2,048 rounds')
