@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 import math
 import os
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,11 @@ from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import html, labelled_runs, page
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import pictures
-from epe_jax.report.labelled_runs import Difference, LabelledRun
+from epe_jax.report.labelled_runs import (
+  Difference,
+  LabelledRun,
+  format_setting,
+)
 from epe_jax.report.page import Cells, Figure, Items, Page, Section, Text
 from epe_jax.text import cells, tables
 
@@ -235,7 +238,7 @@ def make_settings_table(
   seeds = max((len(run.accuracies) for run in runs), default=1)
   body = [
     [
-      *map(_format_value, run.settings.values()),
+      *map(format_setting, run.settings.values()),
       *([f'{len(run.accuracies)}'] if seeds > 1 else []),
       _format_accuracies(run.accuracies),
       _format_analytic(run),
@@ -245,7 +248,7 @@ def make_settings_table(
   ]
   width = len(attackers) + 2 + (seeds > 1)
   body += [
-    [*map(_format_value, settings.values()), 'failed', *[''] * (width - 1)]
+    [*map(format_setting, settings.values()), 'failed', *[''] * (width - 1)]
     for settings, _ in failed.values()
   ]
   note = 'ε are point estimates, no bounds; in brackets 90 % intervals.'
@@ -287,7 +290,8 @@ def make_variation_table(
   """
   body = [
     [
-      _label_settings(run.settings),
+      ', '.join(f'{k} = {format_setting(x)}' for k, x in run.settings.items())
+      or 'all seeds',
       attacker.name,
       *_list_variation(shifts, run.delta),
     ]
@@ -420,18 +424,9 @@ def _list_variation(shifts: Sequence[ShiftEstimate], delta: float) -> list[str]:
   ]
 
 
-def _label_settings(settings: Mapping[str, Any]) -> str:
-  return ', '.join(f'{k} = {v}' for k, v in settings.items()) or 'all seeds'
-
-
 def _format_signed(value: float) -> str:
   text = cells.format_number(value)
   return text if value < 0 else f'+{text}'
-
-
-def _format_value(value: Any) -> str:
-  value = io.hide_paths(value)
-  return f'{value:g}' if isinstance(value, float) else str(value)
 
 
 def _format_accuracies(accuracies: Sequence[float]) -> str:
