@@ -92,12 +92,12 @@ def import_file(path: pathlib.Path, *, name: str) -> types.ModuleType:
     name: of its module.
 
   Raises:
-    ImportError: it is no file of Python. What its code raises passes.
+    ImportError: it is not a file of Python. What its code raises passes.
   """
   spec = importlib.util.spec_from_file_location(name, path)
   if spec is None or spec.loader is None:
     raise ImportError(
-      f'{path} is no file of Python; give one that ends in .py.'
+      f'{path} is not a file of Python; give one that ends in .py.'
     )
   module = importlib.util.module_from_spec(spec)
   # Dataclasses look up the names of their annotations here.

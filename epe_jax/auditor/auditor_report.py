@@ -50,7 +50,7 @@ def format_auditor(
   attacks = (dataclasses.replace(x, contradictions=()) for x in audit.attacks)
   remarks = [
     *(f'Warning: {x}.' for x in _describe(notes, are_settings=False)),
-    *audit_notes.format_remarks(audit._replace(attacks=tuple(attacks))),
+    *audit_notes.format_notes(audit._replace(attacks=tuple(attacks))),
   ]
   if warning := _warn_if_concentrated(config, record):
     remarks.append(warning)
@@ -68,7 +68,7 @@ def format_auditor(
     '' if headline is None else cells.format_headline(headline),
     tables.fill_paragraph(head),
     format_summary_table(audit),
-    '\n'.join(tables.fill_paragraph(note, bullet='- ') for note in remarks),
+    tables.fill_items(remarks),
   ]
   return '\n\n'.join(part for part in parts if part)
 

@@ -113,10 +113,7 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
     tables.fill_paragraph(head),
     found and tables.fill_paragraph(cells.format_headline(found)),
     summary_table.format_summary_table(audited),
-    '\n'.join(
-      tables.fill_paragraph(text, bullet='- ')
-      for text in audit_notes.format_remarks(audited)
-    ),
+    tables.fill_items(audit_notes.format_notes(audited)),
   ]
   return '\n\n'.join(part for part in parts if part)
 

@@ -75,20 +75,6 @@ def parse_value(text: str) -> Any:
     return text
 
 
-def parse_config(
-  values: flags.FlagValues, argv: Sequence[str]
-) -> tuple[str, Any]:
-  """Parses the command line of a command that needs one config.
-
-  Returns:
-    The name of the config, and the config with its fields set.
-
-  Raises:
-    app.UsageError: no config is named, or there are more arguments; else as `parse`.
-  """
-  return require_config(parse(values, argv))
-
-
 def require_config(parsed: Parsed) -> tuple[str, Any]:
   """The name and the config of a command line that needs one.
 

@@ -64,7 +64,8 @@ def define_flags(values: flags.FlagValues) -> None:
 @stopping.end_politely
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
-  name, config = config_flags.parse_config(values, argv)
+  parsed = config_flags.parse(values, argv)
+  name, config = config_flags.require_config(parsed)
   from epe_jax import progress
 
   with progress.phase('importing'):

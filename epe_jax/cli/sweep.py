@@ -14,8 +14,8 @@ between runs that differ in the seed alone.
 
 Finished points are not trained again. Failed points are reported; --retry tries them
 again. For each point the workdir has a folder with an ordinary run and a .log of its
-output. sweep.md, sweep.tex and sweep.png compare all points, and are written again
-whenever one ends.
+output. sweep.md, sweep.tex and sweep.png compare the points of this command, and are
+written again whenever one ends. They say how many others the workdir has.
 
   epe-jax sweep --status=runs/digits-repetitions
 

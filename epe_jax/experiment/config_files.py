@@ -112,7 +112,7 @@ def load_grid(name: str) -> Config:
   try:
     return load_config(f'{GRIDS}:{name}')
   except ValueError as error:
-    # Whoever misspelled a grid need not know its file in the package.
+    # A person who misspells a grid need not know its file in the package.
     raise ValueError(str(error).removeprefix(f'{GRIDS}:{name}: ')) from error
 
 

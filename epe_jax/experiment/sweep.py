@@ -280,7 +280,7 @@ def _run_points(
         jobs = launcher.start([works[point.name] for point in free])
         running += zip(free, jobs)
         queue = [p for p in queue if p not in free[: len(jobs)]]
-      # Once others have started, as whoever is told may take a while.
+      # Once others have started, as the caller may take a while.
       yield from ends or [None]
       time.sleep(_INTERVAL)
 

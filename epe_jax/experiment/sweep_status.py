@@ -18,7 +18,7 @@ STATES = ('finished', 'failed', 'running', 'stopped', 'not started')
 """The states of a point. One that is stopped goes on where it was saved."""
 
 FAILED = '.failed'
-"""The suffix of the file beside the folder of a point that failed."""
+"""The suffix of the file next to the folder of a point that failed."""
 
 # Rounds whose mean time says how long others take.
 _RECENT = 20
@@ -59,11 +59,7 @@ def find_status(workdir: str | os.PathLike[str]) -> list[PointStatus]:
     ValueError: the config.json of a point is damaged.
   """
   folder = pathlib.Path(workdir)
-  names = (
-    sorted(p.name for p in folder.iterdir() if _is_point(p))
-    if folder.is_dir()
-    else []
-  )
+  names = list_points(folder)
   if not names:
     raise FileNotFoundError(
       f'{folder} has no points of a sweep; give the --workdir of one.'
@@ -97,6 +93,12 @@ def estimate_seconds_left(points: Sequence[PointStatus]) -> float:
   )
   rate = sum(1 / p.seconds_per_round for p in running)
   return left / rate
+
+
+def list_points(folder: pathlib.Path) -> list[str]:
+  """The names of all points in the folder of a sweep, which need not exist."""
+  paths = folder.iterdir() if folder.is_dir() else ()
+  return sorted(path.name for path in paths if _is_point(path))
 
 
 def _is_point(path: pathlib.Path) -> bool:

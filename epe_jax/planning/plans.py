@@ -149,13 +149,11 @@ def format_plan(plan: Plan, *, markdown: bool = False) -> str:
   table = _make_table(plan)
   if markdown:
     text = tables.format_markdown(table)
-    warnings = [f'- {warning}' for warning in describe_warnings(plan)]
+    warnings = '\n'.join(f'- {x}' for x in describe_warnings(plan))
   else:
     text = tables.format_text(tables.fold_table(table))
-    warnings = [
-      tables.fill_paragraph(x, bullet='- ') for x in describe_warnings(plan)
-    ]
-  return '\n'.join([text, '', *warnings]) if warnings else text
+    warnings = tables.fill_items(describe_warnings(plan))
+  return f'{text}\n\n{warnings}' if warnings else text
 
 
 def _make_table(plan: Plan) -> tables.Table:

@@ -182,7 +182,7 @@ def format_cards(cards: Mapping[str, Card] | Sequence[Card]) -> str:
   notes = [
     text if len(cards) == 1 else f'{name}: {text}'
     for name, card in cards.items()
-    for text in audit_notes.format_remarks(audit_json.from_json(card['audit']))
+    for text in audit_notes.format_notes(audit_json.from_json(card['audit']))
   ]
   return tables.format_text(tables.Table('', ['', *cards], rows, notes))
 
@@ -268,14 +268,14 @@ def _list_cells(card: Card) -> dict[str, str]:
   analytic = card['analytic']
   if analytic['canaries'] == analytic['clients']:
     analytic = {'canaries and clients': analytic['clients']}
-  for who, one in analytic.items():
-    lines[f'analytic ε, {who}'] = cells.format_number(one['epsilon'])
+  for who, values in analytic.items():
+    lines[f'analytic ε, {who}'] = cells.format_number(values['epsilon'])
   for attack in audit.attacks:
     lines[f'ε, {attack.threat_model.name}'] = _format_attack(attack)
   names = {a.threat_model.key: a.threat_model.name for a in audit.attacks}
   for key, expected in card['client']['expected_epsilon'].items():
-    epsilons = map(cells.format_number, dict.fromkeys(expected.values()))
-    lines[f'ε of a client, {names.get(key, key)}'] = ' to '.join(epsilons)
+    epsilons = cells.format_range(expected['orthogonal'], expected['agreeing'])
+    lines[f'ε of a client, {names.get(key, key)}'] = epsilons
   mechanism = card['mechanism']
   return lines | {
     'rounds of a canary': f'{canaries["participations"]:,}',

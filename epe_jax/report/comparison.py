@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 import math
 import os
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -13,12 +12,16 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
-from epe_jax.experiment import sweep, sweep_points
+from epe_jax.experiment import sweep, sweep_points, sweep_status
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import html, labelled_runs, page
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import pictures
-from epe_jax.report.labelled_runs import Difference, LabelledRun
+from epe_jax.report.labelled_runs import (
+  Difference,
+  LabelledRun,
+  format_setting,
+)
 from epe_jax.report.page import Cells, Figure, Items, Page, Section, Text
 from epe_jax.text import cells, tables
 
@@ -131,6 +134,14 @@ def write_sweep(
   }
   folder = pathlib.Path(folder)
   table = make_settings_table(runs, failed)
+  # Of an earlier sweep into the same folder, maybe of other fields.
+  others = {*sweep_status.list_points(folder)} - {p.name for p in points}
+  if others:
+    note = (
+      f'Points of the folder that are not of this sweep: {len(others):,}. '
+      'epe-jax sweep --status=WORKDIR shows all.'
+    )
+    table = table._replace(notes=[*table.notes, note])
   variation = make_variation_table(labelled_runs.group_replicates(runs))
   shown = [table, *([variation] if variation else [])]
   text = '\n\n'.join(map(tables.format_markdown, shown))
@@ -220,14 +231,14 @@ def make_settings_table(
   attackers = threat_models.sort_by_strength(
     [
       *(attacker for run in runs for attacker in run.estimates),
-      *(one for one in threat_models.THREAT_MODELS if one.is_shift),
+      *(x for x in threat_models.THREAT_MODELS if x.is_shift),
     ]
   )
   fields = [*runs[0].settings] if runs else [*next(iter(failed.values()))[0]]
   seeds = max((len(run.accuracies) for run in runs), default=1)
   body = [
     [
-      *map(_format_value, run.settings.values()),
+      *map(format_setting, run.settings.values()),
       *([f'{len(run.accuracies)}'] if seeds > 1 else []),
       _format_accuracies(run.accuracies),
       _format_analytic(run),
@@ -237,7 +248,7 @@ def make_settings_table(
   ]
   width = len(attackers) + 2 + (seeds > 1)
   body += [
-    [*map(_format_value, settings.values()), 'failed', *[''] * (width - 1)]
+    [*map(format_setting, settings.values()), 'failed', *[''] * (width - 1)]
     for settings, _ in failed.values()
   ]
   note = 'ε are point estimates, no bounds; in brackets 90 % intervals.'
@@ -279,7 +290,8 @@ def make_variation_table(
   """
   body = [
     [
-      _label_settings(run.settings),
+      ', '.join(f'{k} = {format_setting(x)}' for k, x in run.settings.items())
+      or 'all seeds',
       attacker.name,
       *_list_variation(shifts, run.delta),
     ]
@@ -412,18 +424,9 @@ def _list_variation(shifts: Sequence[ShiftEstimate], delta: float) -> list[str]:
   ]
 
 
-def _label_settings(settings: Mapping[str, Any]) -> str:
-  return ', '.join(f'{k} = {v}' for k, v in settings.items()) or 'all seeds'
-
-
 def _format_signed(value: float) -> str:
   text = cells.format_number(value)
   return text if value < 0 else f'+{text}'
-
-
-def _format_value(value: Any) -> str:
-  value = io.hide_paths(value)
-  return f'{value:g}' if isinstance(value, float) else str(value)
 
 
 def _format_accuracies(accuracies: Sequence[float]) -> str:

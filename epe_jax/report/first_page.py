@@ -247,7 +247,7 @@ def list_alarms(result: RunResult, found: Sequence[Leak]) -> list[str]:
   ]
 
 
-def list_other_remarks(result: RunResult, found: Sequence[Leak]) -> list[str]:
+def list_other_notes(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """Warnings and notes that are not on the first page, for the appendix.
 
   Args:
@@ -459,5 +459,4 @@ def _format_limit(epsilon: float) -> str:
 def _format_client(leak: Leak) -> str:
   if leak.attack is None or leak.client_about is None:
     return _NOT_MEASURED
-  low, high = map(cells.format_number, leak.client_about)
-  return low if low == high else f'{low} to {high}'
+  return cells.format_range(*leak.client_about)

@@ -124,11 +124,10 @@ def find_used(text: str) -> dict[str, Term]:
 def find_term(head: str) -> str | None:
   """The key of the term that the head of a column begins with; None for none.
 
-  >>> find_term('canary, at most'), find_term('floor 5-95 %'), find_term('run')
+  >>> find_term('at most'), find_term('floor 5-95 %'), find_term('run')
   ('at-most', 'floor', None)
   """
-  name = re.sub('^(canary|client), ', '', head)
   for key, term in TERMS.items():
-    if re.match(rf'(?:{term.pattern})(?!\w)', name, re.IGNORECASE):
+    if re.match(rf'(?:{term.pattern})(?!\w)', head, re.IGNORECASE):
       return key
   return None

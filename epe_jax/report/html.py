@@ -139,7 +139,7 @@ def _link_head(head: str, content: page.Page) -> markupsafe.Markup:
   Under a head of a group only what follows the name of the group is shown.
   """
   shown = re.sub('^(canary|client), ', '', head)
-  key = glossary.find_term(head)
+  key = glossary.find_term(shown)
   defined = (
     key in block.terms
     for section in content.sections

@@ -223,6 +223,12 @@ def group_replicates(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
   ]
 
 
+def format_setting(value: Any) -> str:
+  """A value that a sweep sets, without folders: tables and figures are published."""
+  value = io.hide_paths(value)
+  return f'{value:g}' if isinstance(value, float) else str(value)
+
+
 def list_attackers(runs: Sequence[LabelledRun]) -> list[ThreatModel]:
   """The attackers that any of the runs has an estimate of, the weakest first."""
   return threat_models.sort_by_strength(

@@ -178,14 +178,11 @@ def _render_block_as_text(block: Block) -> str:
     case Text(text):
       return tables.fill_paragraph(text)
     case Items(texts):
-      return '\n'.join(tables.fill_paragraph(x, bullet='- ') for x in texts)
+      return tables.fill_items(texts)
     case Cells(table):
       return _format_table(table)
     case Words(terms):
-      definitions = (f'{term.name}: {term.text}' for term in terms.values())
-      return '\n'.join(
-        tables.fill_paragraph(x, bullet='- ') for x in definitions
-      )
+      return tables.fill_items(f'{x.name}: {x.text}' for x in terms.values())
     case Code() | Figure():
       return ''
 
@@ -199,12 +196,11 @@ def _format_table(table: tables.Table) -> str:
   for name, *values in table.body:
     said = (f'{head} {value}' for head, value in zip(table.head[1:], values))
     listed = values[0] if len(values) == 1 else ', '.join(said)
-    rows.append(tables.fill_paragraph(f'{name}: {listed}', bullet='- '))
-  notes = (tables.fill_paragraph(note, bullet='- ') for note in table.notes)
+    rows.append(f'{name}: {listed}')
   parts = (
     tables.fill_paragraph(table.title),
-    '\n'.join(rows),
-    '\n'.join(notes),
+    tables.fill_items(rows),
+    tables.fill_items(table.notes),
   )
   return '\n\n'.join(filter(None, parts))
 

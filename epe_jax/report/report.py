@@ -86,9 +86,7 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
     Text without a final newline.
   """
   content = make_audit_page(audit)._replace(appendix=())
-  if markdown:
-    return page.render_markdown(content)
-  return page.render_text(content)
+  return _render_audit_page(content, markdown=markdown)
 
 
 def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
@@ -101,7 +99,10 @@ def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
   Returns:
     Text without a final newline.
   """
-  content = make_audit_page(audit)
+  return _render_audit_page(make_audit_page(audit), markdown=markdown)
+
+
+def _render_audit_page(content: Page, *, markdown: bool) -> str:
   if markdown:
     return page.render_markdown(content)
   return page.render_text(content, has_appendix=True)
@@ -262,7 +263,7 @@ def _split_figures(
 
 
 def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
-  """All attackers with ranges of their estimates, and remarks on these."""
+  """All attackers with ranges of their estimates, and notes on these."""
   if not result.is_audited:
     return []
   headline = result.audit.headline
@@ -273,11 +274,11 @@ def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
     worst_case_epsilon=facts.find_analytic_epsilon(result),
     participations=facts.count_participations(result),
   )
-  remarks = [
-    *first_page.list_other_remarks(result, found),
+  notes = [
+    *first_page.list_other_notes(result, found),
     *sentences.describe_agreements(result.audit),
   ]
-  return [Cells(table, marked), *([Items(remarks)] if remarks else [])]
+  return [Cells(table, marked), *([Items(notes)] if notes else [])]
 
 
 def _state_risks(result: RunResult) -> list[Block]:

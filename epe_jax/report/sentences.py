@@ -319,8 +319,7 @@ def title_over_delta(result: RunResult) -> str:
   ]
   if not epsilons:
     return f'No estimate is calibrated; {_describe_limit(result)}'
-  low, high = map(cells.format_number, (min(epsilons), max(epsilons)))
-  between = low if low == high else f'{low} to {high}'
+  between = cells.format_range(min(epsilons), max(epsilons))
   return (
     f'At δ = {cells.format_delta(result.delta)} attackers learn ε ≈ {between}; '
     f'{_describe_limit(result)}'
@@ -329,15 +328,15 @@ def title_over_delta(result: RunResult) -> str:
 
 def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
   """Title: ε of the model and of the releases after the last round."""
-  last = max(one.round for one in estimates)
-  found = {
-    one.threat_model: one.estimate
-    for one in estimates
-    if one.round == last and one.estimate.kind == 'point_estimate'
+  last = max(row.round for row in estimates)
+  points = {
+    row.threat_model: row.estimate
+    for row in estimates
+    if row.round == last and row.estimate.kind == 'point_estimate'
   }
   parts = [
-    f'{attacker.name} ε ≈ {cells.format_epsilon(found[attacker])}'
-    for attacker in threat_models.sort_by_strength(found)
+    f'{attacker.name} ε ≈ {cells.format_epsilon(points[attacker])}'
+    for attacker in threat_models.sort_by_strength(points)
     if attacker.is_in_overview
   ]
   after = f'After {last:,} {"round" if last == 1 else "rounds"}'

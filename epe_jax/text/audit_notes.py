@@ -117,11 +117,11 @@ def list_notes(audit: Audit) -> list[str]:
   )
 
 
-def format_remarks(audit: Audit) -> list[str]:
+def format_notes(audit: Audit) -> list[str]:
   """Warnings, then notes: each a sentence that says which of the two it is."""
   return [
     *(f'Warning: {warning}.' for warning in list_warnings(audit)),
-    *_format_notes(audit),
+    *(f'Note: {note}.' for note in list_notes(audit)),
   ]
 
 
@@ -140,7 +140,7 @@ def replace_checks(audit: Audit, check: Fact) -> Audit:
 
 
 def describe_violation(attack: AttackResult) -> str | None:
-  """That the bound of an attacker, fixed beforehand, is above what is allowed.
+  """That the bound of an attacker, fixed in advance, is above what is allowed.
 
   Args:
     attack: what was found about the attacker.
@@ -170,7 +170,7 @@ def describe_violation(attack: AttackResult) -> str | None:
 
 
 def _list_other_violations(audit: Audit) -> list[str]:
-  """Bounds other than those fixed beforehand that are above what is allowed.
+  """Bounds other than those fixed in advance that are above what is allowed.
 
   Args:
     audit: of a run.
@@ -182,7 +182,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
   worth = f'each holds at {level} by itself, and several not all at once'
   if audit.is_simultaneous:
     worth = f'all bounds hold together at {level}'
-  remarks = []
+  warnings = []
   for attack in audit.attacks:
     above = [
       f'{cells.format_epsilon(bound)} ({cells.describe_method(bound)}; holds if '
@@ -191,7 +191,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
       if attack.describe_excess(bound) == 'violation'
     ]
     if above:
-      remarks.append(
+      warnings.append(
         (
           attack,
           f'{len(above)} of {len(attack.bounds) - 1} other lower bounds '
@@ -199,7 +199,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
           f'{", ".join(above)}. Of these bounds {worth}',
         )
       )
-  return _name_attackers(remarks)
+  return _name_attackers(warnings)
 
 
 def _describe_failed_checks(
@@ -231,10 +231,6 @@ def _warn_of_few(audit: Audit) -> list[str]:
     f'canaries are few ({", ".join(few)}): estimates scatter, and bounds may stay far '
     'below the ε that leaks. Give hundreds'
   ]
-
-
-def _format_notes(audit: Audit) -> list[str]:
-  return [f'Note: {note}.' for note in list_notes(audit)]
 
 
 def _describe_estimates_above(
@@ -288,13 +284,13 @@ def _name_limit(attack: AttackResult) -> str:
   return f'{cells.format_analytic(attack.analytic)}, the most that the mechanism allows'
 
 
-def _name_attackers(remarks: Iterable[tuple[AttackResult, str]]) -> list[str]:
+def _name_attackers(texts: Iterable[tuple[AttackResult, str]]) -> list[str]:
   """Each text once, after the names of the attackers it is about.
 
   Scores from elsewhere are of one attacker, who needs no name.
   """
   names: dict[str, list[str]] = {}
-  for attack, text in remarks:
+  for attack, text in texts:
     of_run = attack.threat_model != EXTERNAL
     names.setdefault(text, []).extend([attack.threat_model.name] * of_run)
   return [

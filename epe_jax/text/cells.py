@@ -74,7 +74,7 @@ def format_mu(epsilon: float | Float[np.ndarray, ''], delta: float) -> str:
 
 
 def format_analytic(analytic: Analytic | None) -> str:
-  """The ε that a mechanism allows an attacker; with ≈ if that is no bound.
+  """The ε that a mechanism allows an attacker; with ≈ if that is not a bound.
 
   >>> format_analytic(Analytic(1.156, (), 'expectation'))
   '≈ 1.16'
@@ -134,7 +134,7 @@ def format_share(share: float) -> str:
   """
   if share >= 0.9995:
     return '> 99.9 %'
-  return '< 0.1 %' if share < 0.0005 else f'{100 * share:.1f} %'
+  return '< 0.1 %' if share < 0.0005 else format_percent(share)
 
 
 def format_estimated_share(share: float) -> str:
@@ -156,6 +156,16 @@ def format_interval(interval: tuple[float, float] | None) -> str | None:
     return None
   low, high = map(format_number, interval)
   return f'{low} to {high}'
+
+
+def format_range(low: float | str, high: float | str) -> str:
+  """What lies between two numbers; one number if both read the same.
+
+  >>> format_range(2.1, 33), format_range(2.1, 2.101)
+  ('2.10 to 33.0', '2.10')
+  """
+  first, last = map(format_number, (low, high))
+  return first if first == last else f'{first} to {last}'
 
 
 def format_floor(estimate: Estimate) -> str | None:
@@ -194,7 +204,7 @@ def format_with_interval(estimate: Estimate | None) -> str:
 
 
 def explain_rejected(cells: Iterable[str]) -> list[str]:
-  """A note on what the dagger behind an ε means, if any of the cells has one."""
+  """A note on what the dagger after an ε means, if any of the cells has one."""
   if not any('†' in cell for cell in cells):
     return []
   return [
@@ -273,7 +283,7 @@ def format_headline(headline: Headline) -> str:
 
 
 def format_rounds(num: int) -> str:
-  """So many rounds, in words.
+  """A number of rounds, as sentences have it.
 
   >>> format_rounds(1), format_rounds(2048)
   ('one round', '2,048 rounds')

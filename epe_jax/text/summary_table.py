@@ -94,5 +94,4 @@ def format_client(
     return (
       limit if math.isinf(participations.analytic_epsilon) else f'≤ {limit}'
     )
-  low, high = map(cells.format_number, expected)
-  return low if low == high else f'{low} to {high}'
+  return cells.format_range(*expected)

@@ -1,6 +1,6 @@
 """Tables as text, for the terminal, Markdown and LaTeX; and paragraphs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import contextvars
 import itertools
@@ -126,9 +126,8 @@ def format_text(table: Table) -> str:
   """
   alignment = '<' + '>' * (len(table.head) - 1)
   rows = align_columns([table.head, *table.body], alignment)
-  notes = '\n'.join(fill_paragraph(note, bullet='- ') for note in table.notes)
-  title = fill_paragraph(table.title)
-  return '\n\n'.join(part for part in (title, rows, notes) if part)
+  parts = fill_paragraph(table.title), rows, fill_items(table.notes)
+  return '\n\n'.join(filter(None, parts))
 
 
 def align_columns(
@@ -181,6 +180,11 @@ def fill_paragraph(text: str, *, bullet: str = '') -> str:
     break_on_hyphens=False,
   )
   return filled.replace('\N{NO-BREAK SPACE}', ' ')
+
+
+def fill_items(texts: Iterable[str]) -> str:
+  """A list whose items are paragraphs, as `fill_paragraph` fills them."""
+  return '\n'.join(fill_paragraph(text, bullet='- ') for text in texts)
 
 
 def format_markdown(table: Table) -> str:

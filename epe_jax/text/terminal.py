@@ -43,15 +43,6 @@ _SPELLINGS = {
 _ERRORS = 'epe_jax.spell_out'
 
 
-def spell_out(text: str) -> str:
-  """The text in ASCII.
-
-  >>> spell_out('ε ≥ 2 at δ = 1e-5')
-  'eps >= 2 at delta = 1e-5'
-  """
-  return text.encode('ascii', _ERRORS).decode()
-
-
 def spell_for_stdout(text: str) -> str:
   """The text, with what the encoding of stdout lacks spelt out."""
   encoding = getattr(sys.stdout, 'encoding', None) or 'utf-8'
@@ -82,6 +73,11 @@ def use_spellings() -> None:
 
 
 def _spell_out(error: UnicodeError) -> tuple[str, int]:
+  """Spells out what an encoding lacks, as a handler of such errors.
+
+  >>> 'ε ≥ 2 at δ = 1e-5'.encode('ascii', _ERRORS)
+  b'eps >= 2 at delta = 1e-5'
+  """
   if not isinstance(error, UnicodeEncodeError):
     raise error
   text = error.object[error.start : error.end]

@@ -9,7 +9,7 @@ from epe_jax.text import audit_notes, cells
 
 
 def describe_in_json(audit: Audit) -> dict[str, Any]:
-  """What `audit_json.to_json` gives, with names of attackers, labels and remarks.
+  """What `audit_json.to_json` gives, with names of attackers, labels and notes.
 
   Args:
     audit: of a run or of scores.

@@ -63,7 +63,7 @@ def test_the_maximum_of_a_correct_run_is_not_accused_by_its_estimate(correct):
 
 def test_a_run_of_a_third_of_its_noise_is_accused():
   audit = evaluate(3.0)
-  said = ' '.join(audit_notes.format_remarks(audit))
+  said = ' '.join(audit_notes.format_notes(audit))
   assert ACCUSES in said
   assert audit.attacks[-1].is_violated
   alarms = first_page.list_alarms(
@@ -85,7 +85,7 @@ def test_a_bound_that_is_above_at_its_own_level_alone_accuses_nobody(correct):
   assert 'happens by chance' in said
   assert ACCUSES not in said
   # The first page does not say it, so the appendix does.
-  others = first_page.list_other_remarks(result, leaks.find_leaks(result))
+  others = first_page.list_other_notes(result, leaks.find_leaks(result))
   assert any('by chance' in text for text in others)
   certain = with_bounds(correct, own=1.3, joint=1.1)
   result = recorded_runs.result(audit=certain)

@@ -106,7 +106,7 @@ def test_the_report_says_how_a_claim_stands():
     config = config | {'audit': config['audit'] | {'claim': claim}}
     result = recorded_runs.result(config=config, claim=test, audit=found)
     alarms = first_page.list_alarms(result, leaks.find_leaks(result))
-    others = first_page.list_other_remarks(result, leaks.find_leaks(result))
+    others = first_page.list_other_notes(result, leaks.find_leaks(result))
     # A claim that is rejected is on the first page.
     is_rejected = test is not None and test.rejected_after is not None
     assert any('claimed' in text for text in alarms) == is_rejected

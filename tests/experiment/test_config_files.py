@@ -82,7 +82,7 @@ def test_a_file_that_is_not_python_is_refused(tmp_path):
   path = tmp_path / 'mine.txt'
   path.write_text('x = 1')
   with pytest.raises(
-    ImportError, match=r'^.*mine\.txt is no file of Python; g'
+    ImportError, match=r'^.*mine\.txt is not a file of Python; g'
   ):
     config_files.load_config(path)
 

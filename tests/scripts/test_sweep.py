@@ -251,6 +251,12 @@ def test_points_without_canaries_stand_beside_those_with(tmp_path):
   text = comparison.write_sweep(tmp_path, points, outcome)
   without, with_canaries = text.splitlines()[1:3]
   assert '(clients)' in without
+  assert 'not of this sweep' not in text
   assert without.split()[-4:] == ['-'] * 4
   assert '[' in with_canaries
   assert (tmp_path / 'sweep.png').read_bytes()[:4] == b'\x89PNG'
+  # A sweep of fewer points into the same folder says that there are more.
+  outcome = sweep.run_sweep(points[1:], tmp_path)
+  comparison.write_sweep(tmp_path, points[1:], outcome)
+  written = (tmp_path / 'sweep.md').read_text()
+  assert 'Points of the folder that are not of this sweep: 1.' in written

@@ -11,6 +11,7 @@ from epe_jax.report.figures import style
 from epe_jax.report.labelled_runs import (
   Difference,
   LabelledRun,
+  format_setting,
   list_attackers,
 )
 from epe_jax.text import cells
@@ -86,7 +87,7 @@ def draw_sweep(
   panels: dict[str, list[LabelledRun]] = {}
   for run in runs:
     *others, _ = run.settings.items()
-    title = '\n'.join(f'{field} = {_format_value(x)}' for field, x in others)
+    title = '\n'.join(f'{field} = {format_setting(x)}' for field, x in others)
     panels.setdefault(title, []).append(run)
   if not panels or len(panels) > _MAX_PANELS:
     return None
@@ -102,7 +103,7 @@ def draw_sweep(
   styles = style.assign_styles(attackers)
   for axes, (title, of_panel) in zip(all_axes, panels.items()):
     last = list(of_panel[0].settings)[-1]
-    labels = [_format_value(run.settings[last]) for run in of_panel]
+    labels = [format_setting(run.settings[last]) for run in of_panel]
     for i, attacker in enumerate(attackers):
       # Moved sideways, so that the intervals of attackers do not overlap.
       shift = 0.06 * (i - (len(attackers) - 1) / 2)
@@ -153,10 +154,6 @@ def _draw_along(
       )
     if estimate.interval is not None:
       axes.plot([x, x], estimate.interval, color=look.color, lw=3, alpha=0.4)
-
-
-def _format_value(value: object) -> str:
-  return f'{value:g}' if isinstance(value, float) else str(value)
 
 
 def _draw_estimate(
