@@ -53,7 +53,9 @@ def run_script(name, *arguments) -> Ended:
     finally:
       for name in set(flags.FLAGS) - before:
         module = flags.FLAGS.find_module_defining_flag(name)
-        if module in sys.modules and not module.startswith(('epe_jax.', 'ml_coll')):
+        if module in sys.modules and not module.startswith(
+          ('epe_jax.', 'ml_coll')
+        ):
           of_libraries[name] = flags.FLAGS[name]
   # The next script has flags of the same names, so `flagsaver` took all away; a
   # library that was imported on the way stays, and needs its own.
