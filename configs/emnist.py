@@ -39,9 +39,9 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       path=config_dict.placeholder(str),
       # The 10-class split instead of the 62-class one.
       only_digits=False,
-      # Generated handwriting in place of a file, of the size of the real data
-      # or of so many writers and train images.
+      # Generated handwriting in place of a file.
       synthetic=False,
+      # The first clients of a file; writers and train images that are generated.
       num_clients=50 if smoke else config_dict.placeholder(int),
       num_examples=2_000 if smoke else config_dict.placeholder(int),
       # Folder of the imported columns; None: epe_jax in the user's cache.

@@ -55,9 +55,9 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       max_words=20,
       # 'heldout': users who never train; 'test': sentences of a later time.
       test_split='heldout',
-      # Generated text in place of a file, of as many users as the real data or
-      # of num_clients, with at most max_sentences from each.
+      # Generated text in place of a file, at most max_sentences from a user.
       synthetic=False,
+      # The first users of a file, or those that are generated.
       num_clients=100 if smoke else config_dict.placeholder(int),
       max_sentences=8 if smoke else 64,
       # Folder of the imported columns; None: epe_jax in the user's cache.

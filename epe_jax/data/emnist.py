@@ -45,6 +45,7 @@ def load_workload(config: Any) -> Any:
   if options.only_digits:
     split, kind = 'digits_only_train', 'digits-only'
   described = workload.describe_origin(origin, train, split, DATA_SET.downloads)
+  train = workload.take_clients(config, train)
   return workload.Workload(
     outline(config).task,
     train,
@@ -159,7 +160,7 @@ DATA_SET = data_sets.Federated(
     **data_sets.FILE_FIELDS,
     'data.only_digits': fields.FLAG,
     'data.num_clients': fields.or_none(
-      fields.integer(1), 'as many as EMNIST has'
+      fields.integer(1), 'all of a file, or as many as EMNIST has'
     ),
     'data.num_examples': fields.or_none(
       fields.integer(1), 'as many as EMNIST has'

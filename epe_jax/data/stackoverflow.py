@@ -58,6 +58,7 @@ def load_workload(config: Any) -> Any:
   if not config.simulation and targets.size:
     majority_class = np.bincount(targets).argmax()
   described = workload.describe_origin(origin, train, TRAIN, DATA_SET.downloads)
+  train = workload.take_clients(config, train)
   return workload.Workload(
     _make_task(config, len(words)),
     train,
@@ -262,7 +263,7 @@ DATA_SET = data_sets.Federated(
     'data.max_words': fields.integer(1, 10_000),
     'data.test_split': fields.one_of('heldout', 'test'),
     'data.num_clients': fields.or_none(
-      fields.integer(1), 'as many as StackOverflow has'
+      fields.integer(1), 'all of a file, or as many as StackOverflow has'
     ),
     'data.max_sentences': fields.integer(1),
     'model.embedding_size': fields.integer(1, 65_536),

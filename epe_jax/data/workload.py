@@ -93,6 +93,16 @@ def drop_none(**options: Any) -> dict[str, Any]:
   return {name: x for name, x in options.items() if x is not None}
 
 
+def take_clients(
+  config: Any, train: federated.FederatedData
+) -> federated.FederatedData:
+  """Takes config.data.num_clients of the clients of a file, or all."""
+  # Generated data have as many already, or a few more so that each has rows.
+  if config.data.num_clients is None or config.data.synthetic:
+    return train
+  return federated.take_clients(train, config.data.num_clients)
+
+
 def sample_test(
   config: Any, test: federated.FederatedData
 ) -> federated.FederatedData:

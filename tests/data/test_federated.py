@@ -162,6 +162,22 @@ def test_a_sample_has_examples_of_all_clients_with_their_owners():
   assert not np.array_equal(other.columns['x'], some.columns['x'])
 
 
+def test_the_first_clients_of_data_are_a_view_of_their_rows():
+  data = federated.from_arrays(
+    {'x': np.arange(6)}, np.array(['c', 'a', 'b', 'a', 'c', 'b'])
+  )
+  taken = federated.take_clients(data, 2)
+  assert [(i, c['x'].tolist()) for i, c in taken.clients()] == [
+    ('a', [1, 3]),
+    ('b', [2, 5]),
+  ]
+  assert np.shares_memory(taken.columns['x'], data.columns['x'])
+  with pytest.raises(
+    ValueError, match='data.num_clients=4, but the data have 3'
+  ):
+    federated.take_clients(data, 4)
+
+
 def test_a_sample_of_everything_is_everything():
   data = federated.from_arrays({'x': np.arange(3)}, np.array(['a', 'b', 'a']))
   assert federated.sample(data, 0, num_examples=3) is data

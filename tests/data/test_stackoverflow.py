@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax.data import prepare, stackoverflow, store, vocabulary
+from epe_jax.experiment import config_files
 from tests import tff_files
 
 
@@ -43,6 +44,19 @@ def test_the_words_of_train_are_counted_and_sentences_numbered(tmp_path, file):
     file, cache=tmp_path, test_split='test', **_SIZES
   )
   assert later.columns['words'].tolist() == [[1, 2, 4, 3]]
+
+
+def test_a_run_takes_as_many_clients_of_a_file_as_its_config_says(
+  tmp_path, file
+):
+  config = config_files.load_config('stackoverflow:smoke')
+  config.data.update(path=str(file), cache=str(tmp_path), vocabulary_size=3)
+  for num, ids in ((1, ['a']), (2, ['a', 'b']), (None, ['a', 'b'])):
+    config.data.num_clients = num
+    assert stackoverflow.load_workload(config).train.client_ids.tolist() == ids
+  config.data.num_clients = 3
+  with pytest.raises(ValueError, match='num_clients=3, but the data have 2'):
+    stackoverflow.load_workload(config)
 
 
 def test_words_are_numbered_as_in_a_file_of_counts(tmp_path, file):
