@@ -511,9 +511,11 @@ def _make_production(scale: str) -> dict[str, Any]:
   if scale == 'small':
     text |= dict(data=dict(vocabulary_size=4000))
     text |= dict(client=dict(max_examples=8), evaluate_examples=2000)
+    # A fixed norm cannot grow with the updates, of norm 0.7.
+    text |= dict(clipping=dict(initial=0.5))
     few_rounds = dict(evaluate_every=100, checkpoint_every=50)
   noises = dict(
-    digits=(0.3, 0.6, 1.2), emnist=(0.05, 0.1, 0.2), stackoverflow=(0.1, 0.2)
+    digits=(0.3, 0.6, 1.2), emnist=(0.2, 0.5, 1.0), stackoverflow=(0.3, 0.6)
   )
   configs = dict(
     digits='digits', emnist='emnist', stackoverflow='stackoverflow'
