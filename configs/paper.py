@@ -485,7 +485,7 @@ def _make_games_by_kind(kinds: Sequence[str]) -> tuple[dict[str, Any], ...]:
 
 
 def _make_production(scale: str) -> dict[str, Any]:
-  """Makes the grids of matrix mechanisms, and the models whose accounting is public.
+  """Makes grids of mechanisms and rings, and the models whose accounting is public.
 
   Clients come back in a fixed order, so that separation and number of their rounds are
   known.
@@ -505,33 +505,34 @@ def _make_production(scale: str) -> dict[str, Any]:
     noise=dict(bands=2 if smoke else 4, buffers=2),
   )
   digits = dict(rounds=6, clients_per_round=40) if smoke else dict(rounds=60)
-  # Eight epochs of six rounds at 'small'.
-  images = dict(data=dict(num_clients=8 if smoke else 204))
-  text, few_rounds = dict(_TEXT[scale]), dict(_FEWER_ROUNDS[scale])
-  if scale == 'small':
-    text |= dict(data=dict(vocabulary_size=4000))
-    text |= dict(client=dict(max_examples=8), evaluate_examples=2000)
-    # A fixed norm cannot grow with the updates, of norm 0.7.
-    text |= dict(clipping=dict(initial=0.5))
-    few_rounds = dict(evaluate_every=100, checkpoint_every=50)
-  noises = dict(
-    digits=(0.3, 0.6, 1.2), emnist=(0.2, 0.5, 1.0), stackoverflow=(0.3, 0.6)
+  images, text = (
+    [_FEWER_ROUNDS[scale], sizes[scale]] for sizes in (_IMAGES, _TEXT)
   )
-  configs = dict(
-    digits='digits', emnist='emnist', stackoverflow='stackoverflow'
-  )
-  if smoke:
-    configs['digits'] = 'digits:smoke'
+  text_config = 'stackoverflow'
   if scale == 'small':
+    # Eight epochs of six rounds.
+    images.append(dict(data=dict(num_clients=204)))
     # Many clients with few sentences: a model that learns in spite of the noise.
-    configs['stackoverflow'] = 'stackoverflow:medium'
+    text_config = 'stackoverflow:medium'
+    text = [
+      _TEXT[scale],
+      dict(
+        client=dict(max_examples=8),
+        # A fixed norm cannot grow with the updates, of norm 0.7.
+        clipping=dict(initial=0.5),
+        evaluate_every=100,
+        checkpoint_every=50,
+      ),
+    ]
 
-  def make_grid(task: str, *sets: dict[str, Any]) -> dict[str, Any]:
-    levels = noises[task][: 1 if smoke else None]
+  def make_grid(
+    config: str, sets: Sequence[dict[str, Any]], axis: tuple, *noises: float
+  ) -> dict[str, Any]:
+    levels = noises[:1] if smoke else noises
     return dict(
-      config=configs[task],
+      config=config,
       sets=[*sets, runs],
-      axes=(correlation, ('noise_multiplier', levels)),
+      axes=(axis, ('noise_multiplier', levels)),
     )
 
   return dict(
@@ -548,11 +549,24 @@ def _make_production(scale: str) -> dict[str, Any]:
         ),
       )
     ),
-    production_digits=make_grid('digits', digits),
-    production_emnist=make_grid(
-      'emnist', _FEWER_ROUNDS[scale], _IMAGES[scale], images
+    production_digits=make_grid(
+      'digits:smoke' if smoke else 'digits',
+      [digits],
+      correlation,
+      0.3,
+      0.6,
+      1.2,
     ),
-    production_stackoverflow=make_grid('stackoverflow', few_rounds, text),
+    production_emnist=make_grid('emnist', images, correlation, 0.2, 0.5, 1.0),
+    production_stackoverflow=make_grid(
+      text_config, text, correlation, 0.3, 0.6
+    ),
+    production_rings=make_grid(
+      'emnist',
+      images,
+      ('secure_aggregation.bits', (None, 16) if smoke else (None, 12, 16, 20)),
+      *(0.5, 1.0),
+    ),
   )
 
 

@@ -51,6 +51,7 @@ GROUPS = {
   'production': ['production:deployed', 'production:digits'],
   'production_emnist': ['production:emnist'],
   'production_stackoverflow': ['production:stackoverflow'],
+  'production_rings': ['production:rings'],
 }
 # At smoke scale programs take longer to compile than to run.
 ENVIRONMENT = os.environ | {

@@ -27,4 +27,11 @@ ITEMS = {
       ('stackoverflow', 'StackOverflow', ('stackoverflow', 'word_count')),
     )
   },
+  'rings': from_grid(
+    'EMNIST behind secure aggregation, audited',
+    _OURS,
+    'production_rings',
+    ('emnist',),
+    mechanisms.make_rings,
+  ),
 }

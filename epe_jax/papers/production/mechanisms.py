@@ -1,4 +1,4 @@
-"""Matrix mechanisms side by side: accuracy, and what attackers find of each."""
+"""Matrix mechanisms and rings side by side: accuracy, and what attackers find."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,43 +33,20 @@ def make_mechanisms(runs: Sequence[grid.Run]) -> item.Product:
   Args:
     runs: with a trace.
   """
-  body = [
-    [
-      _name(run),
-      f'{run.noise:g}',
-      cells.format_percent(run.result.accuracy),
-      *(
-        cells.format_with_interval(run.result.audit.find_first(model))
-        for model in _COLUMNS
-      ),
-      cells.format_analytic(_find_worst(run).analytic),
-      cells.format_number(run.result.clients_analytic_epsilon),
-    ]
-    for run in runs
-  ]
-  table = tables.Table(
+  table = _make_table(
     'ε of canaries in the worst rounds, and accuracy',
-    [
-      'noise of rounds',
-      'z',
-      'accuracy',
-      *(f'ε, {model.name}' for model in _COLUMNS),
-      'analytic ε, canary',
-      'client',
-    ],
-    body,
+    runs,
+    {'noise of rounds': [_name(run) for run in runs]},
+    _COLUMNS,
     [
       'z: noise of one round in clip norms, if noise is independent; otherwise such '
       'that one participation leaks no more.',
-      'Point estimates with 90 % intervals.',
-      *cells.explain_rejected(c for line in body for c in line),
       'After each round: the analytic ε is of the canary whose rounds so far give away '
       'most, and the measured one of all that took part by then. Each panel is the run '
       'whose accuracy is next to one that all mechanisms reach.',
       'Canaries take part in the rounds that give away most of those a client may have.',
       'The analytic ε of a client in a tree is that of all its nodes; prefix sums, which '
       'are released, show less.',
-      *grid.describe_runs(runs),
     ],
   )
   return item.Product(
@@ -79,6 +56,78 @@ def make_mechanisms(runs: Sequence[grid.Run]) -> item.Product:
       'by_round': _draw_by_round(_choose_equal(runs)),
     },
   )
+
+
+def make_rings(runs: Sequence[grid.Run]) -> item.Product:
+  """Makes the table of runs behind secure aggregation, by the bits of its ring.
+
+  Args:
+    runs: with a trace.
+  """
+  rings = [run.record.ring if run.record else None for run in runs]
+  table = _make_table(
+    'ε of canaries behind secure aggregation, and accuracy',
+    runs,
+    {
+      'bits': [
+        str(run.result.config['secure_aggregation']['bits'] or 'float32')
+        for run in runs
+      ],
+      'norm of a message': [
+        # A ring has the noise, z clip norms, in steps of its grid.
+        f'{ring.l2 * run.noise / ring.std:.4g}' if ring else '-'
+        for run, ring in zip(runs, rings)
+      ],
+      'went round': [f'{ring.wrapped:,}' if ring else '-' for ring in rings],
+    },
+    _COLUMNS[:3],
+    [
+      'The norm of a message is the largest, in clip norms: rotated and rounded to the '
+      'grid. Coordinates of the sums went round the ring, of all rounds.',
+      'z: noise of one round in clip norms. float32: sums of updates, with Gaussian '
+      'noise; otherwise of integers with Skellam noise.',
+    ],
+  )
+  return item.Product([table], {})
+
+
+def _make_table(
+  title: str,
+  runs: Sequence[grid.Run],
+  names: Mapping[str, Sequence[str]],
+  models: Sequence[threat_models.ThreatModel],
+  notes: Sequence[str],
+) -> tables.Table:
+  """A row for each run: columns with its names, accuracy, and ε of attackers."""
+  body = [
+    [
+      *named,
+      f'{run.noise:g}',
+      cells.format_percent(run.result.accuracy),
+      *(
+        cells.format_with_interval(run.result.audit.find_first(model))
+        for model in models
+      ),
+      cells.format_analytic(_find_worst(run).analytic),
+      cells.format_number(run.result.clients_analytic_epsilon),
+    ]
+    for named, run in zip(zip(*names.values()), runs)
+  ]
+  head = [
+    *names,
+    'z',
+    'accuracy',
+    *(f'ε, {model.name}' for model in models),
+    'analytic ε, canary',
+    'client',
+  ]
+  notes = [
+    *notes,
+    'Point estimates with 90 % intervals.',
+    *cells.explain_rejected(c for line in body for c in line),
+    *grid.describe_runs(runs),
+  ]
+  return tables.Table(title, head, body, notes)
 
 
 def _name(run: grid.Run) -> str:
