@@ -65,7 +65,11 @@ def check_subjects(module: str) -> list[dict[str, Any]]:
       }
     )
     broken = ', '.join(finding.rule for finding in report.findings)
-    print(f'{subject.package} {subject.name}: {broken or "nothing broken"}')
+    unknown = ', '.join(report.not_checked)
+    print(
+      f'{subject.package} {subject.name}: broken: {broken or "none"}; '
+      f'not checked: {unknown or "none"}'
+    )
   return rows
 
 
