@@ -559,7 +559,7 @@ def _make_production(scale: str) -> dict[str, Any]:
     ),
     production_emnist=make_grid('emnist', images, correlation, 0.2, 0.5, 1.0),
     production_stackoverflow=make_grid(
-      text_config, text, correlation, 0.3, 0.6
+      text_config, text, correlation, *(0.6, 1.2, 2.4)
     ),
     production_rings=make_grid(
       'emnist',
