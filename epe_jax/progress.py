@@ -84,6 +84,18 @@ def bar(*iterables: Any, **options: Any) -> tqdm.tqdm:
   return tqdm.tqdm(*iterables, **{**lines, **options})
 
 
+def set_done(shown: tqdm.tqdm, done: int) -> None:
+  """Sets how much is done, which may be less than it was: work may be repeated.
+
+  Args:
+    shown: a bar.
+    done: of its total.
+  """
+  # The time that is left is that of what was done since the bar began.
+  shown.initial = min(shown.initial, done)
+  shown.update(done - shown.n)
+
+
 @contextlib.contextmanager
 def phase(text: str, *, disable: bool = False) -> Iterator[None]:
   """Shows the duration of work of unknown length, after two seconds.

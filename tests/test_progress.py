@@ -31,6 +31,15 @@ def test_a_log_has_lines_and_no_carriage_return(capsys, monkeypatch):
   assert not {'\r', '\x1b'} & set(text)
 
 
+def test_rounds_that_are_repeated_leave_a_time_to_wait(capsys):
+  with progress.bar(total=100, initial=40, unit=' rounds') as bar:
+    bar.start_t -= 10
+    progress.set_done(bar, 4)
+    progress.set_done(bar, 24)
+    bar.refresh()
+  assert '24 of 100 rounds, 00:10 so far, 00:38 left' in capsys.readouterr().err
+
+
 def test_a_log_has_no_line_for_each_step(capsys):
   for _ in progress.bar(range(1000), desc='import', unit=' examples'):
     pass

@@ -181,7 +181,7 @@ def _show_progress(
       nonlocal due
       done, bar.total, states = count_rounds()
       bar.set_postfix(states, refresh=False)
-      bar.update(done - bar.n)
+      progress.set_done(bar, done)
       due = time.monotonic() + _SHOW_EVERY
 
     yield lambda: show() if time.monotonic() >= due else None
