@@ -25,6 +25,7 @@ ASSUMES = (
   'clients_do_not_respond',
   'null_law',
   'server_is_sgd',
+  'noise_is_independent',
 )
 """What every plan assumes, keys."""
 

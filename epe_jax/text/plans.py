@@ -26,6 +26,7 @@ ASSUMPTIONS: Mapping[str, str] = {
   'server_is_sgd': (
     'the server is SGD, so that a final model is a weighted sum of rounds'
   ),
+  'noise_is_independent': 'noise is Gaussian, and independent from round to round',
 }
 """Key of an assumption of a plan -> its words."""
 
