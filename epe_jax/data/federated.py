@@ -199,22 +199,20 @@ def take_clients(data: FederatedData, num_clients: int) -> FederatedData:
 
   Args:
     data: the data.
-    num_clients: their number, from 1 to that of the data.
+    num_clients: their number, >= 1; the data are returned unchanged if they have no
+      more.
 
   Raises:
-    ValueError: the data have fewer clients.
+    ValueError: num_clients < 1.
 
   >>> data = from_arrays({'x': np.arange(4)}, np.array(['b', 'a', 'b', 'a']))
   >>> take_clients(data, 1).client(0)
   {'x': array([1, 3])}
   """
-  if num_clients == data.num_clients:
+  if num_clients < 1:
+    raise ValueError(f'num_clients={num_clients}; give 1 or more.')
+  if num_clients >= data.num_clients:
     return data
-  if not 1 <= num_clients < data.num_clients:
-    raise ValueError(
-      f'data.num_clients={num_clients:,}, but the data have {data.num_clients:,} '
-      'train clients. Give no more, or None for all.'
-    )
   rows = int(data.offsets[num_clients])
   return FederatedData(
     {name: column[:rows] for name, column in data.columns.items()},

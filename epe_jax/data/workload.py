@@ -96,7 +96,7 @@ def drop_none(**options: Any) -> dict[str, Any]:
 def take_clients(
   config: Any, train: federated.FederatedData
 ) -> federated.FederatedData:
-  """Takes config.data.num_clients of the clients of a file, or all."""
+  """Takes config.data.num_clients of the clients of a file, if there are more."""
   # Generated data have as many already, or a few more so that each has rows.
   if config.data.num_clients is None or config.data.synthetic:
     return train

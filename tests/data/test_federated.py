@@ -172,10 +172,9 @@ def test_the_first_clients_of_data_are_a_view_of_their_rows():
     ('b', [2, 5]),
   ]
   assert np.shares_memory(taken.columns['x'], data.columns['x'])
-  with pytest.raises(
-    ValueError, match='data.num_clients=4, but the data have 3'
-  ):
-    federated.take_clients(data, 4)
+  assert federated.take_clients(data, 4) is data
+  with pytest.raises(ValueError, match='num_clients=0; give 1 or more'):
+    federated.take_clients(data, 0)
 
 
 def test_a_sample_of_everything_is_everything():
