@@ -153,7 +153,7 @@ class Run:
         tensors[id(update)] = self._split(update * clip_norm)
     updates = [tensors[id(update)] for update in cohort.updates]
     try:
-      with _limit(_MAX_SECONDS):
+      with _limit_time():
         released = self.mechanism.aggregate(updates, list(cohort.weights))
     except NeverEnds:
       raise
@@ -196,8 +196,8 @@ class Run:
 
 
 @contextlib.contextmanager
-def _limit(seconds: float) -> Iterator[None]:
-  """Ends a round that takes longer, where the system can interrupt it."""
+def _limit_time() -> Iterator[None]:
+  """Ends a round that takes too long, where the system can interrupt it."""
   if (
     not hasattr(signal, 'setitimer')
     or threading.current_thread() is not threading.main_thread()
@@ -205,16 +205,17 @@ def _limit(seconds: float) -> Iterator[None]:
     yield
     return
 
-  def stop(signum: int, frame: Any) -> None:
-    raise NeverEnds(f'the round did not end within {seconds:g} s')
-
-  before = signal.signal(signal.SIGALRM, stop)
-  signal.setitimer(signal.ITIMER_REAL, seconds)
+  before = signal.signal(signal.SIGALRM, _end_round)
+  signal.setitimer(signal.ITIMER_REAL, _MAX_SECONDS)
   try:
     yield
   finally:
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
+
+
+def _end_round(signum: int, frame: Any) -> None:
+  raise NeverEnds(f'the round did not end within {_MAX_SECONDS:g} s')
 
 
 def norm(vector: Float[np.ndarray, '...']) -> float:
