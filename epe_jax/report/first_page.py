@@ -426,16 +426,19 @@ def _describe_settings(result: RunResult) -> str:
     canaries = (
       f'{result.num_observed:,} canaries in, {result.num_unobserved:,} out'
     )
-  # Configs of older versions have no such group.
+  # Configs of older versions have no such groups.
   kind = result.config.get('noise', {}).get('correlation', 'independent')
-  correlated = '' if kind == 'independent' else f' ({kind})'
+  ring = result.config.get('secure_aggregation', {})
+  law = '' if kind == 'independent' else f' ({kind})'
+  if bits := ring.get('bits'):
+    law = f' ({ring["noise"].replace("_", " ")}, in sums modulo 2^{bits})'
   of_delta = ''
   if result.config['audit'].get('delta', result.delta) is None:
     num_clients = result.delta ** (1 / DELTA_EXPONENT)
     of_delta = f', δ = {num_clients:,.0f} clients^{DELTA_EXPONENT}'
   return (
     f'{result.rounds:,} rounds, d = {result.dim:,}, noise multiplier '
-    f'{result.noise_multiplier:g}{correlated}{of_delta}, {canaries}, accuracy '
+    f'{result.noise_multiplier:g}{law}{of_delta}, {canaries}, accuracy '
     f'{cells.format_percent(result.accuracy)} (majority class: '
     f'{cells.format_percent(result.baseline_accuracy)}).'
   )

@@ -124,6 +124,24 @@ def test_the_day_and_what_the_page_belongs_to_are_its_last_line():
   assert old == 'date not recorded, epe_jax 0.1.0.'
 
 
+@pytest.mark.parametrize(
+  ('fields', 'said'),
+  [
+    ({}, ', δ'),
+    ({'noise': {'correlation': 'blt'}}, ' (blt), δ'),
+    (
+      {'secure_aggregation': {'bits': 16, 'noise': 'discrete_gaussian'}},
+      ' (discrete gaussian, in sums modulo 2^16), δ',
+    ),
+  ],
+)
+def test_the_page_names_noise_that_is_not_that_of_dp_fedavg(fields, said):
+  result = finished_runs.load_result(_RUNS / 'digits')
+  other = dataclasses.replace(result, config=result.config | fields)
+  text = ' '.join(report.format_summary(other).split())
+  assert f'noise multiplier {result.noise_multiplier:g}{said}' in text
+
+
 def test_a_bound_of_scores_by_coins_says_so():
   rng_scores = recorded_runs.by_law(design='coin_flip')
   scores = threat_models.OWN.score(rng_scores).scores
