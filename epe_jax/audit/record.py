@@ -389,9 +389,9 @@ def is_noise_multiplier(z: Any) -> bool:
 
 
 def respond_to_rounds(
-  rounds: int, *, momentum: float
+  rounds: int, *, momentum: float, stops: Sequence[int] | None = None
 ) -> Float[np.ndarray, 'stops rounds']:
-  """Returns the weight of each aggregate in the model after each round of SGD.
+  """Returns the weight of each aggregate in the model after some rounds of SGD.
 
   Momentum β adds an aggregate again in every later round, β^i times in the i-th,
   so n rounds later it has been added (1 - βⁿ)/(1 - β) times. The learning rate
@@ -400,9 +400,10 @@ def respond_to_rounds(
   Args:
     rounds: T >= 1.
     momentum: β, in [0, 1).
+    stops: numbers of rounds, each in [0, T]; None for all of them, 0 to T.
 
   Returns:
-    Row t, from 0 to T, has the weights in the model after t rounds.
+    A row for each stop: the weights in the model after so many rounds.
 
   Raises:
     ValueError: momentum is out of range.
@@ -412,9 +413,14 @@ def respond_to_rounds(
          [1.  , 0.  , 0.  ],
          [1.5 , 1.  , 0.  ],
          [1.75, 1.5 , 1.  ]])
+  >>> respond_to_rounds(3, momentum=0.5, stops=[2])
+  array([[1.5, 1. , 0. ]])
   """
-  since = np.arange(rounds + 1)[:, None] - np.arange(rounds)
-  return _sum_of_powers(np.maximum(since, 0), momentum)
+  if not 0 <= momentum < 1:
+    raise ValueError(f'momentum={momentum}; give a momentum in [0, 1).')
+  after = np.arange(rounds + 1) if stops is None else np.asarray(stops)
+  since = np.maximum(after[:, None] - np.arange(rounds), 0)
+  return (1 - momentum**since) / (1 - momentum)
 
 
 def respond_at_end(
@@ -422,15 +428,9 @@ def respond_at_end(
 ) -> Float[np.ndarray, ' rounds']:
   """Returns the weight of each aggregate in the final model of SGD.
 
-  It is the last row of `respond_to_rounds`, in O(T) memory.
+  It is the last row of `respond_to_rounds`.
 
   >>> respond_at_end(3, momentum=0.5)
   array([1.75, 1.5 , 1.  ])
   """
-  return _sum_of_powers(np.arange(rounds, 0, -1), momentum)
-
-
-def _sum_of_powers(n: np.ndarray, momentum: float) -> np.ndarray:
-  if not 0 <= momentum < 1:
-    raise ValueError(f'momentum={momentum}; give a momentum in [0, 1).')
-  return (1 - momentum**n) / (1 - momentum)
+  return respond_to_rounds(rounds, momentum=momentum, stops=[rounds])[0]

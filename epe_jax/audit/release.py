@@ -204,8 +204,10 @@ def derive_models(
       'one published model has no difference with another. Publish more, or '
       'let the attacker know the initial model.'
     )
-  effect = respond_to_rounds(record.num_rounds, momentum=record.momentum)
-  weights = np.diff(effect[stops], axis=0)
+  effect = respond_to_rounds(
+    record.num_rounds, momentum=record.momentum, stops=stops.tolist()
+  )
+  weights = np.diff(effect, axis=0)
   in_between = slice(stops[0], stops[-1])
   cosines, share = _score_differences(record, rounds, weights)
   if shown[-1]:

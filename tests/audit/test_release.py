@@ -1,6 +1,7 @@
 """Attackers who are shown a part of a run, each with its law."""
 
 import dataclasses
+import tracemalloc
 
 import jax
 import numpy as np
@@ -43,6 +44,19 @@ def test_a_published_model_shows_what_its_difference_with_the_initial_shows(
     # The norm is known from 400 canaries: five standard errors.
     assert abs(ratio - 1) < 5 / np.sqrt(2 * 400)
     assert ({'final', 'change'} <= seen.cosines.keys()) == (t == 12)
+
+
+def test_a_model_of_many_rounds_takes_no_memory_of_their_square():
+  rounds = 3000
+  long = recorded_runs.by_vectors(
+    momentum=0.9, rounds=rounds, observed=20, unobserved=20, dim=100
+  )
+  shown = np.arange(rounds) == rounds - 2
+  tracemalloc.start()
+  models_of(long, shown)
+  _, peak = tracemalloc.get_traced_memory()
+  tracemalloc.stop()
+  assert peak < rounds**2
 
 
 def test_models_of_all_rounds_give_away_the_aggregates(simulated):
