@@ -116,22 +116,29 @@ def _count(workdir: pathlib.Path) -> int:
 def summarize(
   looks: Mapping[str, Sequence[Look]],
 ) -> tuple[tables.Table, list[str]]:
-  """The maximum in the second and in the last quarter, and what grows too much."""
+  """The maximum in the second and the last quarter, then at the end; and what grows.
+
+  Quarters are of the time from the first finished round, or point, to the last. What
+  comes behind it, such as estimates and a report, is the end.
+  """
   body, grown = [], []
   for name, of_process in looks.items():
-    # Once anything is finished, in four parts of equal time.
-    begun = [x for x in of_process if x.rounds]
+    last = of_process[-1].rounds
+    begun = [x for x in of_process if 0 < x.rounds < last]
     quarter = max(1, len(begun) // 4)
     early, late = begun[quarter : 2 * quarter] or begun, begun[-quarter:]
+    end = [x for x in of_process if x.rounds == last]
     for field, title in _NAMES.items():
-      before, after = (
-        max(getattr(x, field) for x in some) for some in (early, late)
+      before, after, at_end = (
+        max(getattr(x, field) for x in some) for some in (early, late, end)
       )
-      body.append([name, title, f'{before:,.4g}', f'{after:,.4g}'])
+      body.append(
+        [name, title, *(f'{x:,.4g}' for x in (before, after, at_end))]
+      )
       share = _ALLOWED.get(field)
       if share is not None and after > before * (1 + share):
         grown.append(f'{title} of {name}: {before:.4g} to {after:.4g}')
-  head = ['', 'what it holds', 'second quarter', 'last quarter']
+  head = ['', 'what it holds', 'second quarter', 'last quarter', 'at the end']
   return tables.Table('', head, body), grown
 
 
