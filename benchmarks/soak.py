@@ -10,6 +10,7 @@ holds grows. It takes some ten minutes on 2 cores.
 
 from collections.abc import Mapping, Sequence
 import pathlib
+import statistics
 import tempfile
 import time
 from typing import NamedTuple
@@ -32,7 +33,7 @@ _OUT = flags.DEFINE_string(
 )
 
 _EVERY = 1.0
-# Growth of the maximum from the second quarter to the last: of memory what the
+# Growth of the median from the second quarter to the last: of memory what the
 # allocator may keep, of all else nothing but what comes and goes.
 _ALLOWED = {'memory_mb': 0.05, 'descriptors': 0.1, 'threads': 0.1}
 _NAMES = {
@@ -116,10 +117,10 @@ def _count(workdir: pathlib.Path) -> int:
 def summarize(
   looks: Mapping[str, Sequence[Look]],
 ) -> tuple[tables.Table, list[str]]:
-  """The maximum in the second and the last quarter, then at the end; and what grows.
+  """Medians of the second and the last quarter, the largest of all, and what grows.
 
-  Quarters are of the time from the first finished round, or point, to the last. What
-  comes behind it, such as estimates and a report, is the end.
+  Quarters are of the time from the first finished round, or point, to the last. Peaks
+  come and go: when points are drawn, and behind the last round with its report.
   """
   body, grown = [], []
   for name, of_process in looks.items():
@@ -127,18 +128,19 @@ def summarize(
     begun = [x for x in of_process if 0 < x.rounds < last]
     quarter = max(1, len(begun) // 4)
     early, late = begun[quarter : 2 * quarter] or begun, begun[-quarter:]
-    end = [x for x in of_process if x.rounds == last]
     for field, title in _NAMES.items():
-      before, after, at_end = (
-        max(getattr(x, field) for x in some) for some in (early, late, end)
+      before, after = (
+        statistics.median(getattr(x, field) for x in some)
+        for some in (early, late)
       )
+      largest = max(getattr(x, field) for x in of_process)
       body.append(
-        [name, title, *(f'{x:,.4g}' for x in (before, after, at_end))]
+        [name, title, *(f'{x:,.4g}' for x in (before, after, largest))]
       )
       share = _ALLOWED.get(field)
       if share is not None and after > before * (1 + share):
         grown.append(f'{title} of {name}: {before:.4g} to {after:.4g}')
-  head = ['', 'what it holds', 'second quarter', 'last quarter', 'at the end']
+  head = ['', 'what it holds', 'second quarter', 'last quarter', 'largest']
   return tables.Table('', head, body), grown
 
 
