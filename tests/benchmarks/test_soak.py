@@ -1,0 +1,28 @@
+"""The soak: what grows from round to round is told from what comes and goes."""
+
+import pytest
+
+
+@pytest.fixture(name='soak')
+def _soak(load_benchmark):
+  return load_benchmark('soak')
+
+
+@pytest.mark.parametrize(
+  ('leak', 'peak', 'grown'), [(0.0, 300.0, 0), (0.1, 0.0, 1), (0.01, 0.0, 0)]
+)
+def test_memory_that_grows_with_rounds_is_a_leak_and_a_peak_is_none(
+  soak, leak, peak, grown
+):
+  looks = [
+    soak.Look(
+      t, t, 100 + leak * t + (peak if t % 10 == 9 else 0), 9, 5, 0.01 * t
+    )
+    for t in range(400)
+  ]
+  # The report of a run, behind its last round.
+  looks.append(looks[-1]._replace(seconds=400, memory_mb=900.0))
+  table, found = soak.summarize({'400 rounds': looks})
+  assert len(found) == grown
+  assert all('memory, MB of 400 rounds' in text for text in found)
+  assert table.body[0][-1] == '900'
