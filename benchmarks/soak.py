@@ -125,7 +125,8 @@ def summarize(
   body, grown = [], []
   for name, of_process in looks.items():
     last = of_process[-1].rounds
-    begun = [x for x in of_process if 0 < x.rounds < last]
+    # Of what ends at once, no look may be between the first and the last.
+    begun = [x for x in of_process if 0 < x.rounds < last] or of_process
     quarter = max(1, len(begun) // 4)
     early, late = begun[quarter : 2 * quarter] or begun, begun[-quarter:]
     for field, title in _NAMES.items():

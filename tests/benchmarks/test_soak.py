@@ -26,3 +26,10 @@ def test_memory_that_grows_with_rounds_is_a_leak_and_a_peak_is_none(
   assert len(found) == grown
   assert all('memory, MB of 400 rounds' in text for text in found)
   assert table.body[0][-1] == '900'
+
+
+def test_what_ends_between_two_looks_is_summarized(soak):
+  looks = [soak.Look(1.0, n, 100.0, 9, 5, 1.0) for n in (0, 2)]
+  table, found = soak.summarize({'2 points': looks})
+  assert not found
+  assert table.body[0][1:] == ['memory, MB', '100', '100', '100']
