@@ -505,9 +505,8 @@ def _make_production(scale: str) -> dict[str, Any]:
     noise=dict(bands=2 if smoke else 4, buffers=2),
   )
   digits = dict(rounds=6, clients_per_round=40) if smoke else dict(rounds=60)
-  images, text = (
-    [_FEWER_ROUNDS[scale], sizes[scale]] for sizes in (_IMAGES, _TEXT)
-  )
+  images = [_FEWER_ROUNDS[scale], _IMAGES[scale]]
+  text = [_FEWER_ROUNDS[scale], _TEXT[scale]]
   text_config = 'stackoverflow'
   if scale == 'small':
     # Eight epochs of six rounds.
@@ -526,7 +525,10 @@ def _make_production(scale: str) -> dict[str, Any]:
     ]
 
   def make_grid(
-    config: str, sets: Sequence[dict[str, Any]], axis: tuple, *noises: float
+    config: str,
+    sets: Sequence[dict[str, Any]],
+    axis: tuple[str, Sequence[Any]],
+    noises: Sequence[float],
   ) -> dict[str, Any]:
     levels = noises[:1] if smoke else noises
     return dict(
@@ -553,19 +555,17 @@ def _make_production(scale: str) -> dict[str, Any]:
       'digits:smoke' if smoke else 'digits',
       [digits],
       correlation,
-      0.3,
-      0.6,
-      1.2,
+      (0.3, 0.6, 1.2),
     ),
-    production_emnist=make_grid('emnist', images, correlation, 0.2, 0.5, 1.0),
+    production_emnist=make_grid('emnist', images, correlation, (0.2, 0.5, 1.0)),
     production_stackoverflow=make_grid(
-      text_config, text, correlation, *(0.6, 1.2, 2.4)
+      text_config, text, correlation, (0.6, 1.2, 2.4)
     ),
     production_rings=make_grid(
       'emnist',
       images,
       ('secure_aggregation.bits', (None, 16) if smoke else (None, 12, 16, 20)),
-      *(0.5, 1.0),
+      (0.5, 1.0),
     ),
   )
 

@@ -51,16 +51,16 @@ def run_script(name, *arguments) -> Ended:
     except SystemExit as stop:
       code = stop.code
     finally:
-      for name in set(flags.FLAGS) - before:
-        module = flags.FLAGS.find_module_defining_flag(name)
+      for flag in set(flags.FLAGS) - before:
+        module = flags.FLAGS.find_module_defining_flag(flag)
         if module in sys.modules and not module.startswith(
           ('epe_jax.', 'ml_coll')
         ):
-          of_libraries[name] = flags.FLAGS[name]
+          of_libraries[flag] = flags.FLAGS[flag]
   # The next script has flags of the same names, so `flagsaver` took all away; a
   # library that was imported on the way stays, and needs its own.
-  for name, flag in of_libraries.items():
-    flags.FLAGS[name] = flag
+  for flag, of_library in of_libraries.items():
+    flags.FLAGS[flag] = of_library
   if isinstance(code, str):
     # As the interpreter does when a program ends with a text.
     err.write(f'{code}\n')
