@@ -6,8 +6,8 @@ kills `epe-jax run`, `sweep` and `data` at random instants by random signals, an
 several processes of a run, and repeats them, fills the disk below them, flips bits of
 every kind of file that is read and in the workdir of a run that goes on, and sets fields
 and arguments to values that they may not have. Writes every trial to `data/` next to the
-page, and the table between its markers. Fails if anything was lost. It takes about half an
-hour on 2 cores; with --folder it goes on where it was interrupted.
+page, and the table between its markers. Fails if anything was lost. It takes about two
+hours on 2 cores; with --folder it goes on where it was interrupted.
 """
 
 from collections import Counter
@@ -33,7 +33,13 @@ from epe_jax import io
 from epe_jax.text import tables
 
 _KILLS = flags.DEFINE_integer(
-  'kills', 120, 'Kills that are aimed at.', lower_bound=3
+  'kills', 102, 'Kills of commands that are aimed at.', lower_bound=3
+)
+_PROCESS_KILLS = flags.DEFINE_integer(
+  'process_kills',
+  6,
+  'Kills of one of several processes that are aimed at; each takes minutes.',
+  lower_bound=2,
 )
 _FLIPS = flags.DEFINE_integer(
   'flips', 200, 'Bits of each kind of file.', lower_bound=1
@@ -60,7 +66,7 @@ _SMALLEST, _LARGEST = 4, 6000
 
 
 def list_parts(
-  num_kills: int, flips: int, disks: int
+  num_kills: int, process_kills: int, flips: int, disks: int
 ) -> list[study.Simulation]:
   """The parts of the study, each with the trials that it makes."""
   parts: list[study.Simulation] = []
@@ -78,7 +84,7 @@ def list_parts(
   for subject in trials.SUBJECTS:
     for seed in range(math.ceil(num_kills / len(trials.SUBJECTS) / 2)):
       add(f'kills of {subject}, {seed}', kills.kill_in_a_row, subject, seed)
-  for seed in range(math.ceil(num_kills / len(trials.SUBJECTS) / 2)):
+  for seed in range(math.ceil(process_kills / 2)):
     add(f'kills of processes, {seed}', kills.kill_processes, seed)
   if full_disk.can_mount():
     ratio = (_LARGEST / _SMALLEST) ** (1 / max(1, disks - 1))
@@ -107,7 +113,9 @@ def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   done = study.run_simulations(
-    list_parts(_KILLS.value, _FLIPS.value, _DISKS.value),
+    list_parts(
+      _KILLS.value, _PROCESS_KILLS.value, _FLIPS.value, _DISKS.value
+    ),
     folder=pathlib.Path(_FOLDER.value) if _FOLDER.value else None,
     progress=functools.partial(tqdm.tqdm, unit='part'),
   )

@@ -1,5 +1,6 @@
 """Commands that are killed at random instants, and repeated until they have ended."""
 
+from collections.abc import Sequence
 import contextlib
 import os
 import pathlib
@@ -52,13 +53,7 @@ def kill_in_a_row(subject: str, seed: int) -> list[Trial]:
         break
     else:
       process = trials.start(subject, folder, log)
-    if _has_ended(process):
-      text = log.read_text()
-      outcome = trials.judge(subject, folder, process.returncode, text)
-    else:
-      outcome, text = trials.LOST, 'It hangs.'
-    _end(process)
-  reason = '' if outcome == trials.SAME else trials.find_reason(text)
+    outcome, reason = _judge_end([process], subject, folder, log)
   return [
     Trial(
       'kill',
@@ -103,16 +98,7 @@ def kill_processes(seed: int) -> list[Trial]:
         break
     else:
       processes = _start_several(int(rng.choice([1, 2, 4])), folder)
-    if all(map(_has_ended, processes)):
-      text = (folder / 'log0').read_text()
-      code = max(abs(process.returncode) for process in processes)
-      outcome = trials.judge('run', folder, code, text)
-    else:
-      outcome, text = trials.LOST, 'It hangs.'
-    for process in processes:
-      _end(process)
-  is_whole = outcome in (trials.SAME, trials.CLOSE)
-  reason = '' if is_whole else trials.find_reason(text)
+    outcome, reason = _judge_end(processes, 'run', folder, folder / 'log0')
   return [
     Trial('kill', 'run of several processes', detail, outcome, reason)
     for detail in killed
@@ -135,6 +121,25 @@ def _start_several(
     )
     for i in range(num)
   ]
+
+
+def _judge_end(
+  processes: Sequence[subprocess.Popen[bytes]],
+  subject: str,
+  folder: pathlib.Path,
+  log: pathlib.Path,
+) -> tuple[str, str]:
+  """The outcome once the last processes have ended, and the reason of a bad one."""
+  if all(map(_has_ended, processes)):
+    text = log.read_text()
+    code = max(abs(process.returncode) for process in processes)
+    outcome = trials.judge(subject, folder, code, text)
+  else:
+    outcome, text = trials.LOST, 'It hangs.'
+  for process in processes:
+    _end(process)
+  is_whole = outcome in (trials.SAME, trials.CLOSE)
+  return outcome, '' if is_whole else trials.find_reason(text)
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
