@@ -113,9 +113,7 @@ def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   done = study.run_simulations(
-    list_parts(
-      _KILLS.value, _PROCESS_KILLS.value, _FLIPS.value, _DISKS.value
-    ),
+    list_parts(_KILLS.value, _PROCESS_KILLS.value, _FLIPS.value, _DISKS.value),
     folder=pathlib.Path(_FOLDER.value) if _FOLDER.value else None,
     progress=functools.partial(tqdm.tqdm, unit='part'),
   )

@@ -153,8 +153,9 @@ def epsilon_of_discrete_gaussian(
   of_one = v / clients
   if clients > 1 and 0 < of_one < 1 / 4:
     raise ValueError(
-      f'std={std} is that of {math.sqrt(of_one):.3g} steps for each of {clients} '
-      'clients; give more noise or a finer grid, as no bound is known below 0.5.'
+      f'std={std:g} with granularity={granularity:g} is {math.sqrt(of_one):.3g} steps '
+      f'for each of clients={clients}; give more noise or a finer grid, as no bound is '
+      'known below 0.5.'
     )
   k = np.arange(1, clients)
   tau = 10 * float(np.sum(np.exp(-2 * math.pi**2 * of_one * k / (k + 1))))

@@ -7,6 +7,8 @@ as by a Gaussian mechanism with |C p| S/σ. A participant with the largest |C p|
 all that the participation allows has the sensitivity of the mechanism.
 """
 
+from collections.abc import Sequence
+import itertools
 import math
 from typing import NamedTuple
 
@@ -106,17 +108,23 @@ def find_sensitivity(
     pattern = _choose_largest(norms, b, k)
     norm = _measure(gram, pattern)
     return Sensitivity(norm, pattern, norm)
-  if _is_falling_toeplitz(c):
+  if _is_falling_toeplitz(c, gram):
     norm = _measure(gram, starts[0])
     return Sensitivity(norm, starts[0], norm)
-  # Whatever its other rounds, a round adds at most this.
-  most = _sum_largest(gram, b, k)
-  bound = math.sqrt(_sum_largest(most[None], b, k)[0])
-  pattern = max(
+  climbed = max(
     (_climb(gram, start, b, k) for start in starts[:_STARTS]),
     key=lambda p: _measure(gram, p),
   )
-  return Sensitivity(bound, pattern, _measure(gram, pattern))
+  parts = _find_parts(gram)
+  # No climb leads from one part to another.
+  none = np.zeros(rounds, bool)
+  pattern = max(
+    (_swap(gram, p, b, k) for p in (climbed, _start_parts(parts, b, k), none)),
+    key=lambda p: _measure(gram, p),
+  )
+  norm = _measure(gram, pattern)
+  bound = _bound_parts(c, gram, parts, b, k)
+  return Sensitivity(max(norm, bound), pattern, norm)
 
 
 def whiten(noising: Float[np.ndarray, 'T n']) -> Float[np.ndarray, 'T T']:
@@ -187,9 +195,13 @@ def _measure(gram: Float[np.ndarray, 'T T'], pattern: np.ndarray) -> float:
   return math.sqrt(float(gram[np.ix_(pattern, pattern)].sum()))
 
 
-def _is_falling_toeplitz(c: Float[np.ndarray, 'n T']) -> bool:
+def _is_falling_toeplitz(
+  c: Float[np.ndarray, 'n T'], gram: Float[np.ndarray, 'T T']
+) -> bool:
+  if c.shape != gram.shape or not np.allclose(c.T @ c, gram, rtol=1e-9):
+    return False
   first = c[:, 0]
-  if c.shape[0] != c.shape[1] or np.any(np.diff(first) > 0) or first[-1] < 0:
+  if np.any(np.diff(first) > 0) or first[-1] < 0:
     return False
   same = np.allclose(c[1:, 1:], c[:-1, :-1], rtol=1e-9, atol=1e-12)
   return bool(same and not np.any(np.triu(c, 1)))
@@ -209,14 +221,81 @@ def _add_one(
 
 def _sum_largest(
   values: Float[np.ndarray, 'rows T'], b: int, k: int
-) -> Float[np.ndarray, ' rows']:
-  """The largest sum of up to k values of each row that are b rounds apart."""
+) -> Float[np.ndarray, 'k1 rows']:
+  """Largest sums of up to 0, 1, ... k values of each row that are b rounds apart."""
   if b == 1:
-    return np.sort(np.maximum(values, 0), axis=1)[:, -k:].sum(axis=1)
+    falling = -np.sort(-np.maximum(values, 0), axis=1)[:, :k].T
+    return np.cumsum(np.vstack([np.zeros((1, len(values))), falling]), axis=0)
   sums = np.zeros((values.shape[1] + 1, len(values)))
+  largest = [sums[-1]]
   for _ in range(k):
     sums = _add_one(values, sums, b)
-  return sums[-1]
+    largest.append(sums[-1])
+  return np.array(largest)
+
+
+def _find_parts(gram: Float[np.ndarray, 'T T']) -> list[slice]:
+  """Finds parts of rounds that share no noise, as after a restart."""
+  is_shared = gram > 1e-12 * gram.max()
+  reach = np.maximum.accumulate(
+    [np.flatnonzero(row).max(initial=0) for row in is_shared]
+  )
+  ends = [0, *(np.flatnonzero(reach <= np.arange(len(gram))) + 1)]
+  return [slice(i, j) for i, j in itertools.pairwise(ends)]
+
+
+def _start_parts(
+  parts: Sequence[slice], b: int, k: int
+) -> Bool[np.ndarray, ' T']:
+  """The first rounds of parts and those that leave room for the next part's first."""
+  rounds = parts[-1].stop
+  chosen: list[int] = []
+  for part in parts:
+    for t in range(part.start, part.stop, b):
+      is_free = not chosen or t - chosen[-1] >= b
+      leaves_room = part.stop == rounds or t + b <= part.stop
+      if is_free and (leaves_room or t == part.start):
+        chosen.append(t)
+  return np.isin(np.arange(rounds), chosen[:k])
+
+
+def _bound_parts(
+  c: Float[np.ndarray, 'n T'],
+  gram: Float[np.ndarray, 'T T'],
+  parts: Sequence[slice],
+  b: int,
+  k: int,
+) -> float:
+  """Bounds |C p|, as if rounds of two parts need not be apart."""
+  known: dict[bytes, Float[np.ndarray, ' j1']] = {}
+  largest = np.zeros(k + 1)
+  for part in parts:
+    gram_of_part = gram[part, part]
+    key = gram_of_part.tobytes()
+    if key not in known:
+      known[key] = _bound_squares(c[part, part], gram_of_part, b, k)
+    sums = [
+      np.pad(largest[: k + 1 - n] + square, (n, 0))
+      for n, square in enumerate(known[key])
+    ]
+    largest = np.max(sums, axis=0)
+  return math.sqrt(largest[-1])
+
+
+def _bound_squares(
+  c: Float[np.ndarray, 'n T'], gram: Float[np.ndarray, 'T T'], b: int, k: int
+) -> Float[np.ndarray, ' j1']:
+  """Bounds |C p|² of up to 0, 1, ... rounds."""
+  k = min(k, -(-len(gram) // b))
+  if _is_falling_toeplitz(c, gram):
+    rounds = np.arange(len(gram))
+    starts = [(rounds % b == 0) & (rounds < n * b) for n in range(k + 1)]
+    return np.square([_measure(gram, p) for p in starts])
+  # Whatever its other rounds, a round adds at most this.
+  most = _sum_largest(gram, b, k)
+  return np.array(
+    [_sum_largest(x[None], b, n)[-1, 0] for n, x in enumerate(most)]
+  )
 
 
 def _choose_largest(
@@ -250,3 +329,25 @@ def _climb(
     if (larger := _measure(gram, other)) <= norm * (1 + 1e-12):
       return pattern
     pattern, norm = other, larger
+
+
+def _swap(
+  gram: Float[np.ndarray, 'T T'], start: Bool[np.ndarray, ' T'], b: int, k: int
+) -> Bool[np.ndarray, ' T']:
+  """Adds and moves single rounds while that moves C G more."""
+  t, pattern, sums = np.arange(len(gram)), start, gram[:, start].sum(axis=1)
+  while True:
+    before = pattern
+    for left in (-1, *np.flatnonzero(pattern)):
+      others = pattern & (t != left)
+      if others.sum() == k or (left >= 0 and not pattern[left]):
+        continue
+      near = np.convolve(others, np.ones(2 * b - 1, int))[b - 1 :][: t.size]
+      adds = np.diagonal(gram) + 2 * (sums - gram[:, left] * (left >= 0))
+      best = int(np.argmax(np.where(near > 0, -np.inf, adds)))
+      added = adds[left] if left >= 0 else 0.0
+      if near[best] == 0 and adds[best] > added * (1 + 1e-12):
+        pattern = others | (t == best)
+        sums = gram[:, pattern].sum(axis=1)
+    if np.array_equal(pattern, before):
+      return pattern

@@ -45,12 +45,12 @@ def load_workload(config: Any) -> Any:
   if options.only_digits:
     split, kind = 'digits_only_train', 'digits-only'
   described = workload.describe_origin(origin, train, split, DATA_SET.downloads)
-  train = workload.take_clients(config, train)
+  train, clients = workload.take_clients(config, train)
   return workload.Workload(
     outline(config).task,
     train,
     test,
-    f'{described}, {kind} split, {train.num_clients:,} clients',
+    f'{described}, {kind} split, {clients}',
   )
 
 

@@ -58,13 +58,12 @@ def load_workload(config: Any) -> Any:
   if not config.simulation and targets.size:
     majority_class = np.bincount(targets).argmax()
   described = workload.describe_origin(origin, train, TRAIN, DATA_SET.downloads)
-  train = workload.take_clients(config, train)
+  train, clients = workload.take_clients(config, train)
   return workload.Workload(
     _make_task(config, len(words)),
     train,
     test,
-    f'{described}, {train.num_clients:,} train users, accuracy on the split '
-    f'{options.test_split!r}',
+    f'{described}, {clients}, accuracy on the split {options.test_split!r}',
     float(np.sum(targets == majority_class) / max(targets.size, 1)),
   )
 

@@ -81,7 +81,13 @@ def generate_images(
   _check_range('num_clients', num_clients, 1, 1_000_000)
   # digits_only_test has the fewest images per writer.
   min_examples = -(-num_clients * 671_585 // 40_832)
-  _check_range('num_examples', num_examples, min_examples, 1 << 31)
+  if num_examples < min_examples:
+    raise ValueError(
+      f'num_clients={num_clients} with num_examples={num_examples}: every client has an '
+      f'image in the smallest split; give at least {min_examples} of num_examples, or '
+      'fewer of num_clients.'
+    )
+  _check_range('num_examples', num_examples, 1, 1 << 31)
   splits = {
     split: (
       range(max(1, num_clients * clients // 3_400)),
@@ -152,7 +158,9 @@ def generate_sentences(
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:
   if not low <= value <= high:
-    raise ValueError(f'{name}={value} is not in [{low}, {high}].')
+    raise ValueError(
+      f'{name}={value} of generated data is not in [{low}, {high}].'
+    )
 
 
 def _make_source(

@@ -95,12 +95,20 @@ def drop_none(**options: Any) -> dict[str, Any]:
 
 def take_clients(
   config: Any, train: federated.FederatedData
-) -> federated.FederatedData:
-  """Takes config.data.num_clients of the clients of a file, if there are more."""
+) -> tuple[federated.FederatedData, str]:
+  """Takes config.data.num_clients of the clients of a file, if there are more.
+
+  Returns:
+    The data, and how many clients they have, in words.
+  """
+  n, num_clients = config.data.num_clients, train.num_clients
   # Generated data have as many already, or a few more so that each has rows.
-  if config.data.num_clients is None or config.data.synthetic:
-    return train
-  return federated.take_clients(train, config.data.num_clients)
+  if n is None or n >= num_clients or config.data.synthetic:
+    return train, f'{num_clients:,} clients'
+  return (
+    federated.take_clients(train, n),
+    f'the first {n:,} of {num_clients:,} clients',
+  )
 
 
 def sample_test(

@@ -1,6 +1,7 @@
 """Contradictions of a config with itself, its data, model or machine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from absl import logging
 import jax
@@ -11,6 +12,40 @@ from epe_jax.data import cohort, federated
 from epe_jax.experiment import participation
 from epe_jax.experiment.config_files import Config
 from epe_jax.training import servers
+
+# Defaults of fields that have an effect only with some values of another.
+_EFFECTS: Mapping[str, tuple[Any, str, Callable[[Any], bool]]] = {
+  'participation.separation': (
+    1,
+    'participation.kind',
+    lambda kind: kind in ('cyclic', 'limited'),
+  ),
+  'participation.max_rounds': (
+    None,
+    'participation.kind',
+    lambda kind: kind == 'limited',
+  ),
+  'participation.log': (
+    None,
+    'participation.kind',
+    lambda kind: kind == 'log',
+  ),
+  'canaries.matrix': (
+    None,
+    'canaries.schedule',
+    lambda schedule: schedule == 'matrix',
+  ),
+  'noise.restart': (
+    None,
+    'noise.correlation',
+    lambda kind: kind != 'independent',
+  ),
+  'secure_aggregation.granularity': (
+    None,
+    'secure_aggregation.bits',
+    lambda bits: bits is not None,
+  ),
+}
 
 
 def check_fields(config: Config) -> None:
@@ -24,7 +59,7 @@ def check_fields(config: Config) -> None:
 
   Raises:
     ValueError: JAX computes in float64; a group has one canary, whose score has no
-      spread; a claim cannot be tested by canaries in rounds; or the server's
+      spread; a field has no effect with another; a claim cannot be tested by canaries in rounds; or the server's
       optimizer has a momentum of its own.
   """
   if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
@@ -56,6 +91,7 @@ def check_fields(config: Config) -> None:
       f'audit.claim={claim} is tested by the cosines of rounds, but '
       'audit.trace=False keeps none of them; keep them, or leave out the claim.'
     )
+  _check_effects(config)
   _check_correlation(config)
   _check_secure_aggregation(config)
   takes_momentum = servers.SERVERS[server.optimizer].takes_momentum
@@ -65,6 +101,17 @@ def check_fields(config: Config) -> None:
       f"{server.momentum}; give 'sgd', or {server.optimizer!r} with momentum 0, "
       'because it has its own.'
     )
+
+
+def _check_effects(config: Config) -> None:
+  """Checks that no field is set which the value of another leaves without effect."""
+  flat = io.flatten(config.to_dict())
+  for name, (default, other, is_used) in _EFFECTS.items():
+    if flat[name] != default and not is_used(flat[other]):
+      raise ValueError(
+        f'{name}={flat[name]!r} has no effect with {other}={flat[other]!r}; give '
+        f'{name}={default!r}, or another {other}.'
+      )
 
 
 def _check_correlation(config: Config) -> None:

@@ -59,9 +59,9 @@ class Participation(NamedTuple):
       probability at most 1e-9.
     periods: the number of periods, in each of which a canary is assigned one random
       round; None if canaries are assigned rounds in another way.
-    max_rounds: the largest number of rounds in which a real client takes part. If
-      coins are secret, it follows from their law, and some client exceeds it with
-      probability at most 1e-9.
+    max_rounds: the largest number of rounds in which a real client takes part, or
+      with 'limited' may. If coins are secret, it follows from their law, and some
+      client exceeds it with probability at most 1e-9.
     correlation: of the noise over rounds; None if it is independent.
     sensitivity: how far a client can move all rounds together; None likewise.
   """
@@ -119,6 +119,9 @@ def plan_participation(
     slots = max(slots, int(stats.binom.isf(_TAIL / rounds, in_group, q)))
   elif kind != 'log' and not config.simulation:
     slots = max(slots, config.clients_per_round)
+  if kind == 'limited':
+    allowed = -(-rounds // config.participation.separation)
+    max_rounds = min(config.participation.max_rounds or rounds, allowed)
   schema = _find_schema(config, cohorts, n, max_rounds)
   correlation, sensitivity = _make_correlation(config, schema), None
   if correlation is not None:
@@ -174,7 +177,7 @@ def _find_schema(
     turns = -(-config.rounds // p.separation)
     return ParticipationSchema(p.separation, turns, is_fixed=True)
   if p.kind == 'limited':
-    return ParticipationSchema(p.separation, p.max_rounds or config.rounds)
+    return ParticipationSchema(p.separation, max_rounds)
   separation = 1
   if p.kind == 'log':
     last = np.full(num_clients, -config.rounds)
@@ -251,6 +254,12 @@ def _schedule_clients(
       seed, num_clients=num_clients, expected_clients=m
     )
   if p.kind == 'cyclic':
+    if m * p.separation > num_clients:
+      raise ValueError(
+        f'clients_per_round={m} and participation.separation={p.separation} with '
+        f"participation.kind='cyclic', but there are {num_clients} clients; give two "
+        'whose product is no more.'
+      )
     return client_schedules.cyclic(
       seed, num_clients=num_clients, expected_clients=m, period=p.separation
     )

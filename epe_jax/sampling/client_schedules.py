@@ -210,8 +210,8 @@ def limited(
       raise ValueError(
         f'{len(eligible)} of {num_clients} clients may take part in round {t + 1}, '
         f'but clients_per_round={clients_per_round}: '
-        f'min_separation={min_separation} and '
-        f'max_participations={max_participations} rule out the others. Use '
+        f'participation.separation={min_separation} and '
+        f'participation.max_rounds={max_participations} rule out the others. Use '
         'fewer clients in a round, or loosen a limit.'
       )
     rng = streams.host_rng(seed, _PURPOSE, t)

@@ -195,6 +195,14 @@ def plan(
     )
   l2 = bound_norm(1 / granularity, size, rounding)
   shares = round(clients) if noise == 'discrete_gaussian' else 0
+  if shares > 1 and std / math.sqrt(shares) < 0.5:
+    finest = noise_multiplier / math.sqrt(shares) * 2
+    raise ValueError(
+      f'{given} and secure_aggregation.granularity={granularity:.3g} with '
+      f"secure_aggregation.noise='discrete_gaussian' of {shares} clients: their shares "
+      'are less than half a step of the grid, for which no bound is known; give a '
+      f"granularity of at most {finest:.3g}, which may take more bits, or 'skellam'."
+    )
   ring = accounting.Ring(std, l2, size, shares)
   return SecureAggregation(bits, granularity, dim, size, rounding, ring)
 

@@ -130,7 +130,9 @@ def test_clients_of_little_noise_leak_more_and_too_little_is_refused():
 
   assert account(1) == pytest.approx(account(16), rel=1e-9)
   assert account(1) < account(100) < account(200)
-  with pytest.raises(ValueError, match=r'0\.49\d* steps for each of 261'):
+  with pytest.raises(
+    ValueError, match=r'0\.49\d* steps for each of clients=261'
+  ):
     account(261)
 
 

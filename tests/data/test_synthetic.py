@@ -190,7 +190,7 @@ def test_a_user_has_a_topic_and_the_same_in_every_split():
     (
       synthetic.generate_images,
       {'num_clients': 0},
-      r'num_clients=0 is not in \[1, ',
+      r'num_clients=0 of generated data is not in \[1, ',
     ),
     (
       synthetic.generate_images,
@@ -200,22 +200,22 @@ def test_a_user_has_a_topic_and_the_same_in_every_split():
     (
       synthetic.generate_images,
       {'num_examples': 55_921},
-      r'num_examples=55921 is not in \[55922, ',
+      r'num_examples=55921: .* give at least 55922 of num_examples',
     ),
     (
       synthetic.generate_sentences,
       {'num_clients': 8},
-      r'num_clients=8 is not in \[9, ',
+      r'num_clients=8 of generated data is not in \[9, ',
     ),
     (
       synthetic.generate_sentences,
       {'max_sentences': 0},
-      'max_sentences=0 is not in',
+      'max_sentences=0 of generated data is not in',
     ),
     (
       synthetic.generate_sentences,
       {'vocabulary_size': 99},
-      'vocabulary_size=99 is not',
+      'vocabulary_size=99 of generated data is not',
     ),
     (
       synthetic.generate_sentences,

@@ -10,6 +10,7 @@ from epe_jax.data import federated
 from epe_jax.experiment import (
   analytic,
   audited_run,
+  config_conflicts,
   config_fields,
   participation,
 )
@@ -81,7 +82,8 @@ def test_limits_hold():
       'participation.max_rounds': 5,
     }
   )
-  assert found.max_rounds <= 5
+  # What is allowed, whatever was drawn.
+  assert found.max_rounds == 5
   for t in range(18):
     assert not set(found.clients(t)) & set(found.clients(t + 2))
 
@@ -246,6 +248,14 @@ def test_a_round_holds_more_added_canaries_than_clients(schedule):
     ({'participation.kind': 'log'}, r'participation\.log=None'),
     ({'canaries.schedule': 'matrix'}, r'canaries\.matrix=None'),
     (
+      {'participation.kind': 'cyclic', 'participation.separation': 6},
+      r'participation\.separation=6 .* 50 clients; give two whose product',
+    ),
+    (
+      {'participation.kind': 'limited', 'participation.separation': 6},
+      r'participation\.separation=6 and participation\.max_rounds=None rule out',
+    ),
+    (
       {'canaries.schedule': 'replace', 'canaries.observed': 51},
       'num=51 canaries cannot replace 50',
     ),
@@ -254,6 +264,24 @@ def test_a_round_holds_more_added_canaries_than_clients(schedule):
 def test_wrong_fields_are_refused(changes, message):
   with pytest.raises(ValueError, match=message):
     _planned(**changes)
+
+
+@pytest.mark.parametrize(
+  ('name', 'value', 'other'),
+  [
+    ('participation.separation', 2, 'participation.kind'),
+    ('participation.max_rounds', 2, 'participation.kind'),
+    ('participation.log', 'log.csv', 'participation.kind'),
+    ('canaries.matrix', 'matrix.csv', 'canaries.schedule'),
+    ('noise.restart', 2, 'noise.correlation'),
+    ('secure_aggregation.granularity', 0.1, 'secure_aggregation.bits'),
+  ],
+)
+def test_a_field_without_effect_is_refused(name, value, other):
+  with pytest.raises(
+    ValueError, match=f'{name}=.* has no effect with {other}='
+  ):
+    config_conflicts.check_fields(_config(**{name: value}))
 
 
 def test_amplification_is_known_for_poisson_and_unknown_elsewhere():

@@ -262,6 +262,10 @@ def test_a_sum_of_canaries_without_its_parts_is_refused():
     ({'clients': 0.5}, 'clients=0.5'),
     ({'bits': 6, 'clients': 1e4}, r'bits=6: .* give at least 10 bits'),
     ({'granularity': 1e-6}, 'granularity=1e-06 .* give more than 1.53e-05'),
+    (
+      {'granularity': 1.0, 'noise': 'discrete_gaussian'},
+      'less than half a step of the grid',
+    ),
   ],
 )
 def test_what_makes_no_ring_is_refused_with_a_cure(changes, message):
