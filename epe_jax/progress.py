@@ -36,7 +36,11 @@ _PHASE = '{desc}, {elapsed_s:.0f} s so far'
 
 
 class _Lines:
-  """A file for tqdm that writes each state on its own line."""
+  """A file for tqdm that writes each state on its own line.
+
+  What cannot be written is not said, as below a log on a full disk: tqdm keeps the lock
+  of all bars if a file raises an error, and then the work waits for it.
+  """
 
   def __init__(self, file: Any):
     self._file = file
@@ -47,11 +51,13 @@ class _Lines:
     # Carriage returns, and the steps up and down between several bars.
     line = ' '.join(re.sub(r'\x1b\[A|[\r\n]', '', text).split())
     if line and line != self._last:
-      self._file.write(f'{line}\n')
       self._last = line
+      with contextlib.suppress(OSError):
+        self._file.write(f'{line}\n')
 
   def flush(self) -> None:
-    self._file.flush()
+    with contextlib.suppress(OSError):
+      self._file.flush()
 
 
 def bar(*iterables: Any, **options: Any) -> tqdm.tqdm:

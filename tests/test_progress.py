@@ -1,6 +1,8 @@
 """Progress as a terminal, a pipe and a log have it."""
 
+import errno
 import io
+import threading
 import time
 
 import pytest
@@ -81,6 +83,30 @@ def test_a_phase_says_for_how_long_it_goes_on(capsys, monkeypatch):
   with progress.phase('compiling the round'):
     time.sleep(0.2)
   assert capsys.readouterr().err == 'compiling the round, 0 s so far\n'
+
+
+@pytest.mark.parametrize('name', ['write', 'flush'])
+def test_a_full_disk_below_the_log_holds_up_no_work(monkeypatch, name):
+  """A thread that dies while it draws would keep the lock of all bars."""
+  log = io.StringIO()
+
+  def fail(*_):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(log, name, fail)
+  monkeypatch.setattr('sys.stderr', log)
+  monkeypatch.setattr(progress, '_PATIENCE', 0.0)
+
+  def work():
+    with progress.bar(total=2, desc='rounds') as shown:
+      with progress.phase('compiling'):
+        time.sleep(0.1)
+      shown.update()
+
+  thread = threading.Thread(target=work, daemon=True)
+  thread.start()
+  thread.join(10)
+  assert not thread.is_alive()
 
 
 def test_nothing_is_said_of_what_takes_no_time(capsys):
