@@ -130,10 +130,11 @@ studies: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/coverage.py --out=docs/coverage.md
 	$(BIN)/python benchmarks/leaderboard.py --out=docs/leaderboard.md
 
-# docs/reliability.md: kills, full disks, flipped bits, long runs; an hour.
+# docs/reliability.md: kills, full disks, flipped bits, long runs, this Python; hours.
 reliability: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/faults.py --out=docs/reliability.md
 	$(BIN)/python benchmarks/soak.py --out=docs/reliability.md
+	$(BIN)/python benchmarks/versions.py --out=docs/reliability.md
 
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
