@@ -63,6 +63,6 @@ def fill_disk(subject: str, kilobytes: int) -> list[Trial]:
     )
     outcome = trials.judge(subject, folder, again, log.read_text())
     reason = trials.find_reason(first) if code else 'it had room'
-    if code and 'Traceback' in first:
+    if code and not trials.is_explained(first):
       outcome = trials.LOST
     return [Trial('full disk', subject, f'{kilobytes:,} kB', outcome, reason)]

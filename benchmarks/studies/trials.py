@@ -210,7 +210,7 @@ def judge(subject: str, folder: pathlib.Path, code: int, log: str) -> str:
     log: its output.
   """
   if code:
-    return LOST if 'Traceback' in log else REFUSED
+    return REFUSED if is_explained(log) else LOST
   left, expected = read(subject, folder), make_undisturbed(subject).contents
   if is_equal(left, expected):
     return SAME
@@ -240,7 +240,17 @@ def is_equal(a: Any, b: Any, *, rel: float = 0.0) -> bool:
   return bool(a == b)
 
 
+def is_explained(log: str) -> bool:
+  """Whether a command says why it fails. Threads of libraries may have tracebacks."""
+  return 'Traceback' not in log or bool(_list_errors(log))
+
+
 def find_reason(log: str) -> str:
-  """The last line of an output, without folders of this machine."""
+  """The error of an output, or its last line, without folders of this machine."""
   lines = [line.strip() for line in log.splitlines() if line.strip()]
+  lines = _list_errors(log) or lines
   return str(io.hide_paths(lines[-1]))[:200] if lines else ''
+
+
+def _list_errors(log: str) -> list[str]:
+  return [line for line in log.splitlines() if line.startswith('error: ')]

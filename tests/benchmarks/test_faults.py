@@ -69,3 +69,23 @@ def test_the_table_counts_every_trial(faults):
   ]
   (line,) = faults.tabulate(rows).body
   assert line == ['kill', 'run', '4', '2', '1', '0', '0', '1']
+
+
+@pytest.mark.parametrize(
+  ('log', 'is_explained', 'reason'),
+  [
+    (
+      'Traceback\nOSError\nerror: the disk is full\nwarning\n',
+      True,
+      'error: the',
+    ),
+    ('Traceback\nOSError: full\n', False, 'OSError'),
+    ('killed\n', True, 'killed'),
+  ],
+)
+def test_a_failure_is_explained_by_the_error_of_the_command(
+  faults, log, is_explained, reason
+):
+  """Whatever threads of libraries print before and after it."""
+  assert faults.trials.is_explained(log) == is_explained
+  assert faults.trials.find_reason(log).startswith(reason)
