@@ -76,7 +76,8 @@ def extract(
     OSError: if the disk has no room for a file.
   """
   files = {}
-  with _open(path, folder) as file:
+  with _open(path, folder) as compressed:
+    file = _Remembering(compressed)
     with tarfile.open(fileobj=file, mode='r|') as archive:
       for info in archive:
         hidden = pathlib.PurePosixPath(info.name).name.startswith('.')
@@ -92,9 +93,26 @@ def extract(
     # To the checksum, which is at the end.
     while file.read(_BLOCK):
       pass
+    # At a header that it cannot read, tarfile ends as if the archive did.
+    if file.end > archive.offset:
+      raise tarfile.TarError(f'no member begins at byte {archive.offset}')
   if not files:
     raise ValueError(f'{path} has no file *{suffix}. Give another archive.')
   return files
+
+
+class _Remembering:
+  """A stream that knows where the last byte is that is not 0."""
+
+  def __init__(self, file: Any):
+    self._file, self._position, self.end = file, 0, 0
+
+  def read(self, size: int) -> bytes:
+    data = self._file.read(size)
+    if used := data.rstrip(b'\0'):
+      self.end = self._position + len(used)
+    self._position += len(data)
+    return data
 
 
 @contextlib.contextmanager

@@ -40,11 +40,18 @@ _EFFECTS: Mapping[str, tuple[Any, str, Callable[[Any], bool]]] = {
     'noise.correlation',
     lambda kind: kind != 'independent',
   ),
-  'secure_aggregation.granularity': (
-    None,
-    'secure_aggregation.bits',
-    lambda bits: bits is not None,
-  ),
+  **{
+    f'secure_aggregation.{name}': (
+      default,
+      'secure_aggregation.bits',
+      lambda bits: bits is not None,
+    )
+    for name, default in (
+      ('granularity', None),
+      ('rounding', 'conditional'),
+      ('noise', 'skellam'),
+    )
+  },
 }
 
 
@@ -138,8 +145,8 @@ def _check_correlation(config: Config) -> None:
   for name, value in {'restart': span, **size}.items():
     if value > (rounds if name == 'restart' else span):
       raise ValueError(
-        f'noise.{name}={value}, but the mechanism runs for {min(span, rounds)} rounds; '
-        'give no more.'
+        f'noise.{name}={value}, but of rounds={rounds} the mechanism runs for '
+        f'{min(span, rounds)} without a restart; give no more.'
       )
 
 

@@ -260,6 +260,11 @@ def _schedule_clients(
         f"participation.kind='cyclic', but there are {num_clients} clients; give two "
         'whose product is no more.'
       )
+    if p.separation > config.rounds:
+      raise ValueError(
+        f"participation.separation={p.separation} with participation.kind='cyclic', "
+        f'but rounds={config.rounds}, so that some groups never take part; give no more.'
+      )
     return client_schedules.cyclic(
       seed, num_clients=num_clients, expected_clients=m, period=p.separation
     )
@@ -395,7 +400,8 @@ def _count_repetitions(
     raise ValueError(
       f"canaries.repetitions='as_clients', but with participation.kind={kind!r} "
       'the number of rounds of a client is drawn; give a number, or '
-      "canaries.schedule='as_clients', which draws canaries as clients are drawn."
+      "canaries.schedule='as_clients', which draws canaries as clients are drawn, or "
+      "'worst_case', the most rounds that a client may have."
     )
   counts = client_schedules.count_participations(
     clients, rounds=config.rounds, num_clients=num_clients

@@ -229,9 +229,15 @@ def test_groups_that_take_turns_amplify_a_banded_mechanism():
     ({'clipping.kind': 'adaptive'}, "give clipping.kind='fixed'"),
     ({'divisor': 'actual'}, "give 'expected'"),
     ({'simulation': False}, 'hides sums but for their last bits'),
-    ({'noise.bands': 13}, r'noise\.bands=13, but the mechanism runs for 12'),
+    (
+      {'noise.bands': 13},
+      r'noise\.bands=13, but of rounds=12 the mechanism runs for 12',
+    ),
     ({'noise.restart': 13}, r'noise\.restart=13'),
-    ({'noise.restart': 3}, r'noise\.bands=4, but the mechanism runs for 3'),
+    (
+      {'noise.restart': 3},
+      r'noise\.bands=4, but of rounds=12 the mechanism runs for 3',
+    ),
     (
       {'noise.correlation': 'blt', 'noise.buffers': 20},
       r'noise\.buffers=20',

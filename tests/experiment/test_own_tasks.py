@@ -1,5 +1,6 @@
 """A task of a user's own runs, resumes, and is refused as any other."""
 
+import pathlib
 import shlex
 import signal
 import subprocess
@@ -230,9 +231,8 @@ def my_job(tmp_path, monkeypatch):
     'def get_config():\n'
     "  return test_own_tasks.make_config(task='my_job:load')\n"
   )
-  monkeypatch.setenv(
-    'PYTHONPATH', f'{workloads.__file__.split("/epe_jax/")[0]}'
-  )
+  root = pathlib.Path(workloads.__file__).parents[2]
+  monkeypatch.setenv('PYTHONPATH', str(root))
   monkeypatch.chdir(tmp_path)
   return path
 

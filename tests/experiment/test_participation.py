@@ -252,6 +252,14 @@ def test_a_round_holds_more_added_canaries_than_clients(schedule):
       r'participation\.separation=6 .* 50 clients; give two whose product',
     ),
     (
+      {
+        'participation.kind': 'cyclic',
+        'participation.separation': 21,
+        'clients_per_round': 2,
+      },
+      r'participation\.separation=21 .* rounds=20, so that some groups never',
+    ),
+    (
       {'participation.kind': 'limited', 'participation.separation': 6},
       r'participation\.separation=6 and participation\.max_rounds=None rule out',
     ),
@@ -275,6 +283,12 @@ def test_wrong_fields_are_refused(changes, message):
     ('canaries.matrix', 'matrix.csv', 'canaries.schedule'),
     ('noise.restart', 2, 'noise.correlation'),
     ('secure_aggregation.granularity', 0.1, 'secure_aggregation.bits'),
+    ('secure_aggregation.rounding', 'stochastic', 'secure_aggregation.bits'),
+    (
+      'secure_aggregation.noise',
+      'discrete_gaussian',
+      'secure_aggregation.bits',
+    ),
   ],
 )
 def test_a_field_without_effect_is_refused(name, value, other):
