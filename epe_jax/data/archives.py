@@ -77,7 +77,7 @@ def extract(
   """
   files = {}
   with _open(path, folder) as compressed:
-    file = _Remembering(compressed)
+    file: Any = _Remembering(compressed)
     with tarfile.open(fileobj=file, mode='r|') as archive:
       for info in archive:
         hidden = pathlib.PurePosixPath(info.name).name.startswith('.')
