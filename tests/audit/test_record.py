@@ -60,6 +60,25 @@ def test_what_was_written_is_read(arrays, tmp_path):
   np.testing.assert_array_equal(record.trace, arrays['cosines_aggregate'])
 
 
+@pytest.mark.parametrize(
+  ('ring', 'is_possible'),
+  [
+    ((4233.0, 4355.0, 1024.0, 0.0, 0.0), True),
+    ((4233.0, 4355.0, 1024.0, 6.0, 1.0), True),
+    ((0.0, 4355.0, 1024.0, 0.0, 0.0), False),
+    ((4233.0, 4355.0, 1024.0, -1.0, 0.0), False),
+  ],
+)
+def test_a_ring_has_noise_length_and_size(arrays, tmp_path, ring, is_possible):
+  path = tmp_path / 'scores.npz'
+  io.write_arrays(path, {**arrays, 'ring': np.asarray(ring)})
+  if is_possible:
+    assert tuple(load_record(path).ring) == ring
+  else:
+    with pytest.raises(ValueError, match=r'ring=.* is out of range'):
+      load_record(path)
+
+
 def test_the_response_is_what_the_server_makes_of_an_impulse():
   for momentum in (0.0, 0.7):
     for s in range(5):

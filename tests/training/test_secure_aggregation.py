@@ -252,6 +252,12 @@ def test_a_sum_of_canaries_without_its_parts_is_refused():
     run_rounds(make_algorithm(plan().make_noise(1.0)), injection, ALL)
 
 
+def test_shares_of_more_than_half_a_step_have_a_bound():
+  # 0.51 steps of each of 6 clients.
+  found = plan(granularity=1 / (0.51 * math.sqrt(6)), noise='discrete_gaussian')
+  assert found.ring.shares == 6
+
+
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
