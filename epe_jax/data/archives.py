@@ -75,11 +75,12 @@ def extract(
       same name twice, or a link or device of such a name.
     OSError: if the disk has no room for a file.
   """
-  files = {}
+  files, passed = {}, 0
   with _open(path, folder) as compressed:
     file: Any = _Remembering(compressed)
     with tarfile.open(fileobj=file, mode='r|') as archive:
       for info in archive:
+        passed = archive.offset
         hidden = pathlib.PurePosixPath(info.name).name.startswith('.')
         if hidden or info.isdir() or not info.name.endswith(suffix):
           continue
@@ -94,8 +95,8 @@ def extract(
     while file.read(_BLOCK):
       pass
     # At a header that it cannot read, tarfile ends as if the archive did.
-    if file.end > archive.offset:
-      raise tarfile.TarError(f'no member begins at byte {archive.offset}')
+    if file.end > passed:
+      raise tarfile.TarError(f'no member begins at byte {passed}')
   if not files:
     raise ValueError(f'{path} has no file *{suffix}. Give another archive.')
   return files
