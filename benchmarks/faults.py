@@ -33,7 +33,10 @@ from epe_jax import io
 from epe_jax.text import tables
 
 _KILLS = flags.DEFINE_integer(
-  'kills', 102, 'Kills of commands that are aimed at.', lower_bound=3
+  'kills',
+  150,
+  'Kills of commands that are aimed at; two in three happen before they end.',
+  lower_bound=3,
 )
 _PROCESS_KILLS = flags.DEFINE_integer(
   'process_kills',
