@@ -4,7 +4,6 @@ import shutil
 import sys
 
 import pytest
-import versions
 
 _MAKEFILE = """
 run:
@@ -14,6 +13,11 @@ test:
 	@echo '12 passed, 2 skipped in 3.4s'
 	@{ending}
 """
+
+
+@pytest.fixture
+def versions(load_benchmark):
+  return load_benchmark('versions')
 
 
 @pytest.fixture
@@ -27,7 +31,9 @@ def clone(tmp_path):
   return clone
 
 
-def test_a_row_has_what_commands_print_and_is_made_once(tmp_path, clone):
+def test_a_row_has_what_commands_print_and_is_made_once(
+  versions, tmp_path, clone
+):
   row = versions.measure(tmp_path)
   assert row['make run'] == 'ε of at least 22.4 in the worst case'
   assert row['make test'] == '12 passed, 2 skipped'
@@ -35,7 +41,7 @@ def test_a_row_has_what_commands_print_and_is_made_once(tmp_path, clone):
   assert versions.measure(tmp_path) == row
 
 
-def test_a_command_that_fails_has_no_row(tmp_path, clone):
+def test_a_command_that_fails_has_no_row(versions, tmp_path, clone):
   (clone / 'Makefile').write_text(_MAKEFILE.format(ending='false'))
   with pytest.raises(SystemExit, match=r'make test ends with 2; see .*running'):
     versions.measure(tmp_path)
