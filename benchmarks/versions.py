@@ -29,11 +29,11 @@ _FOLDER = flags.DEFINE_string(
 _OUT = flags.DEFINE_string(
   'out', None, 'Page to write into; its data file is in data/ next to it.'
 )
+# Targets of make, and what the last line of interest says in their output.
 _TARGETS = {
   'run': r'ε of at least [\d.]+ in the worst case',
   'test': r'\d+ (?:passed|failed).* in [\d.]+s',
 }
-"""Targets of make, and what the last line of interest says in their output."""
 _PACKAGES = ('jax', 'numpy', 'scipy', 'flax')
 
 

@@ -42,8 +42,10 @@ from epe_jax.fact import Fact
 
 LARGEST_SUM = 2_000_000
 """Integers over which losses are summed; for finer grids the bounds are taken."""
+SMALLEST_SHARE = 0.5
+"""Of the noise of one of several clients, in steps: with less no bound is known."""
 
-# The same where laws of clients are convolved.
+# As LARGEST_SUM, where laws of clients are convolved.
 _LARGEST_CONVOLUTION = 5000
 # Mass below exp(-80) δ is left out of sums, and counts as an infinite loss.
 _NEGLIGIBLE = 80.0
@@ -151,11 +153,11 @@ def epsilon_of_discrete_gaussian(
   arguments.check_integer('clients', clients)
   v, l2, l1, dim = sensitivity
   of_one = v / clients
-  if clients > 1 and 0 < of_one < 1 / 4:
+  if clients > 1 and 0 < of_one < SMALLEST_SHARE**2:
     raise ValueError(
       f'std={std:g} with granularity={granularity:g} is {math.sqrt(of_one):.3g} steps '
       f'for each of clients={clients}; give more noise or a finer grid, as no bound is '
-      'known below 0.5.'
+      f'known below {SMALLEST_SHARE}.'
     )
   k = np.arange(1, clients)
   tau = 10 * float(np.sum(np.exp(-2 * math.pi**2 * of_one * k / (k + 1))))

@@ -66,8 +66,8 @@ def check_fields(config: Config) -> None:
 
   Raises:
     ValueError: JAX computes in float64; a group has one canary, whose score has no
-      spread; a field has no effect with another; a claim cannot be tested by canaries in rounds; or the server's
-      optimizer has a momentum of its own.
+      spread; a field has no effect with another; a claim cannot be tested by
+      canaries in rounds; or the server's optimizer has a momentum of its own.
   """
   if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
     raise ValueError(

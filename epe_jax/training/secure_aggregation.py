@@ -195,8 +195,10 @@ def plan(
     )
   l2 = bound_norm(1 / granularity, size, rounding)
   shares = round(clients) if noise == 'discrete_gaussian' else 0
-  if shares > 1 and std / math.sqrt(shares) < 0.5:
-    finest = noise_multiplier / math.sqrt(shares) * 2
+  if shares > 1 and std / math.sqrt(shares) < discrete_noise.SMALLEST_SHARE:
+    finest = (
+      noise_multiplier / math.sqrt(shares) / discrete_noise.SMALLEST_SHARE
+    )
     raise ValueError(
       f'{given} and secure_aggregation.granularity={granularity:.3g} with '
       f"secure_aggregation.noise='discrete_gaussian' of {shares} clients: their shares "
