@@ -603,14 +603,10 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
     )
 
   noise = 'noise_multiplier'
-  stackoverflow = make_grid(
-    'stackoverflow', _TEXT, (noise, _STACKOVERFLOW), repetitions
-  )
-  if scale == 'medium':
-    # The least noise, that hides neither the model nor the canary.
-    stackoverflow['repeated'] = {noise: _STACKOVERFLOW[1:2]}
   text = dict(
-    stackoverflow=stackoverflow,
+    stackoverflow=make_grid(
+      'stackoverflow', _TEXT, (noise, _STACKOVERFLOW), repetitions
+    ),
     runs=_make_runs(scale),
     accuracy=make_grid(
       'stackoverflow',

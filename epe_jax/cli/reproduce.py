@@ -6,13 +6,16 @@
   epe-jax reproduce tight:figure3 tight:figure4 --scale=paper
   epe-jax reproduce stackoverflow --scale=medium --stackoverflow=stackoverflow.sqlite \
     --field=rounds=120 --field=server.learning_rate=0.56
+  epe-jax reproduce emnist_bars --scale=paper --emnist=emnist_all.sqlite \
+    --field=noise_multiplier=0.0487
 
 Items of "Tight Auditing of Differentially Private Machine Learning" have names that
 begin with tight:. Names of the first paper's items may begin with one_shot:.
 
 Tables are written to WORKDIR/SCALE/ITEM as table.txt, .md and .tex, and figures as .png
 and .pdf. Their runs are in WORKDIR/SCALE/runs. Items share runs. Finished runs are not
-repeated, and interrupted ones are resumed.
+repeated, and interrupted ones are resumed. A field that differs between the runs of an
+item, such as noise_multiplier, has the given value alone.
 """
 
 from collections.abc import Mapping, Sequence

@@ -127,7 +127,9 @@ class Processing(Samples):
       return True
     if not self.is_readable or norm(self.base) == 0:
       return False
-    if self._is_short_where_large(samples) or self._is_scaled_by_noise():
+    if self._is_level_random(samples):
+      return self._is_scaled_by_noise()
+    if self._is_short_where_large(samples):
       return True
     u = self.base_update
     cohort, zeros = self.cohort(u, [u]), self.cohort(self.zero)
@@ -151,12 +153,10 @@ class Processing(Samples):
     return bool(stats.f.cdf(ratio, runs - 1, num) < SUSPICION)
 
   def _is_scaled_by_noise(self) -> bool:
-    """Whether the amount of noise is random, but not if next to none is claimed.
+    """Whether an amount of noise that is random is not if next to none is claimed.
 
     So it is if the noisy sum is divided by a noisy count.
     """
-    if not self._is_level_random(self.early_rounds[self.unique_runs, 0]):
-      return False
     multiplier = 1e-3 * min(1.0, self.claim.noise_multiplier)
     claim = dataclasses.replace(self.claim, noise_multiplier=multiplier)
     runs = len(self.unique_runs)

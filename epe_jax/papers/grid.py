@@ -52,8 +52,7 @@ def from_grid(
     experiment: see there.
     data: see there.
     make: (runs, **options) -> tables and figures.
-    fixed: axis of the grid -> the one value of it that the item needs. An item
-      that fixes none has, of the axes in the settings' `repeated`, these values.
+    fixed: axis of the grid -> the one value of it that the item needs.
     adjust: changes the configs of the runs.
     **options: for `make`.
   """
@@ -61,11 +60,9 @@ def from_grid(
   def list_points(
     settings: Any, workspace: item.Workspace
   ) -> list[sweep_points.Point]:
-    chosen: dict[str, Any] = dict(settings.get('repeated', {}))
-    if fixed:
-      chosen = {field: [value] for field, value in fixed.items()}
     axes = [
-      (field, chosen.get(field, values)) for field, values in settings.axes
+      (names, choose_values(names, values, {**(fixed or {}), **workspace.fields}))
+      for names, values in settings.axes
     ]
     points = sweep_points.make_grid(make_base_config(settings, workspace), axes)
     if adjust is not None:
@@ -93,6 +90,29 @@ def from_grid(
     return make(runs, **options)
 
   return item.Item(title, source, experiment, make_item, data, list_points)
+
+
+def choose_values(
+  names: str | Sequence[str], values: Sequence[Any], fields: Mapping[str, Any]
+) -> Sequence[Any]:
+  """The values of an axis: those of a scale, or the one that is given.
+
+  Args:
+    names: the field of the axis, or its fields.
+    values: of the scale.
+    fields: field -> its one value.
+
+  Raises:
+    ValueError: one of several fields is given, which move together.
+  """
+  if isinstance(names, str):
+    return [fields[names]] if names in fields else values
+  if given := [name for name in names if name in fields]:
+    raise ValueError(
+      f'--field={given[0]}={fields[given[0]]}, but the item compares runs that differ '
+      f'in {" and ".join(names)}; leave it out.'
+    )
+  return values
 
 
 def make_base_config(settings: Any, workspace: item.Workspace) -> Any:

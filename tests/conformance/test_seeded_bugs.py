@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax import accounting, conformance, epsilon
+from epe_jax.conformance import measurements
 from epe_jax.text import cells
 from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
@@ -44,6 +45,19 @@ def test_the_report_names_the_bug(bug, claim):
   assert f'{finding.rule}: {finding.cause.replace("_", " ")}' in text
   if finding.severity == 'privacy' and finding.epsilon is not None:
     assert finding.epsilon > report.claimed_epsilon
+
+
+def test_noise_of_a_random_amount_is_not_taken_for_a_scaled_release():
+  # In which the noise of the first runs was short.
+  for seed in (0, 2, 26, 31, 44, 48):
+    m = measurements.Measurements(
+      seeded(seeded_bugs.RandomScaleNoise, seed),
+      CLAIM,
+      budget=60.0,
+      rng=np.random.default_rng(seed),
+    )
+    assert not m.is_processed
+    assert m.level[0] < 1e-9
 
 
 def test_the_epsilon_of_a_finding_is_that_of_the_summary_or_says_where_it_is():

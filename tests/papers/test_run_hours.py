@@ -71,6 +71,19 @@ def test_shared_runs_are_counted_once():
   assert [x.shared for x in both] == [0, 0]
 
 
+def test_a_field_that_differs_between_the_runs_has_the_given_value_alone():
+  z = {'noise_multiplier': 0.0496}
+  assert [x.runs for x in plan('bars', **z).items] == [4]
+  assert [x.runs for x in plan('accuracy', **z).items] == [2]
+  both = z | {'canaries.repetitions': 2}
+  # A table of canaries of one round, too.
+  assert [x.runs for x in plan('stackoverflow', **both).items] == [1]
+  with pytest.raises(
+    ValueError, match='differ in canaries.observed and canaries.unobserved'
+  ):
+    plan('accuracy', **{'canaries.unobserved': 10})
+
+
 @pytest.mark.parametrize('jobs', [1, 2, 3, 5, 8, 100])
 def test_devices_save_time_and_at_most_their_share(jobs):
   planned = plan('accuracy', *STACKOVERFLOW, jobs=jobs)

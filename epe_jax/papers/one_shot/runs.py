@@ -39,7 +39,9 @@ def make_runs(settings: Any, workspace: item.Workspace) -> item.Product:
 
   def compare() -> list[DesignEstimate]:
     rows = []
-    for noise in settings.noises:
+    for noise in grid.choose_values(
+      'noise_multiplier', settings.noises, workspace.fields
+    ):
       base.noise_multiplier = noise
       rows += run_comparison.compare(
         base,
