@@ -194,9 +194,9 @@ class Claim:
   def compute_epsilon(self, influence: float, delta: float) -> float:
     """ε of a round in which an update has this influence.
 
-    It is exact for Gaussian and Laplace noise, and for the latter largest if all
-    influence is in one coordinate. That of discrete noise is exact in one coordinate
-    and else a bound, of updates within the clip norm and so much noise that their
+    It is exact for Gaussian noise, and for Laplace noise if updates are clipped in
+    the L1 norm and all influence may be in one coordinate; in another norm, and δ > 0,
+    it is a bound. That of discrete noise is exact in one coordinate and else a bound, of updates within the clip norm and so much noise that their
     influence is this.
 
     Args:

@@ -61,7 +61,10 @@ def from_grid(
     settings: Any, workspace: item.Workspace
   ) -> list[sweep_points.Point]:
     axes = [
-      (names, choose_values(names, values, {**(fixed or {}), **workspace.fields}))
+      (
+        names,
+        choose_values(names, values, {**(fixed or {}), **workspace.fields}),
+      )
       for names, values in settings.axes
     ]
     points = sweep_points.make_grid(make_base_config(settings, workspace), axes)
