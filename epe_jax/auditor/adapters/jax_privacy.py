@@ -27,7 +27,7 @@ except ImportError:
 versions.check_version(
   'jax-privacy',
   first='2.0',
-  last='2.0',
+  last='2.3',
   uses=[
     f'{execution_plan.__name__}:DPExecutionPlan(clipped_grad, '
     'batch_selection_strategy, noise_addition_transform)',
