@@ -18,7 +18,6 @@ import json
 import os
 import pathlib
 import queue
-import random
 import shutil
 import subprocess
 import tempfile
@@ -82,14 +81,19 @@ def draw_mutants(
 ) -> tuple[list[mutation.Mutant], int]:
   """A random sample of the mutants of a folder, and how many there are.
 
-  A larger sample has all mutants of a smaller one with the same seed.
+  A larger sample has all mutants of a smaller one with the same seed, and a change of
+  one file draws other mutants of this file alone.
   """
   mutants = [
     mutant
     for path in sorted((root / folder).rglob('*.py'))
     for mutant in mutation.list_mutants(root, str(path.relative_to(root)))
   ]
-  random.Random(seed).shuffle(mutants)
+  mutants.sort(
+    key=lambda m: mutation.hash_text(
+      f'{seed} {m.file} {m.operator} {m.occurrence}'
+    )
+  )
   return mutants[: sample or None], len(mutants)
 
 
@@ -201,9 +205,23 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
     (x['file'], x['before'], x['after']): x['why']
     for x in tomllib.loads(ARGUED.read_text(encoding='utf-8'))['survivors']
   }
+  is_argued = lambda row: (row['file'], row['before'], row['after']) in argued
+  alive = [row for row in rows if row['status'] not in _KILLED]
+  for room in rooms:
+    prefix = f'epe_jax/{room["room"]}/'
+    equal = [r for r in alive if r['file'].startswith(prefix) and is_argued(r)]
+    others = int(room['drawn'].replace(',', '')) - len(equal)
+    room['argued'] = str(len(equal))
+    room['killed of the others'] = (
+      f'{int(room["killed"].replace(",", "")) / others:.0%}'
+    )
   score = data_files.make_table(
-    rooms, ['room', 'mutants', 'drawn', 'killed', 'score', '95 % interval', 'lines', 'branches']
-  )  # fmt: skip
+    rooms,
+    [
+      *('room', 'mutants', 'drawn', 'killed', 'score', '95 % interval'),
+      *('argued', 'killed of the others', 'lines', 'branches'),
+    ],
+  )
   body = [
     [
       f'{row["file"].removeprefix("epe_jax/")}:{row["line"]}',
@@ -212,8 +230,7 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
         (row['file'], row['before'], row['after']), '**to be killed**'
       ),
     ]
-    for row in rows
-    if row['status'] not in _KILLED
+    for row in alive
   ]
   survivors = tables.Table('', ['where', 'change', 'why no test fails'], body)
   parts = [

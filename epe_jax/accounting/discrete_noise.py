@@ -441,7 +441,7 @@ def _compose(
     _STEP * sensitivity.l2 / math.sqrt(sensitivity.v),
     (highest - lowest) / _POINTS,
   )
-  first, last = math.floor(lowest / h) - 1, math.ceil(highest / h) + 1
+  first, last = math.floor(lowest / h), math.ceil(highest / h)
   pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
     h, first, last, losses.compute_delta(h * np.arange(first, last + 1))
   )

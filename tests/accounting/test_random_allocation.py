@@ -163,6 +163,13 @@ def test_any_noise_has_an_upper_bound_that_falls_with_it(delta, periods):
   assert largest < 5e7
 
 
+def test_at_the_least_noise_one_round_is_one_release():
+  pld = random_allocation.compute_pld(1 / 30, rounds=1)
+  known = accounting.epsilon_of_releases(1 / 30, delta=1e-5, participations=1)
+  found = pld.get_epsilon_for_delta(1e-5)
+  assert known.epsilon <= found <= known.epsilon * (1 + 1e-4)
+
+
 def test_without_noise_there_is_no_limit():
   found = accounting.epsilon_of_allocation(0.0, delta=1e-5, rounds=10)
   assert found.epsilon == math.inf

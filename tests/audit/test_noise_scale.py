@@ -121,3 +121,15 @@ def test_without_both_numbers_nothing_is_compared():
     rounds = record.rounds._replace(**{name: unknown})
     assert measure_noise(dataclasses.replace(record, rounds=rounds)) is None
   assert measure_noise(dataclasses.replace(record, rounds=None)) is None
+
+
+@pytest.mark.parametrize(('chance', 'is_steady'), [(3e-4, True), (3e-5, False)])
+def test_two_rounds_are_called_unsteady_once_in_ten_thousand(chance, is_steady):
+  record = simulate(np.random.default_rng(6), observed=8, rounds=2)
+  # Of squares 1 ± x, which vary by 2 x² in units of 2/d: χ² of one degree.
+  x = np.sqrt(stats.chi2.isf(chance, 1) / DIM)
+  norms = record.rounds.noise_std * np.sqrt(DIM * np.array([1 - x, 1 + x]))
+  rounds = record.rounds._replace(residual_norm=norms)
+  noise = measure_noise(dataclasses.replace(record, rounds=rounds))
+  assert noise.is_steady == is_steady
+  assert noise.ratio == pytest.approx(1.0)

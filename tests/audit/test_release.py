@@ -120,6 +120,25 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
   assert scaled[~seen.observed].std() == pytest.approx(1, abs=5 / np.sqrt(1200))
 
 
+def test_a_difference_of_models_with_nothing_in_it_shows_nothing():
+  record = recorded_runs.by_vectors(momentum=0.0).record
+  empty = np.arange(record.num_rounds) < 4
+  rounds = record.rounds._replace(
+    aggregate_norm=np.where(empty, 0.0, record.rounds.aggregate_norm)
+  )
+  trace = np.where(empty[:, None], 0.0, record.trace)
+  record = recorded_runs.replace_cosines(
+    dataclasses.replace(record, rounds=rounds),
+    aggregate=trace,
+    change=rounds.aggregate_norm @ trace,
+  )
+  seen = release.derive_models(record, release.every_nth_round(12, 4))
+  cosines = seen.cosines['models']
+  assert np.all(cosines[0] == 0)
+  assert np.all(np.isfinite(cosines))
+  assert np.all(np.any(cosines[1:], axis=1))
+
+
 def test_canaries_that_never_take_part_have_null_cosines(simulated):
   seen = models_of(simulated, release.every_nth_round(12, 4))
   for record, known in ((simulated.record, True), (seen, False)):

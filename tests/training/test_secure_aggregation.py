@@ -252,6 +252,13 @@ def test_a_sum_of_canaries_without_its_parts_is_refused():
     run_rounds(make_algorithm(plan().make_noise(1.0)), injection, ALL)
 
 
+def test_noise_of_up_to_65536_steps_is_planned():
+  found = plan(bits=30, granularity=2.0**-16)
+  assert found.ring.std == 2.0**16
+  with pytest.raises(ValueError, match='the grid is too fine'):
+    plan(bits=30, granularity=1 / (2.0**16 + 0.5))
+
+
 def test_shares_of_more_than_half_a_step_have_a_bound():
   # 0.51 steps of each of 6 clients.
   found = plan(granularity=1 / (0.51 * math.sqrt(6)), noise='discrete_gaussian')

@@ -124,8 +124,9 @@ def draw_cosines(rng, mu, dim, canaries, audits):
   return np.asarray(cosine_null.CosineNull(dim).logsf(cosines))
 
 
-@pytest.mark.parametrize('mu', [0.5, 5.0])
-def test_many_canaries_of_one_vector_seldom_reject_a_true_claim(mu):
+# The shares are what is lost to the covariance of the scores, and no more.
+@pytest.mark.parametrize(('mu', 'share'), [(0.5, 0.765), (5.0, 0.885)])
+def test_many_canaries_of_one_vector_seldom_reject_a_true_claim(mu, share):
   dim, canaries, audits = 1000, 1000, 200
   several = draw_cosines(np.random.default_rng(8), mu, dim, canaries, audits)
   shared = dict(vectors=np.zeros(canaries, int), after=np.array([canaries]))
@@ -141,7 +142,7 @@ def test_many_canaries_of_one_vector_seldom_reject_a_true_claim(mu):
   assert count_alarms(dim) <= most
   bounds = [anytime.gdp_sequence(t, dim=dim, **shared)[0] for t in several]
   assert np.sum(np.array(bounds) > mu) == count_alarms(dim)
-  assert np.median(bounds) > 0.65 * mu
+  assert np.median(bounds) > share * mu
   if mu == 5.0:
     # As if they were of vectors of their own.
     assert count_alarms(np.inf) > 20
