@@ -6,6 +6,7 @@ that tests start run on one device, as tests do, unless a test says otherwise:
 tests are side by side already, and what they compare is compared bit for bit.
 """
 
+import contextlib
 import functools
 import importlib
 import os
@@ -45,9 +46,37 @@ def path_restored(monkeypatch):
   monkeypatch.setattr(sys, 'path', [*sys.path])
 
 
+_IS_FIRST = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+  names = set()
+  for item in items:
+    name = item.nodeid.partition('[')[0]
+    item.stash[_IS_FIRST] = name not in names
+    names.add(name)
+
+
+@pytest.fixture(autouse=True)
+def types_checked_once(request):
+  """Types are checked in the first case of a test, as checks take a third of its time."""
+  if request.node.stash[_IS_FIRST]:
+    yield
+  else:
+    with _unchecked():
+      yield
+
+
 @pytest.fixture
 def types_unchecked():
   """What a user meets, who has no checker that refuses wrong types first."""
+  with _unchecked():
+    yield
+
+
+@contextlib.contextmanager
+def _unchecked():
   before = jaxtyping.config.jaxtyping_disable
   jaxtyping.config.update('jaxtyping_disable', True)
   yield
