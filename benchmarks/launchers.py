@@ -7,8 +7,8 @@ processes, and by a sweep on this machine, on a Slurm of two slots and on a Ray 
 nodes, both of the loopback. The overhead of an engine is the time of a slot for each point
 beyond the loop. The tables of all must be equal. Then four points of EMNIST run one after
 the other on all cores, and two at a time; the floor is that of four processes that only
-count. --quick takes four points of digits. Slurm and
-Ray are left out where they are not installed.
+count. --quick takes four points of digits. Slurm and Ray are left out where they are not
+installed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

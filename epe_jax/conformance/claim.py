@@ -196,8 +196,8 @@ class Claim:
 
     It is exact for Gaussian noise, and for Laplace noise if updates are clipped in
     the L1 norm and all influence may be in one coordinate; in another norm, and δ > 0,
-    it is a bound. That of discrete noise is exact in one coordinate and else a bound, of updates within the clip norm and so much noise that their
-    influence is this.
+    it is a bound. That of discrete noise is exact in one coordinate and else a bound,
+    of updates within the clip norm and so much noise that their influence is this.
 
     Args:
       influence: over the scale of the noise: its standard deviation, or of
