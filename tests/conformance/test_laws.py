@@ -78,10 +78,11 @@ def test_equal_rows_are_detected_whatever_their_sign():
 
 
 def test_the_upper_bound_of_mu_fails_as_seldom_as_it_says():
-  # The bound is below μ = 1 if N / χ² is, relative to its quantile.
-  sums = np.random.default_rng(5).chisquare(20, 100_000)
-  below = [laws.upper_mu((20 / s) ** 0.5, num=20) < 1 for s in sums]
-  assert sum(below) <= stats.binom(100_000, laws.ALPHA).isf(1e-6)
+  for num in (1, 20, 500):
+    # Of μ = 1 one measures √(N/χ²), and the bound is below it from here on.
+    measured = 1 / laws.upper_mu(1.0, num=num)
+    chance = stats.chi2.sf(num / measured**2, num)
+    assert chance == pytest.approx(laws.ALPHA, rel=1e-6)
 
 
 @pytest.mark.parametrize(
