@@ -16,6 +16,8 @@ from epe_jax.audit.threat_models import RESIDUAL
 from epe_jax.training import clipping, fedavg, noise, secure_aggregation
 from tests import helpers
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 DIM, CLIP = 1024, 0.3
 
 
