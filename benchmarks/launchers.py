@@ -6,16 +6,14 @@ Sixteen small points of digits run over two slots by a bare loop that starts the
 processes, and by a sweep on this machine, on a Slurm of two slots and on a Ray of two
 nodes, both of the loopback. The overhead of an engine is the time of a slot for each point
 beyond the loop. The tables of all must be equal. Then four points of EMNIST run one after
-the other on all cores, and two at a time; the floor is that of four processes that only
-count. --quick takes four points of digits. Slurm and Ray are left out where they are not
-installed.
+the other on all cores, and two at a time. --quick takes four points of digits. Slurm and
+Ray are left out where they are not installed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
 import pathlib
-import subprocess
 import sys
 import tempfile
 import time
@@ -171,25 +169,11 @@ def _time_side_by_side(folder: pathlib.Path) -> dict[str, float]:
     )[0]
     for jobs in (1, _SLOTS)
   }
-  counting = {jobs: _time_counting(jobs) for jobs in seconds}
   return {
     'seconds_of_one_job': seconds[1],
     'seconds_of_two_jobs': seconds[_SLOTS],
     'two_over_one': seconds[_SLOTS] / seconds[1],
-    'floor_two_over_one': counting[_SLOTS] / counting[1],
   }
-
-
-def _time_counting(jobs: int) -> float:
-  """Seconds of four processes that count, so many at a time."""
-  count = [sys.executable, '-c', 'for _ in range(60_000_000): pass']
-  start = time.perf_counter()
-  with futures.ThreadPoolExecutor(jobs) as pool:
-    for done in [
-      pool.submit(subprocess.run, count, check=True) for _ in _SEEDS
-    ]:
-      done.result()
-  return time.perf_counter() - start
 
 
 if __name__ == '__main__':
