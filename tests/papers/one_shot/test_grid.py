@@ -68,12 +68,17 @@ def test_the_medium_scale_trains_the_papers_model():
     assert ours.canaries.observed == 1000
 
 
-def test_repetitions_are_trained_at_a_noise_level_of_their_own():
+def test_repetitions_are_trained_at_the_noise_level_that_is_given():
   settings = config_files.load_config('paper:medium').stackoverflow
-  workspace = Workspace(pathlib.Path(), synthetic=True)
+  every = Workspace(pathlib.Path(), synthetic=True)
+  one = every._replace(fields={'noise_multiplier': 0.0496})
   names = {
     item: [p.name for p in ITEMS[item].list_points(settings, workspace)]
-    for item in ('stackoverflow', 'bars', 'anderson')
+    for item, workspace in (
+      ('stackoverflow', every),
+      ('bars', one),
+      ('anderson', one),
+    )
   }
   assert len(names['stackoverflow']) == 4
   assert all(x.endswith('repetitions=1') for x in names['stackoverflow'])
