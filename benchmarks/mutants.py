@@ -205,11 +205,11 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
     (x['file'], x['before'], x['after']): x['why']
     for x in tomllib.loads(ARGUED.read_text(encoding='utf-8'))['survivors']
   }
-  is_argued = lambda row: (row['file'], row['before'], row['after']) in argued
+  explain = lambda row: argued.get((row['file'], row['before'], row['after']))
   alive = [row for row in rows if row['status'] not in _KILLED]
   for room in rooms:
     prefix = f'epe_jax/{room["room"]}/'
-    equal = [r for r in alive if r['file'].startswith(prefix) and is_argued(r)]
+    equal = [r for r in alive if r['file'].startswith(prefix) and explain(r)]
     others = int(room['drawn'].replace(',', '')) - len(equal)
     room['argued'] = str(len(equal))
     room['killed of the others'] = (
@@ -226,9 +226,7 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
     [
       f'{row["file"].removeprefix("epe_jax/")}:{row["line"]}',
       ' → '.join(map(_format_code, (row['before'], row['after']))),
-      argued.get(
-        (row['file'], row['before'], row['after']), '**to be killed**'
-      ),
+      explain(row) or '**to be killed**',
     ]
     for row in alive
   ]

@@ -61,11 +61,9 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def types_checked_once(request):
   """Types are checked in the first case of a test, as checks take a third of its time."""
-  if request.node.stash[_IS_FIRST]:
+  is_first = request.node.stash[_IS_FIRST]
+  with contextlib.nullcontext() if is_first else _unchecked():
     yield
-  else:
-    with _unchecked():
-      yield
 
 
 @pytest.fixture

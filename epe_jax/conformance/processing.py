@@ -127,7 +127,7 @@ class Processing(Samples):
       return True
     if not self.is_readable or norm(self.base) == 0:
       return False
-    if self._is_level_random(samples):
+    if self._is_level_random(samples, self.level[0]):
       return self._is_scaled_by_noise()
     if self._is_short_where_large(samples):
       return True
@@ -161,12 +161,14 @@ class Processing(Samples):
     claim = dataclasses.replace(self.claim, noise_multiplier=multiplier)
     runs = len(self.unique_runs)
     faint = self.sample_rounds(runs, 1, self.cohort(self.zero), claim)[:, 0]
-    return not self._is_level_random(faint)
+    return not self._is_level_random(faint, self.measure_level(faint)[0])
 
-  def _is_level_random(self, samples: Float[np.ndarray, 'R k']) -> bool:
+  def _is_level_random(
+    self, samples: Float[np.ndarray, 'R k'], p_of_level: float
+  ) -> bool:
     """Whether runs have more noise and less, or have another law than a Gaussian."""
     if samples.shape[1] >= LEVEL_DIM:
-      return self.measure_level(samples)[0] < ALPHA
+      return p_of_level < ALPHA
     rows = Noise(self.layout, samples).standardized()
     # Its law is that of many coordinates.
     if min(rows.shape) < MIN_RUNS or np.any(np.ptp(rows, axis=1) == 0):
