@@ -6,8 +6,9 @@ Sixteen small points of digits run over two slots by a bare loop that starts the
 processes, and by a sweep on this machine, on a Slurm of two slots and on a Ray of two
 nodes, both of the loopback. The overhead of an engine is the time of a slot for each point
 beyond the loop. The tables of all must be equal. Then four points of EMNIST run one after
-the other on all cores, and two at a time. --quick takes four points of digits. Slurm and
-Ray are left out where they are not installed.
+the other on all cores, and two at a time, by a sweep and by the loop, whose ratio is what
+the machine allows. --quick takes four points of digits. Slurm and Ray are left out where
+they are not installed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,8 +69,8 @@ def _time_engines(
 ) -> tuple[float, list[dict[str, Any]]]:
   """Seconds of the loop, and a row for each engine that is installed."""
   # All points are one program, which is compiled once.
-  _time_loop(points[:1], folder / 'first')
-  loop = _time_loop(points, folder / 'loop')
+  _time_loop(points[:1], folder / 'first', jobs=1)
+  loop = _time_loop(points, folder / 'loop', jobs=_SLOTS)
   rows, texts = [], {}
   for engine in placement.ENGINES:
     workdir = folder / engine
@@ -93,17 +94,17 @@ def _time_engines(
 
 
 def _time_loop(
-  points: Sequence[sweep_points.Point], folder: pathlib.Path
+  points: Sequence[sweep_points.Point], folder: pathlib.Path, *, jobs: int
 ) -> float:
   """Seconds of the bare processes of all points, so many at a time."""
   folder.mkdir()
   slots = placement.make_slots(
-    placement.find_devices(), jobs=_SLOTS, devices_per_job=None
+    placement.find_devices(), jobs=jobs, devices_per_job=None
   )
 
   def run(i: int) -> None:
-    # Each thread has every second point, and a slot.
-    for point in points[i::_SLOTS]:
+    # Each thread has a slot, and its share of the points.
+    for point in points[i::jobs]:
       work = launchers.Work(
         point.config.to_dict(),
         folder / point.name,
@@ -116,8 +117,8 @@ def _time_loop(
         raise ValueError(f'{point.name}: {work.log.read_text()}')
 
   start = time.perf_counter()
-  with futures.ThreadPoolExecutor(_SLOTS) as pool:
-    for done in [pool.submit(run, i) for i in range(_SLOTS)]:
+  with futures.ThreadPoolExecutor(jobs) as pool:
+    for done in [pool.submit(run, i) for i in range(jobs)]:
       done.result()
   return time.perf_counter() - start
 
@@ -157,22 +158,32 @@ def _time_sweep(
 
 
 def _time_side_by_side(folder: pathlib.Path) -> dict[str, float]:
-  """Seconds of a sweep of EMNIST on all cores by the number of jobs, and their ratio."""
+  """Seconds of EMNIST on all cores by the number of jobs, swept and bare; ratios."""
   config = config_files.load_config('emnist:smoke')
   config.data.synthetic = True
   points = sweep_points.make_grid(config, [('seed', (0, 1, 2, 3))])
-  seconds = {
-    jobs: _time_sweep(
+  # The programs of both numbers of cores are compiled once.
+  for jobs in (1, _SLOTS):
+    _time_loop(points[:jobs], folder / f'first of {jobs}', jobs=jobs)
+  bare = [
+    _time_loop(points, folder / f'{jobs} bare', jobs=jobs)
+    for jobs in (1, _SLOTS)
+  ]
+  swept = [
+    _time_sweep(
       points,
-      folder / f'{jobs} jobs',
+      folder / f'{jobs} swept',
       lambda jobs=jobs: launchers.make_launcher('local', jobs=jobs),
     )[0]
     for jobs in (1, _SLOTS)
-  }
+  ]
   return {
-    'seconds_of_one_job': seconds[1],
-    'seconds_of_two_jobs': seconds[_SLOTS],
-    'two_over_one': seconds[_SLOTS] / seconds[1],
+    'seconds_of_one_job': swept[0],
+    'seconds_of_two_jobs': swept[1],
+    'two_over_one': swept[1] / swept[0],
+    'bare_seconds_of_one_job': bare[0],
+    'bare_seconds_of_two_jobs': bare[1],
+    'bare_two_over_one': bare[1] / bare[0],
   }
 
 

@@ -3,7 +3,7 @@
   python benchmarks/soak.py --out=docs/reliability.md
 
 runs 20,000 rounds of digits with an evaluation and a checkpoint every 200, and a sweep of
-20 points, and looks at their processes once a second. Writes what it saw to `data/` next
+20 points, and samples their processes once a second. Writes what it saw to `data/` next
 to the page, draws it, and writes the table between its markers. Fails if what a process
 holds grows. It takes some ten minutes on 2 cores.
 """
@@ -44,7 +44,7 @@ _NAMES = {
 }
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
   """What a process holds at an instant.
 
   Attributes:
@@ -64,13 +64,13 @@ class Look(NamedTuple):
   disk_mb: float
 
 
-def watch(arguments: Sequence[str], folder: pathlib.Path) -> list[Look]:
-  """Runs `epe-jax` in a folder, and looks at it once a second.
+def watch(arguments: Sequence[str], folder: pathlib.Path) -> list[Sample]:
+  """Runs `epe-jax` in a folder, and samples it once a second.
 
   Raises:
     RuntimeError: it fails.
   """
-  begun, looks = time.monotonic(), []
+  begun, samples = time.monotonic(), []
   command = [*trials.PROGRAM, *arguments, f'--workdir={folder / "work"}']
   environment = trials.make_environment(folder)
   with (
@@ -83,18 +83,24 @@ def watch(arguments: Sequence[str], folder: pathlib.Path) -> list[Look]:
     while process.poll() is None:
       time.sleep(_EVERY)
       try:
-        looks.append(
-          _look(process.pid, folder / 'work', time.monotonic() - begun)
+        samples.append(
+          sample_process(process.pid, folder / 'work', time.monotonic() - begun)
         )
       except (psutil.Error, FileNotFoundError):
         # It has just ended, or replaced a file.
         continue
-  return looks
+  return samples
 
 
-def _look(pid: int, workdir: pathlib.Path, seconds: float) -> Look:
+def sample_process(pid: int, workdir: pathlib.Path, seconds: float) -> Sample:
+  """What a process holds after so many seconds.
+
+  Raises:
+    psutil.Error: it has ended.
+    FileNotFoundError: it has just replaced a file.
+  """
   process = psutil.Process(pid)
-  return Look(
+  sample = Sample(
     round(seconds, 1),
     _count(workdir),
     process.memory_info().rss / 1e6,
@@ -102,6 +108,10 @@ def _look(pid: int, workdir: pathlib.Path, seconds: float) -> Look:
     process.num_threads(),
     sum(x.stat().st_size for x in workdir.rglob('*') if x.is_file()) / 1e6,
   )
+  if process.status() == psutil.STATUS_ZOMBIE:
+    # It has ended, and what it held reads as nothing.
+    raise psutil.ZombieProcess(pid)
+  return sample
 
 
 def _count(workdir: pathlib.Path) -> int:
@@ -115,7 +125,7 @@ def _count(workdir: pathlib.Path) -> int:
 
 
 def summarize(
-  looks: Mapping[str, Sequence[Look]],
+  samples: Mapping[str, Sequence[Sample]],
 ) -> tuple[tables.Table, list[str]]:
   """Medians of the second and the last quarter, the largest of all, and what grows.
 
@@ -123,9 +133,9 @@ def summarize(
   come and go: when points are drawn, and behind the last round with its report.
   """
   body, grown = [], []
-  for name, of_process in looks.items():
+  for name, of_process in samples.items():
     last = of_process[-1].rounds
-    # Of what ends at once, no look may be between the first and the last.
+    # Of what ends at once, no sample may be between the first and the last.
     begun = [x for x in of_process if 0 < x.rounds < last] or of_process
     quarter = max(1, len(begun) // 4)
     early, late = begun[quarter : 2 * quarter] or begun, begun[-quarter:]
@@ -145,10 +155,10 @@ def summarize(
   return tables.Table('', head, body), grown
 
 
-def draw(looks: Mapping[str, Sequence[Look]]) -> figure.Figure:
+def draw(samples: Mapping[str, Sequence[Sample]]) -> figure.Figure:
   """Each of the four against the rounds, or points, that are finished."""
-  fig, axes = style.make_panels(len(looks) * len(_NAMES), columns=len(_NAMES))
-  for i, (name, of_process) in enumerate(looks.items()):
+  fig, axes = style.make_panels(len(samples) * len(_NAMES), columns=len(_NAMES))
+  for i, (name, of_process) in enumerate(samples.items()):
     for k, (field, title) in enumerate(_NAMES.items()):
       panel = axes[i * len(_NAMES) + k]
       panel.plot(
@@ -174,23 +184,23 @@ def main(argv: list[str]) -> None:
       *('sweep', 'digits:smoke', f'--axis=seed={seeds}', '--jobs=2')
     ],
   }
-  looks = {}
+  samples = {}
   for name, arguments in commands.items():
     with tempfile.TemporaryDirectory() as folder:
-      looks[name] = watch(arguments, pathlib.Path(folder))
-  table, grown = summarize(looks)
+      samples[name] = watch(arguments, pathlib.Path(folder))
+  table, grown = summarize(samples)
   print(tables.format_text(table))
   if _OUT.value:
     page = pathlib.Path(_OUT.value)
     records = [
       {'process': name, **{k: f'{v:.4g}' for k, v in x._asdict().items()}}
-      for name, some in looks.items()
+      for name, some in samples.items()
       for x in some
     ]
     data_files.write_records(page.parent / 'data' / 'soak.csv', records)
     pictures = page.parent / 'reliability'
     pictures.mkdir(exist_ok=True)
-    draw(looks).savefig(pictures / 'soak.svg', metadata={'Date': None})
+    draw(samples).savefig(pictures / 'soak.svg', metadata={'Date': None})
     link = data_files.link('data/soak.csv', 'one a second')
     block = (
       f'{tables.format_markdown(table)}\n\n'

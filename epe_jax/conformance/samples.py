@@ -15,7 +15,7 @@ from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.influences import Influences
 from epe_jax.conformance.laws import ALPHA
-from epe_jax.conformance.noise import Noise
+from epe_jax.conformance.noise import Noise, split
 from epe_jax.conformance.session import Cohort, Make, Vector
 
 _MAX_RUNS, MIN_RUNS = 100, 6
@@ -108,7 +108,7 @@ class Samples(Influences):
     samples = self.early_rounds
     stds = np.sqrt(np.mean(samples**2, axis=(0, 1)))
     # Tensors with more noise than others must not dominate.
-    tensors = np.split(stds, np.cumsum(self.layout.kept_sizes)[:-1])
+    tensors = split(stds, self.layout.kept_sizes)
     stds = np.concatenate(
       [np.full(t.size, math.sqrt(np.mean(t**2))) for t in tensors]
     )

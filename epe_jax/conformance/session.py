@@ -16,6 +16,7 @@ import numpy as np
 
 from epe_jax import python_path
 from epe_jax.conformance.claim import Claim, Mechanism, Refused
+from epe_jax.conformance.noise import split
 
 # Of one round; those that end at all take milliseconds.
 _MAX_SECONDS = 20.0
@@ -166,13 +167,8 @@ class Run:
     return self._join(released) / (clip_norm * self.claim.unit)
 
   def _split(self, vector: Vector) -> list[np.ndarray]:
-    ends = np.cumsum(self.claim.sizes)[:-1]
-    return [
-      part.reshape(shape)
-      for part, shape in zip(
-        np.split(vector.astype(np.float32), ends), self.claim.shapes
-      )
-    ]
+    parts = split(vector.astype(np.float32), self.claim.sizes)
+    return [t.reshape(shape) for t, shape in zip(parts, self.claim.shapes)]
 
   def _join(self, released: Any) -> Vector:
     if released is None:

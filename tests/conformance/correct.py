@@ -6,7 +6,7 @@ import secrets
 
 import numpy as np
 
-from epe_jax.conformance import Refused
+from epe_jax.conformance import Refused, noise
 
 
 def flatten(update):
@@ -44,16 +44,16 @@ class Plain:
       secrets.randbits(128) if seed is None else seed
     )
     self.std = claim.noise_multiplier * claim.clip_norm
-    self.ends = np.cumsum(claim.sizes)[:-1]
+
+  def split(self, vector):
+    return noise.split(vector, self.claim.sizes)
 
   def clip(self, vector):
     return clip(vector, self.bound)
 
   def sum(self, vectors, weights):
-    total = np.zeros(self.claim.dim, self.dtype)
-    for vector in vectors:
-      total += vector.astype(self.dtype, copy=False)
-    return total.astype(np.float64)
+    rows = np.array(vectors, self.dtype).reshape(-1, self.claim.dim)
+    return np.add.reduce(rows).astype(np.float64)
 
   def noise(self):
     return self.rng.normal(0, self.std, self.claim.dim)
@@ -67,7 +67,7 @@ class Plain:
   def aggregate(self, updates, weights):
     clipped = map_objects(lambda u: self.clip(flatten(u)), updates)
     release = self.serve(self.mean(clipped, weights))
-    parts = np.split(release.astype(self.dtype), self.ends)
+    parts = self.split(release.astype(self.dtype))
     return [p.reshape(s) for p, s in zip(parts, self.claim.shapes)]
 
   def save(self):
@@ -146,7 +146,7 @@ class PerLayer(Plain):
   """Clips each of L tensors to S / √L."""
 
   def clip(self, vector):
-    parts = np.split(vector, self.ends)
+    parts = self.split(vector)
     bound = self.bound / math.sqrt(len(parts))
     return np.concatenate([clip(part, bound) for part in parts])
 
@@ -159,7 +159,7 @@ class PerLayerNoise(PerLayer):
     return shares / np.linalg.norm(shares)
 
   def clip(self, vector):
-    parts = np.split(vector, self.ends)
+    parts = self.split(vector)
     bounds = self.bound * self.shares()
     return np.concatenate([clip(p, b) for p, b in zip(parts, bounds)])
 

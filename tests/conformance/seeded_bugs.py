@@ -66,7 +66,7 @@ class PerLayerGlobalNoise(Plain):
   """3. Each tensor is clipped to S, and the noise is for S."""
 
   def clip(self, vector):
-    parts = np.split(vector, self.ends)
+    parts = self.split(vector)
     return np.concatenate([clip(part, self.bound) for part in parts])
 
 
@@ -166,7 +166,7 @@ class NoNoiseOnBias(Plain):
   """10. The second tensor has no noise."""
 
   def noise(self):
-    tensors = np.split(super().noise(), self.ends)
+    tensors = self.split(super().noise())
     tensors[1] = np.zeros_like(tensors[1])
     return np.concatenate(tensors)
 
@@ -230,7 +230,7 @@ class ClippedTwice(Plain):
   """14. Tensors are clipped to S / L, then all of it to S."""
 
   def clip(self, vector):
-    parts = np.split(vector, self.ends)
+    parts = self.split(vector)
     bound = self.bound / len(parts)
     return clip(np.concatenate([clip(p, bound) for p in parts]), self.bound)
 
@@ -414,7 +414,7 @@ class CentredNoise(Plain):
   """The mean of the noise of each tensor is subtracted from it."""
 
   def noise(self):
-    parts = np.split(super().noise(), self.ends)
+    parts = self.split(super().noise())
     return np.concatenate([part - part.mean() for part in parts])
 
 
@@ -422,7 +422,7 @@ class CentredRows(Plain):
   """Noise of a matrix has a mean of 0 in each row."""
 
   def noise(self):
-    parts = np.split(super().noise(), self.ends)
+    parts = self.split(super().noise())
     return np.concatenate(
       [
         (part.reshape(s) - part.reshape(s).mean(-1, keepdims=True)).ravel()

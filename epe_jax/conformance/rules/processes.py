@@ -16,6 +16,7 @@ from scipy import stats
 from epe_jax import python_path
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.noise import split
 from epe_jax.conformance.rule import Cause, Outcome, rule
 from epe_jax.conformance.session import NotChecked, Session
 
@@ -44,11 +45,9 @@ def noise_between_processes(m: Measurements) -> Outcome:
     np.stack([m.layout.keep(release) for release in releases])
     for releases in _release_in_processes(m, runs)
   )
-  ends = np.cumsum(m.layout.kept_sizes)[:-1]
+  differences = split(np.abs(first - second), m.layout.kept_sizes)
   p_values, counts = [], []
-  for std, usual, difference in zip(
-    noise.stds, noise.tensors, np.split(np.abs(first - second), ends, axis=1)
-  ):
+  for std, usual, difference in zip(noise.stds, noise.tensors, differences):
     # Noise on a coarse grid is equal by chance as often as it is between runs.
     by_chance = np.abs(np.diff(usual, axis=0)) <= _EQUAL * std
     rate = (np.sum(by_chance) + 1) / (by_chance.size + 1)
