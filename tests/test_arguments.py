@@ -142,7 +142,6 @@ CALLS = {
   'run_normality_tests': dict(scores=SCORES),
   'shifted_cosine': of_scores(COSINES),
   'two_gaussian': of_scores(),
-  'warn_if_not_gaussian': dict(scores=SCORES),
   'whiten': dict(noising=np.eye(3)),
 }
 # Values that are wrong elsewhere and right here.

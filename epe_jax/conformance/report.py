@@ -9,7 +9,6 @@ from typing import Any
 
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.rule import Finding, Result
-from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.text import cells, tables
 
 SCHEMA_VERSION = 1
@@ -172,7 +171,7 @@ def _count(report: Report) -> str:
 
 
 def _format_p(p: float | None) -> str:
-  return '' if p in (None, 0, 1) else f' ({diagnostics.format_p_value(p)})'
+  return '' if p in (None, 0, 1) else f' ({cells.format_p_value(p)})'
 
 
 def _summarize(report: Report) -> str:

@@ -25,7 +25,6 @@ from .null_laws.cosine_null import NormalNull as NormalNull
 from .null_laws.cosine_null import null_distribution as null_distribution
 from .null_laws.diagnostics import anderson_darling as anderson_darling
 from .null_laws.diagnostics import run_normality_tests as run_normality_tests
-from .null_laws.diagnostics import warn_if_not_gaussian as warn_if_not_gaussian
 from .null_laws.noise_floor import draw_null as draw_null
 from .null_laws.noise_floor import estimate_noise_floor as estimate_noise_floor
 from .points.cosine_alternative import ShiftedCosine as ShiftedCosine

@@ -11,7 +11,6 @@ References:
 from collections.abc import Sequence
 
 from epe_jax.audit.run_effects import Effect, OverRuns
-from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.text import attackers, cells, checks, tables
 
 _COLUMNS = (
@@ -88,7 +87,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
       f'{cells.format_number(row.spread.std)}, the empirical privacy variance '
       f'without the scatter of canaries; I² = {100 * row.i_squared:.0f} % of the '
       'scatter of the estimates is not from canaries '
-      f'({diagnostics.format_p_value(row.p_value)} if all runs had the same μ).',
+      f'({cells.format_p_value(row.p_value)} if all runs had the same μ).',
       *(
         f'{run}: {checks.describe_check(check)}'
         for run, failed in row.failed_checks.items()

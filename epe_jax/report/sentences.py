@@ -15,7 +15,6 @@ from epe_jax.audit.attack_results import (
 )
 from epe_jax.audit.clients import Participations
 from epe_jax.audit.record import respond_at_end
-from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
@@ -160,7 +159,7 @@ def describe_agreements(audit: Audit) -> list[str]:
 def _format_errors(agreement: Agreement) -> str:
   return (
     f'{cells.format_errors(abs(agreement.standard_errors))} '
-    f'({diagnostics.format_p_value(agreement.p_value)})'
+    f'({cells.format_p_value(agreement.p_value)})'
   )
 
 

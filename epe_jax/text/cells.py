@@ -117,6 +117,15 @@ def format_delta(delta: float) -> str:
   return f'{digits.removesuffix(".0")}e{int(power)}'
 
 
+def format_p_value(p_value: float) -> str:
+  """A p-value, not of far in a tail, where limit laws and fitted formulas end.
+
+  >>> format_p_value(0.0123), format_p_value(3.8e-24)
+  ('p = 0.012', 'p < 1e-6')
+  """
+  return 'p < 1e-6' if p_value < 1e-6 else f'p = {p_value:.2g}'
+
+
 def format_percent(share: float | str) -> str:
   """A share in [0, 1] as a percentage.
 

@@ -1,6 +1,6 @@
 """A sentence for each check of an audit, made from its key and its numbers."""
 
-from epe_jax.epsilon.null_laws.diagnostics import MIN_SCORES, format_p_value
+from epe_jax.epsilon.null_laws.diagnostics import MIN_SCORES
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.fact import Fact
 from epe_jax.text import assumptions, cells, wording
@@ -34,7 +34,7 @@ def _null_law_rejected(dim: float | str) -> str:
 
 def _describe_swapped(p_value: float) -> str:
   """That canaries that took part score lower than others."""
-  return f'canaries that took part score lower than others ({format_p_value(p_value)})'
+  return f'canaries that took part score lower than others ({cells.format_p_value(p_value)})'
 
 
 def _swapped(p_value: float) -> str:
@@ -47,7 +47,7 @@ def _swapped(p_value: float) -> str:
 def _spread_differs(p_value: float) -> str:
   return (
     'scores of canaries that took part scatter otherwise than those of others '
-    f'({format_p_value(p_value)}), so that no estimate that takes them to be shifted '
+    f'({cells.format_p_value(p_value)}), so that no estimate that takes them to be shifted '
     'alone is calibrated'
   )
 
@@ -55,7 +55,7 @@ def _spread_differs(p_value: float) -> str:
 def _not_gaussian_around_shifts(p_value: float) -> str:
   return (
     'scores of canaries that took part are not Gaussian around their shifts '
-    f'({format_p_value(p_value)}), so that no estimate that takes them to be is '
+    f'({cells.format_p_value(p_value)}), so that no estimate that takes them to be is '
     'calibrated'
   )
 
@@ -63,7 +63,7 @@ def _not_gaussian_around_shifts(p_value: float) -> str:
 def _maximum_law_rejected(p_value: float) -> str:
   return (
     'maxima of canaries that took no part do not follow the law of the largest of '
-    f'independent cosines ({format_p_value(p_value)}), so that no estimate from them '
+    f'independent cosines ({cells.format_p_value(p_value)}), so that no estimate from them '
     'is calibrated'
   )
 
@@ -106,7 +106,7 @@ def _not_cosines(dim: float, statistic: float, p_value: float) -> str:
 
 
 def _format_test(statistic: float, p_value: float) -> str:
-  return f'Anderson-Darling {statistic:.3g}, {format_p_value(p_value)}'
+  return f'Anderson-Darling {statistic:.3g}, {cells.format_p_value(p_value)}'
 
 
 def _below_bound(

@@ -5,16 +5,17 @@ import pathlib
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 import epe_jax
 from epe_jax.audit import audit_json, evaluation, failed_checks
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.fact import Fact
 from epe_jax.scores import score_audit
 from epe_jax.text import assumptions, checks, plans
 
 _PACKAGE = pathlib.Path(epe_jax.__file__).parent
+NORMAL = stats.norm.ppf((np.arange(500) + 0.5) / 500)
 
 
 # They make facts from names that they are given.
@@ -46,19 +47,21 @@ def test_each_fact_that_is_made_has_words_and_each_of_these_is_made():
 
 
 @pytest.mark.parametrize(
-  ('observed', 'unobserved', 'keys'),
+  ('scores', 'keys'),
   [
-    (np.zeros(9), np.ones(9), ['swapped', 'all_equal', 'all_equal']),
-    (np.arange(4.0), np.arange(4.0), ['too_few_to_test', 'too_few_to_test']),
+    (Scores(3 + 2 * NORMAL, NORMAL), []),
+    (Scores(0.03 * NORMAL, 0.01 * NORMAL, null=Sphere(10**4)), []),
+    (Scores(0.01 * NORMAL, np.empty(0), null=Sphere(10**4)), []),
     (
-      np.exp(np.linspace(-3, 3, 99)),
-      np.linspace(-1, 1, 99) ** 3,
-      ['not_gaussian'] * 2,
+      Scores(0.01 * NORMAL, 0.02 * NORMAL, null=Sphere(10**4)),
+      ['not_cosines'],
     ),
+    (Scores(np.exp(NORMAL), NORMAL), ['not_gaussian']),
+    (Scores(np.zeros(9), np.ones(9)), ['swapped', 'all_equal', 'all_equal']),
+    (Scores(np.arange(4.0), np.arange(4.0)), ['too_few_to_test'] * 2),
   ],
 )
-def test_what_scores_of_any_system_show_is_said(observed, unobserved, keys):
-  scores = Scores(observed, unobserved)
+def test_what_scores_of_any_system_show_is_said(scores, keys):
   failed = [
     *failed_checks.check_not_swapped(scores),
     *failed_checks.check_normality(scores),

@@ -25,17 +25,13 @@ from epe_jax.epsilon.types import (
   NullLaw,
   Real,
   Scores,
-  Sphere,
   check_scores,
-  check_significance,
   scalar_or_array,
 )
 
 # The approximation of the p-value holds from eight scores on.
 MIN_SCORES = 8
 _NULL_REJECTED_BELOW = 1e-4
-# Laws of many scores, and formulas fitted to tables, hold down to about there.
-_LEAST_P_VALUE = 1e-6
 _NODES = np.cos((np.arange(64) + 0.5) * np.pi / 64)
 
 
@@ -243,70 +239,6 @@ def p_value_fitted(
     -np.expm1(-13.436 + 101.14 * low - 223.73 * low * low),
   )
   return scalar_or_array(p_value)
-
-
-def warn_if_not_gaussian(
-  scores: Scores, *, significance: float = 0.01
-) -> str | None:
-  """Sentences that say why a Gaussian estimate of these scores may mislead.
-
-  Args:
-    scores: one audit, without leading axes.
-    significance: chance that one of up to three tests warns needlessly, in
-      (0, 1).
-
-  Returns:
-    A sentence for each reason, or None if there is none.
-
-  Raises:
-    ValueError: the scores have leading axes, or significance is out of range.
-  """
-  check_significance(significance)
-  tests = run_normality_tests(scores)
-  reasons = []
-  groups = {'observed': scores.observed, 'unobserved': scores.unobserved}
-  fitted = {'observed': tests.observed, 'unobserved': tests.unobserved}
-  for name, test in fitted.items():
-    if test is None and groups[name].size:
-      size = groups[name].size
-      reason = 'are all equal, so that they are not Gaussian.'
-      if size < MIN_SCORES:
-        reason = (
-          f'are too few to test whether they are Gaussian; give {MIN_SCORES} or '
-          'more.'
-        )
-      reasons.append(f'The {size} {name} scores {reason}')
-    elif test is not None and test.p_value < significance:
-      reasons.append(
-        f'The {name} scores are not Gaussian ({_format_test(test)}): two-Gaussian '
-        'estimates of them mean nothing; bounds that assume no shape stay valid.'
-      )
-  if tests.null is not None and tests.null.p_value < significance:
-    law = 'N(0, 1)'
-    if isinstance(scores.null, Sphere):
-      law = f'the law of a cosine in dimension {scores.null.dim}'
-    reasons.append(
-      f'The unobserved scores do not follow {law} '
-      f'({_format_test(tests.null)}): use null=Unknown(), so that their law is taken '
-      'from the unobserved scores.'
-    )
-  return ' '.join(reasons) or None
-
-
-def format_p_value(p_value: float) -> str:
-  """A p-value for people; none far in a tail, where limit laws are inaccurate.
-
-  >>> format_p_value(0.0123), format_p_value(3.8e-24)
-  ('p = 0.012', 'p < 1e-6')
-  """
-  if p_value < _LEAST_P_VALUE:
-    return 'p < 1e-6'
-  return f'p = {p_value:.2g}'
-
-
-def _format_test(test):
-  p = format_p_value(test.p_value)
-  return f'Anderson-Darling {test.statistic:.3g}, {p}'
 
 
 def _p_value_known(a):

@@ -146,41 +146,6 @@ def test_the_exact_null_holds_in_every_dimension():
     )
 
 
-def quantiles(num):
-  return stats.norm.ppf((np.arange(num) + 0.5) / num)
-
-
-def test_gaussian_scores_raise_no_warning():
-  scores = Scores(3 + 2 * quantiles(500), quantiles(500))
-  assert diagnostics.warn_if_not_gaussian(scores) is None
-  cosines = Scores(
-    0.1 + 0.02 * quantiles(500), 0.01 * quantiles(500), null=Sphere(10**4)
-  )
-  assert diagnostics.warn_if_not_gaussian(cosines) is None
-  no_unobserved = Scores(0.01 * quantiles(500), np.empty(0), null=Sphere(10**4))
-  assert diagnostics.warn_if_not_gaussian(no_unobserved) is None
-
-
-def test_each_departure_is_named():
-  normal, skewed = quantiles(500), np.exp(quantiles(500))
-  text = diagnostics.warn_if_not_gaussian(Scores(skewed, normal))
-  assert text is not None
-  assert 'observed scores are not Gaussian' in text
-  assert 'two-Gaussian estimates of them mean nothing' in text
-  assert 'unobserved' not in text
-  text = diagnostics.warn_if_not_gaussian(Scores(normal, skewed))
-  assert 'The unobserved scores are not Gaussian' in text
-  wrong = Scores(0.01 * normal, 0.02 * normal, null=Sphere(10**4))
-  text = diagnostics.warn_if_not_gaussian(wrong)
-  assert 'law of a cosine in dimension 10000' in text
-  assert 'not Gaussian' not in text
-  text = diagnostics.warn_if_not_gaussian(Scores(normal, np.zeros(4)))
-  assert 'The 4 unobserved scores are too few' in text
-  text = diagnostics.warn_if_not_gaussian(Scores(np.ones(9), np.zeros(9)))
-  assert text.count('are all equal, so that they are not Gaussian.') == 2
-  assert 'too few' not in text
-
-
 def test_maxima_over_rounds_are_found_not_to_be_gaussian():
   rng = np.random.default_rng(5)
   maxima = noise_floor.draw_null(rng, (1000,), null=Unknown(), rounds=2048)
@@ -198,11 +163,7 @@ def test_what_cannot_be_tested_is_refused():
   with pytest.raises(ValueError, match='all equal'):
     diagnostics.anderson_darling(np.ones(9))
   with pytest.raises(ValueError, match='without leading axes'):
-    diagnostics.warn_if_not_gaussian(Scores(np.zeros((2, 9)), np.zeros((2, 9))))
-  with pytest.raises(ValueError, match=r'significance=1\.0'):
-    diagnostics.warn_if_not_gaussian(
-      Scores(np.zeros(9), np.zeros(9)), significance=1.0
-    )
+    diagnostics.run_normality_tests(Scores(np.zeros((2, 9)), np.zeros((2, 9))))
 
 
 GROUP = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 1e-9, 0.5, 1.0]), min_size=1)
@@ -218,5 +179,3 @@ def test_any_scores_are_tested_or_said_to_be_untestable(
     if test is not None:
       assert not np.isnan(test.statistic)
       assert 0 <= test.p_value <= 1
-  text = diagnostics.warn_if_not_gaussian(scores)
-  assert text is None or 'nan' not in text
