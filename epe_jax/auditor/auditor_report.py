@@ -27,7 +27,7 @@ def format_auditor(
   *,
   notes: Facts,
 ) -> str:
-  """Formats what contradicts the claim, the headline, attackers, and remarks.
+  """Formats what contradicts the claim, the headline, attackers, and sentences.
 
   Args:
     config: of the audit.
@@ -48,17 +48,17 @@ def format_auditor(
     *claim_check.check_claim(record, audit),
   ]
   attacks = (dataclasses.replace(x, contradictions=()) for x in audit.attacks)
-  remarks = [
+  sentences = [
     *(f'Warning: {x}.' for x in _describe(notes, are_settings=False)),
     *audit_notes.format_notes(audit._replace(attacks=tuple(attacks))),
   ]
   if warning := _warn_if_concentrated(config, record):
-    remarks.append(warning)
-  remarks += _explain_uncalibrated(config, audit)
-  remarks += [f'Note: {x}.' for x in _describe(notes, are_settings=True)]
+    sentences.append(warning)
+  sentences += _explain_uncalibrated(config, audit)
+  sentences += [f'Note: {x}.' for x in _describe(notes, are_settings=True)]
   if audit.headline is not None:
     attack, bound, _ = audit.headline
-    remarks.insert(0, _describe_headline(record, attack, bound))
+    sentences.insert(0, _describe_headline(record, attack, bound))
   headline = audit.headline
   parts = [
     *(
@@ -68,7 +68,7 @@ def format_auditor(
     '' if headline is None else cells.format_headline(headline),
     tables.fill_paragraph(head),
     format_summary_table(audit),
-    tables.fill_items(remarks),
+    tables.fill_items(sentences),
   ]
   return '\n\n'.join(part for part in parts if part)
 

@@ -90,11 +90,11 @@ def _draw_attacker(
   """Draws the floor, the first estimate and the bounds of an attacker."""
   first = attack.first
   if attack.is_calibrated:
-    shown, look = first, {'color': color, 'ms': 9, 'zorder': 3}
+    shown, marks = first, {'color': color, 'ms': 9, 'zorder': 3}
   else:
     epsilon = min(float(first.epsilon), 1.5 * highest)
     shown = dataclasses.replace(first, epsilon=epsilon, interval=None)
-    look = {
+    marks = {
       'color': _FAINT,
       'mfc': 'white',
       'mew': 1,
@@ -102,7 +102,7 @@ def _draw_attacker(
       'label': 'not calibrated: no estimate of ε',
     }
   style.draw_row(
-    axes, y, shown, height=0.36, highest=highest, line_width=6, **look
+    axes, y, shown, height=0.36, highest=highest, line_width=6, **marks
   )
   _draw_limit(axes, y, attack)
   for is_of_kind, marker, label in _BOUNDS:

@@ -127,7 +127,7 @@ def _draw_along(
   axes: mpl_axes.Axes,
   runs: Sequence[LabelledRun],
   attacker: ThreatModel,
-  look: style.Style,
+  marks: style.Style,
   shift: float,
 ) -> None:
   """Draws the estimates of an attacker, run by run, with intervals and floors."""
@@ -140,7 +140,9 @@ def _draw_along(
   if not estimates:
     return
   epsilons = [float(estimate.epsilon) for estimate in estimates.values()]
-  axes.plot(list(estimates), epsilons, label=attacker.name, **look.line_options)
+  axes.plot(
+    list(estimates), epsilons, label=attacker.name, **marks.line_options
+  )
   for x, estimate in estimates.items():
     if estimate.floor is not None:
       axes.fill_between(
@@ -153,7 +155,7 @@ def _draw_along(
         label=style.FLOOR,
       )
     if estimate.interval is not None:
-      axes.plot([x, x], estimate.interval, color=look.color, lw=3, alpha=0.4)
+      axes.plot([x, x], estimate.interval, color=marks.color, lw=3, alpha=0.4)
 
 
 def _draw_estimate(

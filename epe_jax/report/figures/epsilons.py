@@ -62,8 +62,8 @@ def draw_over_delta(
   drawn = {curve.threat_model for curve in curves.curves}
   for attack in attacks:
     if attack.threat_model in drawn:
-      look = styles[attack.threat_model]
-      epsilons += _draw_at_delta(axes, attack, analytic, is_beyond, look)
+      marks = styles[attack.threat_model]
+      epsilons += _draw_at_delta(axes, attack, analytic, is_beyond, marks)
   axes.axvline(delta, color='#999999', lw=1, ls=':')
   axes.annotate(
     f'δ = {cells.format_delta(delta)}',
@@ -159,18 +159,18 @@ def _draw_at_delta(
   attack: AttackResult,
   analytic: float,
   is_beyond: bool,
-  look: style.Style,
+  marks: style.Style,
 ) -> list[float]:
   """Draws the limit of an attacker at the δ of the run, and an estimate beyond."""
   first, limit, drawn = attack.first, attack.analytic, []
   if limit is not None and limit.epsilon < analytic:
-    axes.plot(first.delta, limit.epsilon, 'x', color=look.color, ms=9, mew=2)
+    axes.plot(first.delta, limit.epsilon, 'x', color=marks.color, ms=9, mew=2)
     drawn.append(limit.epsilon)
   if is_beyond and math.isfinite(first.epsilon):
     if first.interval is not None:
-      axes.plot([first.delta] * 2, first.interval, color=look.color, lw=1.5)
+      axes.plot([first.delta] * 2, first.interval, color=marks.color, lw=1.5)
     axes.plot(
-      first.delta, first.epsilon, 'o', color=look.color, mfc='white', ms=6
+      first.delta, first.epsilon, 'o', color=marks.color, mfc='white', ms=6
     )
     drawn.append(float(first.epsilon))
   return drawn
@@ -180,7 +180,7 @@ def _draw_delta_curve(
   axes: mpl_axes.Axes,
   deltas: Float[np.ndarray, ' n'],
   curve: DeltaCurve,
-  look: style.Style,
+  marks: style.Style,
   first_marker: int,
 ) -> None:
   """Draws ε of one attacker at each δ, with its interval.
@@ -188,14 +188,14 @@ def _draw_delta_curve(
   The markers of attackers are at different points, from `first_marker` on.
   """
   axes.fill_between(
-    deltas, curve.low, curve.high, color=look.color, alpha=0.25, lw=0
+    deltas, curve.low, curve.high, color=marks.color, alpha=0.25, lw=0
   )
   axes.plot(
     deltas,
     curve.epsilon,
     markevery=(first_marker, 8),
     label=curve.threat_model.name,
-    **look.line_options,
+    **marks.line_options,
   )
 
 
@@ -206,11 +206,11 @@ def _draw_attackers(axes: mpl_axes.Axes, rows: Sequence[RoundEstimate]) -> None:
     row.threat_model for row in rows
   ):
     of_attacker = [row for row in rows if row.threat_model == threat_model]
-    look = styles[threat_model]
+    marks = styles[threat_model]
     rounds = [row.round for row in of_attacker]
     epsilons = [float(row.estimate.epsilon) for row in of_attacker]
-    axes.plot(rounds, epsilons, label=threat_model.name, **look.line_options)
+    axes.plot(rounds, epsilons, label=threat_model.name, **marks.line_options)
     intervals = [row.estimate.interval for row in of_attacker]
     if all(interval is not None for interval in intervals):
       low, high = np.array(intervals, np.float64).T
-      axes.fill_between(rounds, low, high, color=look.color, alpha=0.25, lw=0)
+      axes.fill_between(rounds, low, high, color=marks.color, alpha=0.25, lw=0)
