@@ -13,7 +13,7 @@ from scipy import stats
 from epe_jax.conformance import laws
 from epe_jax.conformance.laws import ALPHA, SUSPICION
 from epe_jax.conformance.noise import Noise
-from epe_jax.conformance.samples import LEVEL_DIM, MIN_RUNS, Samples
+from epe_jax.conformance.samples import AMPLE, LEVEL_DIM, MIN_RUNS, Samples
 from epe_jax.conformance.session import NotChecked, norm
 
 _MAX_RUNS = 16
@@ -127,8 +127,10 @@ class Processing(Samples):
       return True
     if not self.is_readable or norm(self.base) == 0:
       return False
-    if self._is_level_random(samples, self.level[0]):
-      return self._is_scaled_by_noise()
+    # Of few numbers the law of all tells more than the amount in each run.
+    noise = self.ample_noise if self.claim.dim < MIN_RUNS else self.all_noise
+    if self._is_random(noise, self.level[0]):
+      return self._is_scaled_by_noise(len(noise.samples))
     if self._is_short_where_large(samples):
       return True
     u = self.base_update
@@ -152,24 +154,26 @@ class Processing(Samples):
     ratio = float(np.var(moved, ddof=1)) / usual if usual else 1.0
     return bool(stats.f.cdf(ratio, runs - 1, num) < SUSPICION)
 
-  def _is_scaled_by_noise(self) -> bool:
+  def _is_scaled_by_noise(self, runs: int) -> bool:
     """Whether an amount of noise that is random is not if next to none is claimed.
 
     So it is if the noisy sum is divided by a noisy count.
     """
     multiplier = 1e-3 * min(1.0, self.claim.noise_multiplier)
     claim = dataclasses.replace(self.claim, noise_multiplier=multiplier)
-    runs = len(self.unique_runs)
     faint = self.sample_rounds(runs, 1, self.cohort(self.zero), claim)[:, 0]
-    return not self._is_level_random(faint, self.measure_level(faint)[0])
+    noise = Noise(self.layout, faint)
+    if noise.common_std == 0:
+      return False
+    return not self._is_random(noise, self.measure_level(faint)[0])
 
-  def _is_level_random(
-    self, samples: Float[np.ndarray, 'R k'], p_of_level: float
-  ) -> bool:
-    """Whether runs have more noise and less, or have another law than a Gaussian."""
-    if samples.shape[1] >= LEVEL_DIM:
+  def _is_random(self, noise: Noise, p_of_level: float) -> bool:
+    """Whether runs have more noise and less, or noise has not the claimed law."""
+    if noise.samples.shape[1] >= LEVEL_DIM:
       return p_of_level < ALPHA
-    rows = Noise(self.layout, samples).standardized()
+    if noise.samples.shape[1] < MIN_RUNS and noise.samples.size >= AMPLE:
+      return self.measure_law(noise)[0] < SUSPICION
+    rows = noise.standardized()
     # Its law is that of many coordinates.
     if min(rows.shape) < MIN_RUNS or np.any(np.ptp(rows, axis=1) == 0):
       return False
@@ -180,7 +184,7 @@ class Processing(Samples):
     z = self.claim.noise_multiplier
     base = self.layout.length(self.base) / (z * self.claim.mu)
     low = 0.01 * min(1.0, z) / math.sqrt(self.claim.dim)
-    runs = self.plan(0.02, rounds=1, max_runs=8)
+    runs = self.plan(0.02, rounds=1, max_runs=max(8, 256 // self.claim.dim))
 
     def sample(multiplier: float) -> Float[np.ndarray, 'R k']:
       claim = dataclasses.replace(self.claim, noise_multiplier=multiplier)
@@ -189,7 +193,7 @@ class Processing(Samples):
 
     faint, loud = sample(low), sample(8 * z)
     square = float(np.mean(faint**2))
-    error = 0.02 + 3 / math.sqrt(2 * faint.size)
+    error = 0.02 + 5 / math.sqrt(2 * faint.size)
     if not (square and abs(math.sqrt(square) / base - 1) < error):
       return False
     ratios = [

@@ -177,6 +177,20 @@ class Samples(Influences):
     """
     return self.measure_level(self.early_rounds[self.unique_runs, 0])
 
+  @functools.cached_property
+  def law(self) -> tuple[float, str]:
+    """p-value of noise that has the claimed law, and how it differs."""
+    return self.measure_law(self.ample_noise)
+
+  def measure_law(self, noise: Noise) -> tuple[float, str]:
+    values = noise.standardized()
+    # A grid is the same in all tensors if they have the same noise.
+    if noise.is_isotropic:
+      values = noise.make_gaussian(noise.samples / noise.common_std)
+    claim = self.claim
+    grid = claim.granularity / claim.clip_norm / noise.common_std
+    return laws.p_of_law(values.ravel(), claim.noise, grid)
+
   def measure_level(
     self, samples: Float[np.ndarray, 'R k']
   ) -> tuple[float, float]:

@@ -98,6 +98,34 @@ def test_a_mechanism_of_few_numbers_is_not_accused(name, dim):
     assert set(report.not_checked) <= unchecked, report.not_checked
 
 
+@pytest.mark.parametrize(
+  ('mechanism', 'dim', 'clients', 'noise'),
+  [
+    (correct.NoisyCount, 1, 4, 27.0),
+    (correct.NoisyCount, 2, 1, 2.5),
+    (correct.NoisyCount, 3, 46, 8.9),
+    (correct.ClippedRelease, 1, 2, 1.5),
+  ],
+)
+def test_few_numbers_that_are_scaled_with_their_noise_have_no_law(
+  mechanism, dim, clients, noise
+):
+  claim = dataclasses.replace(
+    CLAIM, shapes=SHAPES[dim], num_clients=clients, noise_multiplier=noise
+  )
+  for seed in range(3):
+    report = conformance.check(seeded(mechanism, seed), claim)
+    assert not report.findings, conformance.format_report(report)
+    assert 'scaled after the noise' in report.not_checked['noise_law']
+
+
+@pytest.mark.parametrize('dim', [1, 2, 3])
+def test_another_law_is_found_in_few_numbers(dim):
+  claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
+  findings = check_seeded(seeded_bugs.UniformNoise, claim).findings
+  assert ('noise_law', 'not_gaussian') in [(f.rule, f.cause) for f in findings]
+
+
 @pytest.mark.parametrize('dim', SHAPES)
 def test_every_rule_that_applies_is_checked_in_few_numbers(dim):
   claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
