@@ -137,7 +137,8 @@ def epsilon_of_discrete_gaussian(
     rounds: T >= 1 in which a client takes part.
 
   Returns:
-    The exact ε of one coordinate in one round, and else a bound.
+    The exact ε of one coordinate in one round, of the sum of several clients' noise up
+    to shifts of some 35 σ, where float64 ends; and else a bound.
 
   Raises:
     ValueError: an argument is out of range, or clients add less noise each than any

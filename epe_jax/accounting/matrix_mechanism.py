@@ -130,8 +130,8 @@ def find_sensitivity(
 def whiten(noising: Float[np.ndarray, 'T n']) -> Float[np.ndarray, 'T T']:
   """The square strategy of an attacker who sees rounds with the noise B Z.
 
-  Of a square B it is the inverse. Of another it is L⁻¹ where B Bᵀ = L Lᵀ: what L⁻¹
-  makes of the releases has independent noise, and all of their information.
+  It is L⁻¹ where B Bᵀ = L Lᵀ: what L⁻¹ makes of the releases has independent noise, and
+  all of their information. It is B⁻¹ of a lower triangular B with a positive diagonal.
 
   Args:
     noising: B, of rank T.

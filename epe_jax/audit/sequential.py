@@ -39,7 +39,8 @@ class ClaimTest(NamedTuple):
   """How a claimed ε stands after some rounds.
 
   Attributes:
-    epsilon: the ε that is claimed, of a Gaussian mechanism at δ.
+    epsilon: the ε that is claimed, of a Gaussian mechanism at δ, of a participant
+      with as many rounds as a canary.
     significance: chance that a true claim is ever rejected.
     rejected_after: the first round after which it was; None if it was not.
     log_evidence: log of the evidence against it, the largest so far; it is
@@ -127,7 +128,8 @@ def bound_sequentially(
     rounds: the rounds so far, in [1, T], if the others are still to come; None for
       all.
     delta: in (0, 1); None for the run's own.
-    claim: ε at δ of the Gaussian mechanism that the run claims to be, > 0.
+    claim: ε at δ of the Gaussian mechanism that the run claims to be for one who
+      takes part as often as canaries, >= 0.
     significance: chance that any of the bounds of a kind exceeds the truth, in
       (0, 1).
 
@@ -141,8 +143,10 @@ def bound_sequentially(
     ValueError: a setting is out of range.
   """
   delta = record.delta if delta is None else delta
-  if claim is not None and not 0 < claim < math.inf:
-    raise ValueError(f'claim={claim}; give the claimed ε, a finite number > 0.')
+  if claim is not None and not 0 <= claim < math.inf:
+    raise ValueError(
+      f'claim={claim}; give the claimed ε, a finite number >= 0.'
+    )
   last = _find_last_rounds(record)
   if rounds is not None:
     has_ended = last <= rounds

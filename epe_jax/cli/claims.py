@@ -8,6 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+  import os
+
   from epe_jax.audit.attack_results import Audit
   from epe_jax.audit.sequential import ClaimTest
   from epe_jax.epsilon.types import Estimate
@@ -21,6 +23,35 @@ def check_claim(claim: float | None) -> None:
   """
   if claim is not None and not 0 <= claim < math.inf:
     raise ValueError(f'--claim={claim}; give a finite ε >= 0.')
+
+
+def describe_whom(claim: float | None, workdir: str | os.PathLike[str]) -> str:
+  """Of whom the claim of a finished run is judged, if that is no client; or nothing.
+
+  Args:
+    claim: ε >= 0; None if nothing is claimed.
+    workdir: of the run; nothing is known of clients if it is another path.
+
+  Raises:
+    ValueError: canaries take part more often than any client, and are allowed more.
+  """
+  if claim is None:
+    return ''
+  from epe_jax.experiment import finished_runs
+  from epe_jax.report import facts
+  from epe_jax.text import audit_notes
+
+  try:
+    result = finished_runs.load_result(workdir)
+  except (FileNotFoundError, NotADirectoryError):
+    return ''
+  run = facts.count_participations(result)
+  if run.canaries > run.clients and not run.canaries_vary:
+    raise ValueError(
+      f'--claim={claim:g} cannot be judged: clients take part in {run.clients} rounds '
+      f'at most, and canaries in {run.canaries}, of whom more can be told.'
+    )
+  return audit_notes.describe_participations(run.canaries, run.clients)
 
 
 def choose_bounds(audit: Audit) -> list[Estimate]:
@@ -44,6 +75,7 @@ def report_claim(
   bounds: Sequence[Estimate],
   *,
   test: ClaimTest | None = None,
+  whom: str = '',
   to_stderr: bool = False,
 ) -> int:
   """Prints how a claim stands.
@@ -52,6 +84,7 @@ def report_claim(
     claim: ε >= 0; None if nothing is claimed.
     bounds: lower bounds that hold together.
     test: of the claim by the rounds of a run; None if there was none.
+    whom: as `describe_whom` gives it.
     to_stderr: whether stdout has another use.
 
   Returns:
@@ -87,6 +120,7 @@ def report_claim(
     )
   else:
     text = f'Claim ε ≤ {claim:g}: not contradicted, which does not prove it. {found}.'
+    text = f'{text} {whom}'.rstrip()
   stream = sys.stderr if to_stderr else sys.stdout
   print(f'\n{tables.fill_paragraph(text)}', file=stream)
   return int(bound.epsilon > claim or rejected)

@@ -96,13 +96,18 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     io.check_folder('out', values.out)
   if not paths and values.in_scores is None and values.out_scores is None:
     raise app.UsageError(f'Give a file of scores. {score_files.CURE}')
+  whom = claims.describe_whom(values.claim, paths[0]) if len(paths) == 1 else ''
   estimated = _estimate(values, paths)
   text, as_json = estimated.text, values.format == 'json'
   if as_json:
     text = io.format_json(estimated.values)
   print(text)
   return claims.report_claim(
-    values.claim, estimated.bounds, test=estimated.test, to_stderr=as_json
+    values.claim,
+    estimated.bounds,
+    test=estimated.test,
+    whom=whom,
+    to_stderr=as_json,
   )
 
 

@@ -60,7 +60,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   text = form(result, provenance.identify_workdir(workdirs[0], result))
   print(f'{text}\n\nWrote {path.with_suffix(".html")} and its figures.')
   bounds = claims.choose_bounds(result.audit)
-  return claims.report_claim(claim, bounds)
+  whom = claims.describe_whom(claim, workdirs[0])
+  return claims.report_claim(claim, bounds, whom=whom)
 
 
 def _compare(workdirs: Sequence[str], values: flags.FlagValues) -> int:

@@ -115,7 +115,7 @@ _COMMON_FIELDS = {
     'a finite number of bytes > 0', 0, _MAX_REAL, is_open=True
   ),
   'audit.delta': fields.or_none(_SHARE, '(number of clients)^-1.1'),
-  'audit.claim': fields.or_none(_POSITIVE, 'no claim'),
+  'audit.claim': fields.or_none(_NOT_NEGATIVE, 'no claim'),
   'evaluate_every': fields.integer(1),
   'evaluate_examples': fields.or_none(fields.integer(1), 'all'),
   'checkpoint_every': fields.integer(1),

@@ -136,6 +136,7 @@ def plan_participation(
   coins = schedule == 'coin_flip'
   canaries = canary_schedules.flip_coins(rng, assigned) if coins else assigned
   _check_groups(canaries, rounds=rounds, coins=coins)
+  _check_claim(config, int(canaries.sum(axis=0).max(initial=0)), max_rounds)
   # With coins half of them, and not the number that took part, which would reveal
   # something of every coin.
   mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
@@ -224,6 +225,20 @@ def _cache_correlation(
   if restart is None:
     return make(rounds)
   return correlated_noise.restart(make, rounds, restart)
+
+
+def _check_claim(config: Config, of_canary: int, of_client: int) -> None:
+  """Refuses to test by canaries what is claimed of clients with fewer rounds."""
+  claim, schedule = config.audit.claim, config.canaries.schedule
+  # Of these a canary takes part as a client may.
+  is_client = schedule in ('as_clients', 'replace')
+  if claim is None or of_canary <= of_client or is_client:
+    return
+  raise ValueError(
+    f'audit.claim={claim} is of a client, who takes part in {of_client} rounds at '
+    f'most, but canaries take part in {of_canary} and are allowed more. Give '
+    f'canaries no more (canaries.repetitions), or leave out the claim.'
+  )
 
 
 def count_population(config: Config, num_clients: int) -> int:

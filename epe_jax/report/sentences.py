@@ -18,7 +18,7 @@ from epe_jax.audit.record import respond_at_end
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
-from epe_jax.text import assumptions, cells
+from epe_jax.text import assumptions, audit_notes, cells
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '
@@ -106,10 +106,14 @@ def describe_claim(result: RunResult) -> list[str]:
     return [f'{text} could not be tested: {reason}.']
   evidence = cells.format_evidence(test.log_evidence)
   if test.rejected_after is None:
-    return [
-      f'{text} is not contradicted: the evidence against it was at most {evidence}, '
+    text += (
+      f' is not contradicted: the evidence against it was at most {evidence}, '
       f'and {1 / test.significance:g} rejects it.'
-    ]
+    )
+    whom = audit_notes.describe_participations(
+      result.participations, result.clients_participations
+    )
+    return [f'{text} {whom}'.rstrip()]
   return [
     f'{text} is rejected after round {test.rejected_after}, with evidence {evidence} '
     'in the end: of Gaussian mechanisms with this ε at most '

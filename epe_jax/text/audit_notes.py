@@ -169,6 +169,17 @@ def describe_violation(attack: AttackResult) -> str | None:
   )
 
 
+def describe_participations(canaries: int, clients: int) -> str:
+  """Of whom a claim is tested; empty if clients take part as often as canaries."""
+  if clients <= canaries:
+    return ''
+  rounds = 'round' if canaries == 1 else 'rounds'
+  return (
+    f'It was tested by canaries of {canaries} {rounds}. Clients take part in up to '
+    f'{clients}, and more can be told of them.'
+  )
+
+
 def _list_other_violations(audit: Audit) -> list[str]:
   """Bounds other than those fixed in advance that are above what is allowed.
 

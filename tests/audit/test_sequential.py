@@ -106,10 +106,18 @@ def test_nothing_is_known_before_a_second_canary_has_ended():
   assert bound_sequentially(record, rounds=20) is None
 
 
-@pytest.mark.parametrize('claim', [0.0, -1.0, np.inf, np.nan])
-def test_a_claim_is_a_finite_positive_number(claim):
+@pytest.mark.parametrize('claim', [-1e-9, -1.0, np.inf, np.nan])
+def test_a_claim_is_a_finite_number_that_is_not_negative(claim):
   with pytest.raises(ValueError, match='claim='):
     bound_sequentially(simulate(0.5), claim=claim)
+
+
+def test_a_claim_that_nothing_leaks_is_rejected_if_something_does():
+  tests = [
+    bound_sequentially(simulate(noise), claim=0.0).test_claim()
+    for noise in (1e6, 0.5)
+  ]
+  assert [test.rejected_after is None for test in tests] == [True, False]
 
 
 @pytest.mark.integration

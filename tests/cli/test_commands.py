@@ -203,6 +203,31 @@ def test_rounds_judge_a_claim_too(capsys, tmp_path):
   assert code == 0
 
 
+def test_it_is_said_whom_a_claim_was_tested_by(monkeypatch):
+  for canaries, clients, says in (
+    (1, 4, 'in up to 4'),
+    (2, 2, ''),
+    (4, 1, None),
+  ):
+    found = recorded_runs.result(
+      participations=canaries, clients_participations=clients
+    )
+    monkeypatch.setattr(finished_runs, 'load_result', lambda _, it=found: it)
+    if says is None:
+      with pytest.raises(ValueError, match='--claim=3 .* 1 rounds .* in 4'):
+        claims.describe_whom(3.0, 'run')
+    else:
+      text = claims.describe_whom(3.0, 'run')
+      assert says in text
+      assert bool(says) == bool(text)
+  assert claims.describe_whom(None, 'run') == ''
+
+
+def test_scores_of_no_run_say_nothing_of_clients(tmp_path):
+  assert claims.describe_whom(3.0, tmp_path) == ''
+  assert claims.describe_whom(3.0, tmp_path / 'scores.csv') == ''
+
+
 def test_counts_judge_a_claim(capsys, tmp_path):
   path = tmp_path / 'results.json'
   path.write_text('{"FN": 100, "FP": 10, "TN": 990, "TP": 900}')

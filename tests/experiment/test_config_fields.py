@@ -220,7 +220,7 @@ def test_repetitions_are_a_number_or_those_of_clients(name, text):
     ('clipping.count_noise', (math.inf, -0.1), (0.0, 0.05)),
     ('clipping.quantile', (0.0, 1.0), (0.5,)),
     ('audit.delta', (0.0, 1.0), (1e-12, None)),
-    ('audit.claim', (0.0, -1.0), (1e-12, 100.0, None)),
+    ('audit.claim', (-1e-12, math.inf), (0.0, 100.0, None)),
     ('rounds', (0, 10**12), (1, 10**6)),
     ('chunk', (0, 10**12), (1, None)),
     ('canaries.repetitions', (0, 10**12), (1, 'as_clients')),

@@ -203,6 +203,15 @@ def test_canaries_as_clients_of_a_log_take_part_as_the_busiest_client(tmp_path):
   assert found.max_rounds == found.periods == 4
 
 
+def test_a_claim_is_not_tested_by_canaries_of_more_rounds_than_clients():
+  claim = {'audit.claim': 8.0}
+  assert _planned(**claim, **{'canaries.repetitions': 4}).max_rounds == 4
+  with pytest.raises(
+    ValueError, match=r'audit\.claim=8\.0 .* in 4 rounds at most, .* in 5 and'
+  ):
+    _planned(**claim, **{'canaries.repetitions': 5})
+
+
 @pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'limited'])
 def test_canaries_as_clients_whose_rounds_are_drawn_are_refused(kind):
   with pytest.raises(
