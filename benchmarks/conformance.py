@@ -478,6 +478,9 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
   less_known = ', '.join(
     f'{rule} ({rate:.1e})' for rule, rate in rates.items() if rate > _SHOWN
   )
+  unmeasured = ', '.join(
+    f'`{rule}`' for rule in conformance.RULES if rule not in rates
+  )
   found, named = (
     sum(row[name] == 'yes' for row in bugs) for name in ('found', 'named')
   )
@@ -504,7 +507,8 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
     f'{_NOISES[0]:g} to {_NOISES[1]:g} and {_CLIENTS[0]} to {_CLIENTS[1]} '
     'clients. With 95 % '
     f'confidence the rate of each rule is at most {_SHOWN:g}'
-    f'{", except that of " if less_known else ""}{less_known}. {link_alarms}',
+    f'{", except that of " if less_known else ""}{less_known}. Not among them, as '
+    f'they do not apply or need processes: {unmeasured}. {link_alarms}',
     'power': f'{tables.format_markdown(table)}\n\n{link_power}',
     'bugs': f'The rule that each breaks is found for {found} of {len(bugs)} bugs, and '
     f'its cause named for {named}. {link_bugs}',

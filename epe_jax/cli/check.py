@@ -87,7 +87,13 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag('min_separation', 'Rounds from one of a client to its next.', int, 1),
     Flag('max_rounds', 'Maximum number of rounds of a run.', int),
     command_flags.DELTA._replace(help='δ of every ε.', default=1e-5),
-    Flag('budget', 'Maximum time in seconds.', float, 60.0),
+    Flag(
+      'budget',
+      'Seconds that rounds may take, about; to start fresh processes may take as '
+      'long again.',
+      float,
+      60.0,
+    ),
     Flag(
       'require',
       'Rules that fail if they were not checked, such as clipping,resume; all that '

@@ -68,7 +68,8 @@ SIMULTANEOUS = Flag(
 )
 CLAIM = Flag(
   'claim',
-  'Claimed ε. The exit status is 1 if the headline bound exceeds it.',
+  'Claimed ε. The exit status is 1 if the headline bound exceeds it, which 5 % of true '
+  'claims do if canaries score independently.',
   float,
 )
 CLAIM_OF_SEVERAL = CLAIM._replace(

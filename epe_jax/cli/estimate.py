@@ -126,13 +126,13 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
     return _bound_counts(given, paths[0])
   loaded = score_input.load(given, paths)
   scores = loaded.scores
+  if isinstance(scores, Scores):
+    return _estimate_external(given, loaded)
   if given.deltas is not None and not given.simultaneous:
     raise ValueError(
       f'--deltas={",".join(given.deltas)} is of bounds that hold together; add '
       '--simultaneous.'
     )
-  if isinstance(scores, Scores):
-    return _estimate_external(given, loaded)
   if given.out is not None:
     raise ValueError(
       f'--out={given.out} is for scores of other systems; epe-jax report draws a '
@@ -186,7 +186,10 @@ def _estimate_external(
   from epe_jax.text import audit_notes, checks
 
   if given.deltas is not None:
-    raise ValueError('--deltas needs a run of epe_jax.')
+    raise ValueError(
+      f'--deltas={",".join(given.deltas)} is of a run of epe_jax, and {loaded.path} has '
+      'scores alone; give the workdir of a run, or --delta.'
+    )
   delta = _require_delta(given, loaded.path)
   if given.claim is not None:
     score_input.refuse_reversed(given, loaded)
@@ -311,7 +314,8 @@ def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
       ) from error
   if given.claim is not None:
     raise ValueError(
-      '--claim uses its own sequence of bounds; remove --simultaneous.'
+      f'--claim={given.claim:g} is tested by bounds of its own; remove it, or '
+      '--simultaneous and --deltas.'
     )
   rounds = by_round.choose_rounds(record).tolist()
   bounds = by_round.bound_simultaneously(

@@ -16,7 +16,6 @@ are grids, it counts their runs and says how long they train: as measured, or no
 """
 
 from collections.abc import Sequence
-import re
 
 from absl import app, flags
 
@@ -149,22 +148,14 @@ def _plan_run(values: flags.FlagValues) -> int:
   needed = [flag.name for flag in _NEEDED]
   if missing := [f'--{name}' for name in needed if given[name] is None]:
     raise app.UsageError(f'{", ".join(missing)} must be given; see --help.')
-  try:
-    run = planning.PlannedRun(
-      **{flag.name: given[flag.name] for flag in (*_NEEDED, *_OTHERS)},
-      num_observed=values.observed,
-      num_unobserved=values.unobserved,
-    )
-  except ValueError as error:
-    raise ValueError(_name_flags(str(error))) from error
+  run = planning.PlannedRun(
+    **{flag.name: given[flag.name] for flag in (*_NEEDED, *_OTHERS)},
+    num_observed=values.observed,
+    num_unobserved=values.unobserved,
+  )
   plan = planning.plan(run)
   if values.json:
     print(io.format_json(plan.to_json()))
   else:
     print(plan)
   return 0
-
-
-def _name_flags(text: str) -> str:
-  """An error about fields of a planned run, with the flags that set them."""
-  return re.sub(r'\b(?:num_)?(\w+=)', r'--\1', text)

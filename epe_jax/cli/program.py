@@ -170,7 +170,7 @@ def _dispatch(argv: Sequence[str]) -> int:
   except Exception as error:
     if is_of_input(error):
       _print_traceback()
-      _print_error(_explain_os_error(error))
+      _print_error(_name_flags(name, _explain_os_error(error)))
       return FAILED
     traceback.print_exc()
     print(_BUG, file=sys.stderr)
@@ -266,6 +266,14 @@ def _explain_type(text: str) -> str:
     r'\1 is not a number; give one',
     text,
   )
+
+
+def _name_flags(name: str, text: str) -> str:
+  """An error about arguments of a function, with the flags that set them."""
+  values = flags.FlagValues()
+  importlib.import_module(f'epe_jax.cli.{name}').define_flags(values)
+  names = '|'.join(map(re.escape, values))
+  return re.sub(rf'(?<![\w.-])(?:num_)?((?:{names})=)', r'--\1', text)
 
 
 def _explain_os_error(error: Exception) -> str:

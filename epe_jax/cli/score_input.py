@@ -113,10 +113,18 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   is_external = isinstance(scores, Scores)
   is_part = values.every is not None or values.last is not None or values.models
   if not is_external and (values.dim is not None or values.design is not None):
-    raise ValueError('--dim and --design are for files of other systems.')
-  if is_external and (is_part or values.by_round):
+    name = 'dim' if values.dim is not None else 'design'
     raise ValueError(
-      '--every, --last, --models and --by_round need a run of epe_jax.'
+      f'--{name}={values[name].value} is of scores of other systems; {path} is a run '
+      'of epe_jax, which says so itself. Leave it out.'
+    )
+  if is_external and (is_part or values.by_round):
+    name = next(
+      x for x in ('every', 'last', 'models', 'by_round') if values[x].value
+    )
+    raise ValueError(
+      f'--{name} is of a run of epe_jax, and {path} has scores alone; give the '
+      'workdir of a run, or leave it out.'
     )
   if is_part and values.by_round:
     raise ValueError(

@@ -120,7 +120,9 @@ class Claim:
       value = getattr(self, name)
       if value < 1 or int(value) != value:
         raise ValueError(f'{name}={value}; give an integer of 1 or more.')
-    if not self.shapes or min(map(math.prod, self.shapes)) < 1:
+    if (
+      not self.shapes or min(map(min, filter(None, self.shapes)), default=1) < 1
+    ):
       raise ValueError(
         f'shapes={self.shapes}; give the shape of each tensor of an update, '
         'each with a number in it, such as ((20, 30), (30,)).'
@@ -138,18 +140,18 @@ class Claim:
     laws = ('gaussian', 'discrete_gaussian', 'skellam', 'laplace')
     arguments.check_choice('noise', self.noise, laws)
     if self.norm not in (1, 2, math.inf):
-      raise ValueError(f'norm={self.norm!r}; give 1, 2 or math.inf.')
+      raise ValueError(f'norm={self.norm!r}; give 1, 2 or inf.')
     is_discrete = self.noise in ('discrete_gaussian', 'skellam')
     if not 0 <= self.granularity < math.inf or is_discrete != (
       self.granularity > 0
     ):
       raise ValueError(
         f'granularity={self.granularity} of noise={self.noise!r}; give the step '
-        'of the grid of discrete noise, and 0 for other noise.'
+        'of the grid of discrete noise, such as S/(16 √d), and 0 for other noise.'
       )
     if self.max_rounds is not None and self.max_rounds < 1:
       raise ValueError(
-        f'max_rounds={self.max_rounds}; give 1 or more, or None.'
+        f'max_rounds={self.max_rounds}; give 1 or more, or leave it out.'
       )
 
   @functools.cached_property

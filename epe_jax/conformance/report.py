@@ -176,7 +176,7 @@ def _format_p(p: float | None) -> str:
 
 def _summarize(report: Report) -> str:
   broken = len(report.findings)
-  checked = broken + len(report.passed)
+  checked, unchecked = broken + len(report.passed), len(report.not_checked)
   measured = 'ε of one round was not measured'
   if report.epsilon is not None:
     measured = f'one round has ε = {cells.format_number(report.epsilon)}'
@@ -184,8 +184,8 @@ def _summarize(report: Report) -> str:
   if _exceeds_claim_by_chance(report):
     error = ', which is within the error of the measurement'
   text = (
-    f'{broken} of {checked} rules that were checked are broken; '
-    f'{len(report.not_checked)} were not checked. At the claim, with '
+    f'{broken} of the {checked} rules checked {"is" if broken == 1 else "are"} broken; '
+    f'{unchecked} {"was" if unchecked == 1 else "were"} not checked. At the claim, with '
     f'δ = {report.delta:g}, {measured} for an ordinary client; '
     f'claimed {cells.format_number(report.claimed_epsilon)}'
     f'{" for all its rounds" * (report.claim.participations > 1)}{error}. '
@@ -194,7 +194,7 @@ def _summarize(report: Report) -> str:
   if report.resolution is not None:
     text += (
       f' Noise that is {100 * report.resolution:.2g} % too small would have been '
-      'detected.'
+      'detected with probability 99 %.'
     )
   claim = report.claim
   shapes = ', '.join('x'.join(map(str, x)) or '()' for x in claim.shapes)

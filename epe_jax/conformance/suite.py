@@ -30,6 +30,7 @@ from epe_jax.conformance.rules import (
 )
 from epe_jax.conformance.samples import LEVEL_DIM
 from epe_jax.conformance.session import Make, NotChecked
+from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import check_delta
 
 T = TypeVar('T')
@@ -85,15 +86,15 @@ def check(
       norms, noise multipliers and numbers of clients other than those of `claim`.
     claim: what the mechanism promises.
     delta: δ of the reported ε, in (0, 1); by default that of the claim.
-    budget: seconds that rounds may take, approximately. What does not fit is
-      reported as not checked.
+    budget: seconds that rounds may take, approximately; to start fresh processes
+      may take as long again. What does not fit is reported as not checked.
     seed: of the updates that are sent. The noise is the mechanism's own.
     name: by which fresh processes import `make`, package.module:make or
       folder/file.py:make; by default that of `make`, if its module is not a script.
 
   Returns:
-    A result for each rule. A correct mechanism breaks a rule by chance with
-    probability 1e-7 at most.
+    A result for each rule. A rule breaks at p < 1e-7. Not all p-values are exact;
+    docs/conformance.md has the measured rates of false alarms.
 
   Raises:
     TypeError: `make` returns something that is not a mechanism.
@@ -106,6 +107,7 @@ def check(
   check_delta(delta)
   if not 0 < budget < math.inf:
     raise ValueError(f'budget={budget}; give seconds > 0.')
+  arguments.check_integer('seed', seed, 0)
   std = claim.noise_multiplier * claim.clip_norm
   if claim.granularity > std:
     raise ValueError(

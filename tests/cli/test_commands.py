@@ -214,7 +214,7 @@ def test_it_is_said_whom_a_claim_was_tested_by(monkeypatch):
     )
     monkeypatch.setattr(finished_runs, 'load_result', lambda _, it=found: it)
     if says is None:
-      with pytest.raises(ValueError, match='--claim=3 .* 1 rounds .* in 4'):
+      with pytest.raises(ValueError, match=r'--claim=3 .* 1 rounds .* in 4'):
         claims.describe_whom(3.0, 'run')
     else:
       text = claims.describe_whom(3.0, 'run')

@@ -360,7 +360,7 @@ def test_a_file_where_a_folder_is_to_be_is_one_line(
   argv = [x.replace('CSV', str(csv)).replace('FILE', str(file)) for x in argv]
   code, out, err = run(capsys, *argv)
   assert (code, out) == (2, '')
-  assert err.startswith(f'error: {name}={file}')
+  assert err.startswith(f'error: --{name}={file}')
   assert err.endswith(
     f'{file} is a file; give the path of a folder, which need not exist.\n'
   )
@@ -379,7 +379,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
   code, _, err = run(capsys, *command)
   assert code == 2
   assert err == (
-    f'error: out={out}: {tmp_path} cannot be written (Permission denied); give '
+    f'error: --out={out}: {tmp_path} cannot be written (Permission denied); give '
     'another folder, or have its permissions changed.\n'
   )
   assert not out.exists()

@@ -227,7 +227,7 @@ def test_a_report_is_json():
     ({'max_rounds': 0}, 'max_rounds=0; give'),
     ({'delta': 0.0}, 'delta=0'),
     ({'participations': 0}, 'participations=0; give'),
-    ({'norm': 3}, 'norm=3; give 1, 2 or math.inf'),
+    ({'norm': 3}, 'norm=3; give 1, 2 or inf'),
     ({'noise': 'uniform'}, "noise='uniform'"),
     ({'noise': 'skellam'}, r'granularity=0\.0 of .* give the step'),
     ({'granularity': 1.0}, r'granularity=1\.0 of .* give the step'),

@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def test_nothing_broken_is_0(capsys):
   assert cli.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
-  assert '0 of 21 rules' in capsys.readouterr().out
+  assert '0 of the 21 rules' in capsys.readouterr().out
 
 
 def test_a_broken_rule_is_1_and_json_says_which(capsys):
@@ -415,9 +415,9 @@ def test_the_script_is_the_command():
 def test_the_example_checks_both_of_its_mechanisms(capsys):
   runpy.run_path(EXAMPLE, run_name='__main__')
   out = ' '.join(capsys.readouterr().out.split())
-  assert '0 of 20 rules' in out.split('GaussianMean')[1]
+  assert '0 of the 20 rules' in out.split('GaussianMean')[1]
   broken = out.split('NoNoiseOnBiases')[1]
-  assert '1 of 20 rules' in broken
+  assert '1 of the 20 rules' in broken
   assert 'ε = ∞ for an ordinary client; claimed 4.38. ' in broken
 
 
