@@ -293,7 +293,7 @@ def test_the_command_prints_bounds_that_hold_together(small, tmp_path):
   assert {row['estimate']['delta'] for row in rows} == {1e-4}
   for flags, message in (
     (['--deltas=1e-4,x'], 'give numbers'),
-    (['--by_round', '--claim=3'], 'its own sequence of bounds'),
+    (['--by_round', '--claim=3'], 'is tested by bounds of its own'),
   ):
     failed = run_script(*command, *flags)
     assert message in failed.stderr
