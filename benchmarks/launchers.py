@@ -3,12 +3,12 @@
   python benchmarks/launchers.py
 
 Sixteen small points of digits run over two slots by a bare loop that starts their
-processes, and by a sweep on this machine, on a Slurm of two slots and on a Ray of two
-nodes, both of the loopback. The overhead of an engine is the time of a slot for each point
-beyond the loop. The tables of all must be equal. Then four points of EMNIST run one after
-the other on all cores, and two at a time, by a sweep and by the loop, whose ratio is what
-the machine allows; medians of three. --quick takes four points of digits, and one. Slurm and Ray are left out where
-they are not installed.
+processes, and right after it by a sweep: on this machine, on a Slurm of two slots and on a
+Ray of two nodes, both of the loopback. The overhead of an engine is the time of a slot for
+each point beyond the loop. The tables of all must be equal. Then four points of EMNIST run
+one after the other on all cores, and two at a time, by a sweep and by the loop, whose ratio
+is what the machine allows; medians of three. --quick takes four points of digits, and times
+EMNIST once. Slurm and Ray are left out where they are not installed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,27 +58,25 @@ def measure(quick: bool) -> dict[str, Any]:
   )
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
-    loop, engines = _time_engines(points, folder)
     return {
       'points': len(points),
-      'loop_seconds': loop,
-      'engines': engines,
+      'engines': _time_engines(points, folder),
       'side_by_side': _time_side_by_side(folder, repeats=1 if quick else 3),
     }
 
 
 def _time_engines(
   points: Sequence[sweep_points.Point], folder: pathlib.Path
-) -> tuple[float, list[dict[str, Any]]]:
-  """Seconds of the loop, and a row for each engine that is installed."""
+) -> list[dict[str, Any]]:
+  """A row for each engine that is installed, with the loop that ran before it."""
   # All points are one program, which is compiled once.
   _time_loop(points[:1], folder / 'first', jobs=1)
-  loop = _time_loop(points, folder / 'loop', jobs=_SLOTS)
   rows, texts = [], {}
   for engine in placement.ENGINES:
     workdir = folder / engine
     try:
       with _make_launch(engine, workdir) as launch:
+        loop = _time_loop(points, folder / f'{engine} loop', jobs=_SLOTS)
         seconds, texts[engine] = _time_sweep(points, workdir, launch)
     except clusters.Missing as missing:
       print(f'{engine}: {missing}.', file=sys.stderr)
@@ -88,12 +86,13 @@ def _time_engines(
       {
         'engine': engine,
         'seconds': seconds,
+        'loop_seconds': loop,
         'overhead_seconds_per_point': overhead,
       }
     )
   if len({*texts.values()}) > 1:
     raise ValueError(f'the tables of {[*texts]} differ.')
-  return loop, rows
+  return rows
 
 
 def _time_loop(

@@ -466,7 +466,9 @@ class _RayJob:
     try:
       return int(self._ray.get(self._reference))
     except self._ray.exceptions.RayError as error:
-      logging.warning('Ray: %s', str(error).strip().splitlines()[-1])
+      # A task that is cancelled before it starts has an error without a text.
+      text = str(error).strip() or type(error).__name__
+      logging.warning('Ray: %s', text.splitlines()[-1])
       return LOST
 
   def terminate(self) -> None:
