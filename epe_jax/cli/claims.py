@@ -8,11 +8,10 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-  import os
-
   from epe_jax.audit.attack_results import Audit
   from epe_jax.audit.sequential import ClaimTest
   from epe_jax.epsilon.types import Estimate
+  from epe_jax.experiment.run_result import RunResult
 
 
 def check_claim(claim: float | None) -> None:
@@ -25,26 +24,21 @@ def check_claim(claim: float | None) -> None:
     raise ValueError(f'--claim={claim}; give a finite ε >= 0.')
 
 
-def describe_whom(claim: float | None, workdir: str | os.PathLike[str]) -> str:
+def describe_whom(claim: float | None, result: RunResult) -> str:
   """Of whom the claim of a finished run is judged, if that is no client; or nothing.
 
   Args:
     claim: ε >= 0; None if nothing is claimed.
-    workdir: of the run; nothing is known of clients if it is another path.
+    result: of the run.
 
   Raises:
     ValueError: canaries take part more often than any client, and are allowed more.
   """
   if claim is None:
     return ''
-  from epe_jax.experiment import finished_runs
   from epe_jax.report import facts
   from epe_jax.text import audit_notes
 
-  try:
-    result = finished_runs.load_result(workdir)
-  except (FileNotFoundError, NotADirectoryError):
-    return ''
   run = facts.count_participations(result)
   if run.canaries > run.clients and not run.canaries_vary:
     raise ValueError(

@@ -96,7 +96,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     io.check_folder('out', values.out)
   if not paths and values.in_scores is None and values.out_scores is None:
     raise app.UsageError(f'Give a file of scores. {score_files.CURE}')
-  whom = claims.describe_whom(values.claim, paths[0]) if len(paths) == 1 else ''
+  whom = _describe_whom(values.claim, paths)
   estimated = _estimate(values, paths)
   text, as_json = estimated.text, values.format == 'json'
   if as_json:
@@ -109,6 +109,19 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     whom=whom,
     to_stderr=as_json,
   )
+
+
+def _describe_whom(claim: float | None, paths: Sequence[str]) -> str:
+  """Of whom a claim is judged, if the only path is of a finished run."""
+  if claim is None or len(paths) != 1:
+    return ''
+  from epe_jax.experiment import finished_runs
+
+  try:
+    result = finished_runs.load_result(paths[0])
+  except (FileNotFoundError, NotADirectoryError):
+    return ''
+  return claims.describe_whom(claim, result)
 
 
 def _check_figures() -> None:

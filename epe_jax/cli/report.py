@@ -60,7 +60,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   text = form(result, provenance.identify_workdir(workdirs[0], result))
   print(f'{text}\n\nWrote {path.with_suffix(".html")} and its figures.')
   bounds = claims.choose_bounds(result.audit)
-  whom = claims.describe_whom(claim, workdirs[0])
+  whom = claims.describe_whom(claim, result)
   return claims.report_claim(claim, bounds, whom=whom)
 
 

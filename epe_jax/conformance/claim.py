@@ -120,9 +120,7 @@ class Claim:
       value = getattr(self, name)
       if value < 1 or int(value) != value:
         raise ValueError(f'{name}={value}; give an integer of 1 or more.')
-    if (
-      not self.shapes or min(map(min, filter(None, self.shapes)), default=1) < 1
-    ):
+    if not self.shapes or any(x < 1 for shape in self.shapes for x in shape):
       raise ValueError(
         f'shapes={self.shapes}; give the shape of each tensor of an update, '
         'each with a number in it, such as ((20, 30), (30,)).'

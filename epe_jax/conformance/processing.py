@@ -129,7 +129,7 @@ class Processing(Samples):
       return False
     # Of few numbers the law of all tells more than the amount in each run.
     noise = self.ample_noise if self.claim.dim < MIN_RUNS else self.all_noise
-    if self._is_random(noise, self.level[0]):
+    if self._is_random(noise):
       return self._is_scaled_by_noise(len(noise.samples))
     if self._is_short_where_large(samples):
       return True
@@ -165,12 +165,14 @@ class Processing(Samples):
     noise = Noise(self.layout, faint)
     if noise.common_std == 0:
       return False
-    return not self._is_random(noise, self.measure_level(faint)[0])
+    return not self._is_random(noise)
 
-  def _is_random(self, noise: Noise, p_of_level: float) -> bool:
+  def _is_random(self, noise: Noise) -> bool:
     """Whether runs have more noise and less, or noise has not the claimed law."""
     if noise.samples.shape[1] >= LEVEL_DIM:
-      return p_of_level < ALPHA
+      is_measured = noise is self.all_noise
+      level = self.level if is_measured else self.measure_level(noise.samples)
+      return level[0] < ALPHA
     if noise.samples.shape[1] < MIN_RUNS and noise.samples.size >= AMPLE:
       return self.measure_law(noise)[0] < SUSPICION
     rows = noise.standardized()

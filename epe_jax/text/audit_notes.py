@@ -173,10 +173,9 @@ def describe_participations(canaries: int, clients: int) -> str:
   """Of whom a claim is tested; empty if clients take part as often as canaries."""
   if clients <= canaries:
     return ''
-  rounds = 'round' if canaries == 1 else 'rounds'
   return (
-    f'It was tested by canaries of {canaries} {rounds}. Clients take part in up to '
-    f'{clients}, and more can be told of them.'
+    f'It was tested by canaries of {cells.format_rounds(canaries)}. Clients take part '
+    f'in up to {clients}, and more can be told of them.'
   )
 
 

@@ -8,7 +8,7 @@ import pytest
 import epe_jax
 from epe_jax import audit
 from epe_jax.audit.record import write_record
-from epe_jax.cli import claims, program
+from epe_jax.cli import claims, estimate, program
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
 from epe_jax.report import provenance, report
@@ -203,7 +203,7 @@ def test_rounds_judge_a_claim_too(capsys, tmp_path):
   assert code == 0
 
 
-def test_it_is_said_whom_a_claim_was_tested_by(monkeypatch):
+def test_it_is_said_whom_a_claim_was_tested_by():
   for canaries, clients, says in (
     (1, 4, 'in up to 4'),
     (2, 2, ''),
@@ -212,20 +212,19 @@ def test_it_is_said_whom_a_claim_was_tested_by(monkeypatch):
     found = recorded_runs.result(
       participations=canaries, clients_participations=clients
     )
-    monkeypatch.setattr(finished_runs, 'load_result', lambda _, it=found: it)
     if says is None:
       with pytest.raises(ValueError, match=r'--claim=3 .* 1 rounds .* in 4'):
-        claims.describe_whom(3.0, 'run')
+        claims.describe_whom(3.0, found)
     else:
-      text = claims.describe_whom(3.0, 'run')
+      text = claims.describe_whom(3.0, found)
       assert says in text
       assert bool(says) == bool(text)
-  assert claims.describe_whom(None, 'run') == ''
+    assert claims.describe_whom(None, found) == ''
 
 
 def test_scores_of_no_run_say_nothing_of_clients(tmp_path):
-  assert claims.describe_whom(3.0, tmp_path) == ''
-  assert claims.describe_whom(3.0, tmp_path / 'scores.csv') == ''
+  assert estimate._describe_whom(3.0, [str(tmp_path)]) == ''
+  assert estimate._describe_whom(3.0, [str(tmp_path / 'scores.csv')]) == ''
 
 
 def test_counts_judge_a_claim(capsys, tmp_path):

@@ -120,6 +120,6 @@ def test_the_report_says_how_a_claim_stands():
   (text,) = say(8.0, holds)
   assert 'is not contradicted: the evidence against it was at most 2.72' in text
   assert 'and 20 rejects it' in text
-  assert 'canaries of 1 round. Clients take part in up to 2' in text
+  assert 'canaries of one round. Clients take part in up to 2' in text
   (text,) = say(8.0, broken)
   assert 'is rejected after round 12, with evidence 1e21' in text
