@@ -29,6 +29,7 @@ from epe_jax.experiment import (
   config_files,
   launchers,
   placement,
+  processes,
   sweep,
   sweep_points,
 )
@@ -107,14 +108,14 @@ def _time_loop(
   def run(i: int) -> None:
     # Each thread has a slot, and its share of the points.
     for point in points[i::jobs]:
-      work = launchers.Work(
+      work = processes.Work(
         point.config.to_dict(),
         folder / point.name,
         folder / f'{point.name}.log',
         '',
       )
       with placement.enter(slots[i]):
-        process = launchers.start_process(work, slots[i].environment)
+        process = processes.start_point(work, slots[i].environment)
       if process.wait():
         raise ValueError(f'{point.name}: {work.log.read_text()}')
 

@@ -174,6 +174,12 @@ def test_training_never_loads_tensorflow():
   assert find_loaded(code, 'tensorflow', 'jax') == ['jax']
 
 
+@pytest.mark.integration
+def test_a_node_starts_a_point_without_jax():
+  code = 'from epe_jax.experiment.processes import OnNode'
+  assert find_loaded(code, 'jax', 'scipy', 'numpy') == ['numpy']
+
+
 @pytest.mark.parametrize(
   'room', [epe_jax, audit, canaries, epsilon, sampling, training]
 )

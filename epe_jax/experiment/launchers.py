@@ -12,12 +12,13 @@ import os
 import pathlib
 import subprocess
 import time
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from absl import logging
 
 from epe_jax import extras
-from epe_jax.experiment import placement, sweep_points, sweep_process
+from epe_jax.experiment import placement, processes, sweep_points
+from epe_jax.experiment.processes import Work
 
 LOST = -1000
 """The exit status of a process of which nothing is known, as its machine is gone."""
@@ -29,23 +30,6 @@ _MAX_SILENCE = 1800.0
 # Seconds that a job which left the queue has for its result to appear.
 _GRACE = 30.0
 _PARALLEL = 'slurm_array_parallelism'
-
-
-class Work(NamedTuple):
-  """A point to be run.
-
-  Attributes:
-    config: every field of its config, for JSON.
-    workdir: the folder of its run; for engines with several machines one that all of
-      them see.
-    log: the file of its output.
-    command: the command that started the sweep, for messages.
-  """
-
-  config: Mapping[str, Any]
-  workdir: pathlib.Path
-  log: pathlib.Path
-  command: str
 
 
 @runtime_checkable
@@ -149,7 +133,7 @@ class Local:
       if is_free and len(started) < len(works):
         _close(process)
         with placement.enter(slot):
-          new = start_process(works[len(started)], slot.environment)
+          new = processes.start_point(works[len(started)], slot.environment)
         self._taken[i] = slot, new
         started.append(new)
     return started
@@ -165,82 +149,6 @@ def _close(process: subprocess.Popen[bytes] | None) -> None:
   if process is not None:
     with process:
       pass
-
-
-def start_process(
-  work: Work, environment: Mapping[str, str], *, is_distributed: bool = False
-) -> subprocess.Popen[bytes]:
-  """Starts the process that runs a point, and that ends with this one."""
-  task = 'run_distributed' if is_distributed else 'run'
-  with open(work.log, 'ab') as output:
-    if output.tell():
-      output.write(f'--- again, {time.strftime("%F %T")} ---\n'.encode())
-      output.flush()
-    return sweep_process.start(
-      [task, str(work.workdir), work.command],
-      work.config,
-      environment=environment,
-      stdout=output,
-      stderr=subprocess.STDOUT,
-    )
-
-
-class OnNode:
-  """What a node of a cluster does: it runs a point in a process.
-
-  That process saves when it is told to stop, and however it ends, the engine's does
-  not end with it. Slurm may interrupt a call (`checkpoint`), and then calls it again.
-  """
-
-  def __init__(self, work: Work, *, is_distributed: bool = False):
-    """Keeps what is to be done; it can be pickled.
-
-    Args:
-      work: the point.
-      is_distributed: whether other tasks of the same job share the run.
-    """
-    self._work, self._is_distributed = work, is_distributed
-    self._process: subprocess.Popen[bytes] | None = None
-
-  def __getstate__(self) -> dict[str, Any]:
-    return {**self.__dict__, '_process': None}
-
-  def __call__(self) -> int:
-    """Runs the point.
-
-    Returns:
-      The exit status of its process.
-    """
-    with start_process(
-      self._work, {}, is_distributed=self._is_distributed
-    ) as self._process:
-      try:
-        _await_end(self._process)
-        return self._process.wait()
-      except BaseException:
-        self._process.terminate()
-        raise
-
-  def checkpoint(self) -> Any:
-    """Lets the point save, and gives submitit what goes on with it."""
-    import submitit
-
-    if self._process is not None:
-      self._process.terminate()
-      _await_end(self._process)
-    again = OnNode(self._work, is_distributed=self._is_distributed)
-    return submitit.helpers.DelayedSubmission(again)
-
-
-def _await_end(process: subprocess.Popen[bytes]) -> None:
-  """Waits for the end of a process, also within a signal's handler.
-
-  `Popen.wait` has a lock, which the handler would wait for if it interrupted that.
-  """
-  if hasattr(os, 'waitid'):
-    # It has ended, and its status was read.
-    with contextlib.suppress(ChildProcessError):
-      os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 
 class _Cluster:
@@ -321,16 +229,12 @@ class Slurm(_Cluster):
     with self._executor.batch():
       # Itself and no function that calls it, as submitit asks for `checkpoint`.
       submitted = [
-        self._executor.submit(OnNode(work, is_distributed=several))
+        self._executor.submit(processes.OnNode(work, is_distributed=several))
         for work in works
       ]
     jobs = [_SlurmJob(job, self._queue) for job in submitted]
     self._jobs += jobs
     return jobs
-
-
-def _call(task: OnNode) -> int:
-  return task()
 
 
 class _Queue:
@@ -428,8 +332,8 @@ class Ray(_Cluster):
     if devices_per_job is not None:
       given['num_gpus'] = devices_per_job
     try:
-      self._run: Callable[[OnNode], Any] = (
-        ray.remote(_call).options(max_retries=0, **given).remote
+      self._run: Callable[[Work], Any] = (
+        ray.remote(processes.run_point).options(max_retries=0, **given).remote
       )
       if not ray.is_initialized():
         ray.init(address=address, log_to_driver=False)
@@ -445,9 +349,7 @@ class Ray(_Cluster):
     room = len(works)
     if self._max_jobs is not None:
       room = min(room, self._max_jobs - len(self._jobs))
-    jobs = [
-      _RayJob(self._ray, self._run(OnNode(work))) for work in works[:room]
-    ]
+    jobs = [_RayJob(self._ray, self._run(work)) for work in works[:room]]
     self._jobs += jobs
     return jobs
 

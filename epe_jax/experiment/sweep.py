@@ -17,6 +17,7 @@ from typing import NamedTuple
 from epe_jax import io, progress
 from epe_jax.experiment import (
   launchers,
+  processes,
   stopping,
   sweep_process,
   sweep_status,
@@ -285,9 +286,9 @@ def _run_points(
       time.sleep(_INTERVAL)
 
 
-def _make_work(point: Point, folder: pathlib.Path) -> launchers.Work:
+def _make_work(point: Point, folder: pathlib.Path) -> processes.Work:
   folder = folder.absolute()
-  return launchers.Work(
+  return processes.Work(
     point.config.to_dict(),
     folder / point.name,
     folder / f'{point.name}.log',

@@ -7,22 +7,21 @@ line of stdin, and ends when that pipe does.
 """
 
 from collections.abc import Mapping
-import contextlib
 import functools
 import json
 import subprocess
 import sys
 import time
-from typing import IO, Any
+from typing import Any
 
 from absl import logging
 from ml_collections import config_dict
 
-from epe_jax import io, python_path
 from epe_jax.experiment import (
   audited_run,
   build,
   config_fields,
+  processes,
   programs,
   seed_sweep,
   stopping,
@@ -48,40 +47,6 @@ _FAULTS = (ValueError, OSError, ImportError, TypeError, KeyError)
 _INTERVAL = 1.0
 
 
-def start(
-  arguments: list[str],
-  work: Any,
-  *,
-  environment: Mapping[str, str],
-  stdout: IO[bytes] | int,
-  stderr: int | None = None,
-) -> subprocess.Popen[bytes]:
-  """Starts a process that does some work, and ends with this one.
-
-  Args:
-    arguments: as `main` takes them.
-    work: what it does, for JSON.
-    environment: variables to set.
-    stdout: as for `subprocess.Popen`.
-    stderr: likewise.
-  """
-  process: subprocess.Popen[bytes] = subprocess.Popen(
-    python_path.make_command('-m', __name__, *arguments),
-    env=python_path.make_environment(**environment),
-    stdin=subprocess.PIPE,
-    # Ctrl-C in a terminal would reach it in addition to the signal that we send.
-    start_new_session=True,
-    stdout=stdout,
-    stderr=stderr,
-  )
-  assert process.stdin is not None, 'it is a pipe'
-  # A process that has ended at once reads nothing.
-  with contextlib.suppress(BrokenPipeError):
-    process.stdin.write(f'{json.dumps(io.spell_non_finite(work))}\n'.encode())
-    process.stdin.flush()
-  return process
-
-
 def find_faults_in_process(
   configs: Mapping[str, Config],
 ) -> dict[str, str]:
@@ -93,7 +58,7 @@ def find_faults_in_process(
   if not configs:
     return {}
   plain = {name: config.to_dict() for name, config in configs.items()}
-  with start(
+  with processes.start_process(
     ['check'],
     plain,
     environment={'JAX_PLATFORMS': 'cpu'},

@@ -23,6 +23,7 @@ from epe_jax.experiment import (
   config_fields,
   launchers,
   placement,
+  processes,
   sweep,
   sweep_points,
   sweep_process,
@@ -253,12 +254,12 @@ def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
 def test_a_job_of_submitit_runs_a_point(my_job, tmp_path):
   submitit = pytest.importorskip('submitit')
   folder = tmp_path / 'run'
-  work = launchers.Work(
+  work = processes.Work(
     make_config(task='my_job:load').to_dict(), folder, tmp_path / 'log', 'sweep'
   )
   executor = submitit.LocalExecutor(tmp_path / 'submitit')
   executor.update_parameters(timeout_min=5)
-  job = executor.submit(launchers.OnNode(work))
+  job = executor.submit(processes.OnNode(work))
   assert job.result() == 0, (tmp_path / 'log').read_text()
   assert workdirs.workdir_at(folder).result.exists()
 

@@ -1,0 +1,150 @@
+"""The processes of a sweep, started: by the sweep, or on a node of a cluster.
+
+An engine that starts a point on a node imports this for each of them, and so it
+imports little: JAX is for the process that runs the point.
+"""
+
+from collections.abc import Mapping
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import time
+from typing import IO, Any, NamedTuple
+
+from epe_jax import io, python_path
+
+_PROGRAM = 'epe_jax.experiment.sweep_process'
+
+
+class Work(NamedTuple):
+  """A point to be run.
+
+  Attributes:
+    config: every field of its config, for JSON.
+    workdir: the folder of its run; for engines with several machines one that all of
+      them see.
+    log: the file of its output.
+    command: the command that started the sweep, for messages.
+  """
+
+  config: Mapping[str, Any]
+  workdir: pathlib.Path
+  log: pathlib.Path
+  command: str
+
+
+def start_process(
+  arguments: list[str],
+  work: Any,
+  *,
+  environment: Mapping[str, str],
+  stdout: IO[bytes] | int,
+  stderr: int | None = None,
+) -> subprocess.Popen[bytes]:
+  """Starts a process that does some work, and ends with this one.
+
+  Args:
+    arguments: as `sweep_process.main` takes them.
+    work: what it does, for JSON.
+    environment: variables to set.
+    stdout: as for `subprocess.Popen`.
+    stderr: likewise.
+  """
+  process: subprocess.Popen[bytes] = subprocess.Popen(
+    python_path.make_command('-m', _PROGRAM, *arguments),
+    env=python_path.make_environment(**environment),
+    stdin=subprocess.PIPE,
+    # Ctrl-C in a terminal would reach it in addition to the signal that we send.
+    start_new_session=True,
+    stdout=stdout,
+    stderr=stderr,
+  )
+  assert process.stdin is not None, 'it is a pipe'
+  # A process that has ended at once reads nothing.
+  with contextlib.suppress(BrokenPipeError):
+    process.stdin.write(f'{json.dumps(io.spell_non_finite(work))}\n'.encode())
+    process.stdin.flush()
+  return process
+
+
+def start_point(
+  work: Work, environment: Mapping[str, str], *, is_distributed: bool = False
+) -> subprocess.Popen[bytes]:
+  """Starts the process that runs a point, and that ends with this one."""
+  task = 'run_distributed' if is_distributed else 'run'
+  with open(work.log, 'ab') as output:
+    if output.tell():
+      output.write(f'--- again, {time.strftime("%F %T")} ---\n'.encode())
+      output.flush()
+    return start_process(
+      [task, str(work.workdir), work.command],
+      work.config,
+      environment=environment,
+      stdout=output,
+      stderr=subprocess.STDOUT,
+    )
+
+
+class OnNode:
+  """What a node of a cluster does: it runs a point in a process.
+
+  That process saves when it is told to stop, and however it ends, the engine's does
+  not end with it. Slurm may interrupt a call (`checkpoint`), and then calls it again.
+  """
+
+  def __init__(self, work: Work, *, is_distributed: bool = False):
+    """Keeps what is to be done; it can be pickled.
+
+    Args:
+      work: the point.
+      is_distributed: whether other tasks of the same job share the run.
+    """
+    self._work, self._is_distributed = work, is_distributed
+    self._process: subprocess.Popen[bytes] | None = None
+
+  def __getstate__(self) -> dict[str, Any]:
+    return {**self.__dict__, '_process': None}
+
+  def __call__(self) -> int:
+    """Runs the point.
+
+    Returns:
+      The exit status of its process.
+    """
+    with start_point(
+      self._work, {}, is_distributed=self._is_distributed
+    ) as self._process:
+      try:
+        _await_end(self._process)
+        return self._process.wait()
+      except BaseException:
+        self._process.terminate()
+        raise
+
+  def checkpoint(self) -> Any:
+    """Lets the point save, and gives submitit what goes on with it."""
+    import submitit
+
+    if self._process is not None:
+      self._process.terminate()
+      _await_end(self._process)
+    again = OnNode(self._work, is_distributed=self._is_distributed)
+    return submitit.helpers.DelayedSubmission(again)
+
+
+def run_point(work: Work) -> int:
+  """Runs a point, as a call of `OnNode` does, for engines that take a function."""
+  return OnNode(work)()
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+  """Waits for the end of a process, also within a signal's handler.
+
+  `Popen.wait` has a lock, which the handler would wait for if it interrupted that.
+  """
+  if hasattr(os, 'waitid'):
+    # It has ended, and its status was read.
+    with contextlib.suppress(ChildProcessError):
+      os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
