@@ -22,7 +22,8 @@ JOBS = Flag(
 )
 DEVICES_PER_JOB = Flag(
   'devices_per_job',
-  'Number of accelerators, or cores, of each run; default: equal shares.',
+  'Number of accelerators, or cores, of each run; default: equal shares, and on a '
+  'cluster what its options say.',
   int,
 )
 LAUNCHER = Flag(

@@ -27,6 +27,8 @@ LOST = -1000
 _ASK_QUEUE_EVERY = 3.0
 # Seconds without an answer of the queue after which it is given up.
 _MAX_SILENCE = 1800.0
+# Seconds that the queue has for an answer.
+_MAX_ANSWER = 60.0
 # Seconds that a job which left the queue has for its result to appear.
 _GRACE = 30.0
 _PARALLEL = 'slurm_array_parallelism'
@@ -87,7 +89,7 @@ def make_launcher(
   Raises:
     ValueError: an argument is out of range, or an option is none of the engine's.
     ModuleNotFoundError: the extra of the engine is not installed.
-    RuntimeError: there is no such engine here.
+    OSError: there is no such engine here.
   """
   placement.check_counts(jobs=jobs, devices_per_job=devices_per_job)
   if engine == 'local':
@@ -181,38 +183,31 @@ class Slurm(_Cluster):
       folder: of the files of submitit, which all nodes see.
       jobs: number of jobs of an array at a time; None for no limit.
       devices_per_job: number of GPUs of a job; None for what options say.
-      options: parameters of submitit's executor. With several `nodes`, or
-        `tasks_per_node`, a point is one run of as many processes.
+      options: parameters of submitit's executor, among them `timeout_min`. With
+        several `nodes`, or `tasks_per_node`, a point is one run of as many processes.
 
     Raises:
       ModuleNotFoundError: submitit is not installed.
-      RuntimeError: there is no `sbatch` here.
-      ValueError: submitit has no such parameter, or the GPUs of a job are no
-        equal shares of its nodes.
+      FileNotFoundError: there is no `sbatch` here.
+      ValueError: submitit has no such parameter, a job has no time limit, or its GPUs
+        are no equal shares of its nodes, or not one for each of several processes.
     """
     import submitit
 
     super().__init__()
     try:
       self._executor = submitit.AutoExecutor(folder, cluster='slurm')
-      parameters: dict[str, Any] = {'name': 'epe-jax', **options}
-      if jobs is not None:
-        parameters[_PARALLEL] = jobs
-      if devices_per_job is not None:
-        num_nodes = parameters.get('nodes', 1)
-        if devices_per_job % num_nodes:
-          raise ValueError(
-            f'devices_per_job={devices_per_job} over nodes={num_nodes}; give a '
-            'multiple of the nodes.'
-          )
-        per_node = parameters['gpus_per_node'] = devices_per_job // num_nodes
-        if num_nodes > 1:
-          # As JAX expects on Slurm: each process has one GPU.
-          parameters.setdefault('tasks_per_node', per_node)
-      counts = (parameters.get(name, 1) for name in ('nodes', 'tasks_per_node'))
-      self._is_distributed = math.prod(counts) > 1
+    except RuntimeError as error:
+      raise FileNotFoundError(f'launcher=slurm: {error}') from error
+    self._is_limited = jobs is not None or _PARALLEL in options
+    parameters = _complete_options(options, devices_per_job)
+    if jobs is not None:
+      parameters[_PARALLEL] = jobs
+    counts = (parameters.get(name, 1) for name in ('nodes', 'tasks_per_node'))
+    self._is_distributed = math.prod(counts) > 1
+    try:
       self._executor.update_parameters(**parameters)
-    except (NameError, TypeError) as error:
+    except (NameError, TypeError, AssertionError) as error:
       raise ValueError(f'launcher options {dict(options)}: {error}') from error
     self._queue = _Queue()
 
@@ -226,15 +221,74 @@ class Slurm(_Cluster):
         'the seeds of a point are trained together, by one process; give '
         'nodes=1 and tasks_per_node=1, or an axis seed=0,1,... for --seeds.'
       )
-    with self._executor.batch():
-      # Itself and no function that calls it, as submitit asks for `checkpoint`.
-      submitted = [
-        self._executor.submit(processes.OnNode(work, is_distributed=several))
-        for work in works
-      ]
-    jobs = [_SlurmJob(job, self._queue) for job in submitted]
+    if not self._is_limited:
+      self._executor.update_parameters(**{_PARALLEL: len(works)})
+    from submitit.core.utils import FailedJobError
+
+    try:
+      with self._executor.batch():
+        # Itself and no function that calls it, as submitit asks for `checkpoint`.
+        submitted = [
+          self._executor.submit(processes.OnNode(work, is_distributed=several))
+          for work in works
+        ]
+    except FailedJobError as error:
+      raise OSError(f'launcher=slurm refuses the jobs: {error}') from error
+    jobs = [
+      _SlurmJob(job, self._queue, work.log)
+      for job, work in zip(submitted, works)
+    ]
     self._jobs += jobs
     return jobs
+
+  def close(self) -> None:
+    """Cancels the jobs that have not ended, unless Slurm is silent, as `Launcher.close`."""
+    if not self._queue.is_given_up:
+      super().close()
+
+
+def _complete_options(
+  options: Mapping[str, Any], devices_per_job: int | None
+) -> dict[str, Any]:
+  """Checks the options of a job of Slurm, and adds what follows from its GPUs."""
+  if other := {'slurm_nodes', 'slurm_ntasks_per_node'} & {*options}:
+    raise ValueError(
+      f'launcher options {sorted(other)}; give nodes and tasks_per_node.'
+    )
+  if not {'timeout_min', 'slurm_time'} & {*options}:
+    raise ValueError(
+      'launcher options have no timeout_min, and submitit gives a job 5 minutes; '
+      'give --launcher_option=timeout_min=600, say. A job whose time is up saves, '
+      'and goes on in another one.'
+    )
+  parameters: dict[str, Any] = {'name': 'epe-jax', **options}
+  counts = {
+    name: parameters.get(name, 1) for name in ('nodes', 'tasks_per_node')
+  }
+  for name, count in counts.items():
+    if not isinstance(count, int) or count < 1:
+      raise ValueError(
+        f'launcher option {name}={count!r}; give an integer >= 1.'
+      )
+  if devices_per_job is None:
+    return parameters
+  per_node, rest = divmod(devices_per_job, counts['nodes'])
+  if rest:
+    raise ValueError(
+      f'devices_per_job={devices_per_job} over nodes={counts["nodes"]}; give a '
+      'multiple of the nodes.'
+    )
+  if counts['nodes'] > 1:
+    parameters.setdefault('tasks_per_node', per_node)
+  tasks = parameters.get('tasks_per_node', 1)
+  if counts['nodes'] * tasks > 1 and tasks != per_node:
+    # JAX gives each process of a job of Slurm one GPU.
+    raise ValueError(
+      f'tasks_per_node={tasks} with {per_node} GPUs of a node, of which each process '
+      f'uses one; give tasks_per_node={per_node}, or leave it out.'
+    )
+  parameters['gpus_per_node'] = per_node
+  return parameters
 
 
 class _Queue:
@@ -244,57 +298,90 @@ class _Queue:
     self._ids: frozenset[str] = frozenset()
     self._asked = -float('inf')
     self._answered = time.monotonic()
+    self.is_given_up = False
 
   def has(self, job_id: str) -> bool:
     """Says whether a job is queued or runs; True as long as nobody knows."""
     now = time.monotonic()
     if now - self._asked >= _ASK_QUEUE_EVERY:
       self._asked = now
-      done = subprocess.run(
-        ['squeue', '--me', '--array', '--noheader', '--format=%i'],
-        capture_output=True,
-        text=True,
-        check=False,
-      )
-      if done.returncode == 0:
-        self._ids, self._answered = frozenset(done.stdout.split()), now
+      ids, fault = _list_queue()
+      if ids is not None:
+        self._ids, self._answered = ids, now
       elif now - self._answered > _MAX_SILENCE:
-        raise RuntimeError(
-          f'squeue has not answered for {_MAX_SILENCE / 60:g} minutes: '
-          f'{done.stderr.strip()}. Points that run go on; repeat the command '
-          'when Slurm is back.'
+        self.is_given_up = True
+        raise TimeoutError(
+          f'squeue has not answered for {_MAX_SILENCE / 60:g} minutes: {fault}. '
+          'Points that run go on; repeat the command when Slurm is back.'
         )
       else:
-        logging.log_every_n_seconds(
-          logging.WARNING, 'squeue: %s', 60, done.stderr.strip()
-        )
+        logging.log_every_n_seconds(logging.WARNING, 'squeue: %s', 60, fault)
         return True
     return self._answered < self._asked or job_id in self._ids
+
+
+def _list_queue() -> tuple[frozenset[str] | None, str]:
+  """The ids of this user's jobs, or None and why nobody knows."""
+  try:
+    done = subprocess.run(
+      ['squeue', '--me', '--array', '--noheader', '--format=%i'],
+      capture_output=True,
+      text=True,
+      check=False,
+      timeout=_MAX_ANSWER,
+    )
+  except subprocess.TimeoutExpired as error:
+    return None, str(error)
+  if done.returncode:
+    return None, done.stderr.strip()
+  return frozenset(done.stdout.split()), ''
+
+
+def _add_to_log(log: pathlib.Path, text: str) -> None:
+  """Says in the log of a point what its process could not."""
+  logging.warning('%s: %s', log.stem, text)
+  with contextlib.suppress(OSError), log.open('a') as file:
+    file.write(f'{text}\n')
 
 
 class _SlurmJob:
   """A job of an array."""
 
-  def __init__(self, job: Any, queue: _Queue):
-    self._job, self._queue = job, queue
+  def __init__(self, job: Any, queue: _Queue, log: pathlib.Path):
+    self._job, self._queue, self._log = job, queue, log
+    self._code: int | None = None
     self._left: float | None = None
 
   def poll(self) -> int | None:
     """Its exit status, as `Job.poll`."""
+    if self._code is None:
+      self._code = self._find_code()
+    return self._code
+
+  def _find_code(self) -> int | None:
     if self._queue.has(self._job.job_id):
       self._left = None
       return None
-    if not self._job.paths.result_pickle.exists():
+    # Of several processes, the first one writes what the run is.
+    job = self._job.task(0)
+    if not job.paths.result_pickle.exists():
       # A file takes a while to appear on other machines, and a job that is put back
       # into the queue to be there again.
       now = time.monotonic()
       self._left = now if self._left is None else self._left
-      return None if now - self._left < _GRACE else LOST
-    try:
-      return int(self._job.result())
-    except Exception as error:  # Whatever went wrong on a node.
-      logging.warning('Slurm job %s: %s', self._job.job_id, error)
+      if now - self._left < _GRACE:
+        return None
+      _add_to_log(
+        self._log,
+        f'Slurm job {job.job_id} ended without a word; {job.paths.stderr}',
+      )
       return LOST
+    try:
+      return int(job.result())
+    except Exception as error:  # Whatever went wrong on a node.
+      _add_to_log(self._log, f'Slurm job {job.job_id}: {error}')
+      # It was stopped too often, and has saved; or the point could not be started.
+      return LOST if 'UncompletedJobError' in str(error) else 1
 
   def terminate(self) -> None:
     """Cancels it, as `Job.terminate`."""
@@ -320,7 +407,7 @@ class Ray(_Cluster):
 
     Raises:
       ModuleNotFoundError: Ray is not installed.
-      RuntimeError: there is no cluster at the address.
+      ConnectionError: there is no cluster at the address.
       ValueError: a task of Ray has no such option.
     """
     import ray
@@ -338,7 +425,7 @@ class Ray(_Cluster):
       if not ray.is_initialized():
         ray.init(address=address, log_to_driver=False)
     except ConnectionError as error:
-      raise RuntimeError(
+      raise ConnectionError(
         f'no Ray cluster at address={address!r}: {error}. Start one by `ray '
         'start --head`, or give --launcher_option=address=HOST:PORT.'
       ) from error
@@ -349,7 +436,9 @@ class Ray(_Cluster):
     room = len(works)
     if self._max_jobs is not None:
       room = min(room, self._max_jobs - len(self._jobs))
-    jobs = [_RayJob(self._ray, self._run(work)) for work in works[:room]]
+    jobs = [
+      _RayJob(self._ray, self._run(work), work.log) for work in works[:room]
+    ]
     self._jobs += jobs
     return jobs
 
@@ -357,21 +446,27 @@ class Ray(_Cluster):
 class _RayJob:
   """A task of Ray."""
 
-  def __init__(self, ray: Any, reference: Any):
-    self._ray, self._reference = ray, reference
+  def __init__(self, ray: Any, reference: Any, log: pathlib.Path):
+    self._ray, self._reference, self._log = ray, reference, log
+    self._code: int | None = None
 
   def poll(self) -> int | None:
     """Its exit status, as `Job.poll`."""
-    ready, _ = self._ray.wait([self._reference], timeout=0)
-    if not ready:
-      return None
+    if self._code is None:
+      ready, _ = self._ray.wait([self._reference], timeout=0)
+      self._code = self._find_code() if ready else None
+    return self._code
+
+  def _find_code(self) -> int:
+    errors = self._ray.exceptions
     try:
       return int(self._ray.get(self._reference))
-    except self._ray.exceptions.RayError as error:
+    except errors.RayError as error:
       # A task that is cancelled before it starts has an error without a text.
       text = str(error).strip() or type(error).__name__
-      logging.warning('Ray: %s', text.splitlines()[-1])
-      return LOST
+      _add_to_log(self._log, f'Ray: {text.splitlines()[-1]}')
+      # One that raised could not start the point; the others were lost.
+      return 1 if isinstance(error, errors.RayTaskError) else LOST
 
   def terminate(self) -> None:
     """Cancels it, as `Job.terminate`."""

@@ -76,7 +76,7 @@ def find_devices() -> Devices:
   JAX_PLATFORMS and the variables of visible devices exclude is not found.
 
   Raises:
-    RuntimeError: JAX finds none, or does not answer in two minutes.
+    OSError: JAX finds none, or does not answer in two minutes.
   """
   if os.environ.get('JAX_PLATFORMS') == 'cpu':
     return Devices('cpu', _list_cores())
@@ -90,13 +90,13 @@ def find_devices() -> Devices:
       timeout=_TIMEOUT,
     )
   except subprocess.TimeoutExpired as error:
-    raise RuntimeError(
+    raise TimeoutError(
       f'JAX did not say in {_TIMEOUT:g} s which devices there are; set '
       'JAX_PLATFORMS=cpu to do without an accelerator.'
     ) from error
   except subprocess.CalledProcessError as error:
     lines = error.stderr.strip().splitlines()
-    raise RuntimeError(
+    raise OSError(
       f'JAX finds no device: {lines[-1] if lines else "no output"}'
     ) from error
   kind, num = json.loads(done.stdout.splitlines()[-1])

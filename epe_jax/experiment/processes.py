@@ -4,18 +4,22 @@ An engine that starts a point on a node imports this for each of them, and so it
 imports little: JAX is for the process that runs the point.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import threading
 import time
 from typing import IO, Any, NamedTuple
 
 from epe_jax import io, python_path
 
 _PROGRAM = 'epe_jax.experiment.sweep_process'
+# Seconds between two looks at a process.
+_INTERVAL = 0.2
 
 
 class Work(NamedTuple):
@@ -90,8 +94,9 @@ def start_point(
 class OnNode:
   """What a node of a cluster does: it runs a point in a process.
 
-  That process saves when it is told to stop, and however it ends, the engine's does
-  not end with it. Slurm may interrupt a call (`checkpoint`), and then calls it again.
+  That process saves when this one is told to stop, and however it ends, the engine's
+  does not end with it. Slurm may interrupt a call (`checkpoint`), and then calls it
+  again.
   """
 
   def __init__(self, work: Work, *, is_distributed: bool = False):
@@ -103,6 +108,7 @@ class OnNode:
     """
     self._work, self._is_distributed = work, is_distributed
     self._process: subprocess.Popen[bytes] | None = None
+    self._is_asked = False
 
   def __getstate__(self) -> dict[str, Any]:
     return {**self.__dict__, '_process': None}
@@ -113,25 +119,58 @@ class OnNode:
     Returns:
       The exit status of its process.
     """
-    with start_point(
-      self._work, {}, is_distributed=self._is_distributed
-    ) as self._process:
+    with (
+      self._pass_on_signals(),
+      start_point(
+        self._work, {}, is_distributed=self._is_distributed
+      ) as self._process,
+    ):
       try:
-        _await_end(self._process)
+        self._await_end(self._process)
         return self._process.wait()
       except BaseException:
-        self._process.terminate()
+        # By which Ray cancels a task.
+        self._is_asked = True
+        self._await_end(self._process)
         raise
+
+  @contextlib.contextmanager
+  def _pass_on_signals(self) -> Iterator[None]:
+    """Asks the process to stop on SIGTERM, which a cluster may send to its parent alone."""
+
+    def ask(signum: int, frame: object) -> None:
+      del signum, frame
+      self._is_asked = True
+
+    if threading.current_thread() is not threading.main_thread():
+      yield
+      return
+    before = signal.signal(signal.SIGTERM, ask)
+    try:
+      yield
+    finally:
+      signal.signal(signal.SIGTERM, before)
 
   def checkpoint(self) -> Any:
     """Lets the point save, and gives submitit what goes on with it."""
     import submitit
 
     if self._process is not None:
-      self._process.terminate()
-      _await_end(self._process)
+      self._is_asked = True
+      self._await_end(self._process)
     again = OnNode(self._work, is_distributed=self._is_distributed)
     return submitit.helpers.DelayedSubmission(again)
+
+  def _await_end(self, process: subprocess.Popen[bytes]) -> None:
+    """Waits for the end of a process, and asks it to stop once that is wanted.
+
+    A signal can interrupt it, and its handler call it.
+    """
+    while not _has_ended(process):
+      if self._is_asked:
+        # Again and again, as what arrives before the process listens is lost.
+        _ask_to_stop(process)
+      time.sleep(_INTERVAL)
 
 
 def run_point(work: Work) -> int:
@@ -139,12 +178,23 @@ def run_point(work: Work) -> int:
   return OnNode(work)()
 
 
-def _await_end(process: subprocess.Popen[bytes]) -> None:
-  """Waits for the end of a process, also within a signal's handler.
+def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
+  """Asks it as `stopping.end_with_parent` reads it: once, whoever else has asked."""
+  assert process.stdin is not None, 'it is a pipe'
+  with contextlib.suppress(BrokenPipeError):
+    os.write(process.stdin.fileno(), b'stop\n')
 
-  `Popen.wait` has a lock, which the handler would wait for if it interrupted that.
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+  """Says whether a process has ended, without the lock of `Popen`.
+
+  A signal's handler would wait for that if it interrupted who has it.
   """
-  if hasattr(os, 'waitid'):
-    # It has ended, and its status was read.
-    with contextlib.suppress(ChildProcessError):
-      os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+  if not hasattr(os, 'waitid'):
+    return process.poll() is not None
+  try:
+    options = os.WEXITED | os.WNOWAIT | os.WNOHANG
+    return os.waitid(os.P_PID, process.pid, options) is not None
+  except ChildProcessError:
+    # Its status was read.
+    return True

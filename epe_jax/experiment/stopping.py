@@ -31,6 +31,10 @@ _PROGRAM = 'epe-jax'
 _started: list[futures.Future] = []
 # The signal that asked the program to stop before anything listened.
 _asked: list[int] = []
+# Whether any signal has asked it to stop.
+_was_asked = threading.Event()
+# Seconds within which the signals to all processes of a job arrive.
+_TOGETHER = 1.0
 
 
 class Stopped(KeyboardInterrupt):
@@ -142,6 +146,7 @@ def listen(announcement: str = '') -> Iterator[Requests]:
 
   def handle(signum: int, frame: object) -> None:
     del frame
+    _was_asked.set()
     requests.signum = signum
     for other in _SIGNALS:
       signal.signal(other, signal.SIG_DFL)
@@ -175,21 +180,26 @@ def wait_for(function: Callable[[], T]) -> T:
 
 def _raise_stopped(signum: int, frame: object) -> NoReturn:
   del frame
+  _was_asked.set()
   _asked.append(signum)
   raise Stopped('Stopped.', signum, is_abrupt=True)
 
 
 def end_with_parent() -> None:
-  """Ends this process as SIGTERM does when its parent is gone.
+  """Ends this process as SIGTERM does when its parent is gone, or asks it to.
 
-  The parent must hold the other end of the pipe that is stdin here, and write
-  nothing more into it: however it ends, the pipe ends with it.
+  The parent must hold the other end of the pipe that is stdin here: however it ends,
+  the pipe ends with it. Whatever it writes is a request to stop. It counts unless a
+  signal has been one, as a second signal stops at once: a cluster sends them to some
+  of the processes of a job, or to all.
   """
 
   def follow() -> None:
     # Unbuffered, because Python would wait for the lock of a buffer at its end.
     while os.read(0, 1024):
-      pass
+      if not _was_asked.wait(_TOGETHER):
+        os.kill(os.getpid(), signal.SIGTERM)
+        _was_asked.set()
     os.kill(os.getpid(), signal.SIGTERM)
 
   threading.Thread(target=follow, daemon=True).start()

@@ -14,6 +14,8 @@ import signal
 import time
 from typing import NamedTuple
 
+from absl import logging
+
 from epe_jax import io, progress
 from epe_jax.experiment import (
   launchers,
@@ -32,10 +34,19 @@ _INTERVAL = 0.2
 _CHECK_EVERY = 2.0
 # Seconds between two updates of the progress bar.
 _SHOW_EVERY = 5.0
-# How often a point is started again whose machine was lost or that was told to stop.
-_MAX_LOST = 10
-# Exit statuses of a run that was told to stop, and has saved.
-_TOLD_TO_STOP = (128 + signal.SIGTERM, 128 + signal.SIGINT)
+# How often a point is started again that did not fail by itself.
+_MAX_AGAIN = 10
+# Seconds that the result of a run on another machine has to appear.
+_GRACE = 90.0
+# Exit statuses of a run that was told to stop, and has saved or had not begun; of one
+# that another sweep makes; and of one whose machine is gone.
+_AGAIN = (
+  128 + signal.SIGTERM,
+  128 + signal.SIGINT,
+  -signal.SIGTERM,
+  sweep_process.BUSY,
+  launchers.LOST,
+)
 
 
 class Outcome(NamedTuple):
@@ -77,7 +88,8 @@ def run_sweep(
   Raises:
     ValueError: the folder of a point holds another run, or points cannot be run. All
       of these are named, and none was started.
-    RuntimeError: an engine is not there, or does not answer any more.
+    OSError: an engine is not there, or does not answer any more; or `watch` raised it
+      the last time that it was called.
   """
   folder = pathlib.Path(workdir)
   io.check_folder('workdir', folder)
@@ -86,6 +98,7 @@ def run_sweep(
     if (folder / point.name).exists():
       workdirs.claim(folder / point.name, point.config)
   finished, failed, waiting = {}, {}, []
+  fault: OSError | None = None
   for point in points:
     failure = folder / f'{point.name}{sweep_status.FAILED}'
     if _is_finished(point, folder):
@@ -124,11 +137,19 @@ def run_sweep(
         else:
           failed[point.name] = reason
         if watch is not None:
-          watch(_sort(points, finished, failed))
+          try:
+            watch(_sort(points, finished, failed))
+            fault = None
+          except OSError as error:
+            # The runs go on, and the next one that ends tells of all.
+            fault = error
+            logging.warning('%s', error)
       show()
   requests.raise_if_stopped(
     _describe_stop(points, folder, finished=finished, failed=failed)
   )
+  if fault is not None:
+    raise fault
   return _sort(points, finished, failed)
 
 
@@ -242,8 +263,19 @@ def _run_points(
   """
   queue, running = [*points], list[tuple[Point, launchers.Job]]()
   works = {point.name: _make_work(point, folder) for point in points}
-  lost = collections.Counter[str]()
+  again, late = collections.Counter[str](), dict[str, float]()
   is_told, check_at = False, 0.0
+
+  def poll(point: Point, job: launchers.Job) -> int | None:
+    code = job.poll()
+    if code != 0 or _is_finished(point, folder):
+      return code
+    since = late.setdefault(point.name, time.monotonic())
+    if time.monotonic() - since < _GRACE:
+      return None
+    del late[point.name]
+    return launchers.LOST
+
   # However this ends, what it started does.
   with contextlib.closing(launcher):
     while queue or running:
@@ -253,21 +285,19 @@ def _run_points(
         for _, job in running:
           job.terminate()
         is_told = True
-      ended = [(point, job, job.poll()) for point, job in running]
+      ended = [(point, job, poll(point, job)) for point, job in running]
       running = [(point, job) for point, job, code in ended if code is None]
       ends = list[tuple[Point, str | None]]()
       for point, _, code in ended:
         if code is None:
           continue
         check_at = 0.0
-        if code == 0 or _is_finished(point, folder):
+        if _is_finished(point, folder):
           ends.append((point, None))
         elif requests.signum is not None:
           continue
-        elif code in (launchers.LOST, *_TOLD_TO_STOP) and (
-          lost[point.name] < _MAX_LOST
-        ):
-          lost[point.name] += 1
+        elif code in _AGAIN and again[point.name] < _MAX_AGAIN:
+          again[point.name] += 1
           queue.append(point)
         else:
           ends.append((point, _record_failure(point, folder, code)))
@@ -310,7 +340,7 @@ def _record_failure(point: Point, folder: pathlib.Path, code: int) -> str:
   """Writes down and returns why a point failed: its exit and its last line."""
   lines = io.read_last_lines(folder / f'{point.name}.log', 1)
   if code == launchers.LOST:
-    end = f'its machine was lost {_MAX_LOST + 1} times'
+    end = f'its machine was lost {_MAX_AGAIN + 1} times'
   elif code >= 0:
     end = f'ended with {code}'
   else:

@@ -9,6 +9,7 @@ line of stdin, and ends when that pipe does.
 from collections.abc import Mapping
 import functools
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -43,6 +44,9 @@ _LOADED_BY = (
 )
 # What the fields, the data or an import of a user's own may raise.
 _FAULTS = (ValueError, OSError, ImportError, TypeError, KeyError)
+BUSY = 75
+"""The exit status of one of several processes of a run that is made elsewhere."""
+
 # Seconds between two attempts to get a point that another process has.
 _INTERVAL = 1.0
 
@@ -53,7 +57,7 @@ def find_faults_in_process(
   """Finds the same as `find_faults`, in a process of its own on the CPU.
 
   Raises:
-    RuntimeError: the process ended before it was done.
+    ChildProcessError: the process ended before it was done.
   """
   if not configs:
     return {}
@@ -68,7 +72,7 @@ def find_faults_in_process(
     lines = process.stdout.read().splitlines()
     code = process.wait()
   if code:
-    raise RuntimeError(
+    raise ChildProcessError(
       f'the check of {len(configs)} points ended with {code}; what it printed '
       'says why.'
     )
@@ -136,9 +140,8 @@ def _run(work: Mapping[str, Any], workdir: str, is_distributed: bool) -> None:
     except workdirs.InUse as busy:
       if is_distributed:
         # The others are in the middle of the run already.
-        raise SystemExit(
-          f'{busy} Repeat the sweep once that has ended.'
-        ) from busy
+        print(busy, file=sys.stderr, flush=True)
+        raise SystemExit(BUSY) from busy
       if not is_announced:
         print(f'Waiting: {busy}', file=sys.stderr, flush=True)
       is_announced = True
@@ -154,6 +157,9 @@ def main() -> None:
   started the sweep; or `run_distributed` and the same, in one of several processes
   of a cluster that JAX recognises.
   """
+  if hasattr(signal, 'SIGUSR2'):
+    # By which Slurm tells submitit, and some clusters all processes, of the end of a job.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
   work = json.loads(sys.stdin.readline())
   stopping.end_with_parent()
   if sys.argv[1] == 'check':

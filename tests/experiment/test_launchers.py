@@ -192,24 +192,27 @@ def test_a_controller_that_restarts_loses_nothing(
   assert describe(outcome) == undisturbed
 
 
-def test_a_job_that_is_preempted_saves_and_goes_on(
-  points, slurm, undisturbed, tmp_path, monkeypatch
+@pytest.mark.parametrize('signum', [signal.SIGUSR2, signal.SIGTERM])
+def test_a_job_that_is_told_to_stop_saves_and_goes_on(
+  signum, points, slurm, undisturbed, tmp_path, monkeypatch
 ):
+  """Its first process alone is told, as with cgroups."""
   told = []
 
   def preempt(queue, job_id):
     del queue, job_id
     if not told and any(tmp_path.glob('slurm/*/private/metrics.jsonl')):
-      # As Slurm does before it takes a job its node, or its time is up.
+      # As Slurm does before it takes a job its node, its time is up or it is cancelled.
       told.extend(
         clusters.find_processes(b'submitit.core._submit', b'SLURM_STEP_ID=')
       )
-      os.kill(told[0], signal.SIGUSR2)
+      os.kill(told[0], signum)
 
   do_before(monkeypatch, launchers._Queue, 'has', preempt)
   outcome = run_on_slurm(points, tmp_path)
   logs = [path.read_text() for path in tmp_path.glob('slurm/.slurm/*_log.out')]
-  assert any('Requeued job' in log for log in logs)
+  is_put_back = any('Requeued job' in log for log in logs)
+  assert is_put_back == (signum == signal.SIGUSR2)
   stopped = [path.read_text() for path in tmp_path.glob('slurm/*.log')]
   assert any('Stopped' in log for log in stopped)
   assert describe(outcome) == undisturbed

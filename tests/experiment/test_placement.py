@@ -128,7 +128,7 @@ def test_jax_says_what_there_is(monkeypatch):
 
 def test_a_platform_that_is_not_there_is_named(monkeypatch):
   monkeypatch.setenv('JAX_PLATFORMS', 'nowhere')
-  with pytest.raises(RuntimeError, match=r'no device: .*nowhere'):
+  with pytest.raises(OSError, match=r'no device: .*nowhere'):
     placement.find_devices()
 
 
