@@ -235,7 +235,7 @@ def load_factory(name: str) -> Make:
     raise ValueError(
       f'{module_name!r} cannot be imported ({error}); {cure}.'
     ) from error
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     raise ValueError(_locate(module_name, error)) from error
   factory = getattr(module, attribute, None)
   if not callable(factory):

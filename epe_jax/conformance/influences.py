@@ -91,16 +91,22 @@ class Influences:
   def counts(self) -> dict[int, float]:
     """Influence of an update of half the clip norm, by its place in the round.
 
-    They are equal to the precision of arithmetic, or not equal at all.
+    They are equal to the precision of arithmetic, or not equal at all; two digits
+    say how much less than the largest they are.
     """
     n = self.claim.num_clients
     sizes = {}
     for place in sorted({0, n // 2, n - 1}):
       make = functools.partial(self.cohort, place=place)
       moved = self.influence(make(self.uniform / 2), make(self.zero))
-      size = float(f'{norm(moved) / norm(self.uniform / 2):.2g}')
+      size = norm(moved) / norm(self.uniform / 2)
       sizes[place] = size if size > _READABLE else 0.0
-    return sizes
+    most = max(sizes.values())
+    if not 0 < most < math.inf:
+      return sizes
+    return {
+      place: most * float(f'{size / most:.2g}') for place, size in sizes.items()
+    }
 
   def check_counts(self) -> None:
     """Checks that clients count alike, wherever they are in a round.

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from epe_jax.conformance.measurements import Measurements
-from epe_jax.conformance.session import NotChecked
+from epe_jax.conformance.session import NotChecked, OutOfTime
 
 Status = Literal['passed', 'broken', 'not checked', 'does not apply']
 """A rule that does not apply says nothing of such claims or mechanisms; one that was not
@@ -97,7 +97,7 @@ class Rule(NamedTuple):
   Attributes:
     name: under which it is reported.
     measure: returns the outcome for a mechanism; raises `NotChecked` if a
-      measurement cannot be made.
+      measurement cannot be made, or `OutOfTime`.
   """
 
   name: str
@@ -108,7 +108,7 @@ class Rule(NamedTuple):
     try:
       with np.errstate(all='ignore'):
         outcome = self.measure(m)
-    except NotChecked as error:
+    except (NotChecked, OutOfTime) as error:
       return Result(self.name, 'not checked', str(error))
     measured, p_value, cause, mu, at = outcome
     if cause is None:

@@ -29,7 +29,7 @@ from epe_jax.conformance.rules import (
   zero_update,
 )
 from epe_jax.conformance.samples import LEVEL_DIM
-from epe_jax.conformance.session import Make, NotChecked
+from epe_jax.conformance.session import Make, NotChecked, OutOfTime
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import check_delta
 
@@ -123,8 +123,14 @@ def check(
   with np.errstate(all='ignore'):
     run = m.session.start(claim)
     publishes = run.public_clip_norm is not None
-    first = run.release(ordinary)
-    m.try_zeros()
+    try:
+      first = run.release(ordinary)
+    except NotChecked as error:
+      raise ValueError(
+        'nothing can be checked: in a round in which clients send updates of half the '
+        f'clip norm {error}.'
+      ) from error
+    _attempt(m.try_zeros)
     _attempt(m.find_place)
     adapts = publishes and bool(_attempt(lambda: m.adapts))
   if not np.all(np.isfinite(first)):
@@ -182,7 +188,7 @@ def _explain_exemption(
 def _attempt(measure: Callable[[], T]) -> T | None:
   try:
     return measure()
-  except NotChecked:
+  except (NotChecked, OutOfTime):
     return None
 
 

@@ -129,6 +129,18 @@ class Momentum(Plain):
     return self.buffer
 
 
+class AdaptiveMomentum(AdaptiveClip):
+  """Momentum of rounds whose clip norms differ."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.buffer = np.zeros(claim.dim)
+
+  def serve(self, mean):
+    self.buffer = 0.9 * self.buffer + mean
+    return self.buffer
+
+
 class FedAdam(Plain):
   """Adam on the server; the aggregate is released, and thereby all of it."""
 
@@ -538,7 +550,7 @@ CORRECT = {
     *(RateGoesDown, Late, Machines, NoiseInParts, BoxMuller, Float32Noise),
     *(KeyOfRound, PaddedWithZeros, AnyOrder, Microbatches),
     *(SafeDivision, PairwiseMasks, DrawsClients, Banded, SoftClip),
-    *(NoisyCount, FixedClipNorm),
+    *(NoisyCount, FixedClipNorm, AdaptiveMomentum),
   )
 }
 

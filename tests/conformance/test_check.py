@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import time
 
 import numpy as np
 import pytest
@@ -173,21 +172,108 @@ def test_a_factory_for_one_claim_alone_says_what_was_not_measured():
   assert 'clip_norm could not be changed' in scale.measured
 
 
-class Slow(correct.Plain):
-  """Takes 10 ms for a round."""
+class Clock:
+  """Time passes in rounds, and next to none elsewhere."""
+
+  def __init__(self):
+    self.now = 0.0
+
+  def perf_counter(self):
+    self.now += 1e-5
+    return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+  clock = Clock()
+  monkeypatch.setattr(session, 'time', clock)
+  return clock
+
+
+@pytest.mark.parametrize('budget', [1.0, 3.0, 10.0])
+def test_a_slow_mechanism_is_checked_as_far_as_its_budget_goes(budget, clock):
+  class Slow(correct.Plain):
+    """Takes 10 ms for a round."""
+
+    def aggregate(self, updates, weights):
+      clock.now += 0.01
+      return super().aggregate(updates, weights)
+
+  report = conformance.check(seeded(Slow), CLAIM, budget=budget)
+  late = [r for r, why in report.not_checked.items() if 'out of time' in why]
+  assert report.rounds < 100 * budget + 2
+  assert ('noise_scale' in report.passed) == (budget > 1)
+  assert bool(late) == (budget < 10)
+
+
+def test_a_rule_that_time_cuts_short_does_not_pass(clock):
+  class SlowIfMany(correct.Plain):
+    """A round of more clients than expected takes all the time that is left."""
+
+    def aggregate(self, updates, weights):
+      if len(updates) > self.claim.num_clients:
+        clock.now += 1000.0
+      return super().aggregate(updates, weights)
+
+  report = conformance.check(seeded(SlowIfMany), CLAIM, budget=60)
+  assert clock.now > 1000
+  # It had seen rounds of five clients, and of one.
+  assert 'out of time' in report.not_checked['dropout']
+  assert 'noise_scale' in report.passed
+  assert not report.findings
+
+
+class NoneIfFew(correct.Plain):
+  """Releases nothing if a client has dropped out."""
 
   def aggregate(self, updates, weights):
-    time.sleep(0.01)
+    if len(updates) < self.claim.num_clients:
+      return None
     return super().aggregate(updates, weights)
 
 
-def test_a_slow_mechanism_is_checked_as_far_as_its_budget_goes():
-  report = conformance.check(seeded(Slow), CLAIM, budget=1.0)
-  assert report.seconds < 2
+def test_what_is_released_later_in_a_wrong_shape_costs_no_other_finding():
+  report = conformance.check(seeded(NoneIfFew), CLAIM)
+  why = report.not_checked['dropout']
+  assert 'with 5 of 10 clients' in why
+  assert 'aggregate returned None' in why
   assert 'noise_scale' in report.passed
-  late = [r for r, why in report.not_checked.items() if 'out of time' in why]
-  assert late
-  assert report.rounds < 120
+
+
+class NoNumbersLater(correct.Plain):
+  """Releases NaN from the second round on."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.count = 0
+
+  def aggregate(self, updates, weights):
+    self.count += 1
+    released = super().aggregate(updates, weights)
+    return [np.full_like(x, np.nan) if self.count > 1 else x for x in released]
+
+
+def test_rounds_without_numbers_are_not_taken_for_memory():
+  report = conformance.check(seeded(NoNumbersLater), CLAIM)
+  for name in ('rounds', 'later_rounds'):
+    assert 'round 1 releases numbers that are not' in report.not_checked[name]
+  assert not any(finding.severity == 'privacy' for finding in report.findings)
+
+
+class Eighth(correct.Plain):
+  """Updates and noise have a factor that two digits cannot hold."""
+
+  def aggregate(self, updates, weights):
+    return [0.125 * x for x in super().aggregate(updates, weights)]
+
+
+def test_clients_count_alike_whatever_their_common_factor():
+  for seed in range(8):
+    made = measurements.Measurements(
+      seeded(Eighth, seed), CLAIM, budget=60, rng=np.random.default_rng(seed)
+    )
+    assert made.count_alike
+    assert list(made.counts.values()) == pytest.approx([0.125] * 3)
 
 
 class Waits(correct.Plain):

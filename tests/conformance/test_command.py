@@ -269,6 +269,16 @@ class Rounds(GaussianMean):
 """
 
 
+@pytest.mark.parametrize('code', [0, 1, None])
+def test_a_module_that_exits_is_no_check_that_passed(code, tmp_path, capsys):
+  path = tmp_path / 'exits.py'
+  path.write_text(f'import sys\nsys.exit({code})\n')
+  assert cli.main(['check', f'{path}:make', SHAPES]) == 2
+  assert 'exits.py, line 2: SystemExit' in ' '.join(
+    capsys.readouterr().err.split()
+  )
+
+
 @pytest.mark.parametrize(
   ('name', 'code', 'message'),
   [

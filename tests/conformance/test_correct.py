@@ -34,7 +34,11 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     'NoiseOfClients': EVERYBODY | {'dropout'},
   }
   assert set(report.not_checked) == expected.get(name, EVERYBODY)
-  exempt = {'AdaptiveClip': {'memory'}, 'FixedClipNorm': set()}
+  exempt = {
+    'AdaptiveClip': {'memory'},
+    'AdaptiveMomentum': {'memory'},
+    'FixedClipNorm': set(),
+  }
   exempt = exempt.get(name, {'clip_norm'}) | {'add_or_remove'}
   assert set(report.not_applicable) == exempt
   # A tree has noise for all its rounds; that of one is more than it needs.
@@ -43,6 +47,7 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     'Restarted',
     'CappedWeights',
     'AdaptiveClip',
+    'AdaptiveMomentum',
     'Banded',
     'SoftClip',
   ):

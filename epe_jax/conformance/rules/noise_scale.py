@@ -23,7 +23,7 @@ from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.noise import Noise
 from epe_jax.conformance.rule import Cause, Outcome, rule
 from epe_jax.conformance.rules import participation, rounds
-from epe_jax.conformance.session import NotChecked
+from epe_jax.conformance.session import NotChecked, OutOfTime
 
 _FACTOR = 4
 _VARIANCE = Cause(
@@ -133,10 +133,13 @@ def noise_scale(m: Measurements) -> Outcome:
       measured = 'rounds whose updates differ by 1e-6 S never release the same'
       return Outcome(measured, 0.0, _NO_NOISE, math.inf)
     raise
-  ratios, failed = [_measure_claim(m)], []
+  ratios, failed, late = [_measure_claim(m)], [], None
   for changed, claim, factor in _change_claim(m.claim):
     try:
       ratios.append(_measure_changed(m, changed, claim, factor))
+    except OutOfTime as error:
+      late = error
+      break
     except NotChecked as error:
       failed.append(f'{changed} could not be changed ({error})')
   own = ratios[0]
@@ -147,6 +150,8 @@ def noise_scale(m: Measurements) -> Outcome:
     + failed
   )
   if p >= ALPHA:
+    if late:
+      raise late
     needed = _find_needed_share(m)
     if needed > 0.8:
       return Outcome(measured, p)
@@ -282,7 +287,7 @@ def _follows_updates(m: Measurements) -> bool:
   try:
     u = m.base_update
     noise = m.sample_noise(m.cohort(u, [u]), repair=False)
-  except NotChecked:
+  except (NotChecked, OutOfTime):
     return False
   if usual.common_std == 0:
     return noise.common_std > 0

@@ -29,6 +29,8 @@ _OF_ANOTHER_NORM = Cause(
   'the clip norm adapts, and the noise is that of the first one',
   'Let noise be z times the clip norm of the round.',
 )
+# Noise and mean of large updates, and noise once the clip norm has grown.
+_TESTS = 3
 # Of the influence of a client, by which rounding may change it.
 _ROUNDING = 0.005
 
@@ -61,7 +63,7 @@ def own_claim(m: Measurements) -> Outcome:
   beyond = max(0.0, abs(float(np.mean(along))) - _ROUNDING * n * length**2)
   t = beyond * math.sqrt(runs) / spread if spread else 0.0
   p_mean = 2 * float(stats.t.sf(t, runs - 1))
-  p = min(1.0, 2 * min(p_noise, p_mean))
+  p = min(1.0, _TESTS * min(p_noise, p_mean))
   measured = (
     f'with the claimed noise, {n} large updates have {1 + change / (n * length):.3g} '
     f'of the influence and {noise.common_std / std if std else 0:.3g} of the noise '
@@ -69,7 +71,7 @@ def own_claim(m: Measurements) -> Outcome:
   )
   if p >= ALPHA:
     return Outcome(measured, p)
-  if 2 * p_noise < ALPHA:
+  if _TESTS * p_noise < ALPHA:
     return Outcome(measured, p, _BY_UPDATES, mu)
   cause = Cause(
     'influence_depends_on_noise',
@@ -90,7 +92,7 @@ def _check_adapted(m: Measurements, large: Cohort, runs: int) -> Outcome | None:
   if not np.all(np.isfinite(noise.samples)):
     return None  # A clip norm that grows so much is reported by `clip_norm`.
   mu, p = m.excess(m.base, noise)
-  if p >= ALPHA / 2:
+  if p >= ALPHA / _TESTS:
     return None
   std = m.noise.common_std
   measured = (
@@ -98,4 +100,4 @@ def _check_adapted(m: Measurements, large: Cohort, runs: int) -> Outcome | None:
     f'{noise.common_std / std if std else 0:.3g} of what it is in the first, in clip '
     'norms of the round'
   )
-  return Outcome(measured, 2 * p, _OF_ANOTHER_NORM, mu)
+  return Outcome(measured, _TESTS * p, _OF_ANOTHER_NORM, mu)

@@ -12,7 +12,7 @@ from epe_jax.conformance.influences import HEAVY, HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.session import NotChecked, norm
+from epe_jax.conformance.session import NotChecked, OutOfTime, norm
 
 _WEIGHT_ALIKE = (
   'Weight all clients alike; or cap weights at w, divide by n w, and keep the '
@@ -128,16 +128,21 @@ def dropout(m: Measurements) -> Outcome:
   m.check_counts()
   n = m.claim.num_clients
   options = [*sorted({max(1, n // 2), 1}, reverse=True), 2 * n]
-  shown, excesses, refusal = {}, [], None
+  shown, excesses, refusal, late = {}, [], None, None
   for present in options:
     try:
       influence = m.influence_of(m.base_update, present=present)
       noise = m.sample_noise(m.cohort(m.zero, present=present))
+    except OutOfTime as error:
+      late = error
+      break
     except NotChecked as error:
-      refusal = refusal or error
+      refusal = refusal or NotChecked(f'with {present} of {n} clients {error}')
       continue
     shown[present] = norm(influence), noise.common_std
     excesses.append(m.excess(influence, noise, tests=len(options)))
+  if late and all(p >= ALPHA for _, p in excesses):
+    raise late
   # More clients alone say nothing of those that drop out.
   if refusal and set(shown) <= {2 * n} and all(p >= ALPHA for _, p in excesses):
     raise refusal

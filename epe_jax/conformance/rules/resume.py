@@ -66,6 +66,7 @@ def resume(m: Measurements) -> Outcome:
   # A fiftieth of the usual noise is far below any fresh noise, and rounds after the
   # first may well have less new noise than the first.
   p = laws.p_of_mu(1 / std if std else math.inf, 50 / usual, num=rest.size)
+  p = min(1.0, 2 * p)
   if p < ALPHA:
     return Outcome(measured, p, _REPLAYED, math.inf)
   if m.repeats[0] >= ALPHA:
@@ -76,7 +77,7 @@ def resume(m: Measurements) -> Outcome:
     p_seed = laws.p_of_mu(
       1 / least if least else math.inf, 50 / usual, num=pairs[0].size
     )
-    p = min(1.0, 2 * min(p, p_seed))
+    p = min(p, 2 * p_seed)
     if p < ALPHA:
       measured = (
         'the noise after restore is that of another run, or of the first round'

@@ -223,6 +223,8 @@ def _measure_influences(m: Measurements, num: int) -> _Influences:
     nothing = run.release(without)
     impulses.append(pulse.release(with_client if t == 0 else without) - nothing)
     all_rounds.append(steady.release(with_client) - nothing)
+    if not np.all(np.isfinite(nothing)):
+      raise NotChecked(f'round {t} releases numbers that are not finite')
   return _Influences(np.stack(impulses), np.stack(all_rounds))
 
 
