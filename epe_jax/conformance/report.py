@@ -9,6 +9,7 @@ from typing import Any
 
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.rule import Finding, Result
+from epe_jax.conformance.session import OUT_OF_TIME
 from epe_jax.text import cells, tables
 
 SCHEMA_VERSION = 1
@@ -165,6 +166,9 @@ def _count(report: Report) -> str:
   )
   if report.not_checked:
     text += f': {", ".join(report.not_checked)}'
+  late = sum(why.startswith(OUT_OF_TIME) for why in report.not_checked.values())
+  if late:
+    text += f' ({late} for lack of time; raise the budget)'
   if report.not_applicable:
     text += f'. Not applicable: {", ".join(report.not_applicable)}'
   return tables.fill_paragraph(f'{text}.')

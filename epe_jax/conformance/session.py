@@ -30,6 +30,9 @@ class NotChecked(Exception):
   """A rule needs a measurement that cannot be made; the message says why."""
 
 
+OUT_OF_TIME = 'out of time'
+
+
 class OutOfTime(Exception):
   """The time of a check is spent, which says nothing of the mechanism.
 
@@ -118,7 +121,7 @@ class Session:
     """
     # The first round is run however long the factory takes.
     if self.rounds and self.elapsed > self.seconds:
-      raise OutOfTime(f'out of time: {self.seconds:g} s are spent')
+      raise OutOfTime(f'{OUT_OF_TIME}: {self.seconds:g} s are spent')
     self.rounds += rounds
 
   @contextlib.contextmanager

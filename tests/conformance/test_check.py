@@ -204,6 +204,9 @@ def test_a_slow_mechanism_is_checked_as_far_as_its_budget_goes(budget, clock):
   assert report.rounds < 100 * budget + 2
   assert ('noise_scale' in report.passed) == (budget > 1)
   assert bool(late) == (budget < 10)
+  said = f'({len(late)} for lack of time; raise the budget)'
+  text = ' '.join(conformance.format_report(report).split())
+  assert (said in text) == bool(late)
 
 
 def test_a_rule_that_time_cuts_short_does_not_pass(clock):
