@@ -15,7 +15,13 @@ from epe_jax.conformance.influences import HUGE
 from epe_jax.conformance.laws import ALPHA, TOLERANCE
 from epe_jax.conformance.noise import Noise
 from epe_jax.conformance.processing import Processing
-from epe_jax.conformance.session import Cohort, NotChecked, Vector, norm
+from epe_jax.conformance.session import (
+  Cohort,
+  NotChecked,
+  Vector,
+  check_finite,
+  norm,
+)
 
 _MAX_RUNS, _MAX_ROUNDS = 16, 32
 MAX_LATER = 16
@@ -270,8 +276,7 @@ class Measurements(Processing):
     for t in range(self.count_rounds(MAX_LATER)):
       # In units of the first clip norm: the two may differ afterwards.
       usual = kept.release_by_claim(zeros if t else whole)
-      if not np.all(np.isfinite(usual)):
-        raise NotChecked(f'round {t} releases numbers that are not finite')
+      check_finite(usual, t)
       rest.append(clipped.release_by_claim(zeros if t else huge) - usual)
     return norm(np.array(rest[1:]))
 

@@ -253,6 +253,16 @@ def _limit_time(seconds: float) -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+def check_finite(released: Vector, t: int) -> None:
+  """Checks that round t of ordinary updates releases numbers.
+
+  Raises:
+    NotChecked: some are not finite.
+  """
+  if not np.all(np.isfinite(released)):
+    raise NotChecked(f'round {t} releases numbers that are not finite')
+
+
 def norm(vector: Float[np.ndarray, '...']) -> float:
   """Euclidean norm; inf if an entry is not finite."""
   value = float(np.linalg.norm(vector))

@@ -18,7 +18,6 @@ from absl import logging
 
 from epe_jax import extras
 from epe_jax.experiment import placement, processes, sweep_points
-from epe_jax.experiment.processes import Work
 
 LOST = -1000
 """The exit status of a process of which nothing is known, as its machine is gone."""
@@ -51,7 +50,7 @@ class Job(Protocol):
 class Launcher(Protocol):
   """Starts points."""
 
-  def start(self, works: Sequence[Work]) -> Sequence[Job]:
+  def start(self, works: Sequence[processes.Work]) -> Sequence[Job]:
     """Starts as many points as there is room for, from the first one on.
 
     Returns:
@@ -127,7 +126,7 @@ class Local:
     self._taken: list[tuple[placement.Slot, subprocess.Popen[bytes] | None]]
     self._taken = [(slot, None) for slot in slots]
 
-  def start(self, works: Sequence[Work]) -> Sequence[Job]:
+  def start(self, works: Sequence[processes.Work]) -> Sequence[Job]:
     """Starts a process in each free slot, as `Launcher.start`."""
     started: list[subprocess.Popen[bytes]] = []
     for i, (slot, process) in enumerate(self._taken):
@@ -164,6 +163,29 @@ class _Cluster:
     for job in self._jobs:
       if job.poll() is None:
         job.terminate()
+
+
+class _ClusterJob:
+  """A job of such an engine, which ends once however often it is asked."""
+
+  def __init__(self, log: pathlib.Path):
+    self._log = log
+    self._code: int | None = None
+
+  def poll(self) -> int | None:
+    """Its exit status, as `Job.poll`."""
+    if self._code is None:
+      self._code = self._find_code()
+    return self._code
+
+  def _find_code(self) -> int | None:
+    raise NotImplementedError
+
+  def _add_to_log(self, text: str) -> None:
+    """Says in the log of the point what its process could not."""
+    logging.warning('%s: %s', self._log.stem, text)
+    with contextlib.suppress(OSError), self._log.open('a') as file:
+      file.write(f'{text}\n')
 
 
 class Slurm(_Cluster):
@@ -211,8 +233,10 @@ class Slurm(_Cluster):
       raise ValueError(f'launcher options {dict(options)}: {error}') from error
     self._queue = _Queue()
 
-  def start(self, works: Sequence[Work]) -> Sequence[Job]:
+  def start(self, works: Sequence[processes.Work]) -> Sequence[Job]:
     """Submits all points as one array, as `Launcher.start`."""
+    from submitit.core.utils import FailedJobError
+
     if not works:
       return []
     several = self._is_distributed
@@ -223,8 +247,6 @@ class Slurm(_Cluster):
       )
     if not self._is_limited:
       self._executor.update_parameters(**{_PARALLEL: len(works)})
-    from submitit.core.utils import FailedJobError
-
     try:
       with self._executor.batch():
         # Itself and no function that calls it, as submitit asks for `checkpoint`.
@@ -337,26 +359,13 @@ def _list_queue() -> tuple[frozenset[str] | None, str]:
   return frozenset(done.stdout.split()), ''
 
 
-def _add_to_log(log: pathlib.Path, text: str) -> None:
-  """Says in the log of a point what its process could not."""
-  logging.warning('%s: %s', log.stem, text)
-  with contextlib.suppress(OSError), log.open('a') as file:
-    file.write(f'{text}\n')
-
-
-class _SlurmJob:
+class _SlurmJob(_ClusterJob):
   """A job of an array."""
 
   def __init__(self, job: Any, queue: _Queue, log: pathlib.Path):
-    self._job, self._queue, self._log = job, queue, log
-    self._code: int | None = None
+    super().__init__(log)
+    self._job, self._queue = job, queue
     self._left: float | None = None
-
-  def poll(self) -> int | None:
-    """Its exit status, as `Job.poll`."""
-    if self._code is None:
-      self._code = self._find_code()
-    return self._code
 
   def _find_code(self) -> int | None:
     if self._queue.has(self._job.job_id):
@@ -371,15 +380,14 @@ class _SlurmJob:
       self._left = now if self._left is None else self._left
       if now - self._left < _GRACE:
         return None
-      _add_to_log(
-        self._log,
-        f'Slurm job {job.job_id} ended without a word; {job.paths.stderr}',
+      self._add_to_log(
+        f'Slurm job {job.job_id} ended without a word; {job.paths.stderr}'
       )
       return LOST
     try:
       return int(job.result())
     except Exception as error:  # Whatever went wrong on a node.
-      _add_to_log(self._log, f'Slurm job {job.job_id}: {error}')
+      self._add_to_log(f'Slurm job {job.job_id}: {error}')
       # It was stopped too often, and has saved; or the point could not be started.
       return LOST if 'UncompletedJobError' in str(error) else 1
 
@@ -419,7 +427,7 @@ class Ray(_Cluster):
     if devices_per_job is not None:
       given['num_gpus'] = devices_per_job
     try:
-      self._run: Callable[[Work], Any] = (
+      self._run: Callable[[processes.Work], Any] = (
         ray.remote(processes.run_point).options(max_retries=0, **given).remote
       )
       if not ray.is_initialized():
@@ -430,7 +438,7 @@ class Ray(_Cluster):
         'start --head`, or give --launcher_option=address=HOST:PORT.'
       ) from error
 
-  def start(self, works: Sequence[Work]) -> Sequence[Job]:
+  def start(self, works: Sequence[processes.Work]) -> Sequence[Job]:
     """Starts a task for each point, as `Launcher.start`."""
     self._jobs = [job for job in self._jobs if job.poll() is None]
     room = len(works)
@@ -443,28 +451,24 @@ class Ray(_Cluster):
     return jobs
 
 
-class _RayJob:
+class _RayJob(_ClusterJob):
   """A task of Ray."""
 
   def __init__(self, ray: Any, reference: Any, log: pathlib.Path):
-    self._ray, self._reference, self._log = ray, reference, log
-    self._code: int | None = None
+    super().__init__(log)
+    self._ray, self._reference = ray, reference
 
-  def poll(self) -> int | None:
-    """Its exit status, as `Job.poll`."""
-    if self._code is None:
-      ready, _ = self._ray.wait([self._reference], timeout=0)
-      self._code = self._find_code() if ready else None
-    return self._code
-
-  def _find_code(self) -> int:
+  def _find_code(self) -> int | None:
+    ready, _ = self._ray.wait([self._reference], timeout=0)
+    if not ready:
+      return None
     errors = self._ray.exceptions
     try:
       return int(self._ray.get(self._reference))
     except errors.RayError as error:
       # A task that is cancelled before it starts has an error without a text.
       text = str(error).strip() or type(error).__name__
-      _add_to_log(self._log, f'Ray: {text.splitlines()[-1]}')
+      self._add_to_log(f'Ray: {text.splitlines()[-1]}')
       # One that raised could not start the point; the others were lost.
       return 1 if isinstance(error, errors.RayTaskError) else LOST
 

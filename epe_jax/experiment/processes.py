@@ -179,7 +179,7 @@ def run_point(work: Work) -> int:
 
 
 def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
-  """Asks it as `stopping.end_with_parent` reads it: once, whoever else has asked."""
+  """Asks it by its pipe: see `stopping.end_with_parent`."""
   assert process.stdin is not None, 'it is a pipe'
   with contextlib.suppress(BrokenPipeError):
     os.write(process.stdin.fileno(), b'stop\n')
@@ -188,7 +188,7 @@ def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
   """Says whether a process has ended, without the lock of `Popen`.
 
-  A signal's handler would wait for that if it interrupted who has it.
+  A signal's handler would wait for that lock if it interrupted code that holds it.
   """
   if not hasattr(os, 'waitid'):
     return process.poll() is not None

@@ -129,16 +129,8 @@ class Momentum(Plain):
     return self.buffer
 
 
-class AdaptiveMomentum(AdaptiveClip):
+class AdaptiveMomentum(Momentum, AdaptiveClip):
   """Momentum of rounds whose clip norms differ."""
-
-  def __init__(self, claim, seed=None):
-    super().__init__(claim, seed)
-    self.buffer = np.zeros(claim.dim)
-
-  def serve(self, mean):
-    self.buffer = 0.9 * self.buffer + mean
-    return self.buffer
 
 
 class FedAdam(Plain):

@@ -24,7 +24,7 @@ from epe_jax.conformance.measurements import (
   Measurements,
 )
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.session import NotChecked, norm
+from epe_jax.conformance.session import NotChecked, check_finite, norm
 
 _LONG_RUNS = 2
 
@@ -223,8 +223,7 @@ def _measure_influences(m: Measurements, num: int) -> _Influences:
     nothing = run.release(without)
     impulses.append(pulse.release(with_client if t == 0 else without) - nothing)
     all_rounds.append(steady.release(with_client) - nothing)
-    if not np.all(np.isfinite(nothing)):
-      raise NotChecked(f'round {t} releases numbers that are not finite')
+    check_finite(nothing, t)
   return _Influences(np.stack(impulses), np.stack(all_rounds))
 
 
