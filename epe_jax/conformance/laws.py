@@ -123,11 +123,14 @@ def p_of_sphericity(
     p-value and estimated effective dimension. The χ² law is a limit for many
     dimensions; it is exact in its mean and conservative in its variance. In few
     dimensions it is that of the determinant of the correlations (Bartlett, 1950).
+    A single row tells nothing.
   """
   n, d = rows.shape
   unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
   squares = (unit @ unit.T)[np.triu_indices(n, 1)] ** 2
   total = float(squares.sum())
+  if total == 0:
+    return 1.0, float(d)
   effective = squares.size / total
   if d >= FEW_DIMS or n < 10 * d:
     return float(stats.chi2.sf(d * total, squares.size)), effective

@@ -26,8 +26,6 @@ from epe_jax.conformance.session import (
 _MAX_RUNS, _MAX_ROUNDS = 16, 32
 MAX_LATER = 16
 """Rounds in which later ones are compared with the first."""
-MAX_CARRIED = 0.02
-"""Arithmetic moves later rounds by no more than this, in influences of a client."""
 # Numbers in the influences of a client on all rounds.
 _MAX_NUMBERS = 20_000_000
 
@@ -279,17 +277,6 @@ class Measurements(Processing):
       check_finite(usual, t)
       rest.append(clipped.release_by_claim(zeros if t else huge) - usual)
     return norm(np.array(rest[1:]))
-
-  @functools.cached_property
-  def adapts(self) -> bool:
-    """Whether the public clip norm moves, after rounds of huge updates or of zeros."""
-    run = self.quiet()
-    norms = {run.public_clip_norm}
-    for update in (HUGE * self.base_update, self.zero):
-      for _ in range(min(2, self.max_rounds)):
-        run.release(self.cohort(update, [update]))
-        norms.add(run.public_clip_norm)
-    return len(norms) > 1
 
   @property
   def max_rounds(self) -> int:

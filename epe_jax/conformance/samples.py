@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 import math
@@ -13,14 +13,23 @@ from scipy import stats
 
 from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
-from epe_jax.conformance.influences import Influences
+from epe_jax.conformance.influences import HUGE, Influences
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.noise import Noise, split
-from epe_jax.conformance.session import Cohort, Make, Vector
+from epe_jax.conformance.session import (
+  Cohort,
+  Make,
+  NotChecked,
+  Run,
+  Vector,
+  norm,
+)
 
 _MAX_RUNS, MIN_RUNS = 100, 6
 AMPLE = 2000
 """Values of noise that tell its law."""
+MAX_CARRIED = 0.02
+"""Arithmetic moves later rounds by no more than this, in influences of a client."""
 LEVEL_DIM = 32
 """Coordinates from which on the amount of noise of a run is known, whatever its law."""
 
@@ -51,20 +60,25 @@ class Samples(Influences):
     return min(seconds)
 
   def sample_rounds(
-    self, runs: int, rounds: int, cohort: Cohort, claim: Claim | None = None
+    self,
+    runs: int,
+    rounds: int,
+    cohort: Cohort,
+    claim: Claim | None = None,
+    release: Callable[[Run, Cohort], Vector] = Run.release,
   ) -> Float[np.ndarray, 'R T k']:
     """Noise of the first rounds of fresh runs: releases less the quiet release."""
     claim = claim or self.claim
     keep = self.layout.keep
     run = self.quiet(claim)
-    expected = np.stack([keep(run.release(cohort)) for _ in range(rounds)])
+    expected = np.stack([keep(release(run, cohort)) for _ in range(rounds)])
     if not self.is_readable:
       expected = np.zeros_like(expected)
     sampled = np.empty((runs, *expected.shape))
     for i in range(runs):
       run = self.session.start(claim)
       for t in range(rounds):
-        sampled[i, t] = keep(run.release(cohort))
+        sampled[i, t] = keep(release(run, cohort))
     return sampled - expected
 
   def release_afresh(self, cohort: Cohort, runs: int) -> Iterator[Vector]:
@@ -80,6 +94,35 @@ class Samples(Influences):
     rounds = min(rounds, self.claim.max_rounds or rounds)
     runs = self.plan(0.35, rounds=rounds, max_runs=_MAX_RUNS)
     return self.sample_rounds(runs, rounds, self.cohort(self.zero))
+
+  @functools.cached_property
+  def adapts(self) -> bool:
+    """Whether the public clip norm moves, after rounds of huge updates or of zeros."""
+    run = self.quiet()
+    norms = {run.public_clip_norm}
+    for update in (HUGE * self.uniform, self.zero):
+      for _ in range(min(2, self.claim.max_rounds or 2)):
+        run.release(self.cohort(update, [update]))
+        norms.add(run.public_clip_norm)
+    return len(norms) > 1
+
+  @functools.cached_property
+  def mixed_norms(self) -> bool:
+    """Whether a release has noise of several rounds, whose clip norms differ.
+
+    By its own clip norm, which moves at random, the noise of one run then is no
+    multiple of that of another.
+    """
+    try:
+      if not self.adapts:
+        return False
+      run, without = self.quiet(), self.quiet()
+      for update in (self.uniform, self.zero):
+        moved = run.release(self.cohort(update))
+        moved -= without.release(self.cohort(self.zero))
+    except NotChecked:
+      return False
+    return norm(moved) > MAX_CARRIED
 
   @functools.cached_property
   def unique_runs(self) -> Sequence[int]:
@@ -103,9 +146,9 @@ class Samples(Influences):
     """Noise with unit variances, and the run and the round that each row is of.
 
     Rows are those of single rounds, or whole runs if there are less than 8
-    coordinates. Rows of zeros are left out.
+    coordinates. Rows of zeros are left out, and later rounds of `mixed_norms`.
     """
-    samples = self.early_rounds
+    samples = self.early_rounds[:, : 1 if self.mixed_norms else None]
     stds = np.sqrt(np.mean(samples**2, axis=(0, 1)))
     # Tensors with more noise than others must not dominate.
     tensors = split(stds, self.layout.kept_sizes)
