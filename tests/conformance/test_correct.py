@@ -151,11 +151,68 @@ def test_noise_that_few_coordinates_share_is_found(dim):
   assert 'noise_between_coordinates' in [f.rule for f in report.findings]
 
 
-@pytest.mark.parametrize('dim', SHAPES)
-def test_a_fixed_seed_is_found_in_few_numbers(dim):
-  claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
+@pytest.mark.parametrize('dim', [*SHAPES, 3000])
+def test_a_fixed_seed_is_found_in_few_numbers_and_in_many(dim):
+  claim = dataclasses.replace(CLAIM, shapes=SHAPES.get(dim, ((dim,),)))
   report = check_seeded(seeded_bugs.FixedSeed, claim)
   assert [f.cause for f in report.findings] == ['fixed_seed']
+
+
+def change_size(dim, clip_norm, noise, clients):
+  return dataclasses.replace(
+    CLAIM,
+    shapes=((dim,),),
+    clip_norm=clip_norm,
+    noise_multiplier=noise,
+    num_clients=clients,
+  )
+
+
+# In which releases over their clip norms look correlated, or equal.
+@pytest.mark.parametrize(
+  'size',
+  [
+    (60, 6e-3, 19.0, 1),
+    (60, 1e4, 2.1, 3),
+    (930, 2.7e3, 9.8, 1),
+    (6000, 118.0, 5.7, 16),
+    (2, 1.0, 27.0, 1),
+  ],
+)
+def test_clip_norms_that_move_far_do_not_look_like_noise_that_is_kept(size):
+  claim = change_size(*size)
+  for seed in range(3):
+    report = conformance.check(seeded(correct.AdaptiveMomentum, seed), claim)
+    assert not report.findings, conformance.format_report(report)
+
+
+class AdaptiveMomentumFirst(
+  seeded_bugs.MomentumBeforeNoise, correct.AdaptiveClip
+):
+  """Averages updates over rounds of different clip norms, then adds noise."""
+
+
+class KeepsItsNoise(correct.AdaptiveMomentum):
+  """All rounds have the noise of the first, in their clip norms."""
+
+  kept = None
+
+  def noise(self):
+    if self.kept is None:
+      self.kept = super().noise() / self.clip_norm
+    return self.kept * self.clip_norm
+
+
+@pytest.mark.parametrize(
+  ('mechanism', 'cause'),
+  [
+    (AdaptiveMomentumFirst, 'momentum_before_noise'),
+    (KeepsItsNoise, 'noise_reused_between_rounds'),
+  ],
+)
+def test_what_rounds_reveal_is_found_though_clip_norms_move(mechanism, cause):
+  findings = check_seeded(mechanism).findings
+  assert ('rounds', cause) in [(f.rule, f.cause) for f in findings]
 
 
 class OtherLaw(correct.Plain):

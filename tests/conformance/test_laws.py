@@ -117,6 +117,10 @@ def test_repeated_coordinates_are_detected():
   assert correlation == pytest.approx(0.25, rel=0.1)
 
 
+def test_one_row_tells_no_effective_dimension():
+  assert laws.p_of_sphericity(np.ones((1, 40))) == (1.0, 40.0)
+
+
 def test_a_coordinate_without_noise_is_detected():
   rows = np.random.default_rng(2).standard_normal((50, 400))
   rows[:, 7] = 0
