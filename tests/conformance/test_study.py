@@ -42,9 +42,22 @@ def test_every_degree_is_of_a_rule(load_benchmark):
   nums = [len(b.seeds) for b in study.make_batches(70, seed=5)]
   assert min(nums) >= 1
   assert max(nums) <= 20
-  assert sum(nums) == 70 * len(study.correct.CORRECT) + sum(
+  num = len(study.correct.CORRECT) + len(study._PUBLISH)
+  assert sum(nums) == 70 * num + sum(
     math.ceil(70 / 10) * len(d.values) for d in study.DEGREES.values()
   )
+
+
+def test_mechanisms_with_a_public_clip_norm_are_checked_twice_as_often(
+  load_benchmark,
+):
+  study = load_benchmark('conformance')
+  publish = {
+    name
+    for name, cls in study.correct.CORRECT.items()
+    if hasattr(cls(study.CLAIM), 'clip_norm')
+  }
+  assert publish == set(study._PUBLISH)
 
 
 def test_a_rate_of_alarms_is_bounded_by_the_number_of_checks(load_benchmark):
