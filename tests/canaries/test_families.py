@@ -98,6 +98,9 @@ def test_impossible_sizes_are_refused(arguments, message):
     canaries.sphere(jax.random.key(0), **arguments)
 
 
+@pytest.mark.usefixtures('types_unchecked')
 def test_rows_that_are_not_unit_vectors_are_refused():
   with pytest.raises(ValueError, match='row 1 has norm 2'):
     canaries.from_matrix(jnp.diag(jnp.array([1.0, 2.0, 1.0])))
+  with pytest.raises(ValueError, match=r'matrix has shape \(3,\); give k x d'):
+    canaries.from_matrix(jnp.ones(3))

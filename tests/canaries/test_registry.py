@@ -10,6 +10,7 @@ from scipy import stats
 
 from epe_jax import canaries
 from epe_jax.papers.one_shot import gaussian_mechanism
+from epe_jax.parallel import sharding
 
 _DENSE = ('sphere', 'sign', 'hadamard', 'hadamard2')
 
@@ -48,6 +49,24 @@ def test_families_are_unit_rows_and_their_linear_map(name):
     weights @ matrix[ids],
     atol=1e-6,
   )
+
+
+# Several devices are the subject of tests/parallel.
+@pytest.mark.parametrize('name', canaries.FAMILIES)
+def test_canaries_of_one_device_of_a_mesh_are_those_without(name):
+  dim, key = 64, jax.random.key(3)
+  # Hadamard rows of several groups.
+  num = dim if name == 'dirac' else 3 * dim
+  mesh = sharding.make_mesh(jax.devices()[:1])
+  alone = canaries.family(name)(key, num, dim)
+  shared = canaries.family(name, mesh=mesh)(key, num, dim)
+  ids = jnp.array([num - 1, 0, 1, 1])
+  weights = jnp.array([2.0, -1.0, 0.5, 0.5])
+  np.testing.assert_allclose(
+    shared.superpose(ids, weights), alone.superpose(ids, weights), atol=1e-6
+  )
+  v = jax.random.normal(jax.random.key(4), (2, dim))
+  np.testing.assert_allclose(shared.project(v), alone.project(v), atol=1e-5)
 
 
 @pytest.mark.integration
