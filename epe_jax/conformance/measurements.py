@@ -26,6 +26,8 @@ from epe_jax.conformance.session import (
 _MAX_RUNS, _MAX_ROUNDS = 16, 32
 MAX_LATER = 16
 """Rounds in which later ones are compared with the first."""
+MAX_CARRIED = 0.02
+"""Arithmetic moves later rounds by no more than this, in influences of a client."""
 # Numbers in the influences of a client on all rounds.
 _MAX_NUMBERS = 20_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 import math
@@ -20,16 +20,16 @@ from epe_jax.conformance.session import (
   Cohort,
   Make,
   NotChecked,
-  Run,
   Vector,
-  norm,
 )
 
 _MAX_RUNS, MIN_RUNS = 100, 6
+# Rounds within which a clip norm that adapts moves.
+_TO_ADAPT = 6
+# A noise multiplier by which a clip norm that adapts hardly moves at random.
+_STEADY = 1e-3
 AMPLE = 2000
 """Values of noise that tell its law."""
-MAX_CARRIED = 0.02
-"""Arithmetic moves later rounds by no more than this, in influences of a client."""
 LEVEL_DIM = 32
 """Coordinates from which on the amount of noise of a run is known, whatever its law."""
 
@@ -65,20 +65,19 @@ class Samples(Influences):
     rounds: int,
     cohort: Cohort,
     claim: Claim | None = None,
-    release: Callable[[Run, Cohort], Vector] = Run.release,
   ) -> Float[np.ndarray, 'R T k']:
     """Noise of the first rounds of fresh runs: releases less the quiet release."""
     claim = claim or self.claim
     keep = self.layout.keep
     run = self.quiet(claim)
-    expected = np.stack([keep(release(run, cohort)) for _ in range(rounds)])
+    expected = np.stack([keep(run.release(cohort)) for _ in range(rounds)])
     if not self.is_readable:
       expected = np.zeros_like(expected)
     sampled = np.empty((runs, *expected.shape))
     for i in range(runs):
       run = self.session.start(claim)
       for t in range(rounds):
-        sampled[i, t] = keep(release(run, cohort))
+        sampled[i, t] = keep(run.release(cohort))
     return sampled - expected
 
   def release_afresh(self, cohort: Cohort, runs: int) -> Iterator[Vector]:
@@ -97,32 +96,52 @@ class Samples(Influences):
 
   @functools.cached_property
   def adapts(self) -> bool:
-    """Whether the public clip norm moves, after rounds of huge updates or of zeros."""
-    run = self.quiet()
-    norms = {run.public_clip_norm}
-    for update in (HUGE * self.uniform, self.zero):
-      for _ in range(min(2, self.claim.max_rounds or 2)):
+    """Whether the public clip norm moves in some rounds of huge updates, or of zeros.
+
+    Raises:
+      NotChecked: the mechanism publishes one, and refuses such rounds.
+    """
+    norms = {self.quiet().public_clip_norm}
+    if None in norms:
+      return False
+    for update in (self.zero, HUGE * self.uniform):
+      run = self.quiet()
+      for _ in range(min(_TO_ADAPT, self.claim.max_rounds or _TO_ADAPT)):
         run.release(self.cohort(update, [update]))
         norms.add(run.public_clip_norm)
     return len(norms) > 1
 
   @functools.cached_property
-  def mixed_norms(self) -> bool:
-    """Whether a release has noise of several rounds, whose clip norms differ.
+  def steady_claim(self) -> Claim:
+    """The claim, with less noise if the public clip norm adapts.
 
-    By its own clip norm, which moves at random, the noise of one run then is no
-    multiple of that of another.
+    It follows noisy counts, and moves at random: then noise that a release has from
+    earlier rounds, over its own clip norm, is another multiple in each run. With
+    little noise all runs have the same clip norms.
     """
     try:
-      if not self.adapts:
-        return False
-      run, without = self.quiet(), self.quiet()
-      for update in (self.uniform, self.zero):
-        moved = run.release(self.cohort(update))
-        moved -= without.release(self.cohort(self.zero))
+      adapts = self.adapts
     except NotChecked:
-      return False
-    return norm(moved) > MAX_CARRIED
+      adapts = False
+    z = self.claim.noise_multiplier
+    return dataclasses.replace(
+      self.claim, noise_multiplier=min(z, _STEADY) if adapts else z
+    )
+
+  def sample_steady(self, runs: int, rounds: int) -> Float[np.ndarray, 'R T k']:
+    """Noise of the first rounds under `steady_claim`, times what it has less."""
+    claim = self.steady_claim
+    sampled = self.sample_rounds(runs, rounds, self.cohort(self.zero), claim)
+    return sampled * (self.claim.noise_multiplier / claim.noise_multiplier)
+
+  @functools.cached_property
+  def steady_rounds(self) -> Float[np.ndarray, 'R T k']:
+    """`early_rounds` in which all runs have the same clip norms; see `steady_claim`."""
+    if self.steady_claim == self.claim:
+      return self.early_rounds
+    runs, rounds, _ = self.early_rounds.shape
+    runs = self.plan(0.1, rounds=rounds, max_runs=runs)
+    return self.sample_steady(runs, rounds)
 
   @functools.cached_property
   def unique_runs(self) -> Sequence[int]:
@@ -131,13 +150,12 @@ class Samples(Influences):
     They are all runs, unless `noise_between_runs` is broken by equal noise.
     """
     num = len(self.early_rounds)
-    p, equal, (runs, rounds) = self.repeats
-    if p >= ALPHA:
+    if self.repeats[0] >= ALPHA:
       return range(num)
-    is_first = rounds == 0
-    equal, runs = equal[np.ix_(is_first, is_first)], runs[is_first]
-    repeated = [runs[i] for i in range(len(runs)) if equal[i, :i].any()]
-    return [i for i in range(num) if i not in set(repeated)]
+    first = self.early_rounds[:, 0]
+    std = float(np.sqrt(np.mean(first**2))) or 1.0
+    _, equal = laws.p_of_repeats(first / std)
+    return [i for i in range(num) if not equal[i, :i].any()]
 
   @functools.cached_property
   def noise_rows(
@@ -146,9 +164,9 @@ class Samples(Influences):
     """Noise with unit variances, and the run and the round that each row is of.
 
     Rows are those of single rounds, or whole runs if there are less than 8
-    coordinates. Rows of zeros are left out, and later rounds of `mixed_norms`.
+    coordinates. Rows of zeros are left out.
     """
-    samples = self.early_rounds[:, : 1 if self.mixed_norms else None]
+    samples = self.steady_rounds
     stds = np.sqrt(np.mean(samples**2, axis=(0, 1)))
     # Tensors with more noise than others must not dominate.
     tensors = split(stds, self.layout.kept_sizes)

@@ -89,7 +89,7 @@ def noise_between_runs(m: Measurements) -> Outcome:
   p = min(1.0, 2 * min(p_equal, p_cosine))
   if p >= ALPHA:
     return Outcome(
-      f'noise of {len(m.early_rounds)} runs has a correlation of {largest:.3f} '
+      f'noise of {len(m.steady_rounds)} runs has a correlation of {largest:.3f} '
       'at most between runs',
       p,
     )

@@ -91,7 +91,12 @@ def _check_adapted(m: Measurements, large: Cohort, runs: int) -> Outcome | None:
   noise = m.sample_noise(large, runs=min(runs, _GROWTH_RUNS), rounds=num)
   if not np.all(np.isfinite(noise.samples)):
     return None  # A clip norm that grows so much is reported by `clip_norm`.
-  mu, p = m.excess(m.base, noise)
+  run, without = m.quiet(), m.quiet()
+  for _ in range(num - 1):
+    run.release(large)
+    without.release(large)
+  moved = run.release(m.cohort(m.base_update))
+  mu, p = m.excess(moved - without.release(m.cohort(m.zero)), noise)
   if p >= ALPHA / _TESTS:
     return None
   std = m.noise.common_std

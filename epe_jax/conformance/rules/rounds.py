@@ -8,7 +8,6 @@ if noise is used twice. Of a client that takes part more often, m is the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import math
 from typing import NamedTuple
 
@@ -20,23 +19,14 @@ from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.influences import HUGE
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import (
+  MAX_CARRIED,
   MAX_LATER,
   Measurements,
 )
 from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.samples import MAX_CARRIED
-from epe_jax.conformance.session import (
-  Cohort,
-  NotChecked,
-  Run,
-  Vector,
-  check_finite,
-  norm,
-)
+from epe_jax.conformance.session import NotChecked, check_finite, norm
 
 _LONG_RUNS = 2
-# Times the noise of the first round, which then is lost in the arithmetic of all.
-_FAR = 100
 
 _REUSED = Cause(
   'noise_reused_between_rounds',
@@ -215,53 +205,34 @@ def _measure_joint(
   Returns:
     Influences, the samples of noise, and the worst client by each of these.
   """
-  num, zeros = m.count_rounds(), m.cohort(m.zero)
-  early, release = m.early_rounds, Run.release
-  if m.mixed_norms:
-    # A client of the first round moves all by the same number in units of the first
-    # clip norm, in which the noise of that round is the same in all runs, too.
-    release = Run.release_by_claim
-    runs, rounds, _ = early.shape
-    runs = m.plan(0.1, rounds=rounds, max_runs=runs)
-    early = m.sample_rounds(runs, rounds, zeros, release=release)
-  influences = _measure_influences(m, num, release)
+  num = m.count_rounds()
+  early = m.steady_rounds
+  stds = [float(np.std(x[:, 0])) for x in (early, m.early_rounds)]
+  error = 0.1 + 5 / math.sqrt(2 * early[:, 0].size)
+  if not abs(stds[0] - stds[1]) <= error * stds[1]:
+    raise NotChecked(
+      'the clip norm adapts, and noise of the first round is not in proportion to '
+      'noise_multiplier'
+    )
+  influences = _measure_influences(m, num)
   samples = [early[: 1 if one_seed else None, :num]]
   # A covariance of rounds needs many more coordinates than rounds.
   long = min(num, sum(m.layout.kept_sizes) // 4)
   if long > 2:
     runs = 1 if one_seed else _LONG_RUNS
-    samples.append(m.sample_rounds(runs, long, zeros, release=release))
-  if m.mixed_norms:
-    samples = [x[:, : _count_level(x)] for x in samples]
+    samples.append(m.sample_steady(runs, long))
   return influences, samples, [_find_worst(m, x, influences) for x in samples]
 
 
-def _count_level(sampled: Float[np.ndarray, 'R T k']) -> int:
-  """Number of rounds until one has far more noise than the first.
-
-  Raises:
-    NotChecked: the second has.
-  """
-  sizes = np.abs(sampled).max(axis=(0, 2))
-  is_far = ~(sizes < _FAR * sizes[0])
-  num = int(np.argmax(is_far)) if is_far.any() else len(sizes)
-  if num < 2:
-    raise NotChecked('the clip norm moves too far from one round to the next')
-  return num
-
-
-def _measure_influences(
-  m: Measurements, num: int, release: Callable[[Run, Cohort], Vector]
-) -> _Influences:
+def _measure_influences(m: Measurements, num: int) -> _Influences:
   m.check_quiet()
   run, pulse, steady = m.quiet(), m.quiet(), m.quiet()
   with_client, without = m.cohort(m.base_update), m.cohort(m.zero)
   impulses, all_rounds = [], []
   for t in range(num):
-    nothing = release(run, without)
-    update = with_client if t == 0 else without
-    impulses.append(release(pulse, update) - nothing)
-    all_rounds.append(release(steady, with_client) - nothing)
+    nothing = run.release(without)
+    impulses.append(pulse.release(with_client if t == 0 else without) - nothing)
+    all_rounds.append(steady.release(with_client) - nothing)
     check_finite(nothing, t)
   return _Influences(np.stack(impulses), np.stack(all_rounds))
 
