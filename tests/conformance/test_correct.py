@@ -168,22 +168,69 @@ def change_size(dim, clip_norm, noise, clients):
   )
 
 
-# In which releases over their clip norms look correlated, or equal.
+class SlowlyAdaptive(correct.AdaptiveMomentum):
+  """The clip norm moves by little, and not if updates are zeros."""
+
+  def adapt(self, norms):
+    before = self.clip_norm
+    super().adapt(norms + 1e-9)
+    self.clip_norm = before * (self.clip_norm / before) ** 0.01
+
+
+class AdaptiveAtTimes(correct.AdaptiveMomentum):
+  """The clip norm moves every fifth round."""
+
+  round = 0
+
+  def adapt(self, norms):
+    self.round += 1
+    if self.round % 5 == 0:
+      super().adapt(norms)
+
+
+class AdaptiveRateGoesDown(correct.RateGoesDown, correct.AdaptiveClip):
+  """The clip norm moves, and the step size goes down."""
+
+
+# Releases over clip norms that move at random look correlated, or equal.
 @pytest.mark.parametrize(
-  'size',
+  ('mechanism', 'size'),
   [
-    (60, 6e-3, 19.0, 1),
-    (60, 1e4, 2.1, 3),
-    (930, 2.7e3, 9.8, 1),
-    (6000, 118.0, 5.7, 16),
-    (2, 1.0, 27.0, 1),
+    (correct.AdaptiveMomentum, (2, 1.0, 27.0, 1)),
+    (correct.AdaptiveMomentum, (60, 6e-3, 19.0, 1)),
+    (correct.AdaptiveMomentum, (60, 1e4, 2.1, 3)),
+    (correct.AdaptiveMomentum, (930, 2.7e3, 9.8, 1)),
+    (correct.AdaptiveMomentum, (6000, 118.0, 2.25, 1)),
+    (SlowlyAdaptive, (930, 1.0, 30.0, 1)),
+    (AdaptiveAtTimes, (6000, 1.0, 5.0, 1)),
+    (AdaptiveRateGoesDown, (930, 1.0, 1.0, 10)),
   ],
 )
-def test_clip_norms_that_move_far_do_not_look_like_noise_that_is_kept(size):
+def test_clip_norms_that_move_far_do_not_look_like_noise_that_is_kept(
+  mechanism, size
+):
   claim = change_size(*size)
   for seed in range(3):
-    report = conformance.check(seeded(correct.AdaptiveMomentum, seed), claim)
+    report = conformance.check(seeded(mechanism, seed), claim)
     assert not report.findings, conformance.format_report(report)
+
+
+class UpToThreeRounds(correct.AdaptiveMomentum):
+  """A fourth round is an error."""
+
+  round = 0
+
+  def aggregate(self, updates, weights):
+    self.round += 1
+    assert self.round <= 3
+    return super().aggregate(updates, weights)
+
+
+def test_whether_a_clip_norm_adapts_is_seen_in_as_many_rounds_as_there_are():
+  claim = dataclasses.replace(change_size(930, 1.0, 9.8, 1), max_rounds=3)
+  report = conformance.check(seeded(UpToThreeRounds), claim)
+  assert not report.findings, conformance.format_report(report)
+  assert 'memory' in report.not_applicable
 
 
 class AdaptiveMomentumFirst(
@@ -203,16 +250,38 @@ class KeepsItsNoise(correct.AdaptiveMomentum):
     return self.kept * self.clip_norm
 
 
+class AdaptiveHundredSeeds(correct.AdaptiveMomentum):
+  """The seed of a run is one of a hundred."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed % 100)
+
+
 @pytest.mark.parametrize(
-  ('mechanism', 'cause'),
+  ('mechanism', 'size', 'finding'),
   [
-    (AdaptiveMomentumFirst, 'momentum_before_noise'),
-    (KeepsItsNoise, 'noise_reused_between_rounds'),
+    (
+      AdaptiveMomentumFirst,
+      (930, 1.0, 27.0, 3),
+      ('rounds', 'momentum_before_noise'),
+    ),
+    (
+      KeepsItsNoise,
+      (930, 1.0, 9.8, 1),
+      ('rounds', 'noise_reused_between_rounds'),
+    ),
+    (
+      AdaptiveHundredSeeds,
+      (7, 1.0, 1.0, 10),
+      ('noise_between_runs', 'few_seeds'),
+    ),
   ],
 )
-def test_what_rounds_reveal_is_found_though_clip_norms_move(mechanism, cause):
-  findings = check_seeded(mechanism).findings
-  assert ('rounds', cause) in [(f.rule, f.cause) for f in findings]
+def test_noise_that_is_kept_is_found_though_clip_norms_move(
+  mechanism, size, finding
+):
+  report = check_seeded(mechanism, change_size(*size))
+  assert finding in [(f.rule, f.cause) for f in report.findings]
 
 
 class OtherLaw(correct.Plain):
