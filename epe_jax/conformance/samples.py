@@ -123,10 +123,10 @@ class Samples(Influences):
       adapts = self.adapts
     except NotChecked:
       adapts = False
-    z = self.claim.noise_multiplier
-    return dataclasses.replace(
-      self.claim, noise_multiplier=min(z, _STEADY) if adapts else z
-    )
+    if not adapts:
+      return self.claim
+    z = min(self.claim.noise_multiplier, _STEADY)
+    return dataclasses.replace(self.claim, noise_multiplier=z)
 
   def sample_steady(self, runs: int, rounds: int) -> Float[np.ndarray, 'R T k']:
     """Noise of the first rounds under `steady_claim`, times what it has less."""
