@@ -16,12 +16,7 @@ from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.influences import HUGE, Influences
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.noise import Noise, split
-from epe_jax.conformance.session import (
-  Cohort,
-  Make,
-  NotChecked,
-  Vector,
-)
+from epe_jax.conformance.session import Cohort, Make, NotChecked, Vector
 
 _MAX_RUNS, MIN_RUNS = 100, 6
 # Rounds within which a clip norm that adapts moves.
@@ -60,11 +55,7 @@ class Samples(Influences):
     return min(seconds)
 
   def sample_rounds(
-    self,
-    runs: int,
-    rounds: int,
-    cohort: Cohort,
-    claim: Claim | None = None,
+    self, runs: int, rounds: int, cohort: Cohort, claim: Claim | None = None
   ) -> Float[np.ndarray, 'R T k']:
     """Noise of the first rounds of fresh runs: releases less the quiet release."""
     claim = claim or self.claim
