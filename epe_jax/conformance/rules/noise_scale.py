@@ -218,6 +218,8 @@ def _find_needed_share(m: Measurements) -> float:
     return 1.0  # Which `arrives_whole` reports.
   shares = [m.layout.length(influence) / noise.common_std / claim.mu]
   if shares[0] <= 0.8:
+    if m.adapts:
+      return 1.0  # A part of the claim is spent on the clip norm.
     first, second = m.early_rounds[:, 0], m.early_rounds[:, 1:2]
     if second.size:
       product = float(np.sum(first * second[:, 0]))
@@ -229,8 +231,6 @@ def _find_needed_share(m: Measurements) -> float:
     if claim.adjacency == 'add_or_remove' and claim.num_clients > 1:
       # A part of the claim may be spent on the count.
       shares.append(participation.measure_presence(m)[2] / claim.mu)
-    if m.adapts:
-      return 1.0  # A part of the claim is spent on the clip norm.
   return max(shares)
 
 
