@@ -11,6 +11,7 @@ import functools
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -33,6 +34,9 @@ import pytest  # noqa: E402
 from tests import typecheck  # noqa: E402
 
 jaxtyping.install_import_hook('epe_jax', f'{typecheck.__name__}.checked')
+
+# Whoever is started in the background by a script ignores it, and some tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
+import functools
 import math
 import signal
 import threading
@@ -232,6 +233,10 @@ class Run:
     return np.concatenate([array.ravel() for array in arrays])
 
 
+def _end_round(seconds: float, signum: int, frame: Any) -> None:
+  raise NeverEnds(f'the round did not end within {seconds:g} s')
+
+
 @contextlib.contextmanager
 def _limit_time(seconds: float) -> Iterator[None]:
   if (
@@ -241,10 +246,9 @@ def _limit_time(seconds: float) -> Iterator[None]:
     yield
     return
 
-  def end_round(signum: int, frame: Any) -> None:
-    raise NeverEnds(f'the round did not end within {seconds:g} s')
-
-  before = signal.signal(signal.SIGALRM, end_round)
+  before = signal.signal(
+    signal.SIGALRM, functools.partial(_end_round, seconds)
+  )
   signal.setitimer(signal.ITIMER_REAL, seconds)
   try:
     yield
