@@ -246,9 +246,7 @@ def _limit_time(seconds: float) -> Iterator[None]:
     yield
     return
 
-  before = signal.signal(
-    signal.SIGALRM, functools.partial(_end_round, seconds)
-  )
+  before = signal.signal(signal.SIGALRM, functools.partial(_end_round, seconds))
   signal.setitimer(signal.ITIMER_REAL, seconds)
   try:
     yield
