@@ -4,6 +4,7 @@ import itertools
 import math
 
 from dp_accounting.pld import privacy_loss_distribution
+from dp_accounting.rdp import rdp_privacy_accountant
 import numpy as np
 import pytest
 from scipy import special
@@ -134,6 +135,42 @@ def test_clients_of_little_noise_leak_more_and_too_little_is_refused():
     ValueError, match=r'0\.49\d* steps for each of clients=261'
   ):
     account(261)
+
+
+def compute_tau(variance, clients):
+  """τ of Kairouz, Liu & Steinke (2021), Theorem 1."""
+  k = np.arange(1, clients)
+  return 10 * np.sum(np.exp(-2 * math.pi**2 * variance / clients * k / (k + 1)))
+
+
+@pytest.mark.parametrize('clients', [91, 150])
+@pytest.mark.parametrize('l1', [8.0, 64.0])
+def test_noise_of_clients_has_the_divergences_of_its_theorem(clients, l1):
+  tau, dim, shift = compute_tau(64.0, clients), 1000, 1.0
+  orders = 1 + np.geomspace(1e-2, 1e4, 20_000)
+  of_l1 = shift**2 + 2 * l1 / 8 * tau + tau**2 * dim
+  by_theorem = np.minimum(orders / 2 * shift**2 + tau * dim, orders / 2 * of_l1)
+  by_other, _ = rdp_privacy_accountant.compute_epsilon(
+    orders, by_theorem, DELTA
+  )
+  found = accounting.epsilon_of_discrete_gaussian(
+    8.0, delta=DELTA, l2=8.0, l1=l1, dim=dim, clients=clients
+  )
+  assert found.epsilon == pytest.approx(by_other, rel=1e-5)
+
+
+def test_noise_of_very_many_clients_is_that_of_one_but_for_a_margin():
+  clients = 10**6
+  tau = compute_tau(1e6, clients)
+  assert 0.01 < tau < 0.1
+
+  def account(delta, clients=1):
+    return accounting.epsilon_of_discrete_gaussian(
+      1000.0, delta=delta, l2=1000.0, clients=clients
+    ).epsilon
+
+  expected = account(DELTA * math.exp(-tau)) + 2 * tau
+  assert account(DELTA, clients) == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_smaller_l1_norm_leaks_less():

@@ -26,6 +26,11 @@ def test_readings_of_a_trace_by_hand():
   )
 
 
+def test_equal_canaries_of_the_same_rounds_overlap_by_the_square_of_their_cosine():
+  overlap = maximum.measure_overlap(np.full(4, 0.2), np.full(4, 7), 100)
+  assert overlap == pytest.approx((7 - 1) * 0.2**2)
+
+
 DIM, K, T = 10**6, 4000, 20
 
 

@@ -89,6 +89,13 @@ def test_noise_is_dense_enough_and_a_few_coordinates_are_not():
     canaries.min_effective_dimension('cube', 5)
 
 
+def test_coordinates_need_a_vector_of_nearly_normal_numbers():
+  # In d normal numbers d_eff is d/3, and in as many Laplacian ones d/6.
+  assert (
+    1 / 4 < canaries.min_effective_dimension('dirac', 10**6) / 10**6 < 1 / 3
+  )
+
+
 def test_reports_state_it_where_it_was_measured():
   old = test_report._result()
   for wide, said in ((_found(change=12.0), True), (_found(), False)):

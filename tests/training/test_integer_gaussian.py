@@ -83,6 +83,11 @@ def test_the_table_is_a_discrete_gaussian_but_for_2_to_the_minus_64():
     assert smooth < mpmath.mpf(2) ** -80
 
 
+def test_the_largest_value_is_that_of_the_last_rows():
+  most = max(x for x, mass in masses().items() if mass)
+  assert SPREAD * most + most == integer_gaussian.MAX
+
+
 @pytest.mark.parametrize(
   'deviations', [0.0, 0.5, 1.0, 2.0, 4.0, 5.5, 6.0, 7.0, 7.1, 8.0]
 )

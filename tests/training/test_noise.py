@@ -183,6 +183,14 @@ def test_a_client_that_has_diverged_sends_nothing_and_shows_in_the_metrics():
 
 
 @pytest.mark.integration
+def test_a_number_that_is_not_finite_is_sent_as_zero():
+  way = noise.exact(10)(1.0)
+  x = jnp.array([jnp.nan, jnp.inf, -jnp.inf, 0.5])
+  sent = way.multiply(x, 1.0, jnp.float32(1.0))
+  np.testing.assert_array_equal(sent[:3], 0)
+  assert sent[3] > 0
+
+
 def test_the_count_of_adaptive_clipping_is_hidden_in_whole_steps():
   """Each client is worth the same steps, and the noise is of 2 count_noise."""
   sigma, m = 3.0, 40.0

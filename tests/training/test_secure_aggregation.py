@@ -11,7 +11,7 @@ from scipy import stats
 
 from epe_jax import accounting, audit, canaries
 from epe_jax.accounting import discrete_noise
-from epe_jax.audit import audited_algorithm, observers
+from epe_jax.audit import audit_step, audited_algorithm, observers
 from epe_jax.audit.threat_models import RESIDUAL
 from epe_jax.training import clipping, fedavg, noise, secure_aggregation
 from tests import helpers
@@ -108,6 +108,16 @@ def test_no_message_is_longer_than_what_is_accounted_for(bits):
       # No more is lost than is rounded.
       assert squares > (steps * 0.999) ** 2
   assert not np.any(made.multiply(x * np.nan, 1.0, CLIP, jax.random.key(0)))
+
+
+@pytest.mark.parametrize(('norm', 'size'), [(100.0, 4096), (3.0, 64)])
+def test_a_rounded_message_has_the_norm_of_its_theorem(norm, size):
+  # Kairouz, Liu and Steinke (2021), Proposition 22, with γ = 1 and β = e^-1/2.
+  likely = norm**2 + size / 4 + (norm + math.sqrt(size) / 2)
+  bound = secure_aggregation.bound_norm(norm, size, 'conditional')
+  assert bound == pytest.approx(math.sqrt(likely), rel=1e-12)
+  always = secure_aggregation.bound_norm(norm, size, 'stochastic')
+  assert always == norm + math.sqrt(size) > bound
 
 
 def test_a_message_that_is_too_long_is_drawn_again():
@@ -248,6 +258,20 @@ def test_a_round_on_a_fine_grid_is_that_of_the_clients_and_the_canaries():
     assert found == pytest.approx(known, rel=1e-4)
 
 
+def test_canaries_of_a_round_send_a_message_each_and_others_send_none():
+  rows = audit_step.CanaryRows(
+    ids=np.array([[3, 1, 0], [2, 4, 0]]),
+    weights=np.array([[1, 0, 0], [1, 1, 0.0]]),
+  )
+  family = canaries.from_matrix(jnp.eye(5))
+  for t, sent in enumerate(([3], [2, 4])):
+    injection = audited_algorithm.make_injection(family, rows, jnp.int32(t))
+    total = injection.messages(lambda x, j: x * 10.0 ** (j + 1))
+    expected = np.zeros(5)
+    expected[sent] = 10.0 ** np.arange(1, len(sent) + 1)
+    np.testing.assert_array_equal(total, expected)
+
+
 def test_a_sum_of_canaries_without_its_parts_is_refused():
   injection = inject(2)._replace(messages=None)
   with pytest.raises(ValueError, match='vectors enter this sum one by one'):
@@ -299,6 +323,11 @@ def test_the_default_grid_is_as_fine_as_the_ring_has_room_for():
   largest = np.abs(total).max()
   # The bound is for a chance of 1e-6, and half of its variance is that of rounding.
   assert half / 3 < largest < half
+  # Bernstein's inequality, of this many messages at most.
+  most = 20 + 6 * math.sqrt(20)
+  variance = (most**2 / 4096 + 0.5**2) / way.granularity**2 + most / 4
+  chance = 2 * 4096 * math.exp(-(half**2) / 2 / (variance + half / 3))
+  assert chance == pytest.approx(secure_aggregation.WRAP, rel=1e-6)
   finer = [plan(bits=b).granularity for b in (8, 12, 16)]
   assert finer[0] > 8 * finer[1] > 64 * finer[2]
   assert plan(bits=30).ring.std == pytest.approx(2**16)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -142,6 +143,18 @@ def test_a_bound_of_the_mean_says_what_it_assumes():
     over_runs.mean_shift_bound(
       np.ones(2), np.ones(2), delta=DELTA, significance=0.5
     )
+
+
+def test_the_next_run_is_in_its_interval_as_often_as_it_says():
+  num, rng = 5, np.random.default_rng(5)
+  inside = []
+  for *mu, after in rng.normal(size=(2000, num + 1)):
+    found = over_runs.random_effects(np.array(mu), np.full(num, 0.1))
+    low, high = found.prediction
+    inside.append(low <= after <= high)
+  # Five standard errors.
+  error = 5 * math.sqrt(0.9 * 0.1 / 2000)
+  assert np.mean(inside) == pytest.approx(found.confidence, abs=error)
 
 
 def test_the_spread_of_epsilon_is_that_of_the_shifts():

@@ -1,0 +1,23 @@
+"""Curves of an audit, against counts by hand."""
+
+import numpy as np
+import pytest
+
+import epe_jax
+from epe_jax.audit import curves
+
+
+@pytest.mark.parametrize('num_out', [3, 400])
+def test_rates_are_the_counted_ones_within_their_limits(num_out):
+  rng = np.random.default_rng(0)
+  observed, unobserved = rng.normal(1, 1, 300), rng.normal(size=num_out)
+  found = epe_jax.estimate(observed, unobserved, delta=1e-5).audit
+  (rates,) = curves.compute_tradeoffs(found, np.array([0.01, 0.99]))
+  # At the i-th score from below, i canaries are missed.
+  order = np.argsort(rates.fnr)
+  np.testing.assert_allclose(rates.fnr[order], np.arange(300) / 300)
+  alarms = (unobserved >= np.sort(observed)[:, None]).sum(1)
+  np.testing.assert_allclose(
+    rates.fpr[order], np.maximum(alarms, 0.5) / num_out
+  )
+  assert np.all((rates.low <= rates.fnr) & (rates.fnr <= rates.high))
