@@ -35,7 +35,7 @@ _WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the comparison.')
 
 
 def main(argv: list[str]) -> None:
-  terminal.use_spellings()
+  terminal.prepare_streams()
   logging.set_verbosity(logging.WARNING)
   try:
     _, config, rest = config_flags.parse(flags.FLAGS, argv)

@@ -165,10 +165,7 @@ def epsilon_of_discrete_gaussian(
 
   def bound(order: Vector) -> Vector:
     scaled = l2 / math.sqrt(v)
-    factor = min(
-      scaled**2 + 2 * l1 / math.sqrt(v) * tau + tau**2 * dim,
-      (scaled + tau * math.sqrt(dim)) ** 2,
-    )
+    factor = scaled**2 + 2 * l1 / math.sqrt(v) * tau + tau**2 * dim
     return np.minimum(order / 2 * scaled**2 + tau * dim, order / 2 * factor)
 
   size = sensitivity.limit(delta / rounds) + l2

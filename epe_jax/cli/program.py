@@ -92,9 +92,17 @@ def main(argv: Sequence[str] | None = None) -> int:
   Returns:
     The exit status.
   """
-  terminal.use_spellings()
-  with tables.limit_width(terminal.measure_width(sys.stdout)):
-    return _dispatch(sys.argv[1:] if argv is None else argv)
+  terminal.prepare_streams()
+  try:
+    with tables.limit_width(terminal.measure_width(sys.stdout)):
+      status = _dispatch(sys.argv[1:] if argv is None else argv)
+    sys.stdout.flush()
+  except OSError as error:
+    # Of output to a full disk.
+    terminal.discard_output()
+    _print_error(f'stdout: {error.strerror}; what was printed is not complete.')
+    return FAILED
+  return status
 
 
 def run_script(name: str) -> None:
@@ -154,10 +162,6 @@ def _dispatch(argv: Sequence[str]) -> int:
       f'{_explain_type(str(error))}\nepe-jax {name} --help has examples and all flags.'
     )
     return FAILED
-  except BrokenPipeError:
-    # The reader has closed the pipe.
-    _close_stdout()
-    return OK
   except KeyboardInterrupt:
     # Commands that keep something say so themselves.
     print('Stopped.', file=sys.stderr)
@@ -283,8 +287,3 @@ def _explain_os_error(error: Exception) -> str:
     path = error.filename2 or error.filename
     return f'{path}: {error.strerror}; give another path.'
   return str(error)
-
-
-def _close_stdout() -> None:
-  """Discards the rest of the output, which would fail at the exit."""
-  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

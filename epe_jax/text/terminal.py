@@ -1,6 +1,8 @@
 """Output for terminals that lack the Greek letters of the tables, or are narrow."""
 
 import codecs
+import io
+import os
 import shutil
 import sys
 from typing import Any
@@ -61,15 +63,50 @@ def measure_width(stream: Any) -> int:
   return max(_MIN_WIDTH, min(columns, tables.WIDTH))
 
 
-def use_spellings() -> None:
-  """Has stdout and stderr spell out what their encoding lacks.
+def prepare_streams() -> None:
+  """Has stdout and stderr spell out what their encoding lacks, and need no reader.
 
-  A terminal whose encoding has all letters shows what it always did.
+  A terminal whose encoding has all letters shows what it always did. What nobody reads,
+  as the stream is closed or its reader has gone, is discarded: a command then does its
+  work, and its exit status is as ever.
   """
-  for stream in (sys.stdout, sys.stderr):
+  for name in ('stdout', 'stderr'):
+    stream = getattr(sys, name)
+    if stream is None:
+      stream = open(os.devnull, 'w', encoding='utf-8')  # noqa: SIM115
+    elif stream is getattr(sys, f'__{name}__'):
+      stream.flush()
+      stream = io.TextIOWrapper(
+        io.BufferedWriter(_Outlet(stream.fileno(), 'w', closefd=False)),
+        stream.encoding,
+        line_buffering=stream.line_buffering,
+      )
+    setattr(sys, name, stream)
     # Streams that others put in their place may have no encoding.
     if reconfigure := getattr(stream, 'reconfigure', None):
       reconfigure(errors=_ERRORS)
+
+
+def discard_output() -> None:
+  """Has what is printed to stdout, and waits to be written, discarded."""
+  _discard(sys.stdout.fileno())
+
+
+class _Outlet(io.FileIO):
+  """A pipe whose reader may go."""
+
+  def write(self, data: Any, /) -> int | None:
+    try:
+      return super().write(data)
+    except BrokenPipeError:
+      _discard(self.fileno())
+      return super().write(data)
+
+
+def _discard(descriptor: int) -> None:
+  nowhere = os.open(os.devnull, os.O_WRONLY)
+  os.dup2(nowhere, descriptor)
+  os.close(nowhere)
 
 
 def _spell_out(error: UnicodeError) -> tuple[str, int]:

@@ -299,7 +299,7 @@ def test_what_an_encoding_lacks_is_spelt_out(monkeypatch):
   written = io.BytesIO()
   stream = io.TextIOWrapper(written, encoding='latin-1')
   monkeypatch.setattr(sys, 'stdout', stream)
-  terminal.use_spellings()
+  terminal.prepare_streams()
   print('90 %: ε ≥ 2 ± 1, 漢', flush=True)
   # What Latin-1 has stays as it is.
   assert written.getvalue() == 'eps >= 2 ± 1'.encode('latin-1').join(
@@ -536,13 +536,28 @@ def test_no_bound_that_assumes_a_shape_violates_a_claim(capsys, tmp_path):
   assert 'Claim ε ≤ 1.2: not contradicted' in out
 
 
-def test_whoever_read_enough_is_no_error(capsys, csv, monkeypatch):
-  def fail(*_, **settings):
-    raise BrokenPipeError
+@pytest.mark.parametrize('output', ['| :', '| head -1', '>&-', '>&- 2>&-'])
+def test_a_verdict_does_not_depend_on_whether_somebody_reads_it(csv, output):
+  command = f'{sys.executable} -m epe_jax estimate {csv} --delta=1e-5 --claim='
+  for claim, status in (('1', 1), ('100', 0)):
+    shell = f'set -o pipefail; {command}{claim} {output}'
+    done = subprocess.run(
+      ['bash', '-c', shell], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (status, '')
 
-  monkeypatch.setattr('epe_jax.scores.score_files.load', fail)
-  monkeypatch.setattr(program, '_close_stdout', lambda: None)
-  assert run(capsys, 'estimate', csv, '--delta=1e-5') == (0, '', '')
+
+@pytest.mark.skipif(not os.path.exists('/dev/full'), reason='no /dev/full')
+@pytest.mark.parametrize('arguments', ['--help', 'estimate {} --delta=1e-5'])
+def test_output_for_which_there_is_no_room_is_refused(csv, arguments):
+  command = f'{sys.executable} -m epe_jax {arguments.format(csv)} > /dev/full'
+  done = subprocess.run(
+    command, shell=True, capture_output=True, text=True, check=False
+  )
+  assert done.returncode == 2
+  assert done.stderr == (
+    'error: stdout: No space left on device; what was printed is not complete.\n'
+  )
 
 
 @pytest.mark.integration
