@@ -139,6 +139,12 @@ def test_a_config_without_fields_is_damaged(tmp_path):
     workdirs.claim(tmp_path, load_config('digits'))
 
 
+def test_a_folder_that_no_checkpoint_can_name_is_refused(tmp_path):
+  with pytest.raises(ValueError, match='is no UTF-8'):
+    workdirs.claim(tmp_path / 'caf\udce9', load_config('digits'))
+  assert not [*tmp_path.iterdir()]
+
+
 def test_a_device_is_no_json():
   with pytest.raises(ValueError, match='it is not a file'):
     io.read_json('/dev/zero')

@@ -78,8 +78,8 @@ _STATUSES = (
   'Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrong '
   'arguments or input, or training that diverges, with the reason on stderr; 3 and 4 '
   'of check, whose help has them; 70 a bug '
-  f'in epe-jax; 130 stopped by Ctrl-C, 143 by SIGTERM. {TRACEBACK}=1 adds a traceback '
-  'to every reason.'
+  'in epe-jax; 130 stopped by Ctrl-C, 143 by SIGTERM, 142 after an hour of waiting. '
+  f'{TRACEBACK}=1 adds a traceback to every reason.'
 )
 
 

@@ -97,9 +97,16 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
 
   Raises:
     ValueError: the folder holds the run of another config, or something else, or
-      it is a file.
+      it is a file, or its name is no UTF-8.
   """
   files = workdir_at(folder)
+  try:
+    os.fspath(files.folder).encode()
+  except UnicodeEncodeError as error:
+    raise ValueError(
+      f'workdir={os.fspath(folder)!r} is no UTF-8, as checkpoints need; give another '
+      'name, or use a UTF-8 locale.'
+    ) from error
   if not files.folder.is_dir():
     io.check_folder('workdir', folder)
   files.folder.mkdir(parents=True, exist_ok=True)
@@ -174,7 +181,9 @@ def remove_secrets(files: Workdir) -> None:
   Args:
     files: the workdir of a run that has ended, or has failed to start.
   """
-  files.secret.unlink(missing_ok=True)
+  # Also where nothing can be written.
+  if files.secret.exists():
+    files.secret.unlink(missing_ok=True)
   if files.checkpoints.exists():
     shutil.rmtree(files.checkpoints)
 

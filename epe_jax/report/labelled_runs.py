@@ -22,7 +22,7 @@ from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, seed_sweep, workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.seed_sweep import SeedEstimates
-from epe_jax.report import facts
+from epe_jax.report import facts, provenance
 from epe_jax.text import audit_notes
 
 
@@ -182,16 +182,16 @@ def label_workdirs(
 
   Raises:
     FileNotFoundError: a workdir has no finished run.
-    ValueError: a workdir is given twice, or a file is damaged.
+    ValueError: a workdir is given twice, or a file is damaged or of another run.
   """
   paths = [pathlib.Path(workdir).resolve() for workdir in workdirs]
   for path in paths:
     if paths.count(path) > 1:
       raise ValueError(f'{path} is given more than once; give it once.')
-  return [
-    label_run(label, finished_runs.load_result(path))
-    for label, path in zip(_shorten(paths), paths)
-  ]
+  results = [*map(finished_runs.load_result, paths)]
+  for path, result in zip(paths, results):
+    provenance.identify_workdir(path, result)
+  return [*map(label_run, _shorten(paths), results)]
 
 
 def group_replicates(runs: Sequence[LabelledRun]) -> list[LabelledRun]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import accounting, io
+from epe_jax import accounting, cli, io
 from epe_jax.accounting import Analytic
 from epe_jax.audit import (
   attack_results,
@@ -973,6 +973,30 @@ def test_a_record_or_model_of_another_run_is_refused(tmp_path, damage, said):
   ):
     report.write_report(tmp_path)
   assert not files.report.exists()
+
+
+@pytest.mark.parametrize(
+  'command',
+  [
+    ['audit', '{}'],
+    ['audit', '{}', '--delta=1e-3'],
+    ['audit', '{}', '--simultaneous'],
+    ['estimate', '{}', '--delta=1e-3'],
+    ['report', '{}', '{}_other'],
+  ],
+)
+def test_every_command_refuses_the_record_of_another_run(
+  tmp_path, capsys, command
+):
+  files = workdirs.workdir_at(_finished_run(tmp_path / 'run'))
+  _finished_run(tmp_path / 'run_other')
+  result = dataclasses.replace(
+    run_result.load_result(files.result), record_sha256='0' * 64
+  )
+  run_result.write_result(files.result, result)
+  run = str(tmp_path / 'run')
+  assert cli.main([x.format(run) for x in command]) == 2
+  assert 'is damaged or of another run; restore it' in capsys.readouterr().err
 
 
 @pytest.mark.integration
