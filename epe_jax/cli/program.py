@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   except OSError as error:
     # Of output to a full disk.
     terminal.discard_output()
-    _print_error(f'stdout: {error.strerror}; what was printed is not complete.')
+    _print_error(_explain_os_error(error))
     return FAILED
   return status
 

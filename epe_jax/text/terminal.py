@@ -74,12 +74,17 @@ def prepare_streams() -> None:
     stream = getattr(sys, name)
     if stream is None:
       stream = open(os.devnull, 'w', encoding='utf-8')  # noqa: SIM115
-    elif stream is getattr(sys, f'__{name}__'):
+    elif stream is getattr(sys, f'__{name}__') and not stream.isatty():
       stream.flush()
+      outlet, at_once = (
+        _Outlet(stream.fileno(), 'w', closefd=False),
+        stream.write_through,
+      )
       stream = io.TextIOWrapper(
-        io.BufferedWriter(_Outlet(stream.fileno(), 'w', closefd=False)),
+        outlet if at_once else io.BufferedWriter(outlet),
         stream.encoding,
         line_buffering=stream.line_buffering,
+        write_through=at_once,
       )
     setattr(sys, name, stream)
     # Streams that others put in their place may have no encoding.
@@ -101,6 +106,9 @@ class _Outlet(io.FileIO):
     except BrokenPipeError:
       _discard(self.fileno())
       return super().write(data)
+    except OSError as error:
+      error.filename = {1: 'stdout', 2: 'stderr'}.get(self.fileno())
+      raise
 
 
 def _discard(descriptor: int) -> None:

@@ -548,15 +548,19 @@ def test_a_verdict_does_not_depend_on_whether_somebody_reads_it(csv, output):
 
 
 @pytest.mark.skipif(not os.path.exists('/dev/full'), reason='no /dev/full')
+@pytest.mark.parametrize('unbuffered', ['', '1'])
 @pytest.mark.parametrize('arguments', ['--help', 'estimate {} --delta=1e-5'])
-def test_output_for_which_there_is_no_room_is_refused(csv, arguments):
+def test_output_for_which_there_is_no_room_is_refused(
+  csv, monkeypatch, arguments, unbuffered
+):
+  monkeypatch.setenv('PYTHONUNBUFFERED', unbuffered)
   command = f'{sys.executable} -m epe_jax {arguments.format(csv)} > /dev/full'
   done = subprocess.run(
     command, shell=True, capture_output=True, text=True, check=False
   )
   assert done.returncode == 2
   assert done.stderr == (
-    'error: stdout: No space left on device; what was printed is not complete.\n'
+    'error: stdout: No space left on device; give another path.\n'
   )
 
 
