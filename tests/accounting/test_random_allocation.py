@@ -181,7 +181,8 @@ def test_the_least_noise_hides_the_round():
   least = random_allocation.SMALLEST_NOISE
   found = accounting.epsilon_of_allocation(least, delta=1e-5, rounds=50)
   known = accounting.epsilon_of_releases(least, delta=1e-5, participations=1)
-  assert found.epsilon < known.epsilon
+  # At most log 50 of hundreds is hidden.
+  assert 0.9 * known.epsilon < found.epsilon < known.epsilon
 
 
 def test_very_many_rounds_are_a_gaussian_release_by_the_central_limit():

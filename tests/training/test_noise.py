@@ -182,7 +182,6 @@ def test_a_client_that_has_diverged_sends_nothing_and_shows_in_the_metrics():
   assert not np.isfinite(info.metrics.update_norm)
 
 
-@pytest.mark.integration
 def test_a_number_that_is_not_finite_is_sent_as_zero():
   way = noise.exact(10)(1.0)
   x = jnp.array([jnp.nan, jnp.inf, -jnp.inf, 0.5])
@@ -191,6 +190,7 @@ def test_a_number_that_is_not_finite_is_sent_as_zero():
   assert sent[3] > 0
 
 
+@pytest.mark.integration
 def test_the_count_of_adaptive_clipping_is_hidden_in_whole_steps():
   """Each client is worth the same steps, and the noise is of 2 count_noise."""
   sigma, m = 3.0, 40.0
