@@ -1,6 +1,14 @@
 """The type checker that the tests put into the package."""
 
 import beartype
+import jaxtyping
 
 # An int is a number too, wherever a float is.
-checked = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
+_CONFIG = beartype.BeartypeConf(is_pep484_tower=True)
+
+
+def checked(function):
+  """The function with its types checked, but for what is made while none are."""
+  if jaxtyping.config.jaxtyping_disable and '<locals>' in function.__qualname__:
+    return function
+  return beartype.beartype(conf=_CONFIG)(function)

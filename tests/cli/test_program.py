@@ -536,20 +536,26 @@ def test_no_bound_that_assumes_a_shape_violates_a_claim(capsys, tmp_path):
   assert 'Claim ε ≤ 1.2: not contradicted' in out
 
 
-@pytest.mark.parametrize('output', ['| :', '| head -1', '>&-', '>&- 2>&-'])
-def test_a_verdict_does_not_depend_on_whether_somebody_reads_it(csv, output):
-  command = f'{sys.executable} -m epe_jax estimate {csv} --delta=1e-5 --claim='
-  for claim, status in (('1', 1), ('100', 0)):
-    shell = f'set -o pipefail; {command}{claim} {output}'
-    done = subprocess.run(
-      ['bash', '-c', shell], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (status, '')
+@pytest.mark.parametrize(
+  ('claim', 'status', 'output'),
+  [(1, 1, '| :'), (1, 1, '>&- 2>&-'), (100, 0, '>&-')],
+)
+def test_a_verdict_does_not_depend_on_whether_somebody_reads_it(
+  csv, claim, status, output
+):
+  command = f'{sys.executable} -m epe_jax estimate {csv} --delta=1e-5'
+  shell = f'set -o pipefail; {command} --claim={claim} {output}'
+  done = subprocess.run(
+    ['bash', '-c', shell], capture_output=True, text=True, check=False
+  )
+  assert (done.returncode, done.stderr) == (status, '')
 
 
 @pytest.mark.skipif(not os.path.exists('/dev/full'), reason='no /dev/full')
-@pytest.mark.parametrize('unbuffered', ['', '1'])
-@pytest.mark.parametrize('arguments', ['--help', 'estimate {} --delta=1e-5'])
+@pytest.mark.parametrize(
+  ('arguments', 'unbuffered'),
+  [('--help', ''), ('estimate {} --delta=1e-5', '1')],
+)
 def test_output_for_which_there_is_no_room_is_refused(
   csv, monkeypatch, arguments, unbuffered
 ):

@@ -144,7 +144,9 @@ def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
   assert np.mean(np.asarray(alone.scores.shift)) < 0.95 * np.mean(shift)
 
 
-@pytest.mark.parametrize('noise', [0.0, 0.7])
+@pytest.mark.parametrize(
+  'noise', [0.7, pytest.param(0.0, marks=pytest.mark.integration)]
+)
 def test_noise_that_is_not_correlated_is_that_of_other_runs_bit_for_bit(noise):
   included = np.eye(ROUNDS, 60, dtype=bool)
   one = run_rounds(make_algorithm(noise), included)

@@ -251,6 +251,7 @@ def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
   assert seen[-1] == outcome
 
 
+@pytest.mark.integration
 def test_a_job_of_submitit_runs_a_point(my_job, tmp_path):
   submitit = pytest.importorskip('submitit')
   folder = tmp_path / 'run'
