@@ -72,9 +72,9 @@ def _audit(
   as_recorded = values.delta is None and not values.simultaneous
   if path.is_dir():
     finished_runs.check_audited(path)
-    result = finished_runs.load_result(path)
-    belongs_to = provenance.identify_workdir(path, result)
     if as_recorded:
+      result = finished_runs.load_result(path)
+      belongs_to = provenance.identify_workdir(path, result)
       return result.audit, report.format_summary(result, belongs_to)
     path = workdirs.workdir_at(path).scores
   kind = _find_kind(path)

@@ -1,7 +1,6 @@
 """Flags that say what scores are read from, and how."""
 
 from collections.abc import Sequence
-import pathlib
 import sys
 from typing import Any, NamedTuple
 
@@ -201,11 +200,6 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
   if pair == (None, None):
     (path,) = paths
     finished_runs.check_audited(path)
-    if pathlib.Path(path).is_dir():
-      from epe_jax.report import provenance
-
-      result = finished_runs.load_result(path)
-      provenance.identify_workdir(path, result)
     source = getattr(values, 'from')
     loaded = score_files.load(path, source=source, **settings)
     if loaded.note is not None:

@@ -174,17 +174,23 @@ def _require_file(path: pathlib.Path) -> pathlib.Path:
 
 
 def check_audited(path: str | os.PathLike) -> None:
-  """Checks that a workdir is not that of a run without canaries.
+  """Checks that a workdir is of a run with canaries, and has no other's record.
 
   Args:
-    path: a workdir, or any other path.
+    path: a workdir, or any other path, of which nothing is checked.
 
   Raises:
-    ValueError: it is the workdir of a finished run that was not audited.
+    ValueError: it is the workdir of a finished run that was not audited, or its record
+      is damaged or of another run.
   """
-  file = workdirs.workdir_at(path).result
-  if file.is_file() and not run_result.load_result(file).is_audited:
+  files = workdirs.workdir_at(path)
+  if not files.result.is_file():
+    return
+  result = run_result.load_result(files.result)
+  if not result.is_audited:
     raise ValueError(
       f'{path} was not audited: no canaries took part, so there are no scores '
       'to estimate from. Train with canaries.observed of 2 or more.'
     )
+  if files.scores.is_file():
+    load_record_of(result, files.scores)

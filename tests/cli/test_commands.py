@@ -305,6 +305,6 @@ def test_cards_of_runs_are_checked_and_stand_side_by_side(capsys, in_folder):
   path.write_text(path.read_text().replace('"delta"', '"dalta"'))
   code, _, err = run(capsys, 'card', 'a')
   assert code == 2
-  assert 'a/audit_card.json is not an audit card' in err
+  assert 'a/audit_card.json is damaged' in err
   assert run(capsys, 'card')[0] == 2
   assert run(capsys, 'card', 'b', 'b')[0] == 2
