@@ -173,6 +173,17 @@ def test_noise_of_very_many_clients_is_that_of_one_but_for_a_margin():
   assert account(DELTA, clients) == pytest.approx(expected, rel=1e-9)
 
 
+def test_shares_of_less_than_a_step_are_summed_exactly_on_a_coarse_grid():
+  def account(clients):
+    return accounting.epsilon_of_discrete_gaussian(
+      30.0, delta=DELTA, l2=30.0, clients=clients
+    ).epsilon
+
+  # The margin of what is not summed would be 1 %.
+  assert compute_tau(900.0, 1260) > 0.01
+  assert account(1260) == pytest.approx(account(1), rel=1e-3)
+
+
 def test_a_smaller_l1_norm_leaks_less():
   def account(l1):
     return accounting.epsilon_of_skellam(
