@@ -4,11 +4,11 @@ import beartype
 import jaxtyping
 
 # An int is a number too, wherever a float is.
-_CONFIG = beartype.BeartypeConf(is_pep484_tower=True)
+_check = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
 
 
 def checked(function):
   """The function with its types checked, but for what is made while none are."""
   if jaxtyping.config.jaxtyping_disable and '<locals>' in function.__qualname__:
     return function
-  return beartype.beartype(conf=_CONFIG)(function)
+  return _check(function)

@@ -76,6 +76,7 @@ def _audit(
       result = finished_runs.load_result(path)
       belongs_to = provenance.identify_workdir(path, result)
       return result.audit, report.format_summary(result, belongs_to)
+    finished_runs.check_record(path)
     path = workdirs.workdir_at(path).scores
   kind = _find_kind(path)
   auditor = Auditor.load(path) if kind == 'auditor' else None

@@ -200,6 +200,7 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
   if pair == (None, None):
     (path,) = paths
     finished_runs.check_audited(path)
+    finished_runs.check_record(path)
     source = getattr(values, 'from')
     loaded = score_files.load(path, source=source, **settings)
     if loaded.note is not None:

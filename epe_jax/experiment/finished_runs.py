@@ -174,23 +174,32 @@ def _require_file(path: pathlib.Path) -> pathlib.Path:
 
 
 def check_audited(path: str | os.PathLike) -> None:
-  """Checks that a workdir is of a run with canaries, and has no other's record.
+  """Checks that a workdir is not that of a run without canaries.
 
   Args:
-    path: a workdir, or any other path, of which nothing is checked.
+    path: a workdir, or any other path.
 
   Raises:
-    ValueError: it is the workdir of a finished run that was not audited, or its record
-      is damaged or of another run.
+    ValueError: it is the workdir of a finished run that was not audited.
   """
-  files = workdirs.workdir_at(path)
-  if not files.result.is_file():
-    return
-  result = run_result.load_result(files.result)
-  if not result.is_audited:
+  file = workdirs.workdir_at(path).result
+  if file.is_file() and not run_result.load_result(file).is_audited:
     raise ValueError(
       f'{path} was not audited: no canaries took part, so there are no scores '
       'to estimate from. Train with canaries.observed of 2 or more.'
     )
-  if files.scores.is_file():
-    load_record_of(result, files.scores)
+
+
+def check_record(path: str | os.PathLike) -> None:
+  """Checks that the record in a workdir is that of its run.
+
+  Args:
+    path: a workdir, or any other path.
+
+  Raises:
+    ValueError: it is the workdir of a finished run, and its record is damaged or of
+      another run.
+  """
+  files = workdirs.workdir_at(path)
+  if files.result.is_file() and files.scores.is_file():
+    load_record_of(run_result.load_result(files.result), files.scores)

@@ -76,10 +76,8 @@ def prepare_streams() -> None:
       stream = open(os.devnull, 'w', encoding='utf-8')  # noqa: SIM115
     elif stream is getattr(sys, f'__{name}__') and not stream.isatty():
       stream.flush()
-      outlet, at_once = (
-        _Outlet(stream.fileno(), 'w', closefd=False),
-        stream.write_through,
-      )
+      outlet = _Outlet(stream.fileno(), 'w', closefd=False)
+      at_once = stream.write_through
       stream = io.TextIOWrapper(
         outlet if at_once else io.BufferedWriter(outlet),
         stream.encoding,
