@@ -12,10 +12,11 @@ from epe_jax.audit import record
 from epe_jax.auditor.host_canaries.registry import FAMILIES
 from epe_jax.epsilon import arguments
 from epe_jax.sampling import canary_schedules
+from epe_jax.training.round_scalars import CLIP_NORMS
 
 _INTEGERS = 'dim', 'rounds', 'num_observed', 'num_unobserved', 'repetitions'
 _NUMBERS = {
-  'clip_norm': '(0, inf)',
+  'clip_norm': CLIP_NORMS,
   'delta': '(0, 1)',
   'noise_multiplier': '[0, inf)',
   'server_momentum': '[0, 1)',
@@ -37,7 +38,7 @@ class AuditConfig:
       statistics of batch normalization where they are released, integer counters
       never.
     rounds: T, the number of rounds (or steps) that will be made, >= 1.
-    clip_norm: S > 0, the norm to which an update is clipped.
+    clip_norm: S, the norm to which an update is clipped, in `CLIP_NORMS`.
     delta: δ of the claim, in (0, 1).
     noise_multiplier: z >= 0 of the claim, the standard deviation of the noise in the
       sum of updates, in units of S; None if nothing is claimed, and then no attacker

@@ -23,8 +23,9 @@ from epe_jax.auditor.auditor_report import format_auditor
 from epe_jax.auditor.host_canaries import pieces, registry, structures
 from epe_jax.auditor.host_canaries.measure import Measure, measure
 from epe_jax.auditor.host_canaries.threefry import Root
+from epe_jax.epsilon import arguments
 from epe_jax.fact import Fact, Facts
-from epe_jax.training.round_scalars import RoundScalars
+from epe_jax.training.round_scalars import CLIP_NORMS, RoundScalars
 
 
 class CanarySum(NamedTuple):
@@ -168,7 +169,7 @@ class Auditor:
       raise ValueError(
         f'canary={canary} is none of the {self.config.num_canaries}, from 0.'
       )
-    scale = self.config.clip_norm if clip_norm is None else clip_norm
+    scale = self._choose_clip_norm(clip_norm)
     return self._superpose(np.array([canary]), scale, like)
 
   def message(
@@ -487,10 +488,9 @@ class Auditor:
     return auditor
 
   def _choose_clip_norm(self, clip_norm: float | None) -> float:
-    scale = self.config.clip_norm if clip_norm is None else float(clip_norm)
-    if not 0 < scale < np.inf:
-      raise ValueError(f'clip_norm={clip_norm}; give a norm > 0.')
-    return scale
+    if clip_norm is None:
+      return self.config.clip_norm
+    return arguments.check_number('clip_norm', clip_norm, CLIP_NORMS)
 
   def _find_included(
     self, t: int, included: Any, clip_norm: float | None

@@ -17,8 +17,14 @@ from jaxtyping import Bool, Float, Int
 import optax
 
 from epe_jax import extras
+from epe_jax.epsilon import arguments
 from epe_jax.parallel.barrier import fusion_barrier
-from epe_jax.training import clipping, correlated_noise, fedavg
+from epe_jax.training import (
+  clipping,
+  correlated_noise,
+  fedavg,
+  round_scalars,
+)
 from epe_jax.types import Array, Batch, Key, Params, Task, weighted
 
 with extras.explain_missing():
@@ -106,7 +112,7 @@ def dpsgd(
     task: the model and its loss. The loss of an example must not depend on the
       others of its batch.
     optimizer: is given -(ρ + Z) / m as the gradient.
-    clip_norm: S, in parameter units, finite and > 0.
+    clip_norm: S, in parameter units, in `round_scalars.CLIP_NORMS`.
     noise_multiplier: z, finite and >= 0. With 0 no noise is drawn at all.
     expected_batch: m > 0, examples and canaries expected in a batch.
     correlation: of the noise over steps, as for `fedavg.dp_fedavg`.
@@ -350,9 +356,7 @@ def check_sizes(
   Raises:
     ValueError: one of them is out of range.
   """
-  # Noise and canaries are in units of S, so it must be finite.
-  if not (clip_norm > 0 and math.isfinite(clip_norm)):
-    raise ValueError(f'clip_norm={clip_norm}; give a finite number > 0.')
+  arguments.check_number('clip_norm', clip_norm, round_scalars.CLIP_NORMS)
   if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
     raise ValueError(
       f'noise_multiplier={noise_multiplier}; give a finite z >= 0.'

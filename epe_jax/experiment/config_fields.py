@@ -26,6 +26,11 @@ from epe_jax.training import (
   secure_aggregation,
   servers,
 )
+from epe_jax.training.round_scalars import (
+  CLIP_NORMS,
+  MAX_CLIP_NORM,
+  MIN_CLIP_NORM,
+)
 
 # Larger numbers than these are no setting of anything, or no float32.
 _MAX_REAL = 1e38
@@ -77,7 +82,9 @@ _COMMON_FIELDS = {
     'a number in [0, 1)', 0, _BELOW_1, is_open=False
   ),
   'clipping.kind': fields.one_of(*clipping.CLIPPINGS),
-  'clipping.initial': _POSITIVE,
+  'clipping.initial': fields.real(
+    f'a number in {CLIP_NORMS}', MIN_CLIP_NORM, MAX_CLIP_NORM, is_open=False
+  ),
   'clipping.quantile': _SHARE,
   'clipping.learning_rate': _POSITIVE,
   'clipping.count_noise': _NOT_NEGATIVE,

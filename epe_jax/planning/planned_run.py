@@ -9,6 +9,7 @@ from epe_jax.audit import record
 from epe_jax.canaries import registry
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import check_delta
+from epe_jax.training import round_scalars
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class PlannedRun:
     noise_multiplier: z >= 0, the standard deviation of the noise in the sum of
       updates, in units of the clip norm.
     delta: δ, in (0, 1).
-    clip_norm: S > 0. Cosines have no scale, so it matters only together with
+    clip_norm: S, in `CLIP_NORMS`. Cosines have no scale, so it matters only together with
       `initial_norm`.
     num_observed: number of observed canaries, >= 2; with coin flips, half of all
       canaries are observed.
@@ -78,7 +79,7 @@ class PlannedRun:
         arguments.check_integer(name, value, smallest, largest)
     for name, interval in (
       ('clients_per_round', '(0, inf)'),
-      ('clip_norm', '(0, inf)'),
+      ('clip_norm', round_scalars.CLIP_NORMS),
       ('server_momentum', '[0, 1)'),
       ('server_learning_rate', '(0, inf)'),
       ('client_agreement', '[0, 1]'),

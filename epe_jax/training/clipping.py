@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from epe_jax.epsilon import arguments
 from epe_jax.training import noise as noise_lib
+from epe_jax.training.round_scalars import (
+  CLIP_NORMS,
+  MAX_CLIP_NORM,
+  MIN_CLIP_NORM,
+)
 from epe_jax.types import Array, Key
 
 State = Any
@@ -20,7 +26,7 @@ class Clipping(NamedTuple):
 
   Attributes:
     init: () -> state.
-    clip_norm: state -> S, float32 scalar, in parameter units, > 0.
+    clip_norm: state -> S, float32 scalar, in parameter units, in `CLIP_NORMS`.
     update: (key, state, num_unclipped, num_clients) -> state. Of the
       num_clients of a round, canaries included, num_unclipped had a norm of at
       most S; both are float32 scalars. The key is for the noise on the count,
@@ -57,12 +63,12 @@ def fixed(clip_norm: float) -> Clipping:
   """A clip norm that is the same S in every round.
 
   Args:
-    clip_norm: S, in parameter units, finite and > 0.
+    clip_norm: S, in parameter units, in `CLIP_NORMS`.
 
   Raises:
     ValueError: clip_norm is out of range.
   """
-  _check_positive('clip_norm', clip_norm)
+  arguments.check_number('clip_norm', clip_norm, CLIP_NORMS)
   return Clipping(
     init=lambda: jnp.asarray(clip_norm, jnp.float32),
     clip_norm=lambda state: state,
@@ -86,10 +92,10 @@ def adaptive(
   1[|x_i| <= S] - 1/2 over m, plus N(0, (count_noise / m)^2), plus 1/2. The
   shift by 1/2 halves the sensitivity of the count. Releasing the count costs
   privacy, so the updates get a noise multiplier larger than z:
-  z_x = (z^-2 - (2 count_noise)^-2)^(-1/2).
+  z_x = (z^-2 - (2 count_noise)^-2)^(-1/2). S stays within `CLIP_NORMS`.
 
   Args:
-    initial: S_0, in parameter units, finite and > 0.
+    initial: S_0, in parameter units, in `CLIP_NORMS`.
     quantile: gamma in (0, 1), the fraction of clients to leave unclipped.
     learning_rate: eta_C > 0.
     count_noise: sigma_b, standard deviation of the noise on the count, in
@@ -105,7 +111,7 @@ def adaptive(
     Andrew et al. 2021, "Differentially Private Learning with Adaptive
     Clipping", Algorithm 1 and Theorem 1.
   """
-  _check_positive('initial', initial)
+  arguments.check_number('initial', initial, CLIP_NORMS)
   _check_positive('learning_rate', learning_rate)
   _check_positive('expected_clients', expected_clients)
   if not 0 < quantile < 1:
@@ -128,7 +134,8 @@ def adaptive(
       total = vote * votes.astype(noise.dtype) + noise.draw(key, 1, 1.0)
       votes = noise.read(total, 1.0)[0]
     b = votes / 2 / expected_clients + 0.5
-    return clip_norm * jnp.exp(-learning_rate * (b - quantile))
+    moved = clip_norm * jnp.exp(-learning_rate * (b - quantile))
+    return jnp.clip(moved, MIN_CLIP_NORM, MAX_CLIP_NORM)
 
   def vector_noise(z: float) -> float:
     if z > 0 and not count_noise > z / 2:

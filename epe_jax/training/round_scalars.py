@@ -4,6 +4,11 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float
 
+MIN_CLIP_NORM, MAX_CLIP_NORM = 1e-10, 1e18
+CLIP_NORMS = f'[{MIN_CLIP_NORM}, {MAX_CLIP_NORM}]'
+"""The valid clip norms. The squares of shorter updates vanish in float32, so that they
+would pass unclipped, and those of longer ones overflow."""
+
 
 class RoundScalars(NamedTuple):
   """One number for each round: scalars in a `Round`, and [T] in a record.

@@ -296,6 +296,7 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
     ),
     ({'clipping.kind': 'none'}, r"clipping\.kind='none'"),
     ({'clipping.initial': 0.0}, 'initial=0.0'),
+    ({'clipping.initial': 1e-19}, 'initial=1e-19'),
     ({'divisor': 'half'}, "divisor='half'"),
     ({'audit.sees': 'loss'}, r"audit\.sees='loss'; give one of"),
     (

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax.training import clipping
+from epe_jax import auditor
+from epe_jax.training import clipping, noise, secure_aggregation
+from epe_jax.training.round_scalars import MAX_CLIP_NORM, MIN_CLIP_NORM
 
 
 def adaptive(**changes):
@@ -105,7 +107,67 @@ def test_settings_out_of_range_are_refused(changes, message):
     adaptive(**changes)
 
 
-@pytest.mark.parametrize('clip_norm', [0.0, -1.0, float('inf'), float('nan')])
-def test_a_clip_norm_that_is_no_positive_number_is_refused(clip_norm):
-  with pytest.raises(ValueError, match='clip_norm='):
+WAYS = {
+  'float32': noise.float32(1.0),
+  'exact': noise.exact(10)(1.0),
+  'secure_aggregation': secure_aggregation.plan(
+    bits=24, dim=2**16, noise_multiplier=1.0, clients=10
+  ).make_noise(1.0),
+}
+
+
+@pytest.mark.parametrize('way', WAYS)
+@pytest.mark.parametrize('clip_norm', [MIN_CLIP_NORM, 1e-6, 1e6, MAX_CLIP_NORM])
+@pytest.mark.parametrize('spread', [1, 2**16])
+def test_an_update_of_any_length_is_cut_to_any_valid_clip_norm(
+  way, clip_norm, spread
+):
+  dim = 2**16
+  x = np.zeros(dim)
+  x[:spread] = np.random.default_rng(0).standard_normal(spread)
+  clip = jax.jit(
+    lambda x, key: clipping.clip(x, jnp.float32(clip_norm), WAYS[way], key)[0]
+  )
+  for length in (1.0, 100.0, 1e6, 1e12):
+    given = jnp.asarray(x * (length * clip_norm / np.linalg.norm(x)), 'float32')
+    sent = WAYS[way].read(
+      clip(given, jax.random.key(0)), jnp.float32(clip_norm)
+    )
+    sent = np.linalg.norm(np.asarray(sent, np.float64)) / clip_norm
+    # A ring has room for what is rounded to the steps of its grid.
+    assert sent <= (1.001 if way == 'secure_aggregation' else 1 + 1e-5)
+    # Squares of a norm beyond 1.8e19 overflow, and nothing of it is sent.
+    assert sent > 0.99 or length * clip_norm > 1e19
+
+
+@pytest.mark.parametrize(
+  'clip_norm', [0.0, -1.0, 1e-19, 1e19, float('inf'), float('nan')]
+)
+def test_a_clip_norm_whose_square_float32_does_not_hold_is_refused(clip_norm):
+  match = r'give a number in \[1e-10, 1e\+18\]'
+  refuse = lambda: pytest.raises(ValueError, match=match)
+  with refuse():
     clipping.fixed(clip_norm)
+  with refuse():
+    clipping.adaptive(
+      clip_norm,
+      quantile=0.5,
+      learning_rate=0.2,
+      count_noise=5.0,
+      expected_clients=10.0,
+    )
+  with refuse():
+    auditor.AuditConfig(dim=10, rounds=1, clip_norm=clip_norm, delta=0.1)
+
+
+@pytest.mark.parametrize(
+  ('num_unclipped', 'end'), [(100, MIN_CLIP_NORM), (0, MAX_CLIP_NORM)]
+)
+def test_a_clip_norm_that_adapts_for_ever_stays_valid(num_unclipped, end):
+  rule = adaptive(learning_rate=2.0)
+  state = rule.init()
+  for _ in range(100):
+    state = rule.update(
+      None, state, jnp.float32(num_unclipped), jnp.float32(100)
+    )
+  assert float(rule.clip_norm(state)) == np.float32(end)
