@@ -99,7 +99,7 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
     and does not know those of a canary. None as in `bound_known_rounds`, and where
     the record has not all rounds that are in the model.
   """
-  if not record.is_whole:
+  if not record.is_whole or record.noise_multiplier is None:
     return None
   rounds, weight = record.rounds, record.weight
   if rounds is None or weight is None or record.momentum is None:

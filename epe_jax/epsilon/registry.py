@@ -274,7 +274,7 @@ def describe(
     is_rejected: see above.
   """
   shift = 'unknown'
-  if scores.shift is not None and not is_external:
+  if scores.shift is not None:
     is_equal = np.ptp(scores.shift) <= _UNIFORM_WITHIN * np.max(scores.shift)
     shift = 'equal' if is_equal else 'unequal'
   return Traits(

@@ -167,6 +167,8 @@ def _check_header(name: str, raw: Any, size: int) -> None:
     )
 
 
-def machine_memory() -> int:
-  """Gives the memory of this machine in bytes."""
+def machine_memory() -> float:
+  """Gives the memory of this machine in bytes; infinite where the system does not tell."""
+  if not hasattr(os, 'sysconf'):
+    return math.inf  # Windows.
   return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')

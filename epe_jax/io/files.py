@@ -164,6 +164,8 @@ def user_cache() -> pathlib.Path:
 
 def sync_folder(folder: pathlib.Path) -> None:
   """Writes the entries of a folder to the disk, as fsync does for a file."""
+  if os.name == 'nt':
+    return  # Windows opens no folders.
   descriptor = os.open(folder, os.O_RDONLY)
   try:
     os.fsync(descriptor)

@@ -180,11 +180,12 @@ def _find_min_canaries(
   ratio = run.num_unobserved / run.num_observed
   largest = min(MAX_CANARIES, int(run.dim / (1 + ratio)))
   num, step = run.num_observed, 2.0
-  while int(num * step) <= largest:
-    if not _suffices(run, threat_model, int(num * step), ratio):
-      num = int(num * step)
+  # Few canaries times a small step are as many.
+  while (more := max(num + 1, int(num * step))) <= largest:
+    if not _suffices(run, threat_model, more, ratio):
+      num = more
     elif step < _LAST_STEP:
-      return int(num * step)
+      return more
     else:
       step **= 0.5
   return None

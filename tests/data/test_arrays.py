@@ -125,6 +125,14 @@ def test_arrays_that_no_memory_can_hold_are_refused(tmp_path, monkeypatch):
     _rows(path)
 
 
+def test_files_are_read_where_the_system_does_not_tell_its_memory(
+  tmp_path, monkeypatch
+):
+  path = _write(tmp_path / 'f.npz', client_id=np.array([1]), x=np.ones(1))
+  monkeypatch.delattr(os, 'sysconf')  # As on Windows.
+  assert _rows(path)
+
+
 def test_damaged_and_missing_files_are_refused(tmp_path):
   path = _write(tmp_path / 'f.npz', client_id=np.array([1]), x=np.ones(1))
   path.write_bytes(path.read_bytes()[:-30])

@@ -1,17 +1,23 @@
 """The table of estimators: one entry is all that an audit needs of a new one."""
 
+import dataclasses
+import functools
+
 import numpy as np
 import pytest
 
 from epe_jax.audit import evaluation
 from epe_jax.epsilon import registry
+from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.points import gaussian
+from epe_jax.epsilon.points.mixture import location_mixture
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Gaussian,
   Scores,
   Sphere,
+  Unknown,
 )
 from epe_jax.report import run_tables
 
@@ -93,6 +99,34 @@ def test_estimates_are_what_their_entries_say(name, is_external):
     assert entry.function is estimator
     if 'rejected' not in estimate.method:
       assert estimate.kind == entry.kind
+
+
+@pytest.mark.parametrize('shift', [np.full(60, 0.1), np.linspace(1, 2, 60)])
+@pytest.mark.parametrize('null', [Gaussian(), Sphere(1000), Unknown()])
+@pytest.mark.parametrize(
+  'equal', [(), ('observed',), ('observed', 'unobserved')]
+)
+def test_scores_of_any_system_may_have_shifts(monkeypatch, shift, null, equal):
+  draw = functools.partial(noise_floor.simulate, simulations=40)
+  monkeypatch.setattr(noise_floor, 'simulate', draw)
+  unit = 0.03 if isinstance(null, Sphere) else 1.0
+  rng = np.random.default_rng(0)
+  observed = rng.normal(2 * shift / shift.mean(), 1)
+  scores = Scores(
+    observed * unit, rng.normal(size=60) * unit, null, shift=shift
+  )
+  for name in equal:
+    scores = dataclasses.replace(scores, **{name: np.full(60, 0.1)})
+  found = evaluation.evaluate_scores(scores, delta=DELTA, more=False).attacks[0]
+  if not equal:
+    expected = location_mixture(scores, delta=DELTA)
+    assert (found.first.method, found.first.epsilon) == (
+      expected.method,
+      expected.epsilon,
+    )
+    assert found.first.interval == expected.interval
+    assert not found.failed_checks
+  assert found.first.epsilon >= 0
 
 
 def test_shifts_choose_the_estimator_that_knows_them():

@@ -19,7 +19,7 @@ from epe_jax.audit.threat_models import shifted_scores
 from epe_jax.canaries import registry
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Unknown
-from epe_jax.planning import planned_costs, planned_scores, plans
+from epe_jax.planning import planned_costs, planned_scores, plans, predictions
 from epe_jax.planning.geometry import Geometry
 from epe_jax.text import cells
 
@@ -129,6 +129,19 @@ def test_a_weak_plan_names_the_canaries_that_would_do():
   found = enough.find('change')
   assert found.min_canaries == 0
   assert found.floor.q95 <= found.estimate.q50 / 2
+
+
+@pytest.mark.parametrize('num', [2, 3, 4, 5, 20])
+@pytest.mark.parametrize('needed', [3, 6, 7, 11, 100, 2000])
+def test_the_canaries_that_would_do_are_found_from_any_number_of_them(
+  monkeypatch, num, needed
+):
+  monkeypatch.setattr(
+    predictions, '_suffices', lambda run, model, num, ratio: num >= needed
+  )
+  run = planned(num_observed=num, num_unobserved=num)
+  found = predictions._find_min_canaries(run, threat_models.CHANGE)
+  assert max(num + 1, needed) <= found <= 1.25 * max(num, needed) + 1
 
 
 @pytest.mark.integration

@@ -1,5 +1,7 @@
 """Scores of any other system; nothing else is known of it."""
 
+import dataclasses
+
 import numpy as np
 
 from epe_jax.audit import failed_checks
@@ -26,9 +28,9 @@ EXTERNAL = ThreatModel(
 def score_external(scores: Scores) -> AttackScores:
   """Scores of any other system, with what suits them.
 
-  Nothing is known of how taking part moves them, so nothing is calibrated. Bounds
-  that take scores for Gaussian are among the others and say so. When nothing
-  leaks, labels are dealt at random: floors hold for any law of the scores.
+  What is said of how taking part moves them is taken as it is given, and nothing is
+  calibrated. Bounds that take scores for Gaussian are among the others and say so.
+  When nothing leaks, labels are dealt at random: floors hold for any law of the scores.
 
   Raises:
     ValueError: a group has only one score.
@@ -40,8 +42,19 @@ def score_external(scores: Scores) -> AttackScores:
       'better hundreds.'
     )
   scores, failed = failed_checks.drop_rejected_null(scores)
+  has_spread = _can_fit_spread(scores)
+  if not has_spread and not scores.has_known_null:
+    # There is no spread in units of which to fit a shift.
+    scores = dataclasses.replace(scores, shift=None)
+  if scores.shift is None:
+    of_law = failed_checks.check_normality(scores)
+  else:
+    of_law = failed_checks.check_mixture(scores)
   traits = registry.describe(
-    scores, has_spread=_can_fit_spread(scores), is_external=True
+    scores,
+    has_spread=has_spread,
+    is_external=True,
+    is_rejected=scores.shift is not None and bool(of_law),
   )
   draw, law = draw_null(scores), name_law(scores)
   if scores.unobserved.size:
@@ -55,13 +68,7 @@ def score_external(scores: Scores) -> AttackScores:
     bounds=registry.choose_bounds(traits),
     draw=draw,
     law=law,
-    failed_checks=(
-      *failed,
-      *(
-        failed_checks.check_repeats(scores)
-        or failed_checks.check_normality(scores)
-      ),
-    ),
+    failed_checks=(*failed, *(failed_checks.check_repeats(scores) or of_law)),
   )
 
 

@@ -250,7 +250,9 @@ def draw_permutations(scores: Scores) -> Draw:
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     copies = np.broadcast_to(pooled, (audits, pooled.size))
     permuted = rng.permuted(copies, axis=-1)
-    return Scores(permuted[:, :num], permuted[:, num:], null=scores.null)
+    return Scores(
+      permuted[:, :num], permuted[:, num:], scores.null, shift=scores.shift
+    )
 
   return draw
 
