@@ -6,12 +6,17 @@ import functools
 import os
 from typing import Any, Literal
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax import io
 from epe_jax.accounting import Ring
-from epe_jax.training.round_scalars import RoundScalars
+from epe_jax.training.round_scalars import (
+  CLIP_NORMS,
+  MAX_CLIP_NORM,
+  MIN_CLIP_NORM,
+  RoundScalars,
+)
 
 NOISE = '0, or a number from 1e-30 to 1e38'
 """The valid noise multipliers, in words: float32 holds no others."""
@@ -32,7 +37,11 @@ _MAY_BE_UNKNOWN = tuple(
   for name in ('noise_std', 'num_clients', 'sum_norm', 'residual_norm')
 )
 
+_ROUNDING = 1e-3
 _MAX_COSINE = 1.01  # 1, and a margin for rounding.
+
+MAX_DIM = 10**15
+"""Larger dimensions are of no model."""
 
 Cosines = Mapping[str, Float[np.ndarray, '... k']]
 
@@ -189,8 +198,7 @@ def make_record(
       raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
   weight = None
   if momentum is not None:
-    kept = respond_at_end(len(assigned), momentum=momentum) * rounds.canary_norm
-    weight = (kept @ assigned).astype(np.float32)
+    weight = _weigh_canaries(momentum, rounds, assigned)
   return Record(
     cosines={n: np.asarray(x, np.float32) for n, x in cosines.items()},
     rounds=rounds,
@@ -207,6 +215,14 @@ def make_record(
     planned=planned,
     ring=ring,
   )
+
+
+def _weigh_canaries(
+  momentum: float, rounds: RoundScalars, assigned: Bool[np.ndarray, 'T k']
+) -> Float[np.ndarray, ' k']:
+  """What the final model keeps of each canary, up to the learning rate."""
+  kept = respond_at_end(len(assigned), momentum=momentum) * rounds.canary_norm
+  return (kept @ assigned).astype(np.float32)
 
 
 def write_record(path: str | os.PathLike, record: Record) -> None:
@@ -310,7 +326,7 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
     if is_needed and np.isnan(getattr(fields['rounds'], name)).any():
       return f'{_ROUNDS}{name} has numbers that are not finite'
   ranges = {
-    'dim': lambda x: x >= 2,
+    'dim': lambda x: 2 <= x <= MAX_DIM,
     'delta': lambda x: 0 < x < 1,
     'design': lambda x: x in ('fixed', 'coin_flip'),
     'momentum': lambda x: x is None or 0 <= x < 1,
@@ -322,7 +338,67 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
   for name, is_valid in ranges.items():
     if not is_valid(fields[name]):
       return f'{name}={fields[name]!r} is out of range'
+  is_whole, momentum = fields['is_whole'], fields['momentum']
+  # A part may lack canaries that were in its rounds.
+  in_rounds = fields['included'].sum(axis=1) if is_whole else None
+  if fault := find_fault_of_rounds(
+    fields['rounds'],
+    fields['noise_multiplier'],
+    dim=fields['dim'],
+    num_canaries=in_rounds,
+  ):
+    return fault
+  if is_whole and momentum is not None:
+    weight = _weigh_canaries(momentum, fields['rounds'], fields['assigned'])
+    if fields['weight'] is None or not np.allclose(
+      fields['weight'], weight, rtol=_ROUNDING, atol=0
+    ):
+      return 'weight is not what momentum keeps of rounds_canary_norm'
   return None
+
+
+def find_fault_of_rounds(
+  rounds: RoundScalars,
+  noise_multiplier: float | None,
+  *,
+  dim: int,
+  num_canaries: Int[np.ndarray, ' T'] | None,
+) -> str | None:
+  """Says what in the numbers of rounds contradicts the rest; None if nothing does.
+
+  Args:
+    rounds: numbers that `find_fault_of_array` finds possible, of rounds that were made.
+    noise_multiplier: z of the run, or None.
+    dim: d.
+    num_canaries: in each round; None if a part is not told.
+  """
+  if not are_clip_norms(rounds.clip_norm):
+    return f'{_ROUNDS}clip_norm has numbers that are not in {CLIP_NORMS}'
+  canary_norm = np.asarray(rounds.canary_norm, np.float64)
+  if not np.all(canary_norm > 0):
+    return f'{_ROUNDS}canary_norm has numbers that are not > 0'
+  if np.any(rounds.effective_dimension > 1.01 * dim):
+    return f'{_ROUNDS}effective_dimension has numbers > dim={dim}'
+  if num_canaries is not None and np.any(rounds.num_canaries != num_canaries):
+    return f'{_ROUNDS}num_canaries is not the number of canaries in included'
+  if noise_multiplier is None or not canary_norm.size:
+    return None
+  z = np.asarray(rounds.noise_std, np.float64) / canary_norm
+  # Where the clip norm adapts its noise takes a share, and that of updates is larger.
+  adapts = canary_norm.size == 1 or np.ptp(rounds.clip_norm) > 0
+  claimed = max(z.max(), noise_multiplier) if adapts else noise_multiplier
+  if not np.allclose(z, claimed, rtol=_ROUNDING, atol=0):
+    return (
+      f'{_ROUNDS}noise_std is not noise_multiplier={noise_multiplier:.6g} times '
+      f'{_ROUNDS}canary_norm'
+    )
+  return None
+
+
+def are_clip_norms(values: Float[np.ndarray, ' n']) -> bool:
+  """Whether all numbers are valid clip norms, up to rounding to float32."""
+  low, high = (1 - _ROUNDING) * MIN_CLIP_NORM, (1 + _ROUNDING) * MAX_CLIP_NORM
+  return bool(np.all((values >= low) & (values <= high)))
 
 
 def find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:

@@ -89,7 +89,10 @@ class AuditConfig:
       if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
         arguments.check_number(name, value, interval)
     ranges = {
-      'dim': (self.dim >= 2, 'an integer >= 2'),
+      'dim': (
+        2 <= self.dim <= record.MAX_DIM,
+        f'an integer from 2 to {record.MAX_DIM}',
+      ),
       'rounds': (self.rounds >= 1, 'an integer >= 1'),
       'noise_multiplier': (
         self.noise_multiplier is None

@@ -90,6 +90,8 @@ class Auditor:
         assigned=assigned,
         planned=planned,
         included=np.zeros_like(planned),
+        senders=np.zeros_like(planned),
+        clip_norms=np.full(config.rounds, np.nan),
         cosines={},
         rounds=RoundScalars(*unknown),
         notes=(),
@@ -101,10 +103,6 @@ class Auditor:
     self._canaries = registry.make_canaries(
       config.family, self.canary_key, config.num_canaries, config.dim
     )
-    # Clip norms of the rounds whose injection was requested.
-    self._clip_norms: dict[int, float] = {}
-    # Canaries of the rounds whose messages were requested.
-    self._senders: dict[int, set[int]] = {}
     # Shapes of the structure in which it was requested.
     self._shapes: list[tuple[int, ...]] | None = None
 
@@ -203,8 +201,8 @@ class Auditor:
         f'canary={canary} has no part in round {t}; give one of {ids.tolist()}.'
       )
     update = self.canary_update(canary, like=like, clip_norm=clip_norm)
-    self._clip_norms[t] = self._choose_clip_norm(clip_norm)
-    self._senders.setdefault(t, set()).add(int(canary))
+    self._state.clip_norms[t] = self._choose_clip_norm(clip_norm)
+    self._state.senders[t, canary] = True
     return update
 
   def injection(
@@ -226,7 +224,7 @@ class Auditor:
     ids, scale = self.canary_ids(t), self._choose_clip_norm(clip_norm)
     update = self._superpose(ids, scale, like)
     # Last, as an injection that was not made is none.
-    self._clip_norms[t] = scale
+    self._state.clip_norms[t] = scale
     return CanarySum(update, len(ids), ids)
 
   def add_injection(
@@ -253,7 +251,7 @@ class Auditor:
     ids, scale = self.canary_ids(t), self._choose_clip_norm(clip_norm)
     if len(ids):
       self._canaries.add(ids, np.full(len(ids), scale), vector)
-    self._clip_norms[t] = scale
+    self._state.clip_norms[t] = scale
     return len(ids)
 
   def observe(
@@ -496,15 +494,16 @@ class Auditor:
     self, t: int, included: Any, clip_norm: float | None
   ) -> tuple[Int[np.ndarray, ' m'], float]:
     """Returns the canaries that took part in a round, and its clip norm."""
-    planned, injected = self.canary_ids(t), self._clip_norms.get(t)
-    if included is None and t in self._senders:
-      included = [*self._senders[t]]
-    if included is None and injected is None and len(planned):
+    planned, injected = self.canary_ids(t), float(self._state.clip_norms[t])
+    is_requested = not np.isnan(injected)
+    if included is None and self._state.senders[t].any():
+      included = np.flatnonzero(self._state.senders[t])
+    if included is None and not is_requested and len(planned):
       raise ValueError(
         f'round {t} has {len(planned)} canaries, but its injection was never asked '
         'for; call `injection`, or say which canaries took part with included.'
       )
-    if clip_norm is not None or injected is None:
+    if clip_norm is not None or not is_requested:
       injected = self._choose_clip_norm(clip_norm)
     ids = planned if included is None else _check_ids(included)
     if len(stray := np.setdiff1d(ids, planned)):

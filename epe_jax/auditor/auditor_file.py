@@ -9,10 +9,15 @@ from jaxtyping import Bool, Float, UInt32
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit.record import FINAL_MODEL, find_fault_of_array
+from epe_jax.audit.record import (
+  FINAL_MODEL,
+  are_clip_norms,
+  find_fault_of_array,
+  find_fault_of_rounds,
+)
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.fact import Fact, Facts
-from epe_jax.training.round_scalars import RoundScalars
+from epe_jax.training.round_scalars import CLIP_NORMS, RoundScalars
 
 SCHEMA = 2
 """The version of the file."""
@@ -28,6 +33,9 @@ class AuditorState(NamedTuple):
     assigned: row t holds the canaries that are assigned round t.
     planned: row t holds the canaries that will take part in round t.
     included: row t holds the canaries that took part in round t.
+    senders: row t holds the canaries whose messages of round t were requested.
+    clip_norms: S of the rounds whose injection or messages were requested; NaN in
+      others.
     cosines: cosines by the names of `Record.cosines`; 0 in rounds not observed.
     rounds: scalars of each round; NaN in rounds not observed.
     notes: what to know of the audit besides its scores.
@@ -38,6 +46,8 @@ class AuditorState(NamedTuple):
   assigned: Bool[np.ndarray, 'T k']
   planned: Bool[np.ndarray, 'T k']
   included: Bool[np.ndarray, 'T k']
+  senders: Bool[np.ndarray, 'T k']
+  clip_norms: Float[np.ndarray, ' T']
   cosines: dict[str, Float[np.ndarray, '... k']]
   rounds: RoundScalars
   notes: Facts
@@ -59,6 +69,8 @@ def write_state(path: str | os.PathLike, state: AuditorState) -> None:
     'assigned': state.assigned,
     'planned': state.planned,
     'included': state.included,
+    'senders': state.senders,
+    'clip_norms': state.clip_norms,
     'notes': json.dumps([note.to_json() for note in state.notes]),
   }
   arrays |= {} if strategy is None else {'strategy': strategy}
@@ -77,14 +89,19 @@ def read_state(path: str | os.PathLike) -> AuditorState:
   arrays = io.read_arrays(path)
   try:
     io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
+    config = AuditConfig(
+      **io.parse_json(str(arrays['config'])), strategy=arrays.get('strategy')
+    )
+    shape = config.rounds, config.num_canaries
     state = AuditorState(
-      config=AuditConfig(
-        **io.parse_json(str(arrays['config'])), strategy=arrays.get('strategy')
-      ),
+      config=config,
       key=arrays['key'],
       assigned=arrays['assigned'],
       planned=arrays['planned'],
       included=arrays['included'],
+      # Older files have none.
+      senders=arrays.get('senders', np.zeros(shape, bool)),
+      clip_norms=arrays.get('clip_norms', np.full(config.rounds, np.nan)),
       cosines={
         name.removeprefix(_COSINES): x
         for name, x in arrays.items()
@@ -112,13 +129,17 @@ def _find_fault(state: AuditorState) -> str | None:
   rounds, num = shape = config.rounds, config.num_canaries
   if state.key.shape != (2,) or state.key.dtype != np.uint32:
     return f'key is {state.key.dtype}{list(state.key.shape)}'
-  for name in ('assigned', 'planned', 'included'):
+  for name in ('assigned', 'planned', 'included', 'senders'):
     array = getattr(state, name)
     if array.shape != shape or array.dtype != bool:
       return (
         f'{name} is {array.dtype}{list(array.shape)}, and not bool{list(shape)}'
       )
-  for subset, name in (('included', 'planned'), ('planned', 'assigned')):
+  for subset, name in (
+    ('included', 'planned'),
+    ('senders', 'planned'),
+    ('planned', 'assigned'),
+  ):
     if np.any(getattr(state, subset) & ~getattr(state, name)):
       return f'{subset} has canaries in rounds that {name} has not'
   shaped = {
@@ -132,6 +153,17 @@ def _find_fault(state: AuditorState) -> str | None:
   for name, (array, shapes) in shaped.items():
     if fault := find_fault_of_array(name, array, shapes, unknown=True):
       return fault
-  if np.any(state.included[~state.observed_rounds]):
+  made = state.observed_rounds
+  if np.any(state.included[~made]):
     return 'included has canaries in rounds that were not observed'
-  return None
+  requested = state.clip_norms
+  if requested.shape != (rounds,) or not are_clip_norms(
+    requested[~np.isnan(requested)]
+  ):
+    return f'clip_norms has numbers that are not in {CLIP_NORMS}'
+  return find_fault_of_rounds(
+    RoundScalars(*(x[made] for x in state.rounds)),
+    config.noise_multiplier,
+    dim=config.dim,
+    num_canaries=state.included[made].sum(axis=1),
+  )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax import accounting, audit, canaries
+from epe_jax import accounting, audit, canaries, io
 from epe_jax.audit import observers, threat_models
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.fact import Fact
@@ -115,6 +115,83 @@ def test_an_audit_goes_on_from_its_file_to_the_same_record(tmp_path):
   assert resumed.num_rounds_observed == 5
   observe_rounds(resumed, range(5, ROUNDS))
   assert_records_equal(resumed.record(), whole.record())
+
+
+@pytest.mark.parametrize('requests', ['messages', 'injection'])
+def test_what_was_requested_before_a_file_was_written_counts_after_it_is_read(
+  tmp_path, requests
+):
+  def request(auditor, ids):
+    if requests == 'injection':
+      return auditor.injection(0, clip_norm=6.0).update
+    return sum(auditor.message(0, j, clip_norm=6.0) for j in ids)
+
+  whole, part = make_auditor(), make_auditor()
+  ids = whole.canary_ids(0).tolist()
+  release = request(whole, ids)
+  whole.observe(0, release, divisor=10)
+  request(part, ids)
+  part.save(tmp_path / 'audit.npz')
+  resumed = epe_jax.Auditor.load(tmp_path / 'audit.npz')
+  if requests == 'messages':
+    # That of one client was lost on its way.
+    resumed.message(0, ids[0], clip_norm=6.0)
+  resumed.observe(0, release, divisor=10)
+  assert np.flatnonzero(resumed.record().included[0]).tolist() == ids
+  assert_records_equal(resumed.record(), whole.record())
+
+
+@pytest.mark.usefixtures('no_floors')
+@pytest.mark.parametrize('noise_multiplier', [None, 0.0, 0.5])
+@pytest.mark.parametrize('server_momentum', [None, 0.0, 0.9])
+@pytest.mark.parametrize('design', ['fixed', 'coin_flip'])
+def test_every_claim_can_be_evaluated_with_the_final_model(
+  noise_multiplier, server_momentum, design
+):
+  auditor = make_auditor(
+    noise_multiplier=noise_multiplier,
+    server_momentum=server_momentum,
+    design=design,
+    repetitions=2,
+  )
+  model = np.zeros(DIM)
+  for t in range(ROUNDS):
+    release, divisor = make_release(auditor, t)
+    auditor.observe(t, release, divisor=divisor)
+    model += release
+  auditor.observe_final(model, initial=np.zeros(DIM))
+  attacks = {a.threat_model.key: a for a in auditor.evaluate().attacks}
+  assert {'own_round', 'change', 'final'} <= attacks.keys()
+  for attack in attacks.values():
+    # Nothing is claimed, and so nothing is allowed.
+    assert (attack.analytic is None) == (noise_multiplier is None)
+    assert not np.isnan(attack.first.epsilon)
+
+
+@pytest.mark.parametrize(
+  ('name', 'change', 'message'),
+  [
+    ('rounds_canary_norm', lambda x: x * 1e30, 'rounds_noise_std is not noise'),
+    ('rounds_noise_std', lambda x: x * 0, 'rounds_noise_std is not noise_mult'),
+    ('rounds_clip_norm', lambda x: x * 1e30, 'rounds_clip_norm has numbers'),
+    ('rounds_num_canaries', lambda x: x + 1, 'rounds_num_canaries is not the'),
+    ('rounds_effective_dimension', lambda x: x + DIM, r'rounds_eff.* > dim=5'),
+    ('config', lambda x: str(x).replace('5000', str(2**62)), 'dim=46116860184'),
+    ('config', lambda x: str(x).replace('0.5', '5.0'), 'noise_multiplier=5 '),
+    ('clip_norms', lambda x: -x, 'clip_norms has numbers that are not in'),
+    ('senders', lambda x: ~x, 'senders has canaries in rounds that planned'),
+  ],
+)
+def test_a_file_whose_numbers_contradict_each_other_is_refused(
+  tmp_path, name, change, message
+):
+  path, auditor = tmp_path / 'audit.npz', make_auditor()
+  observe_rounds(auditor, range(5))
+  auditor.save(path)
+  arrays = io.read_arrays(path)
+  io.write_arrays(path, {**arrays, name: change(arrays[name])})
+  with pytest.raises(ValueError, match=message):
+    epe_jax.Auditor.load(path)
 
 
 def test_the_file_is_for_its_owner_alone_and_needs_no_pickle(tmp_path):
@@ -381,7 +458,7 @@ def test_a_release_of_zeros_tells_nothing():
 @pytest.mark.parametrize(
   ('change', 'match'),
   [
-    ({'dim': 1}, r'dim=1; give an integer >= 2'),
+    ({'dim': 1}, r'dim=1; give an integer from 2'),
     ({'rounds': 0}, r'rounds=0'),
     ({'clip_norm': 0.0}, r'clip_norm=0\.0; give a number in \[1e-10'),
     ({'delta': 1.0}, r'delta=1\.0'),
