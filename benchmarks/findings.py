@@ -1,13 +1,13 @@
 """Findings of the conformance suite about released frameworks: docs/findings.md.
 
   python benchmarks/findings.py --subjects=jax
-  PYTHONPATH=. .venv-frameworks/torch/bin/python benchmarks/findings.py \
+  PYTHONPATH=. .venv-frameworks/torch/bin/python benchmarks/findings.py \\
     --subjects=torch
-  PYTHONPATH=. .venv-frameworks/torch/bin/python benchmarks/findings.py \
+  PYTHONPATH=. .venv-frameworks/torch/bin/python benchmarks/findings.py \\
     --subjects=appfl
-  PYTHONPATH=. .venv-frameworks/nvflare/bin/python benchmarks/findings.py \
+  PYTHONPATH=. .venv-frameworks/nvflare/bin/python benchmarks/findings.py \\
     --subjects=nvflare
-  PYTHONPATH=. .venv-frameworks/jax/bin/python benchmarks/findings.py \
+  PYTHONPATH=. .venv-frameworks/jax/bin/python benchmarks/findings.py \\
     --subjects=jax_newest
   python benchmarks/findings.py --page=docs/findings.md
 

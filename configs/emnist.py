@@ -1,11 +1,11 @@
 """Federated EMNIST with the paper's CNN and settings.
 
-  epe-jax run emnist \
+  epe-jax run emnist \\
     --config.data.path=emnist_all.sqlite --workdir=runs/emnist
 
 Without the public file, on generated handwriting of the same size:
 
-  epe-jax run emnist \
+  epe-jax run emnist \\
     --config.data.synthetic=True --workdir=runs/images
 
 Source: One-shot Empirical Privacy Estimation, section 5.2.1; its earlier text

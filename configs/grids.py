@@ -1,7 +1,7 @@
 """The grids of `epe-jax sweep`: the axes of each, by name.
 
-  epe-jax sweep emnist \
-    --config.data.path=emnist_all.sqlite --grid=repetitions \
+  epe-jax sweep emnist \\
+    --config.data.path=emnist_all.sqlite --grid=repetitions \\
     --workdir=runs/repetitions
 
 An axis is a field and its values, or several fields that change together.

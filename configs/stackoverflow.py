@@ -1,20 +1,20 @@
 """StackOverflow next-word prediction with the paper's LSTM and settings.
 
-  epe-jax run stackoverflow \
-    --config.data.path=stackoverflow.sqlite \
-    --config.data.word_count=stackoverflow.word_count \
+  epe-jax run stackoverflow \\
+    --config.data.path=stackoverflow.sqlite \\
+    --config.data.word_count=stackoverflow.word_count \\
     --workdir=runs/stackoverflow
 
 Without the public files, on generated text of as many users:
 
-  epe-jax run stackoverflow \
+  epe-jax run stackoverflow \\
     --config.data.synthetic=True --workdir=runs/text
 
 With the same model on two cores in a quarter of an hour, on 14.9 million words of 8,334
 people (accuracy 0.131, majority class 0.072):
 
-  epe-jax run stackoverflow:medium \
-    --config.data.path=stackoverflow.sqlite \
+  epe-jax run stackoverflow:medium \\
+    --config.data.path=stackoverflow.sqlite \\
     --config.data.word_count=stackoverflow.word_count
 
 Source: One-shot Empirical Privacy Estimation, section 5.1: one epoch of 2048

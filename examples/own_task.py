@@ -3,7 +3,7 @@
 It is a config, too, for runs that are resumed, swept and reported as any other:
 
   epe-jax run examples/own_task.py --workdir=runs/own
-  epe-jax sweep examples/own_task.py --workdir=runs/kinds \
+  epe-jax sweep examples/own_task.py --workdir=runs/kinds \\
     --axis=model.kind=jax,flax,haiku
 """
 

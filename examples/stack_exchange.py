@@ -1,6 +1,6 @@
 """A data source of your own: sentences of a Stack Exchange site, by user.
 
-  POSTS=Posts.xml epe-jax data \
+  POSTS=Posts.xml epe-jax data \\
     examples.stack_exchange:read_splits --out=data/site
 
 A source is any function that returns split -> stream of (client id, name ->

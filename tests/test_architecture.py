@@ -256,6 +256,19 @@ def test_every_public_thing_has_a_docstring():
         assert ast.get_docstring(node), f'{path}: {node.name}'
 
 
+def test_no_line_of_a_docstring_is_joined_with_the_next():
+  root = PACKAGE.parent
+  folders = 'epe_jax', 'configs', 'scripts', 'examples', 'benchmarks'
+  for path in (p for f in folders for p in (root / f).rglob('*.py')):
+    for node in ast.walk(ast.parse(path.read_text())):
+      is_thing = isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+      if is_thing and ast.get_docstring(node):
+        # A backslash at its end joins a line, unless the literal is raw.
+        text = node.body[0].value
+        lines = text.end_lineno - text.lineno
+        assert text.value.count('\n') == lines, f'{path}:{text.lineno}'
+
+
 # The contract: each public factory makes what its type says.
 
 DIM = 12

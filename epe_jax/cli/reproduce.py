@@ -4,9 +4,9 @@
   epe-jax reproduce algorithm1 --scale=small
   epe-jax reproduce emnist emnist_bars --scale=small --emnist=emnist_all.sqlite
   epe-jax reproduce tight:figure3 tight:figure4 --scale=paper
-  epe-jax reproduce stackoverflow --scale=medium --stackoverflow=stackoverflow.sqlite \
+  epe-jax reproduce stackoverflow --scale=medium --stackoverflow=stackoverflow.sqlite \\
     --field=rounds=120 --field=server.learning_rate=0.56
-  epe-jax reproduce emnist_bars --scale=paper --emnist=emnist_all.sqlite \
+  epe-jax reproduce emnist_bars --scale=paper --emnist=emnist_all.sqlite \\
     --field=noise_multiplier=0.0487
 
 Items of "Tight Auditing of Differentially Private Machine Learning" have names that
