@@ -1,5 +1,6 @@
 """What says of the package elsewhere what it is agrees with it, and with itself."""
 
+import ast
 import pathlib
 import re
 import shutil
@@ -51,6 +52,30 @@ def test_the_image_is_made_of_what_builds_the_package():
     assert {*named.split(',')} <= PROJECT['optional-dependencies'].keys()
   assert 'epe-jax run digits\n' in read('README.md')
   assert 'ENTRYPOINT ["epe-jax"]\nCMD ["run", "digits"]' in text
+
+
+def list_messages(path):
+  """The strings of a module; of its docstrings that of a command, which is its help."""
+  tree = ast.parse(path.read_text('utf-8'))
+  statements = [x for x in ast.walk(tree) if isinstance(x, ast.Expr)]
+  if path.parent.name == 'cli':
+    statements.remove(tree.body[0])
+  docstrings = {x.value for x in statements}
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Constant) and node not in docstrings:
+      yield str(node.value)
+
+
+def test_no_message_names_a_file_that_only_a_checkout_has():
+  # A wheel has configs within epe_jax.
+  named = re.compile(
+    r'(?<![\w./-])((benchmarks|colabs|conda|configs|docs|examples|paper|scripts'
+    r'|tests)/|[A-Z]+\.md|Makefile)'
+  )
+  for folder in ('epe_jax', 'configs'):
+    for path in (ROOT / folder).rglob('*.py'):
+      for text in list_messages(path):
+        assert not named.search(text), f'{path}: {text}'
 
 
 def read_references():

@@ -78,7 +78,7 @@ CLAIM_OF_SEVERAL = CLAIM._replace(
 )
 SCALE = Flag(
   'scale',
-  'Sizes, see configs/paper.py.',
+  'Sizes, those of epe_jax.configs.paper.',
   ('smoke', 'small', 'medium', 'paper'),
   'small',
 )

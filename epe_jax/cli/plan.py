@@ -79,7 +79,9 @@ _CANARIES = (
 )
 _OF_RUN = (*_NEEDED, *_OTHERS, *_CANARIES)
 _OF_ITEMS = (
-  command_flags.SCALE._replace(help='Sizes of items, see configs/paper.py.'),
+  command_flags.SCALE._replace(
+    help='Sizes of items, those of epe_jax.configs.paper.'
+  ),
   launching.JOBS._replace(
     help='Number of devices, each with one run of an item at a time.',
     default=1,

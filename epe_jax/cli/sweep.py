@@ -5,7 +5,7 @@
   epe-jax sweep digits --axis=noise_multiplier=0.1,0.2 --axis=seed=0,1,2
   epe-jax sweep digits --axis=noise_multiplier=0.1,0.2 --seeds=50
 
-A grid is the name of one in configs/grids.py, or FILE.py:NAME. --axis adds axes to it.
+A grid is the name of one in epe_jax.configs.grids, or FILE.py:NAME. --axis adds axes to it.
 The last axis changes fastest.
 
 With --seeds=50, one compiled program runs every point with 50 seeds, vmapped over seeds

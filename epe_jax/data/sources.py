@@ -62,7 +62,7 @@ as .lzma or .xz, and any file of that schema;
 examples have a client_id;
   an .npz file of arrays with a client_id for each row;
   package.module:function, which gives (client id, name -> rows) in any order, \
-or split -> such a stream; examples/stack_exchange.py is one for Posts.xml."""
+or split -> such a stream."""
 """Ends every message about a file that nothing can read."""
 
 # First bytes of a file -> module.

@@ -83,9 +83,8 @@ def load_config(name: str | os.PathLike) -> Config:
   get_config = getattr(module, 'get_config', None)
   if get_config is None:
     raise ValueError(
-      f'{text} has no function get_config(); give a file that has, such as '
-      'those of configs/, or the name of a job that ships: '
-      f'{", ".join(list_configs())}.'
+      f'{text} has no function get_config(); give a file that has, or the name '
+      f'of a job that ships: {", ".join(list_configs())}.'
     )
   if mode and not inspect.signature(get_config).parameters:
     raise ValueError(

@@ -205,8 +205,7 @@ def _list_notes(plan: HoursPlan) -> Iterator[str]:
   for x in dict.fromkeys(x.measured for x in plan.items if x.measured):
     yield (
       f'Measured: {1e3 * x.seconds_per_example:.2g} ms for each example of '
-      f'{x.task}, in rounds of {x.examples:.3g} a client, on {x.machine}, {x.date} '
-      f'(benchmarks/results/{x.file}).'
+      f'{x.task}, in rounds of {x.examples:.3g} a client, on {x.machine}, {x.date}.'
     )
   floors = [x for x in plan.items if x.measured is None]
   if floors:

@@ -38,9 +38,8 @@ def make_tables(runs: Sequence[grid.Run], *, name: str) -> item.Product:
         [
           *_REPORTED.explain_brackets(name),
           'all: the maximum over rounds; final: the cosine with the final '
-          'model. ε_est fits two Gaussians; for a maximum it extrapolates '
-          '(docs/estimates.md). The paper calls ε_lo a lower bound, but it '
-          'is not one.',
+          'model. ε_est fits two Gaussians; for a maximum it extrapolates. The '
+          'paper calls ε_lo a lower bound, but it is not one.',
           *sizes,
         ],
       ),
