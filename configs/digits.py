@@ -9,6 +9,8 @@ from ml_collections import config_dict
 
 from epe_jax.configs import common  # pyright: ignore[reportMissingImports]
 
+MODES = 'full', 'smoke'
+
 
 def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   """Makes the config of a mode.
@@ -23,7 +25,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   Raises:
     ValueError: there is no such mode.
   """
-  if mode not in ('full', 'smoke'):
+  if mode not in MODES:
     raise ValueError(f"mode={mode!r}; give 'full' or 'smoke'.")
   smoke = mode == 'smoke'
   canaries = dict(observed=20, unobserved=20)

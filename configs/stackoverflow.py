@@ -26,6 +26,8 @@ from ml_collections import config_dict
 
 from epe_jax.configs import common  # pyright: ignore[reportMissingImports]
 
+MODES = 'full', 'medium', 'smoke'
+
 
 def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   """Makes the config of a mode.
@@ -37,7 +39,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   Raises:
     ValueError: there is no such mode.
   """
-  if mode not in ('full', 'medium', 'smoke'):
+  if mode not in MODES:
     raise ValueError(f"mode={mode!r}; give 'full', 'medium' or 'smoke'.")
   smoke = mode == 'smoke'
   canaries = 4 if smoke else 1000

@@ -10,10 +10,6 @@ from typing import Any
 from epe_jax import io
 from epe_jax.experiment.run_result import RunResult
 
-# Modes of configs; a config that lacks one raises.
-_MODES = ('', 'smoke')
-
-
 def list_commands(result: RunResult) -> list[tuple[str, str]]:
   """The purpose and the text of each command that reproduces a run.
 
@@ -93,11 +89,10 @@ def _iterate_configs(task: str) -> Iterator[tuple[str, dict[str, Any]]]:
       module = importlib.import_module(f'epe_jax.configs.{found.name}')
     except ImportError:  # It needs an extra that is not installed.
       continue
-    for mode in _MODES if hasattr(module, 'get_config') else ():
-      try:
-        config = module.get_config(mode) if mode else module.get_config()
-      except (ValueError, TypeError, KeyError):
-        continue
-      fields = config.to_dict()
-      if fields.get('task') == task:
-        yield f'{found.name}{mode and f":{mode}"}', io.flatten(fields)
+    # Those of sweeps and papers are no jobs.
+    for mode in getattr(module, 'MODES', ()):
+      fields = module.get_config(mode).to_dict()
+      if fields['task'] == task:
+        is_default = mode == module.MODES[0]
+        name = found.name if is_default else f'{found.name}:{mode}'
+        yield name, io.flatten(fields)

@@ -1,6 +1,7 @@
 """The command to reproduce a run is the one that makes its config."""
 
 import dataclasses
+import importlib
 import re
 import shlex
 
@@ -11,6 +12,7 @@ import pytest
 from epe_jax import io
 from epe_jax.audit import attack_results
 from epe_jax.configs import digits  # pyright: ignore[reportMissingImports]
+from epe_jax.experiment import config_files
 from epe_jax.report import page, report, reproduction
 from tests import recorded_runs
 
@@ -49,6 +51,16 @@ def test_the_command_gives_the_config_of_the_run(mode, changes, num_flags):
   assert command.count('--config.') == num_flags
   assert (':smoke' in command) == (mode == 'smoke')
   assert io.flatten(config_of(command)) == io.flatten(wanted)
+
+
+@pytest.mark.parametrize('name', config_files.list_configs())
+def test_every_mode_of_a_config_goes_by_its_name(name):
+  modes = importlib.import_module(f'epe_jax.configs.{name}').MODES
+  for mode in modes:
+    job = name if mode == 'full' else f'{name}:{mode}'
+    config = config_files.load_config(f'{name}:{mode}').to_dict()
+    command = reproduction.find_command(config)
+    assert command.split() == ['epe-jax', 'run', job, '\\', '--workdir=NEW']
 
 
 def test_a_config_that_does_not_ship_is_read_from_its_workdir():
