@@ -165,15 +165,18 @@ def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
     parts.append(f'at least {epsilon}{where} ({level})')
   # The last of them has the initial model too.
   of_model = [
-    leak.about
+    (leak.about, leak.attack.threat_model)
     for leak in found
     if leak.attack is not None and leak.attack.threat_model in leaks.OF_MODEL
   ]
-  if of_model and (about := of_model[-1]) is not None:
+  about, attacker = of_model[-1] if of_model else (None, None)
+  if about is not None:
+    is_alone = attacker == threat_models.FINAL
+    view = 'final model alone' if is_alone else 'initial and final model'
     parts.append(
-      'nothing beyond chance from the final model alone'
+      f'nothing beyond chance from the {view}'
       if about.is_within_floor
-      else f'about {cells.format_epsilon(about)} from the final model alone'
+      else f'about {cells.format_epsilon(about)} from the {view}'
     )
   elif len(found) == 1 and (about := found[0].about) is not None:
     parts.append(f'about {_format_about(about)}')
@@ -319,10 +322,10 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
     return f'{client}; its "about" is predicted by analysis, not measured.'
   if n == canaries == 1:
     return f'{client}; its "about" is a canary\'s, so for the largest update.'
-  share = '' if canaries == 1 else f'/{canaries}'
+  low, high = clients.scale_shift(1.0, participations)
   return (
-    f'{client}; its "about": a canary\'s signal times √{n}{share} (orthogonal '
-    f'updates) to {n}{share} (aligned).'
+    f'{client}; its "about": a canary\'s signal times {low:.3g} (orthogonal '
+    f'updates) to {high:.3g} (aligned).'
   )
 
 

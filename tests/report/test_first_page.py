@@ -160,17 +160,22 @@ def test_a_bound_of_scores_by_coins_says_so():
     (
       1,
       16,
-      "a canary's signal times √16 (orthogonal updates) to 16 (aligned)",
+      "a canary's signal times 4 (orthogonal updates) to 16 (aligned)",
     ),
     (
       2,
       16,
-      "a canary's signal times √16/2 (orthogonal updates) to 16/2 (aligned)",
+      "a canary's signal times 2 (orthogonal updates) to 8 (aligned)",
     ),
     (
       3,
       3,
-      "a canary's signal times √3/3 (orthogonal updates) to 3/3 (aligned)",
+      "a canary's signal times 0.577 (orthogonal updates) to 1 (aligned)",
+    ),
+    (
+      5,
+      4,
+      "a canary's signal times 0.4 (orthogonal updates) to 0.8 (aligned)",
     ),
   ],
 )

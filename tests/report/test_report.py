@@ -290,8 +290,8 @@ def test_the_headline_is_the_bound_and_the_final_model_in_a_sentence():
   final = audit.find(_CHANGE).first
   assert first_page.state_headline(audit, leaks.find_leaks(result)) == (
     f'Canaries show ε of at least {cells.format_epsilon(bound)} in the worst case '
-    f'(95 % confidence) and about {cells.format_epsilon(final)} from the final model '
-    'alone, at δ = 1e-5.'
+    f'(95 % confidence) and about {cells.format_epsilon(final)} from the initial '
+    'and final model, at δ = 1e-5.'
   )
   assert _alarms(result) == []
   within = _result(estimates=[_row(_FINAL, 'location_mixture', 0.3)])
