@@ -472,6 +472,7 @@ def _check_cosines(dim, *groups):
   largest = max(np.max(np.abs(g), initial=0.0) for g in groups)
   if largest > 1 + 1e-5:
     raise ValueError(
-      f'dim={dim} says that the scores are cosines, but one is {largest:.6g} '
-      'in magnitude. Give cosines, or unobserved scores and no dim.'
+      f'null=Sphere({dim}) says that the scores are cosines, but one is '
+      f'{largest:.6g} in magnitude. Give cosines, or unobserved scores and '
+      'null=Unknown(), on the command line no --dim.'
     )

@@ -10,6 +10,7 @@ from typing import Any
 from epe_jax import io
 from epe_jax.experiment.run_result import RunResult
 
+
 def list_commands(result: RunResult) -> list[tuple[str, str]]:
   """The purpose and the text of each command that reproduces a run.
 

@@ -126,6 +126,18 @@ def format_p_value(p_value: float) -> str:
   return 'p < 1e-6' if p_value < 1e-6 else f'p = {p_value:.2g}'
 
 
+def format_ratio(ratio: float) -> str:
+  """A ratio, with as many digits as it takes to tell it from 1.
+
+  >>> [format_ratio(x) for x in (0.4567, 0.99962, 1.0)]
+  ['0.457', '0.9996', '1']
+  """
+  digits = 3
+  while float(f'{ratio:.{digits}g}') == 1 != ratio:
+    digits += 1
+  return f'{ratio:.{digits}g}'
+
+
 def format_percent(share: float | str) -> str:
   """A share in [0, 1] as a percentage.
 

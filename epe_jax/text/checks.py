@@ -167,7 +167,7 @@ def _extrapolates(num: int, epsilon: float | str) -> str:
 def _noise_not_as_claimed(ratio: float) -> str:
   return (
     "what is left of a release without the others' updates and the canaries is "
-    f'{ratio:.3g} times as long as the noise that is claimed, so that the ε that the '
+    f'{cells.format_ratio(ratio)} times as long as the noise that is claimed, so that the ε that the '
     'mechanism allows is not that of this run. Check that the noise multiplier, the '
     'clip norm, the divisor and the updates of others are those of the loop, and '
     'that the canaries were added'
@@ -257,16 +257,18 @@ def _larger_sensitivity(
 
 def _release_shorter_than_noise(ratio: float) -> str:
   return (
-    f'releases are {ratio:.2g} times as long as the noise that is claimed to be in '
-    'them, so that there is at most so much of it. Check the noise, and that '
-    'divisor, clip_norm and noise_multiplier are those of the loop'
+    f'releases are {cells.format_ratio(ratio)} times as long as the noise that is '
+    'claimed to be in them, so that there is at most so much of it. Check the noise, '
+    'and that divisor, clip_norm and noise_multiplier are those of the loop'
   )
 
 
 def _canaries_not_as_predicted(
   standard_errors: float, share: float | None = None
 ) -> str:
-  times = 'otherwise than' if share is None else f'{share:.2g} times what'
+  times = 'otherwise than'
+  if share is not None:
+    times = f'{cells.format_ratio(share)} times what'
   return (
     f'canaries score {times} their norm predicts ({cells.format_errors(standard_errors)}). '
     'Check that each injection was added to the sum of its round, whole '
@@ -279,7 +281,7 @@ def _epsilon_above_claim(
 ) -> str:
   return (
     f'the own round finds ε = {epsilon:.3g}, and the claim allows {claimed:.3g}: '
-    f'the noise is at most about {noise_share:.2g} of what is claimed'
+    f'the noise is at most about {cells.format_ratio(noise_share)} of what is claimed'
   )
 
 

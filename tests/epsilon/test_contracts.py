@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 import typing
 
 import numpy as np
@@ -184,3 +185,45 @@ def test_leading_axes_are_audits_of_their_own():
       continue  # All audits share the law of their maxima.
     together = np.asarray(call(function, (2, 1)).epsilon)
     assert together.shape == (2, 1), function
+
+
+@pytest.mark.parametrize(
+  ('make', 'cured'),
+  [
+    # Spread of unobserved scores that are all equal, or too few to have one.
+    (
+      lambda null: epsilon.two_gaussian(
+        epsilon.Scores(np.array([0.1, 0.2]), np.zeros(3), null), delta=1e-5
+      ),
+      epsilon.Sphere(D),
+    ),
+    (
+      lambda null: epsilon.location_mixture(
+        epsilon.Scores(
+          np.array([0.1, 0.2]), np.zeros(1), null, shift=np.array([1.0, 2.0])
+        ),
+        delta=1e-5,
+      ),
+      epsilon.Sphere(D),
+    ),
+    # Scores that are no cosines.
+    (
+      lambda null: epsilon.Scores(np.array([2.0]), np.zeros(3), null),
+      epsilon.Unknown(),
+    ),
+    # A ratio of counts where one rate is known.
+    (
+      lambda null: epsilon.lower_bound(
+        scores(null=null), delta=1e-5, interval='katz', multiplicity=SPLIT
+      ),
+      epsilon.Unknown(),
+    ),
+  ],
+)
+def test_a_refused_null_law_is_named_as_the_argument_of_scores(make, cured):
+  is_unknown = isinstance(cured, epsilon.Unknown)
+  with pytest.raises(ValueError, match='null=') as error:
+    make(epsilon.Sphere(D) if is_unknown else epsilon.Unknown())
+  # The flag is --dim, and no argument is.
+  assert not re.search(r'(?<!-)\bdim\b(?!=\d)', str(error.value))
+  make(cured)

@@ -46,6 +46,21 @@ def test_each_fact_that_is_made_has_words_and_each_of_these_is_made():
   assert {*made_keys()} == {*named}
 
 
+@pytest.mark.parametrize('ratio', [0.99996, 1.0004])
+@pytest.mark.parametrize(
+  ('key', 'name', 'others'),
+  [
+    ('noise_not_as_claimed', 'ratio', {}),
+    ('release_shorter_than_noise', 'ratio', {}),
+    ('canaries_not_as_predicted', 'share', {'standard_errors': 5.0}),
+    ('epsilon_above_claim', 'noise_share', {'epsilon': 4.3, 'claimed': 4.2}),
+  ],
+)
+def test_a_ratio_that_is_not_1_does_not_read_so(key, name, others, ratio):
+  said = checks.describe_check(Fact(key, {name: ratio, **others}))
+  assert f' {ratio:g} ' in said
+
+
 @pytest.mark.parametrize(
   ('scores', 'keys'),
   [

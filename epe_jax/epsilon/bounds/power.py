@@ -65,7 +65,7 @@ def compute_power(
     delta: δ, in (0, 1).
     num_observed: number of canaries that take part, >= 1.
     num_unobserved: number of canaries that do not; None if their law is known
-      exactly (`Scores.dim`). For 'one_run' and 'one_run_gdp' every canary takes
+      exactly (`Scores.null`). For 'one_run' and 'one_run_gdp' every canary takes
       part with probability 1/2, and only the sum of both numbers matters.
     significance: chance that the bound exceeds the truth, in (0, 1).
 

@@ -107,7 +107,7 @@ def epsilon_bound(
   approximate lower limit of log (1 - δ - FNR)/FPR over the thresholds.
 
   Args:
-    scores: scores of canaries, any leading axes; `dim` is ignored.
+    scores: scores of canaries, any leading axes; `null` is ignored.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
     sides: which guesses count.
@@ -135,7 +135,7 @@ def strength_bound(
   shift of all scores best, a threshold a leak of few canaries.
 
   Args:
-    scores: scores of canaries, any leading axes; `dim` is ignored.
+    scores: scores of canaries, any leading axes; `null` is ignored.
     family: from `tradeoff_curves` or `families`.
     significance: chance that the bound exceeds the truth, in (0, 1).
 

@@ -441,6 +441,6 @@ def _check_interval(interval, multiplicity, scores):
     )
   if interval == 'katz' and scores.has_known_null:
     raise ValueError(
-      "interval='katz' is for a ratio of two counted rates, but dim="
-      f"{scores.null} makes the FPR exact. Use interval='clopper_pearson'."
+      "interval='katz' is for a ratio of two counted rates, but "
+      f"null={scores.null} makes the FPR exact. Use interval='clopper_pearson'."
     )

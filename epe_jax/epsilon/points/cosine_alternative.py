@@ -174,7 +174,7 @@ def shifted_cosine(scores: Scores, *, delta: float) -> Estimate:
   It assumes Gaussian noise and the same μ for all canaries, and holds for any d.
 
   Args:
-    scores: cosines, with `dim`, any leading axes.
+    scores: cosines, with null=Sphere(d), any leading axes.
     delta: δ, in (0, 1).
 
   Returns:

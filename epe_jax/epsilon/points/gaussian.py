@@ -267,7 +267,10 @@ def fitted_gaussian(
   if not np.all(std > 0):
     cure = "use std='null' or more canaries"
     if name == 'unobserved':
-      cure = 'use more unobserved canaries, or give dim if scores are cosines'
+      cure = (
+        'use more unobserved canaries, or, if scores are cosines in R^d, give '
+        'null=Sphere(d), on the command line --dim=D'
+      )
     raise ValueError(
       f'the {values.shape[-1]} {name} scores of an audit are all equal, so '
       f'their standard deviation is 0 and ε is undefined: {cure}.'

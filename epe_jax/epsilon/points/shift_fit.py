@@ -70,7 +70,8 @@ def fit_shift(scores: Scores) -> Fit:
   if null.shape[-1] < 2:
     raise ValueError(
       f'unobserved has {null.shape[-1]} scores, but their spread needs two. Use '
-      'more canaries, or give dim if scores are cosines.'
+      'more canaries, or, if scores are cosines in R^d, give null=Sphere(d), on the '
+      'command line --dim=D.'
     )
   # The regression x = m + s σ μ, with μ = 0 for those that took no part.
   pooled = np.concatenate([scores.observed, null], axis=-1)

@@ -120,7 +120,7 @@ def cluster_bootstrap(
     rng: source of the resamples.
     estimator: as for `bootstrap_interval`.
     runs: scores of two runs or more, without leading axes, which are cosines of
-      one dim and one design. Their `shift` is ignored, as by pooling.
+      one null law and one design. Their `shift` is ignored, as by pooling.
     delta: δ, in (0, 1).
     confidence: nominal coverage of the interval, in (0, 1).
     resamples: number of resamples, at least 2/(1 - confidence).

@@ -113,14 +113,14 @@ def estimate_shifts(
   1/n + 1/m + y_r²/(2 (n + m - 2)).
 
   Args:
-    runs: scores of two runs or more, without leading axes, of one dim and one
+    runs: scores of two runs or more, without leading axes, of one null law and one
       design. Their `shift` is used if it is given.
 
   Returns:
     y and v, in units of the null's standard deviation and of its square.
 
   Raises:
-    ValueError: there are fewer than two runs, runs differ in dim or design,
+    ValueError: there are fewer than two runs, runs differ in null law or design,
       scores have leading axes, or a run has too few scores to fit its null law.
 
   >>> from epe_jax.epsilon import Sphere
@@ -411,7 +411,7 @@ def pool_scores(runs: Sequence[Scores]) -> Scores:
 
   Args:
     runs: scores of one run or more, with equal leading axes and design, which
-      are cosines of one dim. Their `shift` is ignored.
+      are cosines of one null law. Their `shift` is ignored.
 
   Returns:
     The scores, those of the first run first.
