@@ -21,6 +21,7 @@ import pytest
 import epe_jax
 from epe_jax import extras
 from epe_jax.audit import evaluation
+from epe_jax.cli import program
 from epe_jax.report import report
 from epe_jax.scores import score_files
 from tests import installed
@@ -440,6 +441,9 @@ def test_the_wheel_alone_estimates_from_a_csv(wheel, csv, tmp_path):
     found = json.loads(done.stdout)
     assert_estimated(found, csv)
     assert pathlib.Path(found['at']).is_relative_to(tmp_path / 'env')
+  for name in program.COMMANDS:
+    done = call(tmp_path / 'env/bin/epe-jax', name, '--help', cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, ''), name
   aggregation = 'epe_jax.conformance.example:NoNoiseOnBiases'
   code = (
     f'{WITHOUT_POSIX}from epe_jax.cli import program\n'

@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 import numpy as np
 
 from epe_jax import extras
-from epe_jax.data import archives, data_sets, sources
+from epe_jax.data import data_sets, sources
 
 CURE = (
   'Give cifar-10-binary.tar.gz or the folder that is in it. The Python archive holds '
@@ -111,6 +111,8 @@ def read_splits(
     return _read_batches(path, files)
   if not path.is_file():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
+  from epe_jax.data import archives
+
   with tempfile.TemporaryDirectory() as folder:
     unpacked = archives.extract(path, folder, suffix='')
     files = {pathlib.PurePosixPath(n).name: f for n, f in unpacked.items()}

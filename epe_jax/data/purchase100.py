@@ -7,7 +7,7 @@ import tempfile
 import numpy as np
 
 from epe_jax import extras, streams
-from epe_jax.data import archives, data_sets, sources
+from epe_jax.data import data_sets, sources
 
 NUM_FEATURES = 600
 NUM_CLASSES = 100
@@ -72,6 +72,8 @@ def read(path: str | os.PathLike) -> sources.Columns:
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
   if path.suffix not in ('.tgz', '.gz'):
     return _parse(path, path)
+  from epe_jax.data import archives
+
   with tempfile.TemporaryDirectory() as folder:
     files = archives.extract(path, folder, suffix='dataset_purchase')
     if len(files) != 1:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epe_jax import io, progress
+from epe_jax import io
 from epe_jax.data import decoding, sources
 
 FEATURES = {'tokens': (bytes, ())}
@@ -105,6 +105,8 @@ def count_words(
     ValueError: there are fewer words, or a sentence is not text.
     OSError: the disk has no room for the temporary file.
   """
+  from epe_jax import progress
+
   _check_size(size)
   recipe = decoding.Recipe(FEATURES, _count_client, {})
   numbers = source.splits.get(split, sources.Split(None, None))
