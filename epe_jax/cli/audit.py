@@ -20,7 +20,7 @@ from typing import Any
 
 from absl import app, flags
 
-from epe_jax.cli import claims, command_flags
+from epe_jax.cli import claims, command_flags, score_input
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -50,6 +50,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import io
   from epe_jax.text import worded_json
 
+  score_input.warn_of_delta(values.delta or 0)
   as_json = values.format == 'json'
   audited, text = _audit(pathlib.Path(paths[0]), values, as_json)
   if as_json:

@@ -98,6 +98,9 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     raise app.UsageError(f'Give a file of scores. {score_files.CURE}')
   whom = _describe_whom(values.claim, paths)
   estimated = _estimate(values, paths)
+  score_input.warn_of_delta(
+    max(map(float, values.deltas or [values.delta or 0]))
+  )
   text, as_json = estimated.text, values.format == 'json'
   if as_json:
     text = io.format_json(estimated.values)

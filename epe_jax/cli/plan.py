@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from epe_jax.cli import command_flags, config_flags, launching
+from epe_jax.cli import command_flags, config_flags, launching, score_input
 from epe_jax.cli.command_flags import Flag
 from epe_jax.planning import devices
 
@@ -155,6 +155,10 @@ def _plan_run(values: flags.FlagValues) -> int:
     num_observed=values.observed,
     num_unobserved=values.unobserved,
   )
+  # Clients who take part in n rounds at most are at least so many.
+  each = run.client_participations or run.rounds
+  num_clients = run.clients_per_round * run.rounds / each
+  score_input.warn_of_delta(run.delta, num_clients)
   plan = planning.plan(run)
   if values.json:
     print(io.format_json(plan.to_json()))

@@ -175,6 +175,14 @@ def refuse_reversed(values: flags.FlagValues, loaded: ScoreInput) -> None:
     raise ValueError(f'--claim={values.claim:g} cannot be judged: {why}.')
 
 
+def warn_of_delta(delta: float, num_clients: float | None = None) -> None:
+  """Says on stderr if a δ is too large, as `audit_notes.warn_of_delta` has it."""
+  from epe_jax.text import audit_notes
+
+  if warning := audit_notes.warn_of_delta(delta, num_clients):
+    tell(f'warning: {warning}.')
+
+
 def tell(text: str) -> None:
   """Says something on stderr, as stdout has the table or JSON."""
   print(text, file=sys.stderr)

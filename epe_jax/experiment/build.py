@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 import functools
 from typing import Any, NamedTuple
 
+from absl import logging
 import jax
 from jaxtyping import Float
 import numpy as np
@@ -29,6 +30,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
+from epe_jax.text import audit_notes
 from epe_jax.training import (
   clipping,
   correlated_noise,
@@ -199,6 +201,12 @@ def _build_setup(
     config, train, client_seed=draws.clients, canary_seed=draws.canaries
   )
   config_conflicts.warn_of_server(config, participants, dim)
+  config_conflicts.warn_of_canaries(config, participants)
+  delta = config.audit.delta
+  if delta is None:
+    delta = float(train.num_clients) ** run_result.DELTA_EXPONENT
+  elif warning := audit_notes.warn_of_delta(delta, train.num_clients):
+    logging.warning('audit.delta: %s.', warning)
   run_draws = Draws(
     canaries=randomness.derive_key(config.seed, 'canary'),
     rows=audit_step.canary_rows(participants.canaries),
@@ -218,7 +226,6 @@ def _build_setup(
     # Programs are kept on the disk and have the shapes of cohorts, which must not
     # reveal who was drawn.
     plan = plan._replace(steps=cohort.count_steps(train.sizes, plan))
-  delta = config.audit.delta
   return Setup(
     task=task,
     train=train,
@@ -233,9 +240,7 @@ def _build_setup(
     participants=participants,
     plan=plan._replace(slots=participants.slots),
     dim=dim,
-    delta=float(train.num_clients) ** run_result.DELTA_EXPONENT
-    if delta is None
-    else delta,
+    delta=delta,
     randomness=draws,
     aggregation=aggregation,
   )

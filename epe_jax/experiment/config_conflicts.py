@@ -279,3 +279,25 @@ def warn_of_server(
       family,
       max_canaries,
     )
+
+
+def warn_of_canaries(
+  config: Config, participants: participation.Participation
+) -> None:
+  """Logs a warning if rounds have more canaries than clients.
+
+  Args:
+    config: the config of the run, with every field set.
+    participants: the participation of its clients and canaries.
+  """
+  canaries_per_round = participants.canaries.sum() / config.rounds
+  if 2 * canaries_per_round > participants.expected_clients:
+    logging.warning(
+      'canaries.observed=%d in rounds=%d of clients_per_round=%d: the rounds have '
+      'more canaries than clients, so that the model learns less from its clients '
+      'than random directions move it. Expect a lower accuracy than without an '
+      'audit, or give fewer canaries or more rounds.',
+      config.canaries.observed,
+      config.rounds,
+      config.clients_per_round,
+    )

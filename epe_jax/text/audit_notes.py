@@ -308,6 +308,31 @@ def _name_attackers(texts: Iterable[tuple[AttackResult, str]]) -> list[str]:
   ]
 
 
+def warn_of_delta(delta: float, num_clients: float | None = None) -> str | None:
+  """Says that a δ is too large for its ε to mean anything; else None.
+
+  A mechanism that publishes all of one person in n, drawn at random, is (0, 1/n)-DP.
+
+  Args:
+    delta: δ, in (0, 1).
+    num_clients: n, or as many as there are at least; None if nothing is known of them,
+      and 1/n is taken for 0.01.
+  """
+  if num_clients is None:
+    if delta <= 0.01:
+      return None
+    return (
+      f'δ = {cells.format_delta(delta)} is above 0.01, so that ε = 0 allows to publish '
+      'everything of one person in a hundred; give a δ far below 1/n for n people'
+    )
+  if delta <= 1 / num_clients:
+    return None
+  return (
+    f'δ = {cells.format_delta(delta)} is above 1/n for n = {num_clients:,.0f} clients, '
+    'so that ε = 0 allows to publish everything of one of them; give a δ far below 1/n'
+  )
+
+
 def warn_of_low_dimension(dimension: EffectiveDimensions | None) -> str | None:
   """Says where the effective dimension is too low, and what to do; else None.
 

@@ -256,6 +256,38 @@ def test_a_config_of_another_folder_is_one_line(capsys, tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
+_PLAN = (
+  *('plan', '--dim=2000', '--rounds=8', '--clients_per_round=20'),
+  *('--noise_multiplier=1', '--observed=20', '--unobserved=20'),
+)
+
+
+@pytest.mark.usefixtures('no_floors')
+def test_a_delta_too_large_for_any_number_of_people_is_warned_of(
+  capsys, csv, tmp_path
+):
+  path = tmp_path / 'scores.npz'
+  audit.write_record(path, recorded_runs.by_law())
+  of_file, of_plan = 'above 0.01', 'above 1/n for n = 20 clients'
+  several = 'estimate', path, '--simultaneous', '--deltas=1e-5,0.3'
+  assert of_file in run(capsys, *several)[2]
+  for argv, said in (
+    (('estimate', csv), of_file),
+    (('audit', path), of_file),
+    (_PLAN, of_plan),
+  ):
+    code, _, err = run(capsys, *argv, '--delta=0.3')
+    assert code == 0
+    assert err.startswith(f'warning: δ = 3e-1 is {said}'), argv
+    code, out, err = run(capsys, *argv, '--delta=1')
+    assert (code, out) == (2, '')
+    assert err.startswith('error: --delta=1')
+  assert run(capsys, *_PLAN, '--delta=0.01')[2] == ''
+  # Of clients who take part in one round at most there are 160.
+  argv = (*_PLAN, '--client_participations=1', '--delta=0.01')
+  assert 'n = 160 clients' in run(capsys, *argv)[2]
+
+
 def test_a_value_that_is_no_number_names_its_field(capsys):
   code, _, err = run(capsys, 'run', 'digits', '--config.rounds=many')
   assert code == 2
