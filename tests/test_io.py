@@ -5,19 +5,29 @@ import json
 import math
 import pathlib
 import pickle
+import string
 import subprocess
 import sys
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
+from ml_collections import config_dict
 import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.experiment import checkpoint, metrics, model_file, workdirs
+from epe_jax.experiment import (
+  audited_run,
+  checkpoint,
+  metrics,
+  model_file,
+  workdirs,
+)
 from epe_jax.io import locks
 from epe_jax.training.fedavg import TrainState
+from tests.helpers import quick_digits
 
 
 def test_json_comes_back_with_numbers_that_are_not_finite_as_strings(tmp_path):
@@ -236,6 +246,51 @@ def test_a_checkpoint_that_was_damaged_is_made_again(tmp_path):
   rounds, restored = other.restore(state(0))
   other.close()
   assert (rounds, int(restored.round)) == (6, 60)
+
+
+def test_a_workdir_of_any_name_is_refused_or_its_checkpoints_come_back(
+  tmp_path,
+):
+  # Those have a meaning in the patterns by which Orbax looks up its files.
+  patterns = '*?[\\'
+  config = config_dict.ConfigDict({'rounds': 1})
+  for sign in patterns:
+    for name in (f'lr{sign}0.1{sign}', f'{sign}/inner'):
+      with pytest.raises(ValueError, match='in its whole path') as refused:
+        workdirs.claim(tmp_path / name, config)
+      assert f'has {sign!r} in' in str(refused.value)
+  with pytest.raises(ValueError, match='whole path'):
+    audited_run.run(quick_digits(), tmp_path / 'lr[0.1]')
+  assert not any(tmp_path.iterdir())
+
+  kept = ''.join({*string.printable} - {*patterns, '/'})
+  folder = tmp_path / kept / 'c'
+  workdirs.claim(folder, config)
+  saved = checkpoint.checkpoints(folder, of='a run')
+  saved.save(3, state(3))
+  saved.close()
+  again = checkpoint.checkpoints(folder, of='a run')
+  assert again.restore(state(0))[0] == again.find_saved() == 3
+  again.close()
+
+
+def test_a_checkpoint_is_read_back_before_it_counts_as_saved(tmp_path):
+  # Below such a folder Orbax does not find the parts that it has written.
+  lost = checkpoint.checkpoints(tmp_path / 'lr[0.1]', of='a run')
+  lost.save(3, state(3))
+
+  def wait():
+    while lost.find_saved() == 0:
+      time.sleep(0.01)
+
+  for end in (wait, lost.close, lambda: lost.save(6, state(6))):
+    with pytest.raises(ValueError, match=r'checkpoint 3 .* cannot be read'):
+      end()
+
+  good = checkpoint.checkpoints(tmp_path / 'c', of='a run')
+  good.save(3, state(3))
+  good.close()
+  assert good.find_saved() == 3
 
 
 def test_arrays_of_the_host_stay_there(tmp_path):

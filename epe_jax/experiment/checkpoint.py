@@ -31,6 +31,9 @@ class Checkpoints(NamedTuple):
   Attributes:
     save: (rounds, state) -> None. It returns when the state may change again.
       The leaves of a state are arrays of JAX or of NumPy.
+    find_saved: the newest round whose checkpoint is on the disk, and whose arrays
+      were found in it; 0 if there is none. All three raise a ValueError if they
+      were not found.
     restore: state of the right shapes -> (rounds, state) of the newest
       checkpoint whose digest agrees, laid out as the given one is; None if
       there are no checkpoints. Newer ones are removed. It raises a ValueError
@@ -39,6 +42,7 @@ class Checkpoints(NamedTuple):
   """
 
   save: Callable[[int, PyTree], None]
+  find_saved: Callable[[], int]
   restore: Callable[[PyTree], tuple[int, PyTree] | None]
   close: Callable[[], None]
 
@@ -55,8 +59,22 @@ def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
   import orbax.checkpoint as ocp
 
   manager = _make_manager(folder) if sharding.is_primary() else None
+  # Rounds of the newest checkpoint, and of the newest that was found on the disk.
+  newest = saved = 0
+
+  def find_saved(*, waits: bool = False) -> int:
+    nonlocal saved
+    if manager is not None and saved != newest:
+      if not waits and manager.is_saving_in_progress():
+        return saved
+      with _explain_full_disk(folder):
+        manager.wait_until_finished()
+      _check_saved(manager, folder, newest)
+    saved = newest
+    return saved
 
   def save(rounds: int, state: PyTree) -> None:
+    nonlocal newest
     # A copy, because the next round overwrites the buffers of this one.
     host = sharding.copy_to_host(state)
     if manager is not None:
@@ -64,28 +82,32 @@ def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
         state=ocp.args.StandardSave(host),
         digest=ocp.args.JsonSave({'sha256': _compute_digest(host), 'of': of}),
       )
+      # Before the one that is older than it is removed.
+      find_saved(waits=True)
       with _explain_full_disk(folder):
         manager.save(rounds, args=args)
+    newest = rounds
 
   def restore(like: PyTree) -> tuple[int, PyTree] | None:
+    nonlocal newest, saved
     host = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
-    newest = None
+    read = None
     if manager is not None:
-      newest = _read_newest(manager, folder, host, of)
-    rounds = int(sharding.broadcast_from_primary(newest[0] if newest else -1))
+      read = _read_newest(manager, folder, host, of)
+    rounds = int(sharding.broadcast_from_primary(read[0] if read else -1))
     if rounds < 0:
       return None
-    state = sharding.broadcast_from_primary(newest[1] if newest else host)
+    newest = saved = rounds
+    state = sharding.broadcast_from_primary(read[1] if read else host)
     return rounds, sharding.shard_like(state, like)
 
   def close() -> None:
     if manager is not None:
-      with _explain_full_disk(folder):
-        manager.wait_until_finished()
-        manager.close()
+      find_saved(waits=True)
+      manager.close()
       _make_private(folder)
 
-  return Checkpoints(save, restore, close)
+  return Checkpoints(save, find_saved, restore, close)
 
 
 @contextlib.contextmanager
@@ -131,6 +153,23 @@ def _make_private(folder: pathlib.Path) -> None:
     # The oldest checkpoint may be removed at the same time.
     with contextlib.suppress(FileNotFoundError):
       path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def _check_saved(
+  manager: 'ocp.CheckpointManager', folder: pathlib.Path, rounds: int
+) -> None:
+  """Checks that the arrays of a checkpoint are found, by their headers alone.
+
+  It takes milliseconds for any number of bytes. Those have a digest, which is
+  compared when they are read.
+  """
+  try:
+    manager.item_metadata(rounds)
+  except Exception as error:
+    raise ValueError(
+      f'checkpoint {rounds} was written to {folder} and cannot be read back: '
+      f'{error}. Give a workdir on another disk.'
+    ) from error
 
 
 def _read_newest(

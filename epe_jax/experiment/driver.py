@@ -144,6 +144,7 @@ def train(
     groups = dispatch.iterate_groups(config, setup, start, mesh)
     for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
       start_time = time.perf_counter()
+      requests.announcement = _announce_stop(setup, checkpoints.find_saved())
       if rounds.start == start:
         compile_score = programs.compile_for_later(jitted.score, draws, state)
         with _phase('compiling the round'):
@@ -199,7 +200,6 @@ def train(
         checkpoints.save(
           rounds.stop, (audited_algorithm.drop_buffers(state), times)
         )
-        requests.announcement = _announce_stop(setup, rounds.stop)
       if evaluates or saves:
         idle_since = time.perf_counter()
       if stops:

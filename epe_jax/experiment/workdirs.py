@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import contextlib
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import socket
@@ -18,6 +19,9 @@ from epe_jax import io
 from epe_jax.experiment import config_files, metrics
 from epe_jax.experiment.config_files import Config
 from epe_jax.io import locks
+
+# Orbax looks up its files by a pattern that has their whole path in it, unescaped.
+_PATTERN = re.compile(r'[*?[\\]')
 
 
 class Workdir(NamedTuple):
@@ -97,7 +101,7 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
 
   Raises:
     ValueError: the folder holds the run of another config, or something else, or
-      it is a file, or its name is no UTF-8.
+      it is a file, or its path is one in which checkpoints cannot be read back.
   """
   files = workdir_at(folder)
   try:
@@ -107,6 +111,12 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
       f'workdir={os.fspath(folder)!r} is no UTF-8, as checkpoints need; give another '
       'name, or use a UTF-8 locale.'
     ) from error
+  if found := _PATTERN.search(files.folder.absolute().as_posix()):
+    raise ValueError(
+      f'workdir={os.fspath(folder)!r} has {found[0]!r} in its whole path, '
+      f'{str(files.folder.absolute())!r}. Checkpoints, which are looked up by a '
+      'pattern, could not be read back; give another path, such as a link.'
+    )
   if not files.folder.is_dir():
     io.check_folder('workdir', folder)
   files.folder.mkdir(parents=True, exist_ok=True)
