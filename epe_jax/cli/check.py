@@ -22,6 +22,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
+import os
 import pathlib
 import sys
 import traceback
@@ -155,10 +156,9 @@ def run_check(name: str, values: flags.FlagValues) -> int:
   conformance.check_required(required, conformance.RULES)
   files = [pathlib.Path(given[x]) for x in ('report', 'badge') if given[x]]
   for file in files:
-    if not file.parent.is_dir():
-      raise ValueError(
-        f'{file}: there is no folder {file.parent}; make it first.'
-      )
+    folder = pathlib.Path(os.path.realpath(file)).parent
+    if not folder.is_dir():
+      raise ValueError(f'{file}: there is no folder {folder}; make it first.')
   factory = load_factory(name)
   try:
     # What a mechanism prints is no part of a report.

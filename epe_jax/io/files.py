@@ -11,6 +11,8 @@ import os
 import pathlib
 import re
 import secrets
+import stat
+import sys
 import tempfile
 from typing import Any, BinaryIO
 
@@ -39,7 +41,8 @@ def write_atomically(
   """Writes a file under another name, then renames it to `path`.
 
   When this function returns, the file survives a loss of power. If it fails, the old
-  file is unchanged.
+  file is unchanged. Links are followed, and what exists and is not a regular file, such
+  as /dev/null, a pipe or /dev/stdout wherever that leads, is written into as it is.
 
   Args:
     path: the file.
@@ -49,7 +52,11 @@ def write_atomically(
   Raises:
     FileNotFoundError: its folder does not exist, or is not a folder.
   """
-  path = pathlib.Path(path)
+  with _open_special(path) as file:
+    if file is not None:
+      fill(file)
+      return
+  path = pathlib.Path(os.path.realpath(path))
   draft = name_draft(path)
   try:
     with _open_draft(draft, path, private=private) as f:
@@ -60,6 +67,30 @@ def write_atomically(
     sync_folder(path.parent)
   finally:
     draft.unlink(missing_ok=True)
+
+
+def _open_special(
+  path: str | os.PathLike,
+) -> contextlib.AbstractContextManager[BinaryIO | None]:
+  """Opens what cannot be replaced by a file; gives None for all other paths."""
+  try:
+    status = os.stat(path)
+  except FileNotFoundError:
+    return contextlib.nullcontext()
+  for stream in (sys.stdout, sys.stderr):
+    try:
+      number = stream.fileno()
+      is_stream = os.path.samestat(status, os.fstat(number))
+    except (OSError, ValueError, AttributeError):
+      # A notebook's has no descriptor.
+      continue
+    if is_stream:
+      # By its own descriptor, or what is printed next would overwrite this.
+      stream.flush()
+      return open(os.dup(number), 'wb')
+  if stat.S_ISREG(status.st_mode):
+    return contextlib.nullcontext()
+  return open(path, 'wb')
 
 
 def _open_draft(
