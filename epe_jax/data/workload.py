@@ -18,10 +18,10 @@ class Workload(NamedTuple):
     test: the data that the model is evaluated on.
     source: where the data come from; '' for the name of the function.
     baseline: the majority-class baseline: the accuracy on the test data, in [0,
-      1], of always answering the most frequent class of the training data. If
-      the model will be released, the class is that of the test data, because
-      counts of the training data are hidden by no noise. None to take it from
-      the integers in the column 'label' or 'y'.
+      1], of always answering one class. None to take the most frequent class of
+      the training data by the integers in the column 'label' or 'y'; if the model
+      will be released, that of the test data, because counts of the training data
+      are hidden by no noise.
   """
 
   task: Task

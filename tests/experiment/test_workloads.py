@@ -1,6 +1,8 @@
 """Workloads: what a config says is what is trained on, and it says what it is."""
 
 from absl import flags
+import jax
+from jax import numpy as jnp
 import numpy as np
 import pytest
 
@@ -65,6 +67,33 @@ def test_text_comes_from_the_file_with_its_baseline(
   assert 'text.sqlite' in found.source
   assert repr(split) in found.source
   assert str(tmp_path) not in found.source
+
+
+def test_the_baseline_of_text_is_the_best_constant_answer(tmp_path):
+  rows = [('train', 'a', _sentence('the the'))]
+  rows += [
+    ('heldout', 'b', _sentence(text))
+    for text in ('dog cat', 'dog', 'fish fish fish', 'the cat dog fish fish')
+  ]
+  path = tff_files.write(tmp_path / 'text.sqlite', rows)
+  # What is frequent elsewhere is not here, and 'fish' has no id.
+  counted = tmp_path / 'words'
+  counted.write_text('the 9\ncat 5\ndog 4\nbird 1\n')
+  config = _text_config(
+    path, tmp_path / 'cache', **{'data.word_count': str(counted)}
+  )
+  found = workloads.load_workload(config)
+  params = found.task.init(jax.random.key(0))
+  batch = {'words': jnp.asarray(found.test.columns['words'])}
+  accuracies = []
+  for answer in range(8):
+    last = jax.tree.map(jnp.zeros_like, params['linear_1'])
+    last['b'] = last['b'].at[answer].set(1.0)
+    metrics = found.task.metrics(params | {'linear_1': last}, batch)
+    value, weight = metrics['accuracy']
+    accuracies.append(float(value.sum() / weight.sum()))
+  assert found.baseline == pytest.approx(max(accuracies)) == 0.5
+  assert accuracies[1] < 0.5
 
 
 def test_images_come_from_the_file_with_their_baseline(tmp_path):
