@@ -209,7 +209,9 @@ def _build_setup(
     logging.warning('audit.delta: %s.', warning)
   run_draws = Draws(
     canaries=randomness.derive_key(config.seed, 'canary'),
-    rows=audit_step.canary_rows(participants.canaries),
+    rows=audit_step.canary_rows(
+      participants.canaries, width=participants.max_canaries
+    ),
     training=draws.training,
     noise=draws.noise,
   )
@@ -316,8 +318,8 @@ def _audit_algorithm(
   if aggregation is not None:
     make_noise = aggregation.make_noise
   elif not config.simulation and config.noise_multiplier:
-    max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
-    make_noise = noise.exact(participants.slots + max_canaries, mesh=mesh)
+    most = participants.slots + participants.max_canaries
+    make_noise = noise.exact(most, mesh=mesh)
   algorithm = fedavg.dp_fedavg(
     task,
     client_opt=optax.sgd(config.client.learning_rate),

@@ -57,6 +57,7 @@ class Participation(NamedTuple):
       simulation it is the largest that was drawn. Otherwise it follows from the
       law of the schedule, and some round exceeds it, and has more room, with
       probability at most 1e-9.
+    max_canaries: the number of canaries to make room for in a round, likewise.
     periods: the number of periods, in each of which a canary is assigned one random
       round; None if canaries are assigned rounds in another way.
     max_rounds: the largest number of rounds in which a real client takes part, or
@@ -72,6 +73,7 @@ class Participation(NamedTuple):
   design: Literal['fixed', 'coin_flip']
   expected_clients: float
   slots: int
+  max_canaries: int
   periods: int | None
   max_rounds: int
   correlation: Correlation | None = None
@@ -122,6 +124,9 @@ def plan_participation(
   if kind == 'limited':
     allowed = -(-rounds // config.participation.separation)
     max_rounds = min(config.participation.max_rounds or rounds, allowed)
+  if kind == 'log' and schedule == 'replace' and not config.simulation:
+    # Room for all clients of the log, as those whom canaries replace are secret.
+    slots = max(1, *(sizes + assigned.sum(axis=1)))
   schema = _find_schema(config, cohorts, n, max_rounds)
   correlation, sensitivity = _make_correlation(config, schema), None
   if correlation is not None:
@@ -153,6 +158,7 @@ def plan_participation(
     design='coin_flip' if coins else 'fixed',
     expected_clients=np.mean(sizes) + mean_inserted if kind == 'log' else mean,
     slots=slots,
+    max_canaries=_bound_canaries(config, canaries, assigned, slots, n),
     # A canary is in one round of each.
     periods=int(assigned.sum(axis=0).max(initial=0)) or None
     if in_periods
@@ -161,6 +167,38 @@ def plan_participation(
     correlation=correlation,
     sensitivity=sensitivity,
   )
+
+
+def _bound_canaries(
+  config: Config,
+  canaries: Bool[np.ndarray, 'T k'],
+  assigned: Bool[np.ndarray, 'T k'],
+  slots: int,
+  num_clients: int,
+) -> int:
+  """Bounds the number of canaries in a round; see `Participation.max_canaries`."""
+  k, schedule = config.canaries.observed, config.canaries.schedule
+  if config.simulation or not k:
+    return int(canaries.sum(axis=1).max(initial=0))
+  # Without coins, how many canaries a round is assigned is public.
+  most = int(assigned.sum(axis=1).max())
+  if schedule not in ('as_clients', 'replace'):
+    return most
+  from scipy import stats
+
+  tail, population = (
+    _TAIL / config.rounds,
+    count_population(config, num_clients),
+  )
+  if config.participation.kind in ('poisson', 'cyclic'):
+    groups = 1
+    if config.participation.kind == 'cyclic':
+      groups = config.participation.separation
+    q = config.clients_per_round * groups / population
+    in_group = k if schedule == 'replace' else -(-k // groups)
+    return max(most, int(stats.binom.isf(tail, in_group, q)))
+  # Whom a round has is a sample without replacement, whatever the other rounds have.
+  return max(most, int(stats.hypergeom.isf(tail, population, k, slots)))
 
 
 def _find_schema(

@@ -191,7 +191,7 @@ def _train(
 def measure_sizes(setup: build.Setup) -> Sizes:
   """Measures the sizes that a run needs."""
   return Sizes(
-    canaries=int(setup.participants.canaries.sum(axis=1).max()),
+    canaries=setup.participants.max_canaries,
     slots=setup.participants.slots,
     steps=cohort.count_steps(setup.train.sizes, setup.plan),
   )

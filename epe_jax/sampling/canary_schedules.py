@@ -74,10 +74,11 @@ def worst_case(
 
   Noise that is correlated over rounds hides some sets of rounds less than others, and
   its ε is that of the worst. Canaries are shared out evenly among sets with the same
-  distances, whose sensitivity is within 1 % of the largest.
+  distances, whose sensitivity is within 1 % of the largest. How many have which set is
+  not random, so that shapes which follow from it tell nothing of a secret.
 
   Args:
-    rng: randomness of canaries.
+    rng: randomness of canaries, which says whose set is which.
     strategy: C of the matrix mechanism, a column for each round.
     worst: its sensitivity, with the worst of these sets.
     num: number of canaries, >= 0.
@@ -95,7 +96,7 @@ def worst_case(
   ]
   norms = np.linalg.norm(strategy @ np.array(moved).T, axis=0)
   patterns = np.array(moved)[norms >= (1 - _SPARED) * worst.norm]
-  chosen = rng.permutation(len(patterns))[np.arange(num) % len(patterns)]
+  chosen = np.arange(num) * len(patterns) // max(num, 1)
   return patterns[rng.permutation(chosen)].T
 
 

@@ -22,6 +22,7 @@ from epe_jax.experiment import (
   dispatch,
   inputs,
   metrics,
+  participation,
   programs,
   randomness,
   run_result,
@@ -572,6 +573,81 @@ def test_shapes_of_secret_cohorts_follow_from_public_numbers(
   ]
   seen, _ = zip(*(list_shapes(config, None) for config in simulated))
   assert len(set().union(*seen)) > 1
+
+
+def test_the_program_of_a_run_is_the_same_for_every_secret(softmax):
+  config = small_config(
+    **{'participation.kind': 'poisson', 'canaries.schedule': 'as_clients'}
+  )
+
+  def trace(secret):
+    setup = build.build(config, secret=secret)
+    _, cohorts = next(iter(dispatch.iterate_groups(config, setup, 0, None)))
+    advance = functools.partial(programs.advance_run, setup.make_algorithm)
+    text = str(jax.make_jaxpr(advance)(setup.draws, setup.state, cohorts))
+    most = setup.participants.canaries.sum(axis=1).max()
+    return re.sub(r'0x[0-9a-f]+', '', text), most
+
+  one, other = (trace(bytes([i] * 32)) for i in (0, 1))
+  assert one[1] != other[1]
+  assert one[0] == other[0]
+
+
+@pytest.mark.parametrize(
+  ('kind', 'schedule'),
+  [
+    ('poisson', 'as_clients'),
+    ('poisson', 'replace'),
+    ('poisson', 'coin_flip'),
+    ('shuffled', 'as_clients'),
+    ('shuffled', 'worst_case'),
+    ('limited', 'replace'),
+    ('cyclic', 'as_clients'),
+    ('log', 'replace'),
+  ],
+)
+def test_room_for_canaries_is_public_and_hardly_ever_too_small(
+  monkeypatch, tmp_path, kind, schedule
+):
+  log = tmp_path / 'log.csv'
+  config = small_config(
+    **{
+      'participation.kind': kind,
+      'participation.separation': 2 if kind == 'cyclic' else 1,
+      'participation.log': str(log) if kind == 'log' else None,
+      'canaries.schedule': schedule,
+      'canaries.observed': 14,
+      'canaries.unobserved': 14,
+    }
+  )
+  train = workloads.load_workload(config).train
+  ids = train.client_ids
+  rows = [
+    f'{t},{client_id}'
+    for t in range(ROUNDS)
+    for client_id in ids[t % 3 :: 4 if t % 2 else 2]
+  ]
+  log.write_text('\n'.join(['round,client_id', *rows]))
+  # A bound that 2 % of runs may exceed is tight enough for a test to show so.
+  monkeypatch.setattr(participation, '_TAIL', 0.02)
+
+  def plan(seed, config=config):
+    return participation.plan_participation(
+      config, train, client_seed=seed, canary_seed=seed
+    )
+
+  found = [plan(seed) for seed in range(60)]
+  room = min(x.max_canaries for x in found)
+  # It grows where it would be too small; P(Poisson(1.2) > 6) < 2e-4.
+  assert sum(x.max_canaries > room for x in found) <= 6
+  assert sum(x.slots > min(x.slots for x in found) for x in found) <= 6
+  needed = [x.canaries.sum(axis=1).max() for x in found]
+  assert all(x.max_canaries >= n for x, n in zip(found, needed))
+  assert room <= max(needed) + 2
+  # A simulation has nothing to hide, and room for what its rounds have.
+  simulated = build.replace_fields(config, simulation=True)
+  own = plan(0, simulated)
+  assert own.max_canaries == own.canaries.sum(axis=1).max()
 
 
 def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
