@@ -252,6 +252,9 @@ def train(
 
   # 7. Write the model and the result, which ends the run.
   model_file.write_params(files.model, params)
+  if not config.simulation:
+    # Its time would tell when the run began.
+    io.write_json(files.config, config.to_dict())
   result = summary.summarize_run(
     config,
     setup,

@@ -78,7 +78,8 @@ def start_point(
 ) -> subprocess.Popen[bytes]:
   """Starts the process that runs a point, and that ends with this one."""
   task = 'run_distributed' if is_distributed else 'run'
-  with open(work.log, 'ab') as output:
+  # What a run prints has the times of its rounds.
+  with open(work.log, 'ab', opener=io.open_private) as output:
     if output.tell():
       output.write(f'--- again, {time.strftime("%F %T")} ---\n'.encode())
       output.flush()

@@ -106,3 +106,12 @@ def test_a_job_that_is_put_back_lets_its_point_save(work):
     time.sleep(0.05)
   assert 'saved' in work.log.read_text()
   assert isinstance(put_back[0], submitit.helpers.DelayedSubmission)
+
+
+def test_only_its_owner_reads_what_a_point_prints(tmp_path, monkeypatch):
+  done = subprocess.Popen([sys.executable, '-c', ''])
+  monkeypatch.setattr(processes, 'start_process', lambda *_, **__: done)
+  work = processes.Work({}, tmp_path, tmp_path / 'log', '')
+  with processes.start_point(work, {}):
+    pass
+  assert work.log.stat().st_mode & 0o777 == 0o600

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import secrets
 import shutil
@@ -648,6 +649,25 @@ def test_room_for_canaries_is_public_and_hardly_ever_too_small(
   simulated = build.replace_fields(config, simulation=True)
   own = plan(0, simulated)
   assert own.max_canaries == own.canaries.sum(axis=1).max()
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures('softmax', 'unestimated')
+def test_times_of_public_files_do_not_tell_how_long_a_run_took(
+  tmp_path, monkeypatch
+):
+  append = metrics.append_line
+
+  def append_after_years(path, line):
+    append(path, line)
+    for file in tmp_path.iterdir():
+      os.utime(file, (0, 0))
+
+  monkeypatch.setattr(metrics, 'append_line', append_after_years)
+  audited_run.run(small_config(), tmp_path)
+  times = {p.name: p.stat().st_mtime for p in tmp_path.iterdir()}
+  assert times.keys() == {'config.json', 'model.npz', 'private', 'result.json'}
+  assert min(times[name] for name in times if name != 'private') > 0
 
 
 def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
