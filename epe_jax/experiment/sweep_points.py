@@ -44,7 +44,7 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
     One point for each combination.
 
   Raises:
-    ValueError: base lacks a field of an axis, a value is of another type than the
+    ValueError: base lacks a field of an axis, or has a group there; a value is of another type than the
       field, two axes set the same field, an axis has no values, or two points
       have the same name.
 
@@ -55,10 +55,16 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
   ['noise=0.0,canaries.repetitions=2', 'noise=0.1,canaries.repetitions=1']
   """
   fields = [name for names, _ in axes for name in _list_names(names)]
+  known = [*io.flatten(base.to_dict())]
   for name in fields:
     if fields.count(name) > 1:
       raise ValueError(f'two axes set {name}; keep one of them.')
-    config_files.check_field(name, [*io.flatten(base.to_dict())])
+    config_files.check_field(name, known)
+    if name not in known:
+      below = [field for field in known if field.startswith(f'{name}.')]
+      raise ValueError(
+        f'axis {name!r} is a group of fields; give one of {", ".join(below)}.'
+      )
   points = []
   for values in itertools.product(*(_iterate_steps(axis) for axis in axes)):
     settings = {k: v for step in values for k, v in step.items()}

@@ -223,6 +223,11 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
       'rounds=20 of the config; give values of that type.',
     ),
     (
+      ['sweep', 'digits', '--axis=noise=1,2'],
+      "axis 'noise' is a group of fields; give one of noise.bands, noise.buffers, "
+      'noise.correlation, noise.restart.',
+    ),
+    (
       ['sweep', 'digits', '--axis=round=1,2'],
       "the config has no field 'round'; did you mean 'rounds'?",
     ),
