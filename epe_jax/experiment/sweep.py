@@ -39,11 +39,13 @@ _MAX_AGAIN = 10
 # Seconds that the result of a run on another machine has to appear.
 _GRACE = 90.0
 # Exit statuses of a run that was told to stop, and has saved or had not begun; of one
-# that another sweep makes; and of one whose machine is gone.
+# that was killed, as for lack of memory; of one that another sweep makes; and of one
+# whose machine is gone.
 _AGAIN = (
   128 + signal.SIGTERM,
   128 + signal.SIGINT,
   -signal.SIGTERM,
+  -9,
   sweep_process.BUSY,
   launchers.LOST,
 )

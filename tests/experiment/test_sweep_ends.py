@@ -70,7 +70,9 @@ def test_a_result_that_never_appears_is_made_again(
   assert [*outcome.finished] == ['a']
 
 
-@pytest.mark.parametrize('code', [launchers.LOST, 143, -15, sweep_process.BUSY])
+@pytest.mark.parametrize(
+  'code', [launchers.LOST, 143, -15, -9, sweep_process.BUSY]
+)
 def test_what_did_not_fail_by_itself_is_started_again(code, point, tmp_path):
   jobs = Jobs([None, code])
   outcome = sweep.run_sweep([point], tmp_path, launch=lambda: jobs)
