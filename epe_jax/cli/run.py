@@ -125,9 +125,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
         report.write_report(workdir)
   except (ValueError, OSError) as error:
     raise ValueError(f'no report: {error}') from error
-  # Of a finished run the model may have been removed.
-  model = f', model: {files.model}' if files.model.exists() else ''
-  print(f'\nReport: {files.report.with_suffix(".html")}{model}')
+  page = files.report.with_suffix('.html')
+  print(f'\nReport: {page}, model: {files.model}')
   return claims.report_claim(
     config.audit.claim, claims.choose_bounds(result.audit), test=result.claim
   )

@@ -155,13 +155,18 @@ def find_result(
     None if the folder has no finished run, or one of another config.
 
   Raises:
+    FileNotFoundError: the model or the record of the run was removed.
     ValueError: the result is damaged, or of another version of this library.
   """
   files = workdirs.workdir_at(workdir)
   if not files.result.is_file() or not workdirs.is_run_of(files, config):
     return None
   workdirs.remove_secrets(files)
-  return run_result.load_result(files.result)
+  result = run_result.load_result(files.result)
+  _require_file(files.model)
+  if result.is_audited:
+    _require_file(files.scores)
+  return result
 
 
 def _require_file(path: pathlib.Path) -> pathlib.Path:

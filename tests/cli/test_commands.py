@@ -75,14 +75,18 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   assert (in_folder / 'other' / 'result.json').exists()
   json_ = json.loads(run(capsys, 'audit', 'other', '--format=json')[1])
   assert json_['headline']['epsilon'] == pytest.approx(bound)
-  # A finished run is only shown, and what was removed is not named.
-  (in_folder / 'other' / 'model.npz').unlink()
-  code, out, err = run(
-    capsys, 'run', 'digits:smoke', *SMALL, claim, '--workdir=other'
-  )
+  # A finished run is only shown, and only if nothing of it was removed.
+  again = 'run', 'digits:smoke', *SMALL, claim, '--workdir=other'
+  code, out, err = run(capsys, *again)
   assert code == 1
   assert 'other is finished: nothing is trained.\n' in err
-  assert '\nReport: other/report.html\n' in out
+  for name in ('private/scores.npz', 'model.npz'):
+    (in_folder / 'other' / name).rename(in_folder / 'kept')
+    code, _, err = run(capsys, *again)
+    assert code == 2
+    assert 'is finished' not in err
+    assert f'other/{name} does not exist' in err
+    (in_folder / 'kept').rename(in_folder / 'other' / name)
   # What the run itself found needs no record; another δ does.
   (in_folder / 'other' / 'private' / 'scores.npz').unlink()
   assert run(capsys, 'audit', 'other')[0] == 0
