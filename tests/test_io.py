@@ -60,6 +60,50 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path):
     io.write_text(tmp_path / 'none' / 'a.json', '')
 
 
+_KILLED = """
+import os, signal, sys
+from epe_jax import io
+
+def fill(file):
+  file.write(b'half')
+  file.flush()
+  print('writes', flush=True)
+  sys.stdin.read()
+
+io.write_atomically(sys.argv[1], fill)
+"""
+
+
+def test_drafts_of_killed_processes_are_removed_and_of_others_are_not(tmp_path):
+  path = tmp_path / 'a[1].json'
+  command = [sys.executable, '-c', _KILLED, str(path)]
+  pipe = subprocess.PIPE
+  two = [subprocess.Popen(command, stdin=pipe, stdout=pipe) for _ in range(2)]
+  for process in two:
+    assert process.stdout.readline() == b'writes\n'
+  (tmp_path / '.a[1].json.lock').touch()
+  others = {path, tmp_path / '.a[1].json.lock'}
+  io.write_text(path, 'new')
+  assert len({*tmp_path.iterdir()} - others) == 2
+  two[0].kill()
+  two[0].communicate()
+  io.write_text(path, 'newer')
+  assert len({*tmp_path.iterdir()} - others) == 1
+  # The other one goes on undisturbed.
+  two[1].communicate()
+  assert two[1].returncode == 0
+  assert path.read_text() == 'half'
+  assert {*tmp_path.iterdir()} == others
+
+
+def test_files_that_many_write_at_once_are_all_written(tmp_path):
+  path = tmp_path / 'a'
+  with futures.ThreadPoolExecutor(8) as pool:
+    for done in [pool.submit(io.write_text, path, str(i)) for i in range(400)]:
+      done.result()
+  assert [*tmp_path.iterdir()] == [path]
+
+
 def _make_once(path, made, text='[1]', **settings):
   def make(draft):
     made.append(draft)

@@ -225,7 +225,6 @@ def _write_parts(
   report_progress: Callable[[int], object],
 ) -> None:
   """Writes the parts that are missing."""
-  io.remove_drafts(folder)
   parts, num_examples, last, specs = _list_parts(folder), 0, None, None
   for data in _read_parts(folder, identity):
     num_examples += data.num_examples

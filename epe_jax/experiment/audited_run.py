@@ -95,7 +95,6 @@ def _run_or_read(
           'this run replaces it.'
         )
       if not _is_finished(files):
-        workdirs.remove_drafts(files)
         with stopping.listen() as requests:
           result = driver.train(
             config, files, observers, threat_models, requests

@@ -219,16 +219,6 @@ def clear_failed_start(files: Workdir, config: Config) -> bool:
   return True
 
 
-def remove_drafts(files: Workdir) -> None:
-  """Removes the drafts of processes that were killed while they wrote a file.
-
-  Args:
-    files: the workdir, within `lock`.
-  """
-  for folder in (files.folder, files.private):
-    io.remove_drafts(folder)
-
-
 def has_report(files: Workdir) -> bool:
   """Says whether a finished run has a report that was made from its result."""
   return (

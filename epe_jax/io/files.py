@@ -6,6 +6,7 @@ The system says what it refused, but not always where, and never what to do.
 from collections.abc import Callable, Iterator
 import contextlib
 import errno
+import glob
 import hashlib
 import os
 import pathlib
@@ -57,13 +58,17 @@ def write_atomically(
       fill(file)
       return
   path = pathlib.Path(os.path.realpath(path))
-  draft = name_draft(path)
+  _remove_drafts(path)
+  draft, file = _open_draft(path, private=private)
   try:
-    with _open_draft(draft, path, private=private) as f:
-      fill(f)
-      f.flush()
-      os.fsync(f.fileno())
-    os.replace(draft, path)
+    with file:
+      fill(file)
+      file.flush()
+      os.fsync(file.fileno())
+      if os.name == 'nt':
+        # Windows renames no open file; elsewhere it is locked until it has its name.
+        file.close()
+      os.replace(draft, path)
     sync_folder(path.parent)
   finally:
     draft.unlink(missing_ok=True)
@@ -94,16 +99,27 @@ def _open_special(
 
 
 def _open_draft(
-  draft: pathlib.Path, path: pathlib.Path, *, private: bool
-) -> BinaryIO:
-  try:
-    return open(draft, 'xb', opener=open_private if private else None)
-  except FileNotFoundError as error:
-    # The error names the draft, which the caller does not know.
-    raise FileNotFoundError(
-      f'{path} cannot be written: {path.parent} is not a folder; '
-      'give another path.'
-    ) from error
+  path: pathlib.Path, *, private: bool
+) -> tuple[pathlib.Path, BinaryIO]:
+  """Makes a draft, which its process has locked until it ends, however it ends."""
+  while True:
+    draft = name_draft(path)
+    try:
+      opener = open_private if private else None
+      file = open(draft, 'xb', opener=opener)  # noqa: SIM115
+    except FileNotFoundError as error:
+      # The error names the draft, which the caller does not know.
+      raise FileNotFoundError(
+        f'{path} cannot be written: {path.parent} is not a folder; '
+        'give another path.'
+      ) from error
+    # On a disk without locks drafts of dead processes stay.
+    with contextlib.suppress(OSError):
+      _lock(file, waits=True)
+    # Before it was locked, another process may have taken it for such a one.
+    if draft.exists():
+      return draft, file
+    file.close()
 
 
 def name_draft(path: pathlib.Path) -> pathlib.Path:
@@ -111,15 +127,29 @@ def name_draft(path: pathlib.Path) -> pathlib.Path:
   return path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
 
 
-def remove_drafts(folder: pathlib.Path) -> None:
-  """Removes files that `write_atomically` did not finish.
+def _remove_drafts(path: pathlib.Path) -> None:
+  """Removes drafts of a file whose processes were killed while they wrote it."""
+  for draft in path.parent.glob(f'.{glob.escape(path.name)}.*'):
+    if not DRAFT.fullmatch(draft.name):
+      continue
+    # One that another process writes is locked, and another may remove it first.
+    with contextlib.suppress(OSError), open(draft, 'r+b') as file:
+      if _lock(file, waits=False):
+        draft.unlink()
 
-  Args:
-    folder: a folder in which no process writes now; it need not exist.
+
+def _lock(file: BinaryIO, *, waits: bool) -> bool:
+  """Locks a file until it is closed; says whether the system has such locks.
+
+  Raises:
+    OSError: another process has the lock, or the disk has no locks.
   """
-  for path in folder.glob('.*'):
-    if DRAFT.fullmatch(path.name) and path.is_file():
-      path.unlink(missing_ok=True)
+  try:
+    import fcntl
+  except ModuleNotFoundError:
+    return False
+  fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+  return True
 
 
 def write_text(
