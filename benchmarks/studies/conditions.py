@@ -10,9 +10,11 @@ import hashlib
 import pathlib
 from typing import NamedTuple
 
+from jaxtyping import Float
 import numpy as np
+from scipy import linalg
 
-from epe_jax.audit import sequential, threat_models
+from epe_jax.audit import run_effects, sequential, threat_models
 from epe_jax.audit.record import Record, make_record
 from epe_jax.epsilon import Gaussian, Scores
 from epe_jax.epsilon.points import mixture
@@ -65,6 +67,7 @@ _INTERVAL, _CLAIM = '90 % interval', 'rejection of a true claim'
 _MEAN_BOUND = 'lower bound of the mean of runs'
 _MEAN_INTERVAL = '90 % interval of the mean of runs'
 _PREDICTION = '90 % prediction of a new run'
+_REFUSAL, _COPY = 'refusal of independent runs', 'copy that is taken for a run'
 _MEAN_SHIFT = 1.0
 _STATED = {
   _BOUND: 0.05,
@@ -74,6 +77,8 @@ _STATED = {
   _MEAN_BOUND: 0.05,
   _MEAN_INTERVAL: 0.1,
   _PREDICTION: 0.1,
+  _REFUSAL: 1e-3,
+  _COPY: 0.0,
 }
 _METHODS = {
   'clopper_pearson_bonferroni': _BOUND,
@@ -133,7 +138,7 @@ def list_conditions() -> list[Condition]:
     )
     for tau in (0.0, 0.1, 1.0)
   ]
-  return [*noise, *claims, *crowded, *several]
+  return [*noise, *claims, *crowded, *several, *_list_dependent()]
 
 
 def run_study(
@@ -338,3 +343,148 @@ def _record_by_law(
     delta=DELTA,
     noise_multiplier=1 / mu / ratio,
   )
+
+
+def _list_dependent() -> list[Condition]:
+  """Rounds, canaries and runs that only seem to be independent."""
+  lags = np.arange(20)
+  correlations = {
+    f'autoregressive noise, ρ = {rho:g}': rho**lags
+    for rho in (0.1, 0.3, 0.5, -0.3)
+  }
+  correlations['noise that correlates by 0.3 at lag 3'] = np.where(
+    lags == 3, 0.3, lags == 0
+  )
+  noise = [
+    Condition(
+      f'{name}, claimed to be independent: 200 + 200 canaries in all of 20 rounds, '
+      'μ = 5, δ = 1e-3, d = 4,000',
+      functools.partial(_correlate_rounds, correlation=correlation),
+    )
+    for name, correlation in correlations.items()
+  ]
+  claim = Condition(
+    '2,000 canaries that share the first of 201 rounds and end in different ones, '
+    'μ = 3, d = 300',
+    functools.partial(_share_first_round, num=2000, rounds=201, dim=300, mu=3),
+  )
+  copies = [
+    Condition(
+      f'another run of {num} + {num} canaries, and a copy in single precision, in '
+      'other units or rounded to a twentieth of their spread',
+      functools.partial(_copy_run, num=num),
+    )
+    for num in (20, 200)
+  ]
+  return [*noise, claim, *copies]
+
+
+def record_correlated(
+  rng: np.random.Generator,
+  covariance: Float[np.ndarray, 'T T'],
+  *,
+  num: int,
+  dim: int,
+  mu: float,
+) -> tuple[Record, float]:
+  """Residuals of noise that is claimed to be independent over rounds and is not.
+
+  Args:
+    rng: of the noise.
+    covariance: of the noise of all rounds, with a diagonal of ones.
+    num: canaries in all rounds, and canaries in none.
+    dim: d.
+    mu: of the canaries if noise were independent.
+
+  Returns:
+    The record, and its true ε at δ = 1e-3.
+  """
+  rounds = len(covariance)
+  normal = np.linalg.cholesky(covariance) @ rng.standard_normal(
+    (rounds, 2 * num)
+  )
+  included = np.broadcast_to(np.arange(2 * num) < num, normal.shape)
+  norms = np.sqrt(rng.chisquare(dim, rounds))
+  std = np.sqrt(rounds) / mu
+  record = _make_residuals(normal / norms[:, None], norms, included, dim, std)
+  alone = np.ones(rounds) / std
+  shift = np.sqrt(alone @ np.linalg.solve(covariance, alone))
+  return record, float(tradeoff_curves.epsilon_gdp(shift, 1e-3))
+
+
+def _correlate_rounds(
+  rng: np.random.Generator, *, correlation: Float[np.ndarray, ' T']
+) -> dict[str, bool]:
+  record, truth = record_correlated(
+    rng, linalg.toeplitz(correlation), num=200, dim=4000, mu=5.0
+  )
+  found = threat_models.RESIDUAL.score(record)
+  assert found is not None, 'there is a residual'
+  first = found.bounds[0](found.scores, delta=1e-3)
+  return {_BOUND: float(first.epsilon) > truth}
+
+
+def record_sharing_round(
+  rng: np.random.Generator, *, num: int, rounds: int, dim: int, mu: float
+) -> Record:
+  """Residuals of canaries that are all in the first round, and each in another.
+
+  Args:
+    rng: of the noise.
+    num: canaries that took part; eight did not.
+    rounds: T >= 2.
+    dim: d.
+    mu: of each canary.
+  """
+  which = 1 + np.arange(num) % (rounds - 1)
+  included = np.zeros((rounds, num + 8), bool)
+  included[0, :num] = included[which, np.arange(num)] = True
+  normal = rng.standard_normal(included.shape)
+  rest = np.sqrt(rng.chisquare(dim - 1, included.shape))
+  norms = np.sqrt(rng.chisquare(dim, rounds))
+  return _make_residuals(
+    normal / np.hypot(normal, rest), norms, included, dim, np.sqrt(2) / mu
+  )
+
+
+def _share_first_round(
+  rng: np.random.Generator, *, num: int, rounds: int, dim: int, mu: float
+) -> dict[str, bool]:
+  record = record_sharing_round(rng, num=num, rounds=rounds, dim=dim, mu=mu)
+  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  bounds = sequential.bound_sequentially(record, claim=claim)
+  test = None if bounds is None else bounds.test_claim()
+  return {} if test is None else {_CLAIM: test.rejected_after is not None}
+
+
+def _make_residuals(cosines, norms, included, dim, std) -> Record:
+  """A record of residuals `norms` times `std` long, and of canaries of norm 1."""
+  rounds = len(norms)
+  known = dict.fromkeys(RoundScalars._fields, np.ones(rounds))
+  known |= {'noise_std': np.full(rounds, std), 'residual_norm': std * norms}
+  return make_record(
+    {'residual': cosines},
+    RoundScalars(**known),
+    included=included,
+    dim=dim,
+    delta=DELTA,
+    noise_multiplier=std,
+  )
+
+
+def _copy_run(rng: np.random.Generator, *, num: int) -> dict[str, bool]:
+  one, other = (
+    Scores(rng.normal(1, 1, num), rng.normal(0, 1, num)) for _ in range(2)
+  )
+  changes = (np.float32, lambda x: 7 + 1e-3 * x, lambda x: (20 * x).round())
+  copies = [
+    Scores(
+      np.asarray(change(one.observed), np.float64),
+      np.asarray(change(one.unobserved), np.float64),
+    )
+    for change in changes
+  ]
+  return {
+    _REFUSAL: run_effects.are_copies(one, other),
+    _COPY: not all(run_effects.are_copies(one, copy) for copy in copies),
+  }

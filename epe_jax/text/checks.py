@@ -174,6 +174,29 @@ def _noise_not_as_claimed(ratio: float) -> str:
   )
 
 
+def _noise_not_independent(lag: int, correlation: float) -> str:
+  return (
+    f'{_describe_correlation(lag, correlation)}, and it is claimed to be '
+    'independent, so that the ε that the mechanism allows is not that of this run. '
+    'Check that each round draws its noise from a key of its own, and that the '
+    'updates of others are those of the loop'
+  )
+
+
+def _noise_not_of_strategy(lag: int, correlation: float) -> str:
+  return (
+    "the noise's correlation over rounds does not match the stated strategy: where "
+    f'that is undone, {_describe_correlation(lag, correlation)}, so that the ε that '
+    'the mechanism allows is not that of this run. Give the C of the noise C⁻¹ Z '
+    'that the loop adds'
+  )
+
+
+def _describe_correlation(lag: int, correlation: float) -> str:
+  apart = 'consecutive rounds' if lag == 1 else f'rounds {lag:,} apart'
+  return f'the noise of {apart} has a correlation of {correlation:.2g}'
+
+
 def _settings_read(source: str, **values: float) -> str:
   parts = [_SETTINGS[name].format(value) for name, value in values.items()]
   return f'read from the {source}: {", ".join(parts)}'
@@ -324,9 +347,15 @@ SENTENCES: wording.Words = {
     'the noise varies from round to round by more than that of the claim, so the '
     'null law is taken from the canaries that took no part'
   ),
+  'noise_correlates': (
+    'the noise is correlated over rounds otherwise than claimed, so the null law of '
+    'sums over rounds is taken from the canaries that took no part'
+  ),
   'separated': _separated,
   'extrapolates': _extrapolates,
   'noise_not_as_claimed': _noise_not_as_claimed,
+  'noise_not_independent': _noise_not_independent,
+  'noise_not_of_strategy': _noise_not_of_strategy,
   'settings_read': _settings_read,
   'rounds_not_audited': _rounds_not_audited,
   'rounds_missed': _rounds_missed,

@@ -11,6 +11,7 @@ from epe_jax import accounting, audit, io
 from epe_jax.audit import release, sequential
 from epe_jax.audit.threat_models import DECORRELATED, RESIDUAL
 from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.text import checks
 from epe_jax.training.round_scalars import RoundScalars
 
 ROUNDS, NOISE, DIM, DELTA = 40, 0.8, 10_000, 1e-5
@@ -84,13 +85,28 @@ def test_own_rounds_alone_tell_less_and_their_noise_is_as_claimed(repetitions):
   assert stats.kstest(alone.scores.observed - shift, 'norm').pvalue > 1e-4
 
 
-def test_noise_that_is_not_correlated_as_claimed_is_noticed():
-  """Its rounds have other standard deviations."""
-  record = dataclasses.replace(make_record(np.eye(ROUNDS)), strategy=STRATEGY)
-  scored = DECORRELATED.score(record)
-  assert scored is not None
-  (check,) = scored.contradictions
-  assert check.key == 'noise_not_as_claimed'
+@pytest.mark.parametrize(
+  ('stated', 'actual'),
+  [
+    (STRATEGY, np.eye(ROUNDS)),
+    (STRATEGY, make_strategy([1.0, -0.5, 0.2])),
+    # Of nearly the same size in each round.
+    (make_strategy([1.0, 0.3]), make_strategy([1.0, -0.3])),
+  ],
+)
+def test_noise_that_is_not_correlated_as_stated_is_told_from_its_size(
+  stated, actual
+):
+  record = make_record(actual, repetitions=3)
+  for model in (DECORRELATED, RESIDUAL):
+    scored = model.score(dataclasses.replace(record, strategy=stated))
+    assert scored is not None
+    (check,) = scored.contradictions
+    assert check.key == 'noise_not_of_strategy'
+    text = checks.describe_check(check)
+    assert 'does not match the stated strategy' in text
+    assert not scored.scores.has_known_null
+    assert [note.key for note in scored.notes] == ['noise_correlates']
 
 
 def test_the_estimate_is_the_epsilon_of_the_whole_mechanism():

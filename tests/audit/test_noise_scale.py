@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy import stats
-from studies import simulated_runs
+from scipy import linalg, stats
+from studies import conditions, simulated_runs
 
 from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.threat_models.noise_scale import measure_noise
@@ -133,3 +133,78 @@ def test_two_rounds_are_called_unsteady_once_in_ten_thousand(chance, is_steady):
   noise = measure_noise(dataclasses.replace(record, rounds=rounds))
   assert noise.is_steady == is_steady
   assert noise.ratio == pytest.approx(1.0)
+
+
+def simulate_correlated(rng, correlation, num=200):
+  """Noise of unit size whose rounds correlate so at lags 0, 1, ...; see there."""
+  return conditions.record_correlated(
+    rng, linalg.toeplitz(correlation), num=num, dim=DIM, mu=MU
+  )
+
+
+# Autoregression of either sign, and a correlation at another lag alone.
+CORRELATIONS = [
+  0.1 ** np.arange(20),
+  0.5 ** np.arange(20),
+  (-0.3) ** np.arange(20),
+  np.where(np.arange(20) == 3, 0.3, 0.0) + np.eye(20)[0],
+]
+
+
+@pytest.mark.parametrize('correlation', CORRELATIONS)
+def test_rounds_that_are_not_independent_leave_the_law_of_sums_to_the_unobserved(
+  correlation,
+):
+  rng, exceeded = np.random.default_rng(7), 0
+  for _ in range(8):
+    record, truth = simulate_correlated(rng, correlation)
+    found = threat_models.RESIDUAL.score(record)
+    assert not found.scores.has_known_null
+    assert [note.key for note in found.notes] == ['noise_correlates']
+    (check,) = found.contradictions
+    lag = 3 if correlation[1] == 0 else 1
+    assert check.key == 'noise_not_independent'
+    assert check.values['lag'] == lag
+    assert check.values['correlation'] == pytest.approx(
+      correlation[lag], abs=0.08
+    )
+    bound = found.bounds[0](found.scores, delta=DELTA)
+    assert bound.method == 'rank_test'
+    exceeded += bound.epsilon > truth
+  # More have a probability of 5e-4 at exact coverage.
+  assert exceeded <= 3
+  text = checks.describe_check(check)
+  assert 'claimed to be independent' in text
+
+
+def test_independent_rounds_are_called_correlated_once_in_a_thousand():
+  rng = np.random.default_rng(8)
+  called = sum(
+    measure_noise(simulate_correlated(rng, np.eye(20)[0], num=num)[0]).lag > 0
+    for num in (1, 4, 40)
+    for _ in range(100)
+  )
+  # More have a probability of 3e-4 at the stated rate.
+  assert called <= 3
+
+
+def test_canaries_of_one_round_keep_their_law_and_the_claim_is_contradicted():
+  record, _ = simulate_correlated(np.random.default_rng(9), CORRELATIONS[1])
+  once = record.included & (np.cumsum(record.included, axis=0) == 1)
+  record = dataclasses.replace(record, included=once, assigned=once)
+  found = threat_models.RESIDUAL.score(record)
+  assert found.scores.has_known_null
+  assert [check.key for check in found.contradictions] == [
+    'noise_not_independent'
+  ]
+
+
+def test_without_unobserved_canaries_correlated_rounds_have_no_law():
+  record, _ = simulate_correlated(np.random.default_rng(10), CORRELATIONS[1])
+  alone = dataclasses.replace(
+    record,
+    cosines={n: x[:, :200] for n, x in record.cosines.items()},
+    included=record.included[:, :200],
+    assigned=record.assigned[:, :200],
+  )
+  assert threat_models.RESIDUAL.score(alone) is None

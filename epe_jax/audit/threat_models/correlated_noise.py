@@ -32,7 +32,7 @@ def _score(record: Record) -> AttackScores | None:
   noise = measure_noise(record)
   if noise is None or not noise.ratio:
     return None
-  if not noise.is_steady and not can_fit_null(record):
+  if not noise.gives_null_law and not can_fit_null(record):
     return None
   values, shift = score_combined(record, record.strategy)
   return describe_shifted(

@@ -1,16 +1,20 @@
-"""How large the noise of a run is, measured by the residuals of its releases.
+"""The noise of a run, its size and its correlation, measured by what releases leave.
 
 Residual scores are inner products with noise, in units of the measured noise and not
 of the claimed one: too low a claim would make unobserved canaries look exposed. The
-cosine of an unobserved canary with a residual has one law, whatever the residual is.
+cosine of a canary with a residual, which holds none, has one law, whatever the
+residual is. That of a sum over rounds is known only if their noise is correlated as
+it is claimed to be.
 """
 
 from typing import NamedTuple
 
+from jaxtyping import Float
 import numpy as np
 from scipy import special
 
 from epe_jax.audit.record import Record
+from epe_jax.epsilon.points import shift_fit
 
 _STANDARD_ERRORS = 4.0
 """Larger differences are reported; fewer than 1 in 10,000 correct runs have them."""
@@ -27,11 +31,26 @@ class NoiseScale(NamedTuple):
     ratio: measured over claimed standard deviation, >= 0; 0 up to rounding.
     standard_error: of the ratio, where noise is normal and independent.
     is_steady: the ratios of rounds differ by no more than those of such noise.
+    lag: distance of the rounds whose noise is most surely correlated otherwise than
+      claimed; 0 if no noise is.
+    correlation: of their noise, after that which is claimed is undone.
+    is_summed: a canary is scored by several rounds.
+    is_stated: a strategy states how noise is correlated; otherwise it is claimed to
+      be independent.
   """
 
   ratio: float
   standard_error: float
   is_steady: bool
+  lag: int = 0
+  correlation: float = 0.0
+  is_summed: bool = False
+  is_stated: bool = False
+
+  @property
+  def gives_null_law(self) -> bool:
+    """Whether scores of unobserved canaries are N(0, 1) in units of this noise."""
+    return self.is_steady and not (self.lag > 0 and self.is_summed)
 
   @property
   def is_as_claimed(self) -> bool:
@@ -70,9 +89,61 @@ def measure_noise(record: Record) -> NoiseScale | None:
   varies = np.sum((squares / max(squares.mean(), 1e-300) - 1) ** 2)
   by_chance = special.chdtrc(max(num - 1, 1), varies / spread)
   is_steady = by_chance > _UNSTEADY_BELOW or varies < num * _ROUNDING**2
+  lag, correlation = _find_correlation(record) if ratio else (0, 0.0)
+  is_stated = record.strategy is not None
+  most = np.count_nonzero(record.assigned, axis=0).max()
   return NoiseScale(
-    ratio, float(np.sqrt(spread / independent)) / 2, bool(is_steady)
+    ratio,
+    float(np.sqrt(spread / independent)) / 2,
+    bool(is_steady),
+    lag,
+    correlation,
+    bool(is_stated or most > 1),
+    is_stated,
   )
+
+
+def _find_correlation(record: Record) -> tuple[int, float]:
+  """The lag at which noise is correlated otherwise than claimed, and by how much.
+
+  Inner products y of noise with canaries, once the strategy is undone, are independent
+  over rounds. Given the earlier of two rounds, Σ_j y_sj y_tj is N(0, Σ_j y_sj²), and a
+  sum of such products at a lag likewise, up to what random directions have in common.
+  Lag l has 1/(l (l + 1)) of the significance: in all, one correct run in a thousand is
+  called correlated. With k canaries in T rounds consecutive rounds are, if their
+  correlation is above about 4/√(k T).
+
+  Returns:
+    The lag and the correlation; 0 and 0 if there is none beyond chance.
+  """
+  residual = record.cosines.get('residual')
+  if residual is None or record.num_rounds < 2:
+    return 0, 0.0
+  noise = np.sqrt(record.dim) * np.asarray(residual, np.float64)
+  if record.strategy is not None and record.noising is not None:
+    size = np.linalg.norm(record.noising, axis=1, keepdims=True)
+    noise = record.strategy @ (size * noise)
+  rounds, num = noise.shape
+  products = _sum_products(noise)
+  before = np.cumsum(np.sum(noise**2, axis=1))[-2::-1]
+  common = 1 + (num - 1) / record.dim
+  z = products / np.sqrt(np.maximum(before * common, 1e-300))
+  lags = np.arange(1, rounds)
+  p = 2 * special.ndtr(-np.abs(z)) * lags * (lags + 1)
+  best = int(np.argmin(p))
+  if p[best] >= shift_fit.REJECTED_BELOW:
+    return 0, 0.0
+  return best + 1, float(products[best] / before[best])
+
+
+def _sum_products(
+  noise: Float[np.ndarray, 'T k'],
+) -> Float[np.ndarray, ' lags']:
+  """Σ_j Σ_t y_tj y_(t+l)j for the lags 1 to T - 1."""
+  rounds = len(noise)
+  spectrum = np.fft.rfft(noise, n=2 * rounds, axis=0)
+  power = np.sum(spectrum.real**2 + spectrum.imag**2, axis=1)
+  return np.fft.irfft(power, n=2 * rounds)[1:rounds]
 
 
 def count_independent(record: Record) -> float:

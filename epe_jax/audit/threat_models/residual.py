@@ -47,7 +47,7 @@ def _score(record: Record) -> AttackScores | None:
   noise = measure_noise(record)
   if noise is None or not noise.ratio:
     return _score_without_noise(record, sees, noise)
-  if not noise.is_steady and not can_fit_null(record):
+  if not noise.gives_null_law and not can_fit_null(record):
     return None
   if record.strategy is not None:
     values, shift = score_combined(record, None)

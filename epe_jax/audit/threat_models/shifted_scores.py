@@ -140,12 +140,12 @@ def scale_noise(
 
   Returns:
     Scores whose null law is N(0, 1), or that of unobserved canaries where the
-    noise of rounds is not of one scale.
+    noise of rounds is not of one scale, or correlated otherwise than claimed.
   """
   scores = split_scores(
     record,
     values / noise.ratio,
-    Gaussian() if noise.is_steady else Unknown(),
+    Gaussian() if noise.gives_null_law else Unknown(),
     shift,
   )
   # The norm by which all scores are divided is known to 1/√(2 d) in each round.
@@ -213,8 +213,9 @@ def _explain_law(
     return (note_crowding(scores.design),)
   if is_sum:
     return (Fact('sum_over_rounds'),)
-  if noise is not None and not noise.is_steady:
-    return (Fact('noise_varies'),)
+  if noise is not None and not noise.gives_null_law:
+    is_correlated = noise.lag and noise.is_summed
+    return (Fact('noise_correlates' if is_correlated else 'noise_varies'),)
   return ()
 
 
@@ -229,9 +230,19 @@ def note_crowding(design: str) -> Fact:
 
 def contradict(noise: NoiseScale | None) -> Facts:
   """What the measured noise contradicts of the claim."""
-  if noise is None or noise.is_as_claimed:
+  if noise is None:
     return ()
-  return (Fact('noise_not_as_claimed', {'ratio': noise.ratio}),)
+  facts = []
+  if noise.lag:
+    values = {'lag': noise.lag, 'correlation': noise.correlation}
+    key = (
+      'noise_not_of_strategy' if noise.is_stated else 'noise_not_independent'
+    )
+    facts.append(Fact(key, values))
+  # What a wrong strategy claims of single rounds is wrong too.
+  if not noise.is_as_claimed and not (noise.lag and noise.is_stated):
+    facts.append(Fact('noise_not_as_claimed', {'ratio': noise.ratio}))
+  return tuple(facts)
 
 
 def score_cosines(
