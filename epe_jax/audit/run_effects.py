@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import hashlib
+import itertools
 from typing import NamedTuple
 
+from jaxtyping import Float
 import numpy as np
 
 from epe_jax.audit import threat_models
@@ -20,6 +21,10 @@ from epe_jax.fact import Facts
 _ESTIMATOR = registry.NULL_STD
 # Of runs that differ more in their numbers of canaries one outweighs the others.
 _UNEQUAL = 2
+# By how much the correlation of runs falls short of 1 if one is a copy: in the order
+# of canaries, in increasing order times their number, and of a few scores.
+_COPIED, _COPIED_IN_ORDER, _COPIED_FEW = 1e-3, 5e-3, 1e-9
+_FEW = 8
 
 
 class RunShift(NamedTuple):
@@ -113,7 +118,7 @@ def evaluate_runs(
   Raises:
     ValueError: as `over_runs.estimate_shifts`; recorded runs mixed with external
       scores; runs of several δ, or external scores, without delta; two runs with the
-      same scores, or recorded runs of other sizes.
+      same scores, up to units and rounding, or recorded runs of other sizes.
   """
   by_run = [_score_attackers(scores) for scores in runs.values()]
   if len({isinstance(scores, Scores) for scores in runs.values()}) > 1:
@@ -134,16 +139,6 @@ def evaluate_runs(
 
 def _check_distinct(runs: Mapping[str, Record | Scores]) -> None:
   """Checks that runs are of one kind, and that none is a copy of another."""
-  seen: dict[bytes, str] = {}
-  for name, run in runs.items():
-    values = _list_values(run)
-    digest = hashlib.sha256(b''.join(x.tobytes() for x in values)).digest()
-    if digest in seen:
-      raise ValueError(
-        f'{seen[digest]} and {name} have the same scores, but runs must be '
-        'independent; give one of them.'
-      )
-    seen[digest] = name
   sizes = {
     name: (run.num_rounds, run.dim, run.included.shape[1], run.noise_multiplier)
     for name, run in runs.items()
@@ -157,13 +152,52 @@ def _check_distinct(runs: Mapping[str, Record | Scores]) -> None:
     raise ValueError(
       f'runs differ in more than their seeds ({listed}); give runs of one config.'
     )
+  for (name, run), (other, its) in itertools.combinations(runs.items(), 2):
+    if are_copies(run, its):
+      raise ValueError(
+        f'{name} and {other} have the same scores, up to units and rounding, but '
+        'runs must be independent; give one of them.'
+      )
 
 
-def _list_values(run: Record | Scores) -> list[np.ndarray]:
-  """Scores in increasing order: a copy in another order is a copy."""
+def are_copies(run: Record | Scores, other: Record | Scores) -> bool:
+  """Whether two runs have the same scores, up to units, rounding and order.
+
+  Those of independent runs differ by chance: n of them in increasing order, with
+  equal means and spreads, by about 1/√n of their spread. What is equal in all runs, as
+  the shifts of canaries without noise, is not so of those that took no part: all
+  groups of a copy are copied.
+  """
+  groups, others = _list_groups(run), _list_groups(other)
+  if [x.size for x in groups] != [x.size for x in others]:
+    return False
+  pairs = sorted(zip(groups, others), key=lambda pair: pair[0].size)
+  return all(_is_copied(*pair) for pair in pairs)
+
+
+def _list_groups(run: Record | Scores) -> list[np.ndarray]:
+  """Scores of canaries that took part, and of others, by each observer."""
   if isinstance(run, Scores):
-    return [np.sort(run.observed), np.sort(run.unobserved)]
-  return [np.sort(x, axis=None) for _, x in sorted(run.cosines.items())]
+    return [run.observed, run.unobserved]
+  return [
+    np.ravel(x[..., group])
+    for _, x in sorted(run.cosines.items())
+    for group in (run.observed, ~run.observed)
+  ]
+
+
+def _is_copied(
+  group: Float[np.ndarray, ' n'], other: Float[np.ndarray, ' n']
+) -> bool:
+  in_order, its = np.sort(group), np.sort(other)
+  if group.size < 3 or np.ptp(group) == 0 or np.ptp(other) == 0:
+    return np.allclose(in_order, its, rtol=1e-6, atol=0)
+  is_few = group.size < _FEW
+  limit = _COPIED_FEW if is_few else _COPIED_IN_ORDER / group.size
+  if 1 - np.corrcoef(in_order, its)[0, 1] <= limit:
+    return True
+  limit = _COPIED_FEW if is_few else _COPIED
+  return bool(1 - np.corrcoef(group, other)[0, 1] <= limit)
 
 
 def _score_attackers(

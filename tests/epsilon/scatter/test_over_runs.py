@@ -559,8 +559,13 @@ def test_copies_of_a_run_and_runs_of_other_configs_are_no_several_runs():
   copy = dataclasses.replace(one)
   with pytest.raises(ValueError, match='a and b have the same scores'):
     run_effects.evaluate_runs({'a': one, 'b': copy})
-  reordered = recorded_runs.replace_cosines(
-    one, **{name: x[..., ::-1] for name, x in one.cosines.items()}
+  reordered = dataclasses.replace(
+    recorded_runs.replace_cosines(
+      one, **{name: x[..., ::-1] for name, x in one.cosines.items()}
+    ),
+    included=one.included[:, ::-1],
+    assigned=one.assigned[:, ::-1],
+    weight=one.weight[::-1],
   )
   with pytest.raises(ValueError, match='a and b have the same scores'):
     run_effects.evaluate_runs({'a': one, 'b': reordered})
@@ -568,6 +573,59 @@ def test_copies_of_a_run_and_runs_of_other_configs_are_no_several_runs():
   turned = Scores(scores.observed[::-1], scores.unobserved[::-1], scores.null)
   with pytest.raises(ValueError, match='a and b have the same scores'):
     run_effects.evaluate_runs({'a': scores, 'b': turned}, delta=DELTA)
+  half = recorded_runs.replace_cosines(
+    one, **{name: x.astype(np.float16) for name, x in one.cosines.items()}
+  )
+  with pytest.raises(ValueError, match='up to units and rounding'):
+    run_effects.evaluate_runs({'a': one, 'b': half})
   longer = recorded_runs.by_law(rounds=25)
   with pytest.raises(ValueError, match=r'runs differ .*a: 20 rounds.* b: 25'):
     run_effects.evaluate_runs({'a': one, 'b': longer})
+
+
+@pytest.mark.parametrize(
+  'change',
+  [
+    lambda x: x.astype(np.float32),
+    lambda x: 3 + 1e-3 * x,
+    lambda x: (10 * x).round(),
+    lambda x: (1e3 * x).round()[::-1],
+    lambda x: np.exp(x / 1e3),
+  ],
+)
+@pytest.mark.parametrize('num', [8, 200])
+def test_a_copy_in_other_units_or_rounded_is_no_second_run(change, num):
+  rng = np.random.default_rng(num)
+  one = Scores(rng.normal(2, 1, num), rng.normal(0, 1, num))
+  changed = (change(x).astype(float) for x in (one.observed, one.unobserved))
+  copy = Scores(*changed)
+  with pytest.raises(ValueError, match='a and b have the same scores'):
+    run_effects.evaluate_runs({'a': one, 'b': copy}, delta=DELTA)
+
+
+@pytest.mark.parametrize(
+  'draw',
+  [
+    lambda rng, shape: rng.standard_normal(shape),
+    lambda rng, shape: rng.random(shape),
+    lambda rng, shape: rng.standard_t(3, shape),
+    lambda rng, shape: rng.exponential(size=shape).round(2),
+    lambda rng, shape: rng.integers(0, 50, shape).astype(float),
+  ],
+)
+@pytest.mark.parametrize('num', [4, 16, 500])
+def test_independent_runs_of_one_law_are_no_copies(draw, num):
+  rng = np.random.default_rng(0)
+  for _ in range(100):
+    one, other = (Scores(*draw(rng, (2, num))) for _ in range(2))
+    assert not run_effects.are_copies(one, other)
+
+
+def test_shifts_that_all_runs_have_are_no_copies():
+  """Without noise canaries that took part score alike in all runs."""
+  rng = np.random.default_rng(0)
+  shift = np.linspace(1e3, 1e5, 100)
+  one, other = (
+    Scores(shift + rng.normal(size=100), rng.normal(size=100)) for _ in range(2)
+  )
+  assert not run_effects.are_copies(one, other)
