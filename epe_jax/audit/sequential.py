@@ -19,7 +19,7 @@ from scipy import special
 
 from epe_jax.audit import failed_checks, release, threat_models
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.threat_models import ThreatModel, noise_scale
 from epe_jax.audit.threat_models.shifted_scores import (
   assign_held_out,
   can_fit_null,
@@ -33,6 +33,8 @@ from epe_jax.epsilon.types import Gaussian, Scores
 _LARGEST = 1 - 2.0**-24
 # Of the largest share of a round in what moves, what is none.
 _NEGLIGIBLE = 1e-9
+# Of the significance, the share that is left to norms.
+_OF_NORMS = 0.01
 
 
 class ClaimTest(NamedTuple):
@@ -119,9 +121,10 @@ def bound_sequentially(
   """Bounds after each round in which a canary ended, which hold all at once.
 
   A canary ends with its last round; those that end in one round share its noise, and
-  leak independently but for that. If noise is correlated it ends when no later round
-  takes back noise of its rounds: some rounds later if C is banded, with the run if it
-  is not. Only canaries that took part are read: the law of the others is known.
+  leak independently but for that, if they have no other (of several, see
+  `_stretch_shifts`). If noise is correlated a canary ends when no later round takes
+  back noise of its rounds: some rounds later if C is banded, with the run if it is
+  not. Only canaries that took part are read: the law of the others is known.
 
   Args:
     record: what attackers saw of the run.
@@ -137,7 +140,8 @@ def bound_sequentially(
     The bounds; None if fewer than two canaries have ended, or no attacker's scores
     have a law that is known: nobody saw what rounds released, or of canaries with
     several rounds or correlated noise only what others did to them too; or unobserved
-    canaries reject the law, or are missing where noise is correlated.
+    canaries reject the law, or are missing where noise is correlated; or that of
+    several rounds is correlated otherwise than claimed.
 
   Raises:
     ValueError: a setting is out of range.
@@ -147,7 +151,11 @@ def bound_sequentially(
     raise ValueError(
       f'claim={claim}; give the claimed ε, a finite number >= 0.'
     )
-  last = _find_last_rounds(record)
+  last, num_rounds = _find_last_rounds(record), record.num_rounds
+  is_summed = bool(
+    record.strategy is not None
+    or np.count_nonzero(record.assigned, axis=0).max() > 1
+  )
   if rounds is not None:
     has_ended = last <= rounds
     if np.count_nonzero(has_ended & record.observed) < 2:
@@ -166,22 +174,24 @@ def bound_sequentially(
   tails = special.log_ndtr(-scores.observed[order])
   ends, num_canaries = np.unique(last, return_counts=True)
   num_canaries = np.cumsum(num_canaries)
-  # What is combined of several rounds is in units of one noise.
-  is_combined = record.strategy is not None
-  vectors = np.zeros_like(last) if is_combined else last[order]
+  kept, stretch, vectors = 1.0, 1.0, last[order]
+  if is_summed:
+    kept, vectors = 1 - _OF_NORMS, None
+    stretch = _stretch_shifts(record.dim, num_rounds, _OF_NORMS * significance)
   mu = anytime.gdp_sequence(
     tails,
-    significance=significance,
+    significance=kept * significance,
     after=num_canaries,
     vectors=vectors,
     dim=record.dim,
   )
+  mu = mu / stretch
   log_evidence = None
   if claim is not None:
     claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
-    log_evidence = anytime.gdp_log_evidence(
+    log_evidence = math.log(kept) + anytime.gdp_log_evidence(
       tails,
-      claimed,
+      stretch * claimed,
       after=num_canaries,
       vectors=vectors,
       dim=record.dim,
@@ -200,6 +210,22 @@ def bound_sequentially(
     claim,
     log_evidence,
   )
+
+
+def _stretch_shifts(dim: int, rounds: int, significance: float) -> float:
+  """By how much norms of noise may raise the shifts of canaries of several rounds.
+
+  Some of their rounds are common and others are not, so that no order makes them
+  independent given the earlier ones. Given all norms |r_t| they are: directions of
+  noise do not depend on its norms, and canaries are random directions. A score is
+  then N(0, 1) and a mean over rounds of √d S/|r_t|, with |r_t|²/σ² of χ² of d. All are
+  at least its quantile q at `significance`/T, but with that chance; else shifts are
+  below μ √(d/q), and evidence against that is a product of bets that pay at most 1
+  given norms and earlier canaries. So it ever exceeds 1/α with a chance of at most
+  α + `significance`.
+  """
+  quantile = 2 * special.gammaincinv(dim / 2, significance / rounds)
+  return math.sqrt(dim / quantile)
 
 
 def _find_last_rounds(record: Record) -> Int[np.ndarray, ' k']:
@@ -222,6 +248,9 @@ def _score(record: Record) -> tuple[ThreatModel, Scores] | None:
     return attack.threat_model, attack.scores
   residual, rounds = record.cosines.get('residual'), record.rounds
   if residual is not None and rounds is not None:
+    noise = noise_scale.measure_noise(record)
+    if noise is not None and noise.lag and noise.is_summed:
+      return None
     left = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
     own = np.asarray(rounds.canary_norm, np.float64)[:, None] * record.included
     squared = np.square(rounds.residual_norm, dtype=np.float64)[:, None]
@@ -246,7 +275,7 @@ def _sum_normal_scores(
   law = cosine_null.CosineNull(record.dim)
   # Cosines are float32: one of 1 may be a little less.
   cosines = np.clip(cosines, -_LARGEST, _LARGEST)
-  normal = -special.ndtri_exp(law.logsf(cosines))
-  own = assign_held_out(record.assigned)
-  total = np.where(own, normal, 0.0).sum(axis=0)
-  return total / np.sqrt(np.count_nonzero(own, axis=0))
+  own = assign_held_out(record.assigned).astype(bool)
+  normal = np.zeros(own.shape)
+  normal[own] = -special.ndtri_exp(law.logsf(cosines[own]))
+  return normal.sum(axis=0) / np.sqrt(np.count_nonzero(own, axis=0))

@@ -4,9 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from studies import simulated_runs
+from scipy import stats
+from studies import conditions, simulated_runs
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import sequential, threat_models
 from epe_jax.audit.sequential import bound_sequentially
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from tests import recorded_runs
@@ -132,6 +133,46 @@ def test_true_claims_are_seldom_rejected_by_many_canaries_of_one_round():
   ]
   # A failure has probability 1e-6 at exact coverage.
   assert sum(alarm is not None for alarm in alarms) <= 12
+
+
+def test_a_round_that_all_canaries_share_rejects_no_true_claim():
+  """Its noise is as short as once in 10,000 runs, and in 100 rounds shortest."""
+  dim, mu = 300, 3.0
+  record = conditions.record_sharing_round(
+    np.random.default_rng(1), num=1000, rounds=101, dim=dim, mu=mu
+  )
+  norms = record.rounds.residual_norm.copy()
+  norms[0] = record.rounds.noise_std[0] * np.sqrt(stats.chi2.ppf(1e-4, dim))
+  rounds = record.rounds._replace(residual_norm=norms)
+  record = dataclasses.replace(record, rounds=rounds)
+  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  bounds = bound_sequentially(record, claim=claim)
+  assert bounds.test_claim().rejected_after is None
+  assert 0.75 * mu < bounds.mu[-1] < mu
+  # The bound and the claim agree as well as those of single rounds do.
+  low = 0.9 * float(bounds.epsilon_gdp[-1])
+  test = bound_sequentially(record, claim=low).test_claim()
+  assert (
+    test.rejected_after == bounds.rounds[np.argmax(bounds.epsilon_gdp > low)]
+  )
+
+
+@pytest.mark.parametrize('dim', [30, 4000, 10**8])
+def test_shifts_are_stretched_by_the_shortest_noise_of_all_rounds(dim):
+  stretch = sequential._stretch_shifts(dim, 50, 5e-4)
+  below = stats.chi2.cdf(dim / stretch**2, dim)
+  assert 50 * below == pytest.approx(5e-4, rel=1e-3)
+
+
+def test_of_sums_over_rounds_that_are_correlated_nothing_is_said():
+  record, _ = conditions.record_correlated(
+    np.random.default_rng(2),
+    np.eye(20) + 0.3 * (np.eye(20, k=1) + np.eye(20, k=-1)),
+    num=100,
+    dim=4000,
+    mu=5.0,
+  )
+  assert bound_sequentially(record, claim=1.0) is None
 
 
 @pytest.mark.slow
