@@ -18,22 +18,18 @@ from typing import Any
 _SAFE = 'PYTHONSAFEPATH'
 
 
-def make_command(*arguments: str) -> list[str]:
-  """Makes a command that runs this Python; use it with `make_environment`."""
-  return [sys.executable, '-P', *arguments]
+def make_command(code: str, *arguments: str) -> list[str]:
+  """Makes a command that runs code in a Python that finds the modules of this one.
 
-
-def make_environment(**variables: str) -> dict[str, str]:
-  """Makes the environment of a subprocess that finds the modules of this one.
+  The path is set within that process and not by PYTHONPATH, as Python runs a
+  sitecustomize.py of every folder of that before anything else.
 
   Args:
-    **variables: to set in addition to those of this process.
+    code: statements.
+    *arguments: `sys.argv` from its second element on.
   """
-  return {
-    **os.environ,
-    'PYTHONPATH': os.pathsep.join(sys.path),
-    **variables,
-  }
+  begin = f'import sys; sys.path[:] = {[*map(str, sys.path)]}'
+  return [sys.executable, '-P', '-c', f'{begin}\n{code}', *arguments]
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 import functools
 import json
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -30,10 +31,8 @@ MAX_ROUNDING = 1e-3
 MAX_SECONDS = 600.0
 """That a command may take, undisturbed. One that takes longer hangs."""
 
-PROGRAM = (
-  sys.executable,
-  '-c',
-  'import sys; from epe_jax import cli; sys.exit(cli.main())',
+PROGRAM = python_path.make_command(
+  'from epe_jax import cli; sys.exit(cli.main())'
 )
 """`epe-jax` of this checkout."""
 
@@ -155,7 +154,7 @@ def make_environment(folder: pathlib.Path, **variables: str) -> dict[str, str]:
     **variables: to set besides.
   """
   cache = str(folder / 'cache')
-  return python_path.make_environment(XDG_CACHE_HOME=cache, **variables)
+  return {**os.environ, 'XDG_CACHE_HOME': cache, **variables}
 
 
 def start(

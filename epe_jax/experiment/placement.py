@@ -82,8 +82,8 @@ def find_devices() -> Devices:
     return Devices('cpu', _list_cores())
   try:
     done = subprocess.run(
-      python_path.make_command('-c', _FIND),
-      env=python_path.make_environment(XLA_PYTHON_CLIENT_PREALLOCATE='false'),
+      python_path.make_command(_FIND),
+      env=os.environ | {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'},
       capture_output=True,
       text=True,
       check=True,

@@ -17,7 +17,9 @@ from typing import IO, Any, NamedTuple
 
 from epe_jax import io, python_path
 
-_PROGRAM = 'epe_jax.experiment.sweep_process'
+SWEEP = 'from epe_jax.experiment import sweep_process; sweep_process.main()'
+"""The code of the processes of a sweep."""
+
 # Seconds between two looks at a process.
 _INTERVAL = 0.2
 
@@ -40,6 +42,7 @@ class Work(NamedTuple):
 
 
 def start_process(
+  code: str,
   arguments: list[str],
   work: Any,
   *,
@@ -50,15 +53,17 @@ def start_process(
   """Starts a process that does some work, and ends with this one.
 
   Args:
-    arguments: as `sweep_process.main` takes them.
+    code: that it runs; it has the work on the first line of stdin, and calls
+      `stopping.end_with_parent`.
+    arguments: of the code.
     work: what it does, for JSON.
     environment: variables to set.
     stdout: as for `subprocess.Popen`.
     stderr: likewise.
   """
   process: subprocess.Popen[bytes] = subprocess.Popen(
-    python_path.make_command('-m', _PROGRAM, *arguments),
-    env=python_path.make_environment(**environment),
+    python_path.make_command(code, *arguments),
+    env={**os.environ, **environment},
     stdin=subprocess.PIPE,
     # Ctrl-C in a terminal would reach it in addition to the signal that we send.
     start_new_session=True,
@@ -84,6 +89,7 @@ def start_point(
       output.write(f'--- again, {time.strftime("%F %T")} ---\n'.encode())
       output.flush()
     return start_process(
+      SWEEP,
       [task, str(work.workdir), work.command],
       work.config,
       environment=environment,

@@ -63,6 +63,7 @@ def find_faults_in_process(
     return {}
   plain = {name: config.to_dict() for name, config in configs.items()}
   with processes.start_process(
+    processes.SWEEP,
     ['check'],
     plain,
     environment={'JAX_PLATFORMS': 'cpu'},
@@ -166,7 +167,3 @@ def main() -> None:
     _check(work)
   else:
     _run(work, sys.argv[2], sys.argv[1] == 'run_distributed')
-
-
-if __name__ == '__main__':
-  main()

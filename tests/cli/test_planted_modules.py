@@ -18,6 +18,7 @@ PROGRAM = pathlib.Path(sys.executable).with_name('epe-jax')
 # a function of it.
 PLANTED = (
   *('json', 'multiprocessing', 'pickle', 'runpy', 'secrets', 'tempfile'),
+  *('sitecustomize', 'usercustomize'),
   *('absl', 'h5py', 'jax', 'numpy', 'pyarrow', 'scipy', 'tqdm'),
 )
 
@@ -113,18 +114,22 @@ def test_python_m_puts_the_working_directory_behind_packages(tmp_path):
 def test_a_child_looks_for_modules_where_its_parent_does(tmp_path, monkeypatch):
   (tmp_path / 'json.py').write_text('raise SystemExit("planted")\n')
   (tmp_path / 'own_module_of_this_test.py').write_text('')
+  # Of every folder of PYTHONPATH, site runs these.
+  for name in ('sitecustomize', 'usercustomize'):
+    (tmp_path / f'{name}.py').write_text(f'print("the planted {name} ran")\n')
   monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'path', [*sys.path])
   python_path.search_last(tmp_path)
   code = (
     'import json, sys, own_module_of_this_test; print(json.dumps(sys.path))'
   )
   done = subprocess.run(
-    python_path.make_command('-c', code),
-    env=python_path.make_environment(),
+    python_path.make_command(code),
     capture_output=True,
     text=True,
     check=True,
   )
+  assert 'planted' not in done.stdout
   found = done.stdout
   assert found.index(str(tmp_path)) > found.index('site-packages')
 

@@ -87,8 +87,8 @@ def _release_in_processes(
   def run(_: int) -> Float[np.ndarray, 'R d']:
     try:
       ended = subprocess.run(
-        python_path.make_command('-c', code),
-        env=python_path.make_environment(XLA_PYTHON_CLIENT_PREALLOCATE='false'),
+        python_path.make_command(code),
+        env=os.environ | {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'},
         input=given,
         capture_output=True,
         timeout=limit,
