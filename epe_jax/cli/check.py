@@ -11,9 +11,10 @@ last example is such a mechanism, with a mistake; its file is one to begin with:
 
   python -c 'import epe_jax.conformance.example as e; print(e.__file__)'
 
-The exit status is the first that applies: 2 wrong arguments; 1 a privacy rule is broken;
-3 a rule that --require names was not checked; 4 a utility rule is broken; 0 none of these,
-which says nothing of rules that were not checked.
+The exit status is the first that applies: 2 wrong arguments, or no report, as the mechanism
+fails, never ends, or ends its process; 1 a privacy rule is broken; 3 a rule that --require
+names was not checked; 4 a utility rule is broken; 0 none of these, which says nothing of
+rules that were not checked.
 """
 
 from __future__ import annotations
@@ -22,17 +23,25 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
+from io import TextIOWrapper
+import json
 import os
 import pathlib
+import signal
+import subprocess
 import sys
+import tempfile
+import threading
 import traceback
-from typing import TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from absl import app, flags
 
 from epe_jax import io, python_path
-from epe_jax.cli import command_flags
+from epe_jax.cli import command_flags, program
 from epe_jax.cli.command_flags import Flag
+from epe_jax.experiment import processes, stopping
+from epe_jax.text import tables, terminal
 
 if TYPE_CHECKING:
   from epe_jax.conformance.session import Make
@@ -40,6 +49,9 @@ if TYPE_CHECKING:
 BROKEN, NOT_CHECKED, WASTEFUL = 1, 3, 4
 """Exit statuses: a privacy rule is broken; a required rule was not checked; a utility
 rule is broken. The first that applies."""
+
+# Seconds for imports and the first calls, besides those of rounds and fresh processes.
+_BEGIN = 120.0
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -113,40 +125,173 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
   Raises:
     app.UsageError: not one factory is given, or a flag is out of range.
+    ValueError: as `run_check`.
   """
+  name = _parse(values, argv)
+  given: dict[str, Any] = values.flag_values_dict()
+  z, epsilon = given['noise_multiplier'], given['epsilon']
+  if epsilon is not None and not values['noise_multiplier'].using_default_value:
+    raise ValueError(
+      f'--noise_multiplier={z} and --epsilon={epsilon}; give one of them.'
+    )
+  files = {key: given[key] for key in ('report', 'badge') if given[key]}
+  for file in files.values():
+    folder = pathlib.Path(os.path.realpath(file)).parent
+    if not folder.is_dir():
+      raise ValueError(f'{file}: there is no folder {folder}; make it first.')
+  limit = _BEGIN + 3 * max(20.0, given['budget'])
+  outcome = check_apart(name, argv[1:], min(limit, 1e6))
+  if given['json']:
+    print(io.format_json(outcome['report']))
+  else:
+    print(outcome['text'])
+  missing = outcome['missing']
+  if missing:
+    print(f'Not checked, but required: {", ".join(missing)}.', file=sys.stderr)
+  for key, file in files.items():
+    io.write_json(file, outcome[key])
+  if 'privacy' in outcome['broken']:
+    return BROKEN
+  if missing:
+    return NOT_CHECKED
+  return WASTEFUL if outcome['broken'] else 0
+
+
+def _parse(values: flags.FlagValues, argv: Sequence[str]) -> str:
+  """Parses flags, and returns the name of the factory."""
   rest = values(list(argv))[1:]
   if len(rest) != 1:
     raise app.UsageError(
       f'give one factory, not {len(rest)}: {rest}. It is named as '
       'package.module:factory or file.py:factory.'
     )
-  return run_check(rest[0], values)
+  return rest[0]
 
 
-def run_check(name: str, values: flags.FlagValues) -> int:
-  """Checks a factory and prints the report.
+def check_apart(
+  name: str, argv: Sequence[str], seconds: float
+) -> dict[str, Any]:
+  """Checks a factory in a process of its own, which is killed when time is up.
+
+  A mechanism may end its process, or wait for ever where no signal reaches it: the
+  report is what that process has handed over, whatever its exit status. It is a
+  fresh process and not a fork, as factories may need threads, which a fork loses.
+  It costs the start of Python alone, as only there the suite is imported.
 
   Args:
-    name: module:factory or file.py:factory.
-    values: flags, parsed.
+    name: of the factory.
+    argv: arguments of the command.
+    seconds: until it is killed.
 
   Returns:
-    The exit status: 0, or one of those above.
+    As `make_outcome`.
 
   Raises:
-    ValueError: there is no such factory, or a flag is out of range.
+    ValueError: the check failed, or was not finished.
+  """
+  with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    path = pathlib.Path(folder, 'outcome.json')
+    work = {'path': str(path), 'argv': argv, 'width': tables.get_width()}
+    process = processes.start_process(
+      f'from {__name__} import check_here; check_here()',
+      [],
+      work,
+      environment={'PYTHONUNBUFFERED': '1'},
+      # What a mechanism prints is not part of a report.
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+    )
+    relay = threading.Thread(target=_relay, args=[process.stdout], daemon=True)
+    relay.start()
+    end = f'did not end within {seconds:g} s, and was killed'
+    try:
+      status = process.wait(seconds)
+      end = f'ended with status {status} and without a report'
+    except subprocess.TimeoutExpired:
+      pass
+    finally:
+      _kill(process)
+      # Processes of the mechanism that are not killed may keep the pipe open.
+      relay.join(1.0)
+    outcome = io.read_json(path) if path.exists() else {}
+  if 'report' in outcome:
+    return outcome
+  raise ValueError(
+    outcome.get('error')
+    or f'{name}: the process of the check {end}. Let the mechanism raise an error '
+    'where it cannot go on; if it is slow, raise --budget.'
+  )
+
+
+def _relay(output: IO[bytes]) -> None:
+  """Prints what a mechanism prints, of which no terminal and no CI obeys anything."""
+  with TextIOWrapper(output, 'utf-8', errors='replace') as lines:
+    # A line may be of any length.
+    while line := lines.readline(1 << 16):
+      line = terminal.quote_commands(io.join_lines(line.removesuffix('\n')))
+      # If it did not read on, the process would wait for it.
+      with contextlib.suppress(OSError):
+        print(line, file=sys.stderr)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+  """Ends a process, with those that it has started."""
+  with contextlib.suppress(OSError):
+    if hasattr(os, 'killpg'):
+      os.killpg(process.pid, signal.SIGKILL)
+    else:
+      process.kill()
+  process.wait()
+  assert process.stdin is not None, 'it is a pipe'
+  process.stdin.close()
+
+
+def check_here() -> None:
+  """Runs in the process of a check: reads what to do, and hands over the outcome."""
+  terminal.prepare_streams()
+  work = json.loads(sys.stdin.readline())
+  stopping.end_with_parent()
+  try:
+    with tables.limit_width(work['width']):
+      outcome = make_outcome(work['argv'])
+  except BaseException as error:
+    is_told = isinstance(error, ValueError)
+    if not is_told or os.environ.get(program.TRACEBACK) == '1':
+      traceback.print_exc()
+    text = str(error) if is_told else f'the check failed: {error!r}'
+    outcome = {'error': terminal.quote_commands(io.join_lines(text))}
+  io.write_json(work['path'], outcome)
+  # Threads of a mechanism may go on for ever, and what it runs at exit may fail.
+  os._exit(0)
+
+
+def make_outcome(argv: Sequence[str]) -> dict[str, Any]:
+  """Checks a factory.
+
+  Args:
+    argv: the factory as module:factory or file.py:factory, and flags.
+
+  Returns:
+    The report and the badge as JSON values, the report as text, the severities of
+    broken rules, and the required rules that were not checked.
+
+  Raises:
+    ValueError: there is no such factory, a flag is out of range, or the factory or
+      its mechanism raised something in the first round.
   """
   from epe_jax import conformance
 
+  values = flags.FlagValues()
+  define_flags(values)
+  name = _parse(values, ['epe-jax check', *argv])
   given: dict[str, Any] = values.flag_values_dict()
-  z, epsilon = given['noise_multiplier'], given['epsilon']
-  make_claim = functools.partial(conformance.Claim, noise_multiplier=z)
-  if epsilon is not None:
-    make_claim = functools.partial(conformance.Claim.from_epsilon, epsilon)
-    if not values['noise_multiplier'].using_default_value:
-      raise ValueError(
-        f'--noise_multiplier={z} and --epsilon={epsilon}; give one of them.'
-      )
+  make_claim = functools.partial(
+    conformance.Claim, noise_multiplier=given['noise_multiplier']
+  )
+  if given['epsilon'] is not None:
+    make_claim = functools.partial(
+      conformance.Claim.from_epsilon, given['epsilon']
+    )
   fields = {field.name for field in dataclasses.fields(conformance.Claim)}
   rest = fields - {'noise_multiplier', 'shapes'}
   claim = make_claim(
@@ -154,41 +299,21 @@ def run_check(name: str, values: flags.FlagValues) -> int:
   )
   required = [x for x in given['require'].split(',') if x not in ('', 'none')]
   conformance.check_required(required, conformance.RULES)
-  files = [pathlib.Path(given[x]) for x in ('report', 'badge') if given[x]]
-  for file in files:
-    folder = pathlib.Path(os.path.realpath(file)).parent
-    if not folder.is_dir():
-      raise ValueError(f'{file}: there is no folder {folder}; make it first.')
   factory = load_factory(name)
   try:
-    # What a mechanism prints is no part of a report.
-    with contextlib.redirect_stdout(sys.stderr):
-      report = conformance.check(
-        factory,
-        claim,
-        budget=given['budget'],
-        seed=given['seed'],
-        name=name,
-      )
-  except (Exception, SystemExit) as error:
-    # From the first round, which is not adversarial.
+    report = conformance.check(
+      factory, claim, budget=given['budget'], seed=given['seed'], name=name
+    )
+  except BaseException as error:
+    # From the first round, which is not adversarial, or to end all of Python.
     raise ValueError(_locate(name, error)) from error
-  if given['json']:
-    print(io.format_json(report.to_json()))
-  else:
-    print(conformance.format_report(report))
-  missing = conformance.list_missing(report, required)
-  if missing:
-    print(f'Not checked, but required: {", ".join(missing)}.', file=sys.stderr)
-  if given['report']:
-    io.write_json(given['report'], report.to_json())
-  if given['badge']:
-    io.write_json(given['badge'], conformance.make_badge(report))
-  if any(finding.severity == 'privacy' for finding in report.findings):
-    return BROKEN
-  if missing:
-    return NOT_CHECKED
-  return WASTEFUL if report.findings else 0
+  return {
+    'report': io.join_lines(io.spell_non_finite(report.to_json())),
+    'badge': conformance.make_badge(report),
+    'text': conformance.format_report(report),
+    'broken': [finding.severity for finding in report.findings],
+    'missing': conformance.list_missing(report, required),
+  }
 
 
 def _locate(name: str, error: BaseException) -> str:
@@ -235,7 +360,7 @@ def load_factory(name: str) -> Make:
     raise ValueError(
       f'{module_name!r} cannot be imported ({error}); {cure}.'
     ) from error
-  except (Exception, SystemExit) as error:
+  except BaseException as error:
     raise ValueError(_locate(module_name, error)) from error
   factory = getattr(module, attribute, None)
   if not callable(factory):

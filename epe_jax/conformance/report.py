@@ -10,7 +10,7 @@ from typing import Any
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.rule import Finding, Result
 from epe_jax.conformance.session import OUT_OF_TIME
-from epe_jax.text import cells, tables
+from epe_jax.text import cells, tables, terminal
 
 SCHEMA_VERSION = 1
 """Of a report as JSON, which `report.schema.json` describes."""
@@ -108,7 +108,7 @@ def format_report(report: Report) -> str:
     lines += [tables.fill_paragraph(text, bullet='  ') for text in texts]
     parts.append('\n'.join(lines))
   parts.append(_count(report))
-  return '\n\n'.join(parts)
+  return terminal.quote_commands('\n\n'.join(parts))
 
 
 def make_badge(report: Report) -> dict[str, Any]:

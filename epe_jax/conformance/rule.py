@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from epe_jax import io
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.session import NotChecked, OutOfTime
 
@@ -109,8 +110,10 @@ class Rule(NamedTuple):
       with np.errstate(all='ignore'):
         outcome = self.measure(m)
     except (NotChecked, OutOfTime) as error:
-      return Result(self.name, 'not checked', str(error))
+      return Result(self.name, 'not checked', io.join_lines(str(error)))
     measured, p_value, cause, mu, at = outcome
+    # It may quote what a mechanism raises.
+    measured = io.join_lines(measured)
     if cause is None:
       return Result(self.name, 'passed', measured, p_value)
     claim = m.claim

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
-import functools
 import math
 import signal
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from jaxtyping import Float
 import numpy as np
@@ -22,6 +21,8 @@ from epe_jax.conformance.noise import split
 # Of one round, unless the first one, which takes milliseconds as a rule, takes long.
 _MAX_SECONDS = 20.0
 _TIMES_AS_LONG = 20.0
+# Between two alarms, of which a mechanism may catch some.
+_SECONDS_AGAIN = 0.5
 
 Make = Callable[[Claim], Mechanism]
 Vector = Float[np.ndarray, 'd']
@@ -43,6 +44,10 @@ class OutOfTime(Exception):
 
 class NeverEnds(NotChecked):
   """A round takes much longer than any other."""
+
+
+class _Alarm(BaseException):
+  """Time is up. A mechanism that catches every `Exception` does not catch it."""
 
 
 class Cohort(NamedTuple):
@@ -76,6 +81,7 @@ class Session:
     self.seconds = seconds
     # Timers of the system end, too.
     self._max_seconds = min(max(_MAX_SECONDS, seconds), 1e6)
+    self._is_first = True
 
   @property
   def elapsed(self) -> float:
@@ -100,13 +106,8 @@ class Session:
       TypeError: the factory returned something that cannot aggregate.
     """
     self.spend(0)
-    try:
+    with self.call(f'make({_changes(self.claim, claim)})'):
       mechanism = self._make(claim)
-    except (Exception, SystemExit) as error:
-      if self.rounds == 0:
-        raise
-      changes = _changes(self.claim, claim)
-      raise NotChecked(f'make({changes}): {error!r}') from error
     if not callable(getattr(mechanism, 'aggregate', None)):
       raise TypeError(
         f'make(claim) returned {type(mechanism).__name__}, which has no method '
@@ -126,21 +127,39 @@ class Session:
     self.rounds += rounds
 
   @contextlib.contextmanager
-  def limit_round(self) -> Iterator[None]:
-    """Ends a round that takes too long, where the system can interrupt it.
+  def call(self, what: str = 'the mechanism') -> Iterator[None]:
+    """Within it code of the mechanism runs, in limited time.
 
-    The first one has the time of the whole check, and later ones many times as much
-    as that took.
+    The first round has the time of the whole check, and what follows it many times
+    as much as that took. Only in the main thread of POSIX systems can code be
+    interrupted.
+
+    Args:
+      what: runs, for messages.
 
     Raises:
-      NeverEnds: the round takes longer.
+      NeverEnds: it takes longer.
+      NotChecked: it raises something, but for the first round.
+      Exception: whatever is raised up to the end of the first round.
     """
     start = time.perf_counter()
-    with _limit_time(self._max_seconds):
-      yield
-    if self.rounds == 1:
-      took = time.perf_counter() - start
-      self._max_seconds = max(_MAX_SECONDS, _TIMES_AS_LONG * took)
+    # However long the factory takes, the first round is run.
+    limit = self._max_seconds if self.rounds else math.inf
+    with _limit_time(limit, what):
+      try:
+        yield
+      except Refused as error:
+        raise NotChecked(
+          f'the mechanism refuses such input: {error}'
+        ) from error
+      except (Exception, SystemExit) as error:
+        if self._is_first:
+          raise
+        raise NotChecked(f'{what} raised {error!r}') from error
+    if self._is_first and self.rounds:
+      self._is_first = False
+      took = _TIMES_AS_LONG * (time.perf_counter() - start)
+      self._max_seconds = min(max(_MAX_SECONDS, took), self._max_seconds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,14 +173,20 @@ class Run:
   @property
   def public_clip_norm(self) -> float | None:
     """The clip norm that the mechanism publishes, None if it publishes none."""
-    value = getattr(self.mechanism, 'clip_norm', None)
-    try:
-      return None if value is None else float(value)
-    except TypeError as error:
-      raise TypeError(
-        f'clip_norm={value!r} of the mechanism; let it be a number, or give the '
-        'attribute another name if it is no public clip norm.'
-      ) from error
+    with self.session.call('clip_norm'):
+      value = getattr(self.mechanism, 'clip_norm', None)
+      if value is None:
+        return None
+      number = math.nan
+      with contextlib.suppress(TypeError, ValueError):
+        number = float(value)
+      if not 0 < number < math.inf:
+        raise ValueError(
+          f'the mechanism publishes the clip norm {value!r}; let its attribute '
+          'clip_norm be a finite number > 0, or give it another name if it is not a '
+          'public clip norm.'
+        )
+      return number
 
   def release(self, cohort: Cohort) -> Vector:
     """Runs a round.
@@ -180,25 +205,22 @@ class Run:
       NeverEnds: the round does not end.
       Exception: whatever is raised in the very first round.
     """
-    self.session.spend(1)
     clip_norm = self.public_clip_norm or self.claim.clip_norm
+    self.session.spend(1)
     tensors: dict[int, list[np.ndarray]] = {}
     for update in cohort.updates:
       if id(update) not in tensors:
         tensors[id(update)] = self._split(update * clip_norm)
-    updates = [tensors[id(update)] for update in cohort.updates]
-    try:
-      with self.session.limit_round():
-        released = self.mechanism.aggregate(updates, list(cohort.weights))
-      joined = self._join(released)
-    except NeverEnds:
-      raise
-    except Refused as error:
-      raise NotChecked(f'the mechanism refuses such input: {error}') from error
-    except (Exception, SystemExit) as error:
-      if self.session.rounds == 1:
-        raise
-      raise NotChecked(f'the mechanism raised {error!r}') from error
+    # A mechanism may clip in place: no client may have the arrays of another one.
+    updates = [
+      [tensor.copy() for tensor in tensors[id(update)]]
+      for update in cohort.updates
+    ]
+    with self.session.call():
+      # It may compute when it is read.
+      joined = self._join(
+        self.mechanism.aggregate(updates, list(cohort.weights))
+      )
     return joined / (clip_norm * self.claim.unit)
 
   def release_by_claim(self, cohort: Cohort) -> Vector:
@@ -233,26 +255,38 @@ class Run:
     return np.concatenate([array.ravel() for array in arrays])
 
 
-def _end_round(seconds: float, signum: int, frame: Any) -> None:
-  raise NeverEnds(f'the round did not end within {seconds:g} s')
-
-
 @contextlib.contextmanager
-def _limit_time(seconds: float) -> Iterator[None]:
+def _limit_time(seconds: float, what: str) -> Iterator[None]:
   if (
-    not hasattr(signal, 'setitimer')
+    math.isinf(seconds)
+    or not hasattr(signal, 'setitimer')
     or threading.current_thread() is not threading.main_thread()
+    # Python cannot restore a handler that is not its own.
+    or signal.getsignal(signal.SIGALRM) is None
   ):
     yield
     return
 
-  before = signal.signal(signal.SIGALRM, functools.partial(_end_round, seconds))
-  signal.setitimer(signal.ITIMER_REAL, seconds)
+  def end(signum: int, frame: Any) -> NoReturn:
+    raise _Alarm
+
+  # Others may have set a timer, such as that of a test in which this runs.
+  start, timer = time.perf_counter(), signal.ITIMER_REAL
+  left, interval = signal.setitimer(timer, 0)
+  before = signal.signal(signal.SIGALRM, end)
   try:
-    yield
+    try:
+      signal.setitimer(timer, seconds, _SECONDS_AGAIN)
+      yield
+    finally:
+      signal.setitimer(timer, 0)
+  except _Alarm as error:
+    raise NeverEnds(f'{what} did not end within {seconds:g} s') from error
   finally:
-    signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
+    if left:
+      left = max(left - (time.perf_counter() - start), 1e-6)
+    signal.setitimer(timer, left, interval)
 
 
 def check_finite(released: Vector, t: int) -> None:

@@ -121,9 +121,9 @@ def check(
   # An error on ordinary input is the user's to see.
   ordinary = m.cohort(m.uniform / 2, m.background)
   with np.errstate(all='ignore'):
-    run = m.session.start(claim)
-    publishes = run.public_clip_norm is not None
     try:
+      run = m.session.start(claim)
+      publishes = run.public_clip_norm is not None
       first = run.release(ordinary)
     except NotChecked as error:
       raise ValueError(

@@ -16,12 +16,17 @@ def flatten(update):
 
 
 def map_objects(function, items):
-  """What `function` makes of each item, made once for each object, for speed."""
-  made = {}
+  """What `function` makes of each item, made once for each, for speed.
+
+  Updates are compared by their numbers, as each client has arrays of its own.
+  """
+  made, keys = {}, []
   for item in items:
-    if id(item) not in made:
-      made[id(item)] = function(item)
-  return [made[id(item)] for item in items]
+    is_update = isinstance(item, list)
+    keys.append(tuple(x.tobytes() for x in item) if is_update else id(item))
+    if keys[-1] not in made:
+      made[keys[-1]] = function(item)
+  return [made[key] for key in keys]
 
 
 def clip(vector, bound):

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -281,18 +283,110 @@ def test_clients_count_alike_whatever_their_common_factor():
 
 class Waits(correct.Plain):
   def aggregate(self, updates, weights):
-    while not all(np.isfinite(x).all() for update in updates for x in update):
+    released = super().aggregate(updates, weights)
+    if all(np.isfinite(x).all() for update in updates for x in update):
+      return released
+    return self.wait(released)
+
+  def wait(self, released):
+    while True:
       pass
-    return super().aggregate(updates, weights)
 
 
-def test_a_round_that_never_ends_is_a_finding(monkeypatch):
+class WaitsAndRetries(Waits):
+  def wait(self, released):
+    while True:
+      try:
+        super().wait(released)
+      except Exception:
+        continue
+
+
+class WaitsAtTheEnd(Waits):
+  def wait(self, released):
+    try:
+      super().wait(released)
+    finally:
+      super().wait(released)
+
+
+class WaitsAsItIsRead(Waits):
+  def wait(self, released):
+    yield released[0]
+    super().wait(released)
+
+
+@pytest.mark.parametrize(
+  'mechanism', [Waits, WaitsAndRetries, WaitsAtTheEnd, WaitsAsItIsRead]
+)
+def test_a_round_that_never_ends_is_a_finding(mechanism, monkeypatch):
   monkeypatch.setattr(session, '_MAX_SECONDS', 1.0)
-  report = conformance.check(seeded(Waits), CLAIM, budget=20)
+  report = conformance.check(seeded(mechanism), CLAIM)
   (found,) = report.findings
   assert found.rule == 'not_finite'
   assert found.severity == 'utility'
   assert 'did not end within 1 s' in found.measured
+
+
+@pytest.mark.skipif(not hasattr(signal, 'setitimer'), reason='it needs POSIX')
+def test_the_timer_of_a_test_goes_on(monkeypatch):
+  class Late(Exception):
+    pass
+
+  def end(signum, frame):
+    raise Late
+
+  monkeypatch.setattr(session, '_MAX_SECONDS', 1.0)
+  run = session.Session(seeded(Waits), CLAIM, seconds=1.0).start(CLAIM)
+  usual, endless = (
+    session.Cohort([np.full(CLAIM.dim, x)] * 10, [1.0] * 10)
+    for x in (1, np.nan)
+  )
+  before = signal.signal(signal.SIGALRM, end)
+  try:
+    signal.setitimer(signal.ITIMER_REAL, 1000, 7)
+    start = time.monotonic()
+    run.release(usual)
+    with pytest.raises(session.NeverEnds):
+      run.release(endless)
+    took = time.monotonic() - start
+    assert took > 1
+    assert signal.getsignal(signal.SIGALRM) is end
+    left, interval = signal.getitimer(signal.ITIMER_REAL)
+    assert interval == 7
+    assert 1000 - left == pytest.approx(took, abs=0.5)
+    # What was due in a round comes after it.
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    run.session.seconds = math.inf
+    with pytest.raises(Late):
+      run.release(endless)
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+class Publishes(correct.Plain):
+  """Publishes a clip norm that is of no use, or that becomes it."""
+
+  clip_norm, later = 1.0, 1.0
+
+  def aggregate(self, updates, weights):
+    self.clip_norm = self.later
+    return super().aggregate(updates, weights)
+
+
+@pytest.mark.parametrize('value', [-1.0, 0, math.nan, math.inf, 'large', [1]])
+def test_a_public_clip_norm_that_is_not_positive_is_refused(value, monkeypatch):
+  monkeypatch.setattr(Publishes, 'clip_norm', value)
+  with pytest.raises(ValueError, match='publishes the clip norm'):
+    conformance.check(seeded(Publishes), CLAIM)
+
+
+def test_a_clip_norm_that_becomes_negative_is_not_passed(monkeypatch):
+  monkeypatch.setattr(Publishes, 'later', -1.0)
+  report = conformance.check(seeded(Publishes), CLAIM)
+  for rule in ('clip_norm', 'rounds', 'memory', 'own_claim'):
+    assert 'publishes the clip norm -1.0' in report.not_checked[rule]
 
 
 def test_a_report_is_json():

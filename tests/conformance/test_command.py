@@ -8,8 +8,10 @@ import os
 import pathlib
 import re
 import runpy
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 
 from absl import flags
@@ -17,7 +19,7 @@ import jsonschema
 import pytest
 import yaml
 
-from epe_jax import cli, conformance, io
+from epe_jax import cli, conformance, io, python_path
 from epe_jax.cli import check
 from tests import in_process
 
@@ -190,6 +192,9 @@ def test_status_badge_and_file_say_what_was_found(
   report, require, code, message, color, tmp_path, monkeypatch
 ):
   monkeypatch.setattr(conformance, 'check', lambda *_, **__: report)
+  monkeypatch.setattr(
+    check, 'check_apart', lambda name, argv, seconds: check.make_outcome(argv)
+  )
   file, badge = tmp_path / 'report.json', tmp_path / 'badge.json'
   argv = ['check', f'{EXAMPLE}:make', f'--require={require}']
   assert cli.main([*argv, f'--report={file}', f'--badge={badge}']) == code
@@ -301,6 +306,225 @@ def test_what_a_mechanism_does_wrong_is_said(
     load_schema().validate(json.loads(out))
 
 
+_HOSTILE = """
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+from epe_jax.conformance import session
+from epe_jax.conformance.example import GaussianMean, NoNoiseOnBiases
+from epe_jax.conformance.rules import processes
+
+# Rounds may take a second, and no further processes are started.
+session._MAX_SECONDS, processes._is_fresh = 0.5, True
+is_first = True
+
+def wait_for_ever():
+  while True:
+    time.sleep(0.01)
+
+class Does(GaussianMean):
+  def aggregate(self, updates, weights):
+    global is_first
+    if is_first:
+      self.act()
+    is_first = False
+    return super().aggregate(updates, weights)
+
+class EndsProcess(Does):
+  def act(self): os._exit(0)
+
+class Exits(Does):
+  def act(self): sys.exit(0)
+
+class Interrupts(Does):
+  def act(self): raise KeyboardInterrupt
+
+class InterruptsLater(GaussianMean):
+  def aggregate(self, updates, weights):
+    global is_first
+    if not is_first:
+      raise GeneratorExit
+    is_first = False
+    return super().aggregate(updates, weights)
+
+class Kills(Does):
+  def act(self): os.kill(os.getpid(), signal.SIGKILL)
+
+class Hangs(Does):
+  def act(self): wait_for_ever()
+
+class Retries(Does):
+  def act(self):
+    while True:
+      try:
+        wait_for_ever()
+      except Exception:
+        continue
+
+class RetriesOnce(Does):
+  def act(self):
+    try:
+      wait_for_ever()
+    except BaseException:
+      wait_for_ever()
+
+class RetriesForEver(Does):
+  def act(self):
+    while True:
+      try:
+        wait_for_ever()
+      except BaseException:
+        continue
+
+class IgnoresAlarms(Does):
+  def act(self):
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    wait_for_ever()
+
+class Lazy(GaussianMean):
+  def aggregate(self, updates, weights):
+    released = super().aggregate(updates, weights)
+    def release():
+      yield released[0]
+      wait_for_ever()
+    return release()
+
+class HangsAsItIsMade(GaussianMean):
+  def __init__(self, claim):
+    wait_for_ever()
+
+class HasThread(Does):
+  def act(self): threading.Thread(target=wait_for_ever).start()
+
+class BreaksAndEndsAtExit(NoNoiseOnBiases):
+  def __init__(self, claim):
+    super().__init__(claim)
+    atexit.register(os._exit, 0)
+
+class EndsAtExit(Does):
+  def act(self): atexit.register(os._exit, 9)
+
+class WritesToDescriptor(Does):
+  def act(self): os.write(1, b'written')
+
+class PrintsMuch(Does):
+  def act(self): print('much ' * 1_000_000)
+"""
+
+
+@pytest.mark.parametrize(
+  ('name', 'code', 'message'),
+  [
+    ('EndsProcess', 2, 'ended with status 0 and without a report'),
+    ('Exits', 2, 'SystemExit: 0'),
+    ('Interrupts', 2, 'KeyboardInterrupt'),
+    ('InterruptsLater', 2, 'GeneratorExit'),
+    ('Kills', 2, 'ended with status -9 and without a report'),
+    ('Hangs', 2, 'the mechanism did not end within 1 s'),
+    ('Retries', 2, 'the mechanism did not end within 1 s'),
+    ('RetriesOnce', 2, 'the mechanism did not end within 1 s'),
+    ('Lazy', 2, 'the mechanism did not end within 1 s'),
+    ('RetriesForEver', 2, 'did not end within 10 s, and was killed'),
+    ('IgnoresAlarms', 2, 'did not end within 10 s, and was killed'),
+    ('HangsAsItIsMade', 2, 'did not end within 10 s, and was killed'),
+    ('HasThread', 0, ''),
+    ('BreaksAndEndsAtExit', 1, ''),
+    ('EndsAtExit', 0, ''),
+    ('WritesToDescriptor', 0, 'written'),
+    ('PrintsMuch', 0, 'much much'),
+  ],
+)
+def test_the_status_is_that_of_the_report_whatever_a_mechanism_does(
+  name, code, message, tmp_path, capsys, monkeypatch
+):
+  path = tmp_path / 'hostile.py'
+  path.write_text(_HOSTILE)
+  argv = ['check', f'{path}:{name}', SHAPES, '--json']
+  if code == 2:
+    argv.append('--budget=1')
+  if 'killed' in message:
+    monkeypatch.setattr(check, '_BEGIN', 10.0 - 3 * 20.0)
+  assert cli.main(argv) == code
+  out, err = capsys.readouterr()
+  assert message in err
+  assert bool(out) == (code != 2)
+  if out:
+    load_schema().validate(json.loads(out))
+
+
+def has_ended(pid):
+  """Whether a process is gone, or waits for its parent to take note of that."""
+  try:
+    return ' Z ' in pathlib.Path(f'/proc/{pid}/stat').read_text()
+  except FileNotFoundError:
+    return True
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(sys.platform != 'linux', reason='it reads /proc')
+@pytest.mark.parametrize(
+  ('signum', 'code'),
+  [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)],
+)
+def test_the_process_of_a_check_ends_with_the_command(signum, code, tmp_path):
+  path, pid = tmp_path / 'hangs.py', tmp_path / 'pid'
+  path.write_text(
+    'import os, pathlib, time\n'
+    f'pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n'
+    'time.sleep(1000)\n'
+  )
+  begin = 'from epe_jax import cli; sys.exit(cli.main())'
+  command = python_path.make_command(begin, 'check', f'{path}:make')
+  with subprocess.Popen(command) as process:
+    while not (pid.exists() and pid.read_text()):
+      assert process.poll() is None
+      time.sleep(0.1)
+    process.send_signal(signum)
+  assert process.returncode == code
+  while not has_ended(pid.read_text()):
+    time.sleep(0.1)
+
+
+_QUOTED = """
+from epe_jax.conformance.example import GaussianMean
+
+TEXT = '\\x1b[31mred\\x9b\\n::error::no\\r  ::add-mask::a ##[error]b'
+
+class Later(GaussianMean):
+  def aggregate(self, updates, weights):
+    if max(weights) > 1:
+      print(TEXT)
+      raise type('Error', (Exception,), {'__repr__': lambda self: TEXT})
+    return super().aggregate(updates, weights)
+
+class AtOnce(GaussianMean):
+  def aggregate(self, updates, weights):
+    raise ValueError(TEXT)
+"""
+
+
+@pytest.mark.parametrize(('name', 'code'), [('Later', 3), ('AtOnce', 2)])
+@pytest.mark.parametrize('json_flag', ['--json', '--nojson'])
+def test_no_terminal_and_no_ci_obeys_what_a_mechanism_says(
+  name, code, json_flag, tmp_path, capsys
+):
+  path = tmp_path / 'quoted.py'
+  path.write_text(_QUOTED)
+  argv = ['check', f'{path}:{name}', SHAPES, json_flag, '--require=weights']
+  assert cli.main(argv) == code
+  out, err = capsys.readouterr()
+  assert '::error::no' in (out if code == 3 else err)
+  assert not {'\x1b', '\x9b', '\r'} & {*out, *err}
+  lines = [line.strip() for line in (out + err).splitlines()]
+  assert not [line for line in lines if line.startswith('::')]
+  if json_flag == '--nojson':
+    assert '##[' not in out
+  assert '##[' not in err
+
+
 def test_the_action_gives_flags_that_exist_and_their_defaults():
   inputs, step = read_action()
   values = flags.FlagValues()
@@ -342,7 +566,10 @@ def test_the_action_writes_a_report_a_badge_and_a_summary(name, code, tmp_path):
     check=False,
   )
   assert ended.returncode == code
-  assert f'{code} broken, ' in summary.read_text('utf-8')
+  text = summary.read_text('utf-8')
+  assert f'{code} broken, ' in text
+  # All of it is code, whatever a mechanism prints.
+  assert all(line.startswith('    ') for line in text.splitlines()[1:])
   report = io.read_json(tmp_path / 'privacy-check' / 'report.json')
   load_schema().validate(report)
   badge = io.read_json(tmp_path / 'privacy-check' / 'badge.json')

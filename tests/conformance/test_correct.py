@@ -77,6 +77,29 @@ def test_every_claim_can_be_checked(changes):
   assert (of_rounds <= set(report.not_applicable)) == (claim.max_rounds == 1)
 
 
+class InPlace(correct.Plain):
+  """Clips where updates are, and adds them up in those of the first client."""
+
+  def aggregate(self, updates, weights):
+    for update in updates:
+      norm = np.linalg.norm(correct.flatten(update))
+      for tensor in update:
+        tensor[...] *= min(1.0, self.bound / norm) if norm else 0.0
+        tensor[~np.isfinite(tensor)] = 0
+    total, *others = updates
+    for update in others:
+      for sum_of_all, tensor in zip(total, update):
+        sum_of_all += tensor
+    noise = self.split(self.noise())
+    return [(t + x.reshape(t.shape)) / self.n for t, x in zip(total, noise)]
+
+
+def test_a_mechanism_may_write_into_the_updates():
+  report = conformance.check(seeded(InPlace), CLAIM)
+  assert not report.findings, conformance.format_report(report)
+  assert set(report.not_checked) == EVERYBODY
+
+
 class Shared(correct.Plain):
   """Noise of two coordinates has a correlation of 0.6."""
 

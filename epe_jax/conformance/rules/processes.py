@@ -104,6 +104,8 @@ def _release_in_processes(
       raise NotChecked(
         f'a fresh process that loads {name} fails: {"".join(last)}'
       ) from error
+    if not ended.stdout:
+      raise NotChecked(f'a fresh process that loads {name} ends by itself')
     return pickle.loads(ended.stdout)
 
   # What importing takes is not to be missing for other rules.
@@ -124,3 +126,5 @@ def release_afresh() -> None:
   releases = [session.start(claim).release(cohort) for _ in range(runs)]
   with open(out, 'wb') as file:
     file.write(pickle.dumps(np.stack(releases)))
+  # Threads of the mechanism may go on for ever, and what it runs at exit may fail.
+  os._exit(0)

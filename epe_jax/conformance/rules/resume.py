@@ -45,11 +45,9 @@ def resume(m: Measurements) -> Outcome:
     if not all(hasattr(run.mechanism, x) for x in ('save', 'restore')):
       raise NotChecked('the mechanism has no save() and restore(state)')
     first = run.release(zeros)
-    try:
+    with m.session.call('save or restore'):
       state = run.mechanism.save()  # pyright: ignore[reportAttributeAccessIssue]
       resumed.mechanism.restore(state)  # pyright: ignore[reportAttributeAccessIssue]
-    except Exception as error:
-      raise NotChecked(f'save or restore raised {error!r}') from error
     clip_norm = run.public_clip_norm
     if clip_norm != resumed.public_clip_norm:
       raise NotChecked(f'a run with clip norm {clip_norm} resumes with another')
