@@ -61,7 +61,8 @@ def run(
       `build.build`; or the workdir holds a run of another config, belongs to
       another process, or holds a run that began with other data, observers,
       secret or settings of JAX.
-    FloatingPointError: training has diverged.
+    FloatingPointError: training has diverged; or, as `arithmetic.Miscomputed`, the
+      devices compute wrong numbers.
     stopping.Stopped: Ctrl-C or SIGTERM came, the round was finished and saved.
     OSError: a disk is full or not writable.
   """

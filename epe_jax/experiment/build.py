@@ -314,19 +314,14 @@ def _audit_algorithm(
   Of the participants only the numbers of clients and canaries matter, so that one
   algorithm serves all seeds.
   """
-  make_noise = noise.float32
-  if aggregation is not None:
-    make_noise = aggregation.make_noise
-  elif not config.simulation and config.noise_multiplier:
-    most = participants.slots + participants.max_canaries
-    make_noise = noise.exact(most, mesh=mesh)
+  clip, make_noise = make_clipping(config, participants, aggregation, mesh)
   algorithm = fedavg.dp_fedavg(
     task,
     client_opt=optax.sgd(config.client.learning_rate),
     server_opt=servers.SERVERS[config.server.optimizer].make(
       config.server.learning_rate, config.server.momentum
     ),
-    clipping=_make_clipping(config, participants.expected_clients, make_noise),
+    clipping=clip,
     noise_multiplier=config.noise_multiplier,
     expected_clients=participants.expected_clients,
     make_noise=make_noise,
@@ -345,14 +340,29 @@ def _audit_algorithm(
   )
   canary_set = make_canaries(draws.canaries, num_canaries, dim)
   all_observers = {
-    'final_model': final_model(canary_set, mesh=mesh),
-    'rounds': _observe_rounds(config, canary_set, mesh),
+    **make_observers(config, canary_set, mesh),
     **{name: observe(canary_set) for name, observe in observers.items()},
   }
   audited = audited_algorithm.audited(
     algorithm, canary_set, draws.rows, all_observers
   )
   return audited, all_observers
+
+
+def make_observers(
+  config: Config, canary_set: canaries.Canaries, mesh: sharding.Mesh | None
+) -> dict[str, Observer]:
+  """Makes the observers of the package, by name.
+
+  Args:
+    config: the config of the run, with every field set.
+    canary_set: what they score.
+    mesh: the devices that share the work; None for one device.
+  """
+  return {
+    'final_model': final_model(canary_set, mesh=mesh),
+    'rounds': _observe_rounds(config, canary_set, mesh),
+  }
 
 
 def _observe_rounds(
@@ -403,10 +413,31 @@ def _plan_aggregation(
   )
 
 
-def _make_clipping(
-  config: Config, expected_clients: float, make_noise: noise.MakeNoise
-) -> clipping.Clipping:
+def make_clipping(
+  config: Config,
+  participants: participation.Participation,
+  aggregation: secure_aggregation.SecureAggregation | None,
+  mesh: sharding.Mesh | None,
+) -> tuple[clipping.Clipping, noise.MakeNoise]:
+  """Makes the clipping rule of a run, and what makes the noise on its sums.
+
+  Args:
+    config: the config of the run, with every field set.
+    participants: of whom only numbers matter.
+    aggregation: of integers; None if vectors are summed as such.
+    mesh: the devices that share the work; None for one device.
+
+  Raises:
+    ValueError: adaptive clipping leaves nothing of the privacy budget.
+  """
+  make_noise = noise.float32
+  if aggregation is not None:
+    make_noise = aggregation.make_noise
+  elif not config.simulation and config.noise_multiplier:
+    most = participants.slots + participants.max_canaries
+    make_noise = noise.exact(most, mesh=mesh)
   c, z = config.clipping, config.noise_multiplier
+  expected_clients = participants.expected_clients
   smallest = z / 2 / expected_clients
   if c.kind == 'adaptive' and z > 0 and c.count_noise <= smallest:
     raise ValueError(
@@ -415,7 +446,7 @@ def _make_clipping(
       f'noise_multiplier={z} to the updates; give more than {smallest:.4g}, or '
       "clipping.kind='fixed'."
     )
-  return clipping.CLIPPINGS[c.kind](
+  rule = clipping.CLIPPINGS[c.kind](
     c.initial,
     quantile=c.quantile,
     learning_rate=c.learning_rate,
@@ -423,3 +454,4 @@ def _make_clipping(
     expected_clients=expected_clients,
     make_noise=make_noise,
   )
+  return rule, make_noise

@@ -27,6 +27,7 @@ from epe_jax.audit.record import Record, write_record
 from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
 from epe_jax.experiment import (
   analytic,
+  arithmetic,
   build,
   checkpoint,
   chunk_size,
@@ -81,6 +82,8 @@ def train(
   setup = chunk_size.set_chunk_size(config, setup, mesh=mesh)
   with _phase('computing the analytic ε'):
     privacy = analytic.analyze_privacy(config, setup)
+  with _phase('checking the arithmetic of the devices'):
+    checked = arithmetic.check_arithmetic(config, setup, mesh)
 
   # 2. Write down what will be run, or check that it is what the run began with.
   identity = ''
@@ -264,6 +267,7 @@ def train(
     dimension=dimension,
     evaluation=test_metrics,
     times=times,
+    arithmetic=[*checked],
     model_sha256=io.hash_file(files.model),
     record_sha256=record_sha256,
   )

@@ -1,6 +1,6 @@
 """The result of a finished run: one value, and its file result.json."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import typing
@@ -55,6 +55,8 @@ class RunResult:
     baseline_accuracy: of the majority class, in [0, 1].
     date: the day on which the run ended, in UTC, such as '2026-11-24'; None in
       results of before.
+    arithmetic: what the run compared with float64 before its first round; None
+      likewise.
     model_sha256: of the file model.npz; None likewise.
     record_sha256: as `release.hash_record` gives it; None likewise, and without
       canaries.
@@ -90,6 +92,7 @@ class RunResult:
   loss: float
   baseline_accuracy: float
   date: str | None = None
+  arithmetic: Sequence[str] | None = None
   model_sha256: str | None = None
   record_sha256: str | None = None
   chunk: int | None = None

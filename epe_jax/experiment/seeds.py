@@ -18,6 +18,7 @@ from epe_jax.audit import audit_step, audited_algorithm
 from epe_jax.audit.record import Record
 from epe_jax.data import cohort
 from epe_jax.experiment import (
+  arithmetic,
   build,
   config_fields,
   dispatch,
@@ -88,7 +89,7 @@ def run_seeds(
   Raises:
     ValueError: a field is wrong, see `build.build`; config.simulation is False; or
       one program cannot serve all seeds.
-    FloatingPointError: a run has diverged.
+    FloatingPointError: a run has diverged, or `arithmetic.Miscomputed`.
   """
   if at_once is None:
     at_once = 1 if jax.default_backend() == 'cpu' else 16
@@ -105,6 +106,7 @@ def run_seeds(
       }
       if first is None:
         first = next(iter(setups.values()))
+        arithmetic.check_arithmetic(config, first)
         init = programs.make_init(first, replicates=True)
         jitted = programs.make_programs(first, first.state, replicates=True)
         evaluate = model_evaluation.evaluator(first.task)

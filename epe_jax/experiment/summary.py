@@ -1,6 +1,6 @@
 """Summaries of a finished run: its sizes, noise, estimates, accuracy and times."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
 import importlib.metadata
@@ -33,6 +33,7 @@ def summarize_run(
   dimension: EffectiveDimensions | None,
   evaluation: Mapping[str, float],
   times: Float[np.ndarray, '2 T'],
+  arithmetic: Sequence[str],
   model_sha256: str,
   record_sha256: str | None,
 ) -> RunResult:
@@ -48,7 +49,8 @@ def summarize_run(
     evaluation: the test metrics of the final model, by name.
     times: the seconds that each round took, and those that the device waited
       for its cohort.
-    model_sha256: as `RunResult` has it.
+    arithmetic: as `RunResult` has it.
+    model_sha256: likewise.
     record_sha256: likewise; None without canaries.
   """
   rounds_of_canary = setup.participants.canaries.sum(axis=0)
@@ -81,6 +83,7 @@ def summarize_run(
     baseline_accuracy=setup.baseline,
     # The day alone: how long a run took depends on who took part.
     date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+    arithmetic=arithmetic,
     model_sha256=model_sha256,
     record_sha256=record_sha256,
   )

@@ -70,6 +70,12 @@ def make_settings_table(result: RunResult) -> tables.Table:
     ('test loss', f'{result.loss:.4g}'),
     *_list_time(result),
     ('versions', ', '.join(versions)),
+    (
+      'arithmetic',
+      'not checked'
+      if result.arithmetic is None
+      else 'agreed with float64 before the first round',
+    ),
   ]
   return tables.Table('', ('run', result.task), rows)
 

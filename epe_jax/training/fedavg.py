@@ -220,12 +220,7 @@ def dp_fedavg(
   vector_noise = clipping.vector_noise(noise_multiplier)
   # Without noise there is nothing to hide behind, and no step of a grid.
   noise = (make_noise if noise_multiplier else noise_lib.float32)(vector_noise)
-  sum_clipped_updates = functools.partial(_sum_clipped_updates, train, noise)
-  if mesh is not None:
-    replicated, sharded = sharding.REPLICATED, sharding.SHARDED
-    sum_clipped_updates = sharding.sum_over_devices(
-      sum_clipped_updates, mesh, (replicated, sharded, replicated, replicated)
-    )
+  sum_clipped_updates = make_sum(train, noise, mesh)
 
   def init(params: Params) -> TrainState:
     return TrainState(
@@ -352,6 +347,30 @@ def make_round(
     update_norm=sums.norm / num,
   )
   return Round(aggregate, sums.vector / divisor, scalars, metrics)
+
+
+def make_sum(
+  train: local_training.LocalTraining,
+  noise: noise_lib.Noise,
+  mesh: sharding.Mesh | None = None,
+) -> Callable[[Params, Cohort, Float[Array, ''], Key], ClippedSums]:
+  """Makes the function that trains the clients of a round, clips and sums.
+
+  Args:
+    train: makes the update of a client.
+    noise: in whose unit vectors are summed.
+    mesh: the devices that share the chunks; None for one device.
+
+  Returns:
+    (params, cohort, S, training key) -> sums.
+  """
+  add_up = functools.partial(_sum_clipped_updates, train, noise)
+  if mesh is None:
+    return add_up
+  replicated, sharded = sharding.REPLICATED, sharding.SHARDED
+  return sharding.sum_over_devices(
+    add_up, mesh, (replicated, sharded, replicated, replicated)
+  )
 
 
 def _sum_clipped_updates(

@@ -149,7 +149,7 @@ PUBLISHED = {
   *('num_observed', 'num_unobserved', 'participations', 'audit'),
   *('noise_multiplier', 'noise', 'analytic_epsilon', 'analytic_assumes'),
   *('clients_analytic_epsilon', 'clients_analytic_assumes', 'amplification'),
-  'clients_participations',
+  *('clients_participations', 'arithmetic'),
   *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy', 'date'),
   # Of the aggregates of own rounds, as estimates are.
   'claim',
