@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from studies import simulated_runs
 
-from epe_jax.audit import attack_results
+from epe_jax.audit import attack_results, clients, upper_bounds
 from epe_jax.audit.record import make_record
 from epe_jax.experiment import run_result
 from epe_jax.fact import Fact
@@ -78,6 +78,13 @@ def replace_cosines(record, **changes):
   return dataclasses.replace(
     record, cosines={n: x for n, x in cosines.items() if x is not None}
   )
+
+
+def client_shifts(record, n):
+  """What the model keeps of clients who take part once in each of n periods."""
+  of_rounds = upper_bounds.expect_shifts(record)
+  periods = np.array_split(np.arange(len(of_rounds)), n)
+  return clients.find_shifts(of_rounds, [[(p, 1 / len(p)) for p in periods]])
 
 
 def show_as(record, name):

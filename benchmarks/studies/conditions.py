@@ -14,13 +14,20 @@ from jaxtyping import Float
 import numpy as np
 from scipy import linalg
 
-from epe_jax.audit import run_effects, sequential, threat_models
-from epe_jax.audit.record import Record, make_record
+from epe_jax import accounting
+from epe_jax.audit import (
+  clients,
+  run_effects,
+  sequential,
+  threat_models,
+  upper_bounds,
+)
+from epe_jax.audit.record import Record, make_record, respond_at_end
 from epe_jax.epsilon import Gaussian, Scores
 from epe_jax.epsilon.points import mixture
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.trade_offs import tradeoff_curves
-from epe_jax.sampling import canary_schedules
+from epe_jax.sampling import canary_schedules, client_schedules
 from epe_jax.text import tables
 from epe_jax.training.round_scalars import RoundScalars
 from studies import simulated_runs, study
@@ -69,7 +76,12 @@ _MEAN_INTERVAL = '90 % interval of the mean of runs'
 _PREDICTION = '90 % prediction of a new run'
 _REFUSAL, _COPY = 'refusal of independent runs', 'copy that is taken for a run'
 _MEAN_SHIFT = 1.0
+# Against all clients of a run.
+_CLIENTS = '90 % interval of a client whose updates agree'
+_BEYOND = 'a client is said to be above all clients'
 _STATED = {
+  _CLIENTS: 0.1,
+  _BEYOND: 0.05,
   _BOUND: 0.05,
   _SHAPED: 0.05,
   _INTERVAL: 0.1,
@@ -138,7 +150,151 @@ def list_conditions() -> list[Condition]:
     )
     for tau in (0.0, 0.1, 1.0)
   ]
-  return [*noise, *claims, *crowded, *several, *_list_dependent()]
+  return [
+    *noise,
+    *claims,
+    *crowded,
+    *several,
+    *_list_of_clients(),
+    *_list_dependent(),
+  ]
+
+
+def _list_of_clients() -> list[Condition]:
+  """Runs whose clients take part in other rounds than canaries."""
+  sampled = [
+    Condition(
+      f'300 clients drawn for each of 40 rounds with q = {q:g}, z = 1, 20 canaries in '
+      f'a round that is known; claims {where}',
+      functools.partial(_claim_of_sampled, probability=q, share=share),
+    )
+    for q in (0.02, 0.2)
+    for share, where in (
+      (
+        0.0,
+        '5 % above what is proven of clients, refused if canaries may leak more',
+      ),
+      (1.0, 'of a client of one known round'),
+    )
+  ]
+  weighted = [
+    Condition(
+      f'300 clients in {n} of 12 rounds, canaries in {m}, momentum {momentum:g}, clip '
+      f'norms {"fall to a fifth" if falls else "stay"}',
+      functools.partial(
+        _expect_clients,
+        of_canaries=m,
+        of_clients=n,
+        momentum=momentum,
+        falls=falls,
+      ),
+    )
+    for m, n, momentum, falls in (
+      (1, 1, 0.9, True),
+      (1, 2, 0.9, False),
+      (1, 4, 0.0, True),
+      (2, 4, 0.9, True),
+    )
+  ]
+  return [*sampled, *weighted]
+
+
+def _claim_of_sampled(
+  rng: np.random.Generator, *, probability: float, share: float
+) -> dict[str, bool]:
+  """A true claim, which is tested unless canaries may leak more than is claimed.
+
+  Args:
+    rng: of the scores.
+    probability: of a client in each round.
+    share: between what is proven of clients, and canaries are allowed.
+
+  Returns:
+    Whether it is rejected.
+  """
+  proven = _prove_sampled(probability)
+  of_canary = float(tradeoff_curves.epsilon_gdp(1.0, DELTA))
+  claim = max(1.05 * proven, share * of_canary)
+  run = clients.Participations(1, 12, proven, is_sampled=True)
+  try:
+    clients.check_claim('claim', claim, of_canary, run)
+  except ValueError:
+    return {_CLAIM: False}
+  record = _record_by_law(
+    rng, observed=800, unobserved=8, rounds=40, dim=4000, mu=1.0
+  )
+  bounds = sequential.bound_sequentially(record, claim=claim)
+  test = None if bounds is None else bounds.test_claim()
+  return {} if test is None else {_CLAIM: test.rejected_after is not None}
+
+
+@functools.cache
+def _prove_sampled(probability: float) -> float:
+  return accounting.epsilon_of_poisson(
+    1.0, delta=DELTA, probability=probability, rounds=40
+  ).epsilon
+
+
+def _expect_clients(
+  rng: np.random.Generator,
+  *,
+  of_canaries: int,
+  of_clients: int,
+  momentum: float,
+  falls: bool,
+) -> dict[str, bool]:
+  """What is expected of clients of epochs, against each of 300 of them."""
+  rounds, dim, num, delta = 12, 20_000, 300, 1e-3
+  run = simulated_runs.simulate(
+    rng,
+    observed=60,
+    unobserved=200,
+    rounds=rounds,
+    dim=dim,
+    noise=0.5,
+    clients=0.0,
+    momentum=momentum,
+    repetitions=of_canaries,
+    clip_norms=np.geomspace(1.0, 0.2, rounds) if falls else None,
+    delta=delta,
+  )
+  record = run.record
+  found = threat_models.CHANGE.score(record)
+  analytic = upper_bounds.expect_final_model(record, delta)
+  of_rounds = upper_bounds.expect_shifts(record)
+  assert found is not None, 'the model is seen'
+  assert analytic is not None, 'the noise is known'
+  assert of_rounds is not None, 'the server is linear'
+  if not found.is_calibrated:
+    return {}
+  interval = found.points[0](found.scores, delta=delta).interval
+  assert interval is not None, 'it is of one audit'
+  epochs = np.array_split(np.arange(rounds), of_clients)
+  expected = clients.find_shifts(
+    of_rounds, [[(epoch, 1 / len(epoch)) for epoch in epochs]]
+  )
+  (_, low), (_, high) = (
+    clients.compute_epsilons(
+      clients.scale_shifts(end, analytic, delta, expected), delta, np.inf
+    )
+    for end in interval
+  )
+  # To this attacker a canary of one round scores √d w / |change|.
+  assert record.rounds is not None, 'it is whole'
+  change = np.linalg.norm(run.models[-1] - run.models[0])
+  kept = respond_at_end(rounds, momentum=momentum)
+  seen = np.sqrt(dim) * kept * record.rounds.canary_norm / change
+  schedule = client_schedules.shuffled_epochs(
+    int(rng.integers(2**31)),
+    num_clients=num,
+    clients_per_round=num * of_clients // rounds,
+  )
+  shifts = np.zeros(num)
+  for t in range(rounds):
+    shifts[schedule(t)] += seen[t]
+  truth = float(mixture.epsilon_mixture(shifts, delta))
+  largest = float(tradeoff_curves.epsilon_gdp(shifts.max(), delta))
+  return {_CLIENTS: not low <= truth <= high, _BEYOND: low > largest}
 
 
 def run_study(

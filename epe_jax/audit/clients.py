@@ -1,28 +1,49 @@
-"""What canaries tell of a client who takes part in another number of rounds.
+"""What canaries tell of a client, who takes part in other rounds than they do.
 
-A canary of m rounds sends the same direction each time. To an attacker who sees
-every round, n releases of noise z are one of noise z/√n, so that a client of n rounds
-is allowed μ = √n/z, whatever it sends. In the final model of a linear server shifts
-of n updates add up. Updates of the full clip norm that agree, as those of a canary
-do, shift it n times as far as one update; orthogonal ones, √n times. A canary of m
-rounds shows μ, and so a client
+A canary sends the same direction in each of its rounds. To an attacker who sees every
+round and knows those of a client, n releases of noise z are one of noise z/√n, so that
+the client is allowed μ = √n/z, whatever it sends. In the final model of a linear server
+an update of the full clip norm in round t leaves a shift w_t, in units of the noise
+(`upper_bounds.expect_shifts`). Those of a client of rounds B add up to
 
-  n/m μ   if its updates agree,   √n/m μ   if they are orthogonal,
+  Σ w_t   if its updates agree, as a canary's do,   √Σ w_t²   if they are orthogonal.
 
-as long as its rounds weigh as much as those of canaries. `compute_attack_risks` says
-what that means for a person, in probabilities.
+An attacker who does not know B tells N(0, 1) from the mixture over all rounds that
+clients may have. Canaries show by which factor the shifts of a model are those that are
+expected. `compute_attack_risks` says what follows for a person, in probabilities.
 """
 
+from collections.abc import Sequence
+import functools
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from jaxtyping import Float, Int
+import numpy as np
+from scipy import optimize, special
+
+from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import AttackResult
+from epe_jax.epsilon.points import mixture
 from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
 from epe_jax.epsilon.trade_offs.risks import Curve, Risks
 
 FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001
 """What risks of a report are stated for, as in `risks.compute_risks`."""
+
+Shifts: TypeAlias = tuple[Mixture, Mixture]
+"""Laws of the shift of a client's score: its updates are orthogonal; they agree."""
+
+Schedule: TypeAlias = Sequence[
+  tuple[Sequence[int] | Int[np.ndarray, '_'], float]
+]
+"""Rounds of which a client has one at most, and the probability of each of these: for
+each of several independent draws."""
+
+# Points of a law of shifts, and the probability of those beyond the last of them.
+_POINTS, _TAIL = 200, 1e-12
+_DIGITS = 6
 
 
 class Participations(NamedTuple):
@@ -30,20 +51,29 @@ class Participations(NamedTuple):
 
   Attributes:
     canaries: m >= 1, rounds of a canary, at most.
-    clients: n >= 1, rounds of the client who takes part most often.
-    analytic_epsilon: of that client, at the δ of the run; inf without noise.
+    clients: n >= 1, rounds of a client, at most.
+    analytic_epsilon: of a client, at the δ of the run, at most; inf without noise.
     canaries_vary: canaries may take part in different numbers of rounds.
+    is_sampled: clients are drawn in secret for each round.
+    is_amplified: `analytic_epsilon` counts on that, and is of no Gaussian mechanism.
+    shifts: of clients in the final model, in units of its noise; None where they are
+      not known.
   """
 
   canaries: int
   clients: int
   analytic_epsilon: float
   canaries_vary: bool = False
+  is_sampled: bool = False
+  is_amplified: bool = False
+  shifts: Shifts | None = None
 
   @property
   def differ(self) -> bool:
-    """Whether what canaries show is of another number of rounds than a client's."""
-    return self.canaries_vary or self.canaries != self.clients
+    """Whether canaries show something of other rounds than a client's."""
+    return (
+      self.canaries_vary or self.is_sampled or self.canaries != self.clients
+    )
 
 
 class ClientEpsilon(NamedTuple):
@@ -58,44 +88,113 @@ class ClientEpsilon(NamedTuple):
   agreeing: float
 
 
-def scale_shift(
-  mu: float, participations: Participations
-) -> tuple[float, float]:
-  """μ of a client in the final model of a linear server.
+def check_claim(
+  name: str, claim: float, of_canary: float, participations: Participations
+) -> None:
+  """Refuses a claim about clients that canaries in known rounds cannot test.
 
   Args:
-    mu: μ >= 0 of a canary.
+    name: of the argument that claims it.
+    claim: ε >= 0.
+    of_canary: the analytic ε of canaries at the same δ.
     participations: of canaries and clients.
+
+  Raises:
+    ValueError: canaries may reveal more than is claimed although clients do not.
+  """
+  canaries, n = participations.canaries, participations.clients
+  if participations.is_sampled and claim < of_canary:
+    raise ValueError(
+      f'{name}={claim:g} cannot be tested: rounds of clients are drawn in secret, '
+      f'while attackers know those of canaries, who are allowed ε = {of_canary:.6g}. '
+      'Claim no less, as of a client whose rounds are known, or leave out the claim.'
+    )
+  if canaries > n and not participations.is_sampled:
+    raise ValueError(
+      f'{name}={claim:g} cannot be tested: it is of a client, who takes part in '
+      f'{n} rounds at most, but canaries take part in {canaries} and are allowed '
+      'more. Give canaries no more (canaries.repetitions), or leave out the claim.'
+    )
+
+
+def find_shifts(
+  of_rounds: Float[np.ndarray, ' T'], schedules: Sequence[Schedule]
+) -> Shifts:
+  """Finds the laws of √Σ w_t² and of Σ w_t over the rounds of a client.
+
+  Args:
+    of_rounds: w_t >= 0, as `upper_bounds.expect_shifts` gives them.
+    schedules: of clients, each as likely as the others.
 
   Returns:
-    μ if the updates of the client are orthogonal, and if they agree.
-
-  >>> scale_shift(0.5, Participations(1, 16, math.inf))
-  (2.0, 8.0)
+    Laws on a grid of at most `_POINTS` numbers.
   """
-  once = mu / participations.canaries
-  n = participations.clients
-  return math.sqrt(n) * once, n * once
-
-
-def scale_epsilon(
-  epsilon: float, delta: float, participations: Participations
-) -> ClientEpsilon:
-  """`scale_shift` in ε, no more than the analytic ε of the client.
-
-  Args:
-    epsilon: ε >= 0 of a canary, in the final model of a linear server.
-    delta: δ in (0, 1).
-    participations: of canaries and clients.
-  """
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
-  limit = participations.analytic_epsilon
-  return ClientEpsilon(
-    *(
-      min(float(tradeoff_curves.epsilon_gdp(x, delta)), limit)
-      for x in scale_shift(mu, participations)
-    )
+  squares = _sum_rounds(of_rounds**2, schedules)
+  return (
+    squares._replace(shifts=tuple(_round(np.sqrt(squares.shifts)))),
+    _sum_rounds(of_rounds, schedules),
   )
+
+
+def _sum_rounds(
+  values: Float[np.ndarray, ' T'], schedules: Sequence[Schedule]
+) -> Mixture:
+  laws = [_sum_draws(values, schedule) for schedule in schedules]
+  points = np.concatenate([points for points, _ in laws])
+  law = np.concatenate([law for _, law in laws]) / len(laws)
+  kept, index = np.unique(points, return_inverse=True)
+  if kept.size > _POINTS:
+    grid = np.linspace(kept[0], kept[-1], _POINTS)
+    law, kept = _share((points - grid[0]) / (grid[1] - grid[0]), law), grid
+  else:
+    law = np.bincount(index, law)
+  likely = law > _TAIL
+  return Mixture(tuple(_round(kept[likely])), tuple(_round(law[likely])))
+
+
+def _sum_draws(
+  values: Float[np.ndarray, ' T'], schedule: Schedule
+) -> tuple[Float[np.ndarray, '_'], Float[np.ndarray, '_']]:
+  """Points and probabilities of the sum of independent draws."""
+  draws, least = [], 0.0
+  for rounds, probability in schedule:
+    of_draw, out = values[rounds], 1 - probability * len(rounds)
+    if out < 1e-9:
+      least, of_draw, out = least + of_draw.min(), of_draw - of_draw.min(), 0.0
+    draws.append((of_draw, probability, out))
+  # The largest sum, or one that is exceeded next to never where some may have none.
+  tops = np.sort([of_draw.max() for of_draw, _, _ in draws])[::-1]
+  most_likely = max((1 - out for _, _, out in draws), default=0.0)
+  beyond = special.bdtrc(np.arange(len(tops) + 1), len(tops), most_likely)
+  largest = float(tops[: max(1, int(np.argmax(beyond <= _TAIL)))].sum())
+  if largest == 0:
+    return np.array([least]), np.array([1.0])
+  # Whole steps to the largest of a round, so that equal ones are on the grid.
+  whole = max(1, int((_POINTS - 1) * tops[0] / largest))
+  step = max(tops[0] / whole, largest / (_POINTS - 1))
+  law = np.eye(1, _POINTS)[0]
+  for of_draw, probability, out in draws:
+    one = _share(of_draw / step, np.full(of_draw.size, probability))
+    one[0] += out
+    law = np.convolve(law, one)
+    law[_POINTS - 1] += law[_POINTS:].sum()
+    law = law[:_POINTS]
+  return np.minimum(least + step * np.arange(_POINTS), least + largest), law
+
+
+def _share(
+  cells: Float[np.ndarray, ' n'], mass: Float[np.ndarray, ' n']
+) -> Float[np.ndarray, '_']:
+  """Mass on a grid: what lies between two points goes to both, and keeps its mean."""
+  below = np.minimum(cells.astype(int), _POINTS - 2)
+  above = mass * (cells - below)
+  law = np.bincount(below, mass - above, minlength=_POINTS)
+  return law + np.bincount(below + 1, above, minlength=_POINTS)
+
+
+def _round(x: Float[np.ndarray, ' n']) -> list[float]:
+  """Numbers with the digits that a file keeps of them."""
+  return [float(f'{number:.{_DIGITS}g}') for number in x]
 
 
 def is_measured(attack: AttackResult) -> bool:
@@ -103,34 +202,116 @@ def is_measured(attack: AttackResult) -> bool:
   return attack.is_calibrated and not attack.first.is_within_floor
 
 
-def expect_client(
-  attack: AttackResult, participations: Participations
-) -> ClientEpsilon | None:
-  """ε of a client by an attacker who sees no more than the model.
+def scale_shifts(
+  epsilon: float, analytic: Analytic, delta: float, shifts: Shifts
+) -> Shifts:
+  """Scales laws of clients by the factor that canaries show.
 
-  The shift of canaries is what was measured of them; where the estimate is not
-  calibrated or within its floor, what a linear server is expected to leave.
+  Args:
+    epsilon: ε >= 0 of canaries.
+    analytic: what is expected of canaries, with its law.
+    delta: δ of both, in (0, 1).
+    shifts: that are expected of clients.
+
+  Returns:
+    The laws, times the factor at which that of canaries has their ε.
+  """
+  assert isinstance(analytic.law, Mixture), 'it is of a linear server'
+  factor = 1.0
+  if epsilon != analytic.epsilon:
+    factor = _find_factor(epsilon, analytic.law, delta)
+  orthogonal, agreeing = (_scale(law, factor) for law in shifts)
+  return orthogonal, agreeing
+
+
+# A report asks for it several times.
+@functools.lru_cache(maxsize=32)
+def _find_factor(epsilon: float, law: Mixture, delta: float) -> float:
+  mu = float(tradeoff_curves.mu_of_epsilon(epsilon, delta))
+  # Of the most exposed canary alone, of whom no less is told than of a random one.
+  low = mu / max(law.shifts)
+  if not 0 < low < math.inf:
+    return low
+
+  def excess(log_factor: float) -> float:
+    scaled = _scale(law, math.exp(log_factor))
+    return _compute_epsilon(scaled, delta) - epsilon
+
+  start = math.log(low)
+  if excess(start) >= 0:
+    return low
+  width = next(w for w in 2.0 ** np.arange(-2, 9) if excess(start + w) >= 0)
+  found = optimize.brentq(excess, start, start + width, xtol=1e-5)
+  return math.exp(found)  # pyright: ignore
+
+
+def _scale(law: Mixture, factor: float) -> Mixture:
+  # Of nothing an infinite factor is nothing.
+  return law._replace(
+    shifts=tuple(shift and factor * shift for shift in law.shifts)
+  )
+
+
+def compute_epsilons(laws: Shifts, delta: float, limit: float) -> ClientEpsilon:
+  """Computes ε at δ of telling N(0, 1) from each law, and no more than a limit."""
+  orthogonal, agreeing = (min(_compute_epsilon(x, delta), limit) for x in laws)
+  return ClientEpsilon(orthogonal, agreeing)
+
+
+def _compute_epsilon(law: Mixture, delta: float) -> float:
+  if max(law.shifts) == math.inf:
+    return math.inf
+  shifts, weights = np.array(law.shifts), np.array(law.weights)
+  return float(mixture.epsilon_mixture(shifts, delta, weights / weights.sum()))
+
+
+def expect_shifts(
+  attack: AttackResult, participations: Participations
+) -> Shifts | None:
+  """Laws of the shift of clients to an attacker who sees no more than the model.
+
+  The factor is that which was measured of canaries; where the estimate is not
+  calibrated or within its floor, that of a linear server.
 
   Args:
     attack: what was found about the attacker.
     participations: of canaries and clients.
 
   Returns:
-    No more than the analytic ε of the client; None where rounds are seen, the
-    server is not linear, canaries take part in different numbers of rounds, or the
-    estimate is nan, and nothing but that ε is known.
+    None where rounds are seen, the server is not linear, or the estimate is nan.
   """
-  analytic, first = attack.analytic, attack.first
-  if analytic is None or analytic.kind != 'expectation':
+  analytic, shifts = attack.analytic, participations.shifts
+  if analytic is None or not isinstance(analytic.law, Mixture):
     return None
-  if participations.canaries_vary:
+  if shifts is None:
     return None
-  epsilon = float(first.epsilon)
+  epsilon = float(attack.first.epsilon)
   if not is_measured(attack):
     epsilon = analytic.epsilon
   if math.isnan(epsilon):
     return None
-  return scale_epsilon(epsilon, first.delta, participations)
+  return scale_shifts(epsilon, analytic, attack.first.delta, shifts)
+
+
+def expect_client(
+  attack: AttackResult, participations: Participations
+) -> ClientEpsilon | None:
+  """ε of a client by an attacker who sees no more than the model.
+
+  Args:
+    attack: what was found about the attacker.
+    participations: of canaries and clients.
+
+  Returns:
+    No more than the analytic ε of a client; None as in `expect_shifts`, and nothing but
+    that ε is known.
+  """
+  laws = expect_shifts(attack, participations)
+  if laws is None:
+    return None
+  return compute_epsilons(
+    laws, attack.first.delta, participations.analytic_epsilon
+  )
 
 
 class AttackRisks(NamedTuple):
@@ -173,13 +354,21 @@ def compute_attack_risks(
     mu = tradeoff_curves.mu_of_epsilon(float(epsilon), delta)
     return risks.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
 
-  client = expect_client(attack, participations)
-  if client is not None and participations.clients > 1:
-    return AttackRisks(
-      None, None, (of(client.orthogonal), of(client.agreeing)), None
+  allowed = Analytic(
+    participations.analytic_epsilon,
+    (),
+    is_gaussian=not participations.is_amplified,
+  )
+  allowed = upper_bounds.find_curve(allowed, delta)
+  laws = expect_shifts(attack, participations)
+  if laws is not None and (participations.differ or participations.clients > 1):
+    orthogonal, agreeing = (
+      _compute_of_curve(functools.partial(_find_fnr, law, allowed))
+      for law in laws
     )
+    return AttackRisks(None, None, (orthogonal, agreeing), None)
   if participations.differ:
-    return AttackRisks(None, None, None, of(participations.analytic_epsilon))
+    return AttackRisks(None, None, None, _compute_of_curve(allowed))
   limit = (
     None
     if analytic is None
@@ -203,3 +392,13 @@ def _compute_of_curve(curve: Curve) -> Risks:
   return risks.compute_risks_of_curve(
     curve, fpr=FPR, prior=PRIOR, baseline=BASELINE
   )
+
+
+def _find_fnr(
+  law: Mixture, allowed: Curve, log_fpr: Float[np.ndarray, ' m']
+) -> Float[np.ndarray, ' m']:
+  """FNR of a mixture, where that is allowed."""
+  expected = mixture.fnr_mixture(
+    np.array(law.shifts), np.array(law.weights), log_fpr
+  )
+  return np.maximum(expected, allowed(log_fpr))

@@ -11,6 +11,7 @@ import functools
 import math
 from typing import Literal
 
+from jaxtyping import Float
 import numpy as np
 
 from epe_jax import accounting
@@ -101,17 +102,10 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
   """
   if not record.is_whole or record.noise_multiplier is None:
     return None
-  rounds, weight = record.rounds, record.weight
-  if rounds is None or weight is None or record.momentum is None:
+  noise = _measure_noise_of_model(record)
+  if not noise or record.weight is None:
     return bound_unknown_rounds(record, delta)
-  if not np.any(rounds.noise_std):
-    return bound_unknown_rounds(record, delta)
-  response = respond_at_end(len(rounds.noise_std), momentum=record.momentum)
-  in_model = response * rounds.noise_std
-  if record.noising is not None:
-    in_model = in_model @ record.noising
-  noise = float(np.linalg.norm(in_model))
-  shift = np.asarray(weight[record.observed], np.float64) / noise
+  shift = np.asarray(record.weight[record.observed], np.float64) / noise
   shifts, counts = np.unique(shift, return_counts=True)
   epsilon = mixture.epsilon_mixture(shifts, delta, counts / shift.size)
   return Analytic(
@@ -124,6 +118,34 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
     kind='expectation',
     law=Mixture(tuple(shifts.tolist()), tuple(counts.tolist())),
   )
+
+
+def expect_shifts(record: Record) -> Float[np.ndarray, ' T'] | None:
+  """What the final model of linear training keeps of an update of each round.
+
+  Args:
+    record: of the whole run.
+
+  Returns:
+    w_t S_t/m of updates of the clip norm, in units of the noise of the model; None
+    where the server is no SGD, or there is no noise.
+  """
+  noise = _measure_noise_of_model(record) if record.is_whole else 0.0
+  if not noise or record.rounds is None or record.momentum is None:
+    return None
+  response = respond_at_end(record.num_rounds, momentum=record.momentum)
+  return response * record.rounds.canary_norm / noise
+
+
+def _measure_noise_of_model(record: Record) -> float:
+  """Standard deviation of what noise leaves in the model; 0 if that is not known."""
+  if record.rounds is None or record.momentum is None:
+    return 0.0
+  response = respond_at_end(record.num_rounds, momentum=record.momentum)
+  in_model = response * record.rounds.noise_std
+  if record.noising is not None:
+    in_model = in_model @ record.noising
+  return float(np.linalg.norm(in_model))
 
 
 def find_curve(analytic: Analytic, delta: float) -> Curve:

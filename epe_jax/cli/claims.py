@@ -24,28 +24,33 @@ def check_claim(claim: float | None) -> None:
     raise ValueError(f'--claim={claim}; give a finite ε >= 0.')
 
 
-def describe_whom(claim: float | None, result: RunResult) -> str:
+def describe_whom(
+  claim: float | None, result: RunResult, *, delta: float | None = None
+) -> str:
   """Of whom the claim of a finished run is judged, if that is no client; or nothing.
 
   Args:
     claim: ε >= 0; None if nothing is claimed.
     result: of the run.
+    delta: of the claim, in (0, 1); None for the run's own.
 
   Raises:
-    ValueError: canaries take part more often than any client, and are allowed more.
+    ValueError: canaries in known rounds cannot test what is claimed of clients.
   """
   if claim is None:
     return ''
+  from epe_jax.audit import clients
+  from epe_jax.epsilon.trade_offs import tradeoff_curves
   from epe_jax.report import facts
   from epe_jax.text import audit_notes
 
-  run = facts.count_participations(result)
-  if run.canaries > run.clients and not run.canaries_vary:
-    raise ValueError(
-      f'--claim={claim:g} cannot be judged: clients take part in {run.clients} rounds '
-      f'at most, and canaries in {run.canaries}, of whom more can be told.'
-    )
-  return audit_notes.describe_participations(run.canaries, run.clients)
+  run, of_canary = facts.count_participations(result), result.analytic_epsilon
+  if of_canary is not None:
+    if delta not in (None, result.delta):
+      mu = tradeoff_curves.mu_of_epsilon(of_canary, result.delta)
+      of_canary = float(tradeoff_curves.epsilon_gdp(mu, delta))
+    clients.check_claim('--claim', claim, of_canary, run)
+  return audit_notes.describe_participations(run)
 
 
 def choose_bounds(audit: Audit) -> list[Estimate]:

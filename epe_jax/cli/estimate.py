@@ -33,6 +33,7 @@ an interval over runs, and a prediction for one more run.
 
 from collections.abc import Sequence
 import dataclasses
+import pathlib
 from typing import Any, NamedTuple
 
 from absl import app, flags
@@ -96,7 +97,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     io.check_folder('out', values.out)
   if not paths and values.in_scores is None and values.out_scores is None:
     raise app.UsageError(f'Give a file of scores. {score_files.CURE}')
-  whom = _describe_whom(values.claim, paths)
+  whom = _describe_whom(values.claim, paths, delta=values.delta)
   estimated = _estimate(values, paths)
   score_input.warn_of_delta(
     max(map(float, values.deltas or [values.delta or 0]))
@@ -114,17 +115,26 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   )
 
 
-def _describe_whom(claim: float | None, paths: Sequence[str]) -> str:
-  """Of whom a claim is judged, if the only path is of a finished run."""
-  if claim is None or len(paths) != 1:
+def _describe_whom(
+  claim: float | None, paths: Sequence[str], *, delta: float | None = None
+) -> str:
+  """Of whom a claim is judged, if paths are of finished runs."""
+  if claim is None:
     return ''
-  from epe_jax.experiment import finished_runs
+  from epe_jax.experiment import finished_runs, workdirs
 
-  try:
-    result = finished_runs.load_result(paths[0])
-  except (FileNotFoundError, NotADirectoryError):
-    return ''
-  return claims.describe_whom(claim, result)
+  told = ''
+  for path in paths:
+    folder = pathlib.Path(path).absolute()
+    # A run may be given by its scores.
+    if folder == workdirs.workdir_at(folder.parent.parent).scores:
+      folder = folder.parent.parent
+    try:
+      result = finished_runs.load_result(folder)
+    except (FileNotFoundError, NotADirectoryError):
+      continue
+    told = claims.describe_whom(claim, result, delta=delta) or told
+  return told
 
 
 def _check_figures() -> None:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax import accounting
-from epe_jax.experiment import build, participation
+from epe_jax.audit import clients
+from epe_jax.experiment import build, participation, run_result
 from epe_jax.experiment.config_files import Config
 from epe_jax.fact import Fact
 
@@ -31,6 +32,9 @@ def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
   Args:
     config: the config of the run, with every field set.
     setup: what was built of it.
+
+  Raises:
+    ValueError: canaries cannot test `audit.claim`.
   """
   participants = setup.participants
   correlation, sensitivity = participants.correlation, participants.sensitivity
@@ -47,7 +51,7 @@ def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
       sensitivity=canary_norm,
       ring=setup.aggregation and setup.aggregation.ring,
     )
-  return PrivacyAnalysis(
+  privacy = PrivacyAnalysis(
     canaries=of_canary,
     clients=compute_epsilon(
       config,
@@ -60,6 +64,19 @@ def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
       config, num_clients=setup.train.num_clients, delta=setup.delta
     ),
   )
+  if of_canary is not None and config.audit.claim is not None:
+    clients.check_claim(
+      'audit.claim',
+      config.audit.claim,
+      of_canary.epsilon,
+      clients.Participations(
+        int(participants.canaries.sum(axis=0).max()),
+        participants.max_rounds,
+        privacy.clients.epsilon,
+        is_sampled=config.participation.kind in run_result.SAMPLED,
+      ),
+    )
+  return privacy
 
 
 def compute_epsilon(

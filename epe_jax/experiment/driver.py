@@ -21,6 +21,7 @@ from epe_jax.audit import (
   evaluation,
   release,
   sequential,
+  upper_bounds,
 )
 from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.record import Record, write_record
@@ -37,6 +38,7 @@ from epe_jax.experiment import (
   model_evaluation,
   model_file,
   own_attacker_scores,
+  participation,
   programs,
   randomness,
   run_result,
@@ -225,7 +227,7 @@ def train(
     return None
 
   audit, dimension, claim = Audit(()), None, None
-  record_sha256 = None
+  record_sha256 = clients_shifts = None
   if setup.is_audited:
     # 5. Write the record: all that estimates need, without the model.
     record = build.make_run_record(
@@ -247,6 +249,11 @@ def train(
     if watch_claim is not None:
       bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
       claim = None if bounds is None else bounds.test_claim()
+    of_rounds = upper_bounds.expect_shifts(record)
+    if of_rounds is not None:
+      clients_shifts = participation.find_client_shifts(
+        config, setup.train, setup.participants.clients, of_rounds
+      )
     dimension = summary.summarize_dimension(
       config, setup, params, scalars.effective_dimension
     )
@@ -270,6 +277,7 @@ def train(
     arithmetic=[*checked],
     model_sha256=io.hash_file(files.model),
     record_sha256=record_sha256,
+    clients_shifts=clients_shifts,
   )
   run_result.write_result(files.result, result)
   return result

@@ -4,20 +4,24 @@ from collections.abc import Sequence
 import functools
 from typing import Literal, NamedTuple
 
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import accounting, streams
 from epe_jax.accounting import ParticipationSchema
+from epe_jax.audit import clients as audit_clients
+from epe_jax.audit.clients import Schedule, Shifts
 from epe_jax.data import federated
 from epe_jax.experiment.config_files import Config
 from epe_jax.sampling import canary_schedules, client_schedules
 from epe_jax.training import correlated_noise
 from epe_jax.training.correlated_noise import Correlation
 
-# The probability of exceeding `Participation.max_rounds` or `slots`, if the coins of a
-# Poisson schedule are secret.
+# The probability of exceeding `Participation.max_rounds` or `slots`, if draws of a
+# schedule are secret.
 _TAIL = 1e-9
+# Clients whose rounds stand for those of all, of a schedule without a simple law.
+_TYPICAL = 1000
 # Schedules in which the number of rounds of a client is not random.
 _KNOWN_IN_ADVANCE = ('shuffled', 'one_order', 'log')
 
@@ -110,16 +114,18 @@ def plan_participation(
     cohorts.__getitem__, rounds=rounds, num_clients=n
   )
   max_rounds, slots = int(counts.max()), max(1, *sizes)
-  if kind in ('poisson', 'cyclic') and not config.simulation:
+  if kind in ('fixed_size', 'poisson', 'cyclic') and not config.simulation:
     # Imported late, because it takes most of a second.
     from scipy import stats
 
     groups = config.participation.separation if kind == 'cyclic' else 1
     q = config.clients_per_round * groups / count_population(config, n)
     turns, in_group = -(-rounds // groups), -(-n // groups)
+    # How often the busiest client came is a secret.
     max_rounds = max(1, int(stats.binom.isf(_TAIL / n, turns, q)))
-    slots = max(slots, int(stats.binom.isf(_TAIL / rounds, in_group, q)))
-  elif kind != 'log' and not config.simulation:
+    if kind != 'fixed_size':
+      slots = max(slots, int(stats.binom.isf(_TAIL / rounds, in_group, q)))
+  if kind not in ('log', 'poisson', 'cyclic') and not config.simulation:
     slots = max(slots, config.clients_per_round)
   if kind == 'limited':
     allowed = -(-rounds // config.participation.separation)
@@ -141,7 +147,6 @@ def plan_participation(
   coins = schedule == 'coin_flip'
   canaries = canary_schedules.flip_coins(rng, assigned) if coins else assigned
   _check_groups(canaries, rounds=rounds, coins=coins)
-  _check_claim(config, int(canaries.sum(axis=0).max(initial=0)), max_rounds)
   # With coins half of them, and not the number that took part, which would reveal
   # something of every coin.
   mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
@@ -265,20 +270,6 @@ def _cache_correlation(
   return correlated_noise.restart(make, rounds, restart)
 
 
-def _check_claim(config: Config, of_canary: int, of_client: int) -> None:
-  """Refuses to test by canaries what is claimed of clients with fewer rounds."""
-  claim, schedule = config.audit.claim, config.canaries.schedule
-  # Of these a canary takes part as a client may.
-  is_client = schedule in ('as_clients', 'replace')
-  if claim is None or of_canary <= of_client or is_client:
-    return
-  raise ValueError(
-    f'audit.claim={claim} is of a client, who takes part in {of_client} rounds at '
-    f'most, but canaries take part in {of_canary} and are allowed more. Give '
-    f'canaries no more (canaries.repetitions), or leave out the claim.'
-  )
-
-
 def count_population(config: Config, num_clients: int) -> int:
   """Counts the population from which a round is drawn, with its canaries.
 
@@ -288,6 +279,68 @@ def count_population(config: Config, num_clients: int) -> int:
   """
   c = config.canaries
   return num_clients + (c.observed if c.schedule == 'as_clients' else 0)
+
+
+def find_client_shifts(
+  config: Config,
+  data: federated.FederatedData,
+  clients: client_schedules.ClientSchedule,
+  of_rounds: Float[np.ndarray, ' T'],
+) -> Shifts:
+  """Finds what the rounds of a client leave in the final model.
+
+  Args:
+    config: the config of the run, with every field set.
+    data: the data of all clients.
+    clients: their schedule; only that of a log is read, as others may be secret.
+    of_rounds: as `upper_bounds.expect_shifts` gives them.
+
+  Returns:
+    By the law of the participation: where clients are drawn for each round, of any;
+    else of one who takes part most often, and of a log, of whom the model keeps most.
+  """
+  p, rounds, m = config.participation, config.rounds, config.clients_per_round
+  population = count_population(config, data.num_clients)
+
+  def every(step: int, start: int = 0, *, probability: float = 1.0) -> Schedule:
+    """Independent draws in every so many rounds."""
+    return [([t], probability) for t in range(start, rounds, step)]
+
+  epoch = population // m if p.kind in ('shuffled', 'one_order') else 0
+  if p.kind == 'shuffled':
+    epochs = np.split(np.arange(rounds), range(epoch, rounds, epoch))
+    schedules = [[(of_epoch, 1 / len(of_epoch)) for of_epoch in epochs]]
+  elif p.kind == 'one_order':
+    # The first rounds of the order come again in an epoch that is not whole.
+    most = rounds % epoch or epoch
+    schedules = [every(epoch, t) for t in range(most)]
+  elif p.kind == 'cyclic':
+    q = m * p.separation / population
+    groups = range(p.separation)
+    schedules = [every(p.separation, t, probability=q) for t in groups]
+  elif p.kind in ('poisson', 'fixed_size'):
+    schedules = [every(1, probability=m / population)]
+  else:
+    several = [clients]
+    if p.kind == 'limited':
+      # As others whom the same law may draw: these are no secret.
+      seeds = range(-(-_TYPICAL // population))
+      several = [
+        _schedule_clients(config, data, seed, population) for seed in seeds
+      ]
+    taken = np.zeros((rounds, len(several), population), bool)
+    for i, clients in enumerate(several):
+      for t in range(rounds):
+        taken[t, i, clients(t)] = True
+    taken = taken.reshape(rounds, -1)
+    chosen = np.arange(_TYPICAL)
+    if p.kind == 'log':
+      chosen = [np.argmax(of_rounds @ taken)]
+    schedules = [
+      [([t], 1.0) for t in np.flatnonzero(taken[:, client]).tolist()]
+      for client in chosen
+    ]
+  return audit_clients.find_shifts(of_rounds, schedules)
 
 
 def _schedule_clients(

@@ -7,8 +7,10 @@ import typing
 from typing import Any
 
 from epe_jax import io
+from epe_jax.accounting import Mixture
 from epe_jax.audit import audit_json
 from epe_jax.audit.attack_results import Audit
+from epe_jax.audit.clients import Shifts
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
 from epe_jax.fact import Fact, Facts, facts_from_json, facts_to_json
@@ -16,6 +18,9 @@ from epe_jax.text import cells
 
 DELTA_EXPONENT = -1.1
 """The number of clients to this power is δ, where a config has none."""
+
+SAMPLED = ('fixed_size', 'poisson', 'cyclic', 'limited')
+"""Kinds of participation that draw who takes part in each round."""
 
 SCHEMA = 6
 """The version of result.json."""
@@ -46,6 +51,9 @@ class RunResult:
     clients_analytic_assumes: what that one assumes.
     amplification: what is known of amplification by sampling; None if no clients
       are sampled.
+    clients_shifts: what a linear server is expected to leave of clients in the model,
+      as `clients.find_shifts` gives it; None of any other server, without noise or
+      canaries, and in results of before.
     audit: the estimates of all attackers; without any if there were no canaries.
     effective_dimension: of the vectors that were scored; None likewise.
     claim: how `audit.claim` stands; None if nothing is claimed, or no attacker's
@@ -91,6 +99,7 @@ class RunResult:
   accuracy: float
   loss: float
   baseline_accuracy: float
+  clients_shifts: Shifts | None = None
   date: str | None = None
   arithmetic: Sequence[str] | None = None
   model_sha256: str | None = None
@@ -116,6 +125,12 @@ class RunResult:
   def is_audited(self) -> bool:
     """Whether there were canaries to audit the run with."""
     return self.num_observed > 0
+
+  @property
+  def is_sampled(self) -> bool:
+    """Whether the rounds of clients are drawn in secret, each by itself."""
+    participation = self.config.get('participation') or {}
+    return participation.get('kind') in SAMPLED
 
   @property
   def is_simulation(self) -> bool:
@@ -199,12 +214,15 @@ def _from_json(values: Mapping[str, Any]) -> RunResult:
   }
   dimensions, claim = values['effective_dimension'], values['claim']
   of_canary, amplification = values['analytic_assumes'], values['amplification']
+  shifts = values.get('clients_shifts')
   parsed = {
     'analytic_assumes': of_canary and facts_from_json(of_canary),
     'clients_analytic_assumes': facts_from_json(
       values['clients_analytic_assumes']
     ),
     'amplification': amplification and Fact.from_json(amplification),
+    'clients_shifts': shifts
+    and tuple(Mixture(*map(tuple, law)) for law in shifts),
     'audit': audit_json.from_json(values['audit']),
     'effective_dimension': dimensions and EffectiveDimensions(**dimensions),
     'claim': claim and _parse_claim(claim),

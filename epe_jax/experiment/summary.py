@@ -14,6 +14,7 @@ import numpy as np
 from epe_jax import canaries, io
 from epe_jax._version import __version__
 from epe_jax.audit import attack_results, effective_dimensions
+from epe_jax.audit.clients import Shifts
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
 from epe_jax.experiment import build
@@ -36,6 +37,7 @@ def summarize_run(
   arithmetic: Sequence[str],
   model_sha256: str,
   record_sha256: str | None,
+  clients_shifts: Shifts | None,
 ) -> RunResult:
   """Summarizes a finished run.
 
@@ -52,6 +54,7 @@ def summarize_run(
     arithmetic: as `RunResult` has it.
     model_sha256: likewise.
     record_sha256: likewise; None without canaries.
+    clients_shifts: likewise.
   """
   rounds_of_canary = setup.participants.canaries.sum(axis=0)
   of_canary, of_client = privacy.canaries, privacy.clients
@@ -75,6 +78,7 @@ def summarize_run(
     clients_analytic_epsilon=of_client.epsilon,
     clients_analytic_assumes=of_client.assumes,
     amplification=privacy.amplification,
+    clients_shifts=clients_shifts,
     audit=audit,
     claim=claim,
     effective_dimension=dimension,

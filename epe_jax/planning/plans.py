@@ -6,8 +6,11 @@ from collections.abc import Iterator
 import dataclasses
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from epe_jax import accounting
 from epe_jax.audit import clients
+from epe_jax.audit.record import respond_at_end
 from epe_jax.audit.threat_models import CHANGE, FINAL, shifted_scores
 from epe_jax.epsilon.types import Floor
 from epe_jax.fact import Fact, Facts, facts_to_json
@@ -260,9 +263,11 @@ def _compare_with_clients(plan: Plan) -> Iterator[Fact]:
   if model is None or not run.noise_multiplier:
     yield Fact('clients_differ', allowed)
     return
-  expected = clients.scale_epsilon(
-    model.analytic, run.delta, clients.Participations(m, n, limit)
-  )
+  response = respond_at_end(run.rounds, momentum=run.server_momentum)
+  of_rounds = response / (run.noise_multiplier * np.linalg.norm(response))
+  periods = np.array_split(np.arange(run.rounds), n)
+  laws = clients.find_shifts(of_rounds, [[(x, 1 / len(x)) for x in periods]])
+  expected = clients.compute_epsilons(laws, run.delta, limit)
   of_model = {'model': model.key, **expected._asdict()}
   yield Fact('clients_differ_in_model', allowed | of_model)
 

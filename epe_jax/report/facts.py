@@ -109,13 +109,19 @@ def list_analytic_epsilons(result: RunResult) -> list[AnalyticEpsilon]:
 
 
 def count_participations(result: RunResult) -> clients.Participations:
-  """How often canaries and clients of an audited run take part."""
+  """How often canaries and clients of a run take part."""
   schedule = result.config.get('canaries', {}).get('schedule')
+  limit, amplified = result.clients_analytic_epsilon, math.inf
+  if result.amplification and result.amplification.key == 'amplified':
+    amplified = float(str(result.amplification.values['epsilon']))
   return clients.Participations(
     result.participations,
     result.clients_participations,
-    result.clients_analytic_epsilon,
+    min(limit, amplified),
     canaries_vary=schedule in _VARYING,
+    is_sampled=result.is_sampled,
+    is_amplified=amplified < limit,
+    shifts=result.clients_shifts,
   )
 
 

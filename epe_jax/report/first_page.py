@@ -314,18 +314,19 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
     leak: by the final model.
     participations: of canaries and clients.
   """
-  canaries, n = participations.canaries, participations.clients
+  n = participations.clients
   client = f'A client takes part in up to {cells.format_rounds(n)}'
+  if participations.is_sampled:
+    client = 'A client takes part in rounds drawn in secret'
   if leak.attack is None or leak.client_about is None:
     return f'{client}; "about" was not estimated for clients.'
   if not clients.is_measured(leak.attack):
     return f'{client}; its "about" is predicted by analysis, not measured.'
-  if n == canaries == 1:
+  if n == 1 and not participations.differ:
     return f'{client}; its "about" is a canary\'s, so for the largest update.'
-  low, high = clients.scale_shift(1.0, participations)
   return (
-    f'{client}; its "about": a canary\'s signal times {low:.3g} (orthogonal '
-    f'updates) to {high:.3g} (aligned).'
+    f'{client}; its "about": what canaries show of an update, in the rounds that '
+    'clients have, from orthogonal updates to aligned ones.'
   )
 
 
@@ -417,10 +418,13 @@ def _list_not_measured(found: Sequence[Leak]) -> str:
 
 
 def _describe_limit_of_client(result: RunResult) -> str:
-  rounds = cells.format_rounds(result.clients_participations)
-  limit = _format_limit(result.clients_analytic_epsilon)
+  run = facts.count_participations(result)
+  limit = _format_limit(run.analytic_epsilon)
   delta = cells.format_delta(result.delta)
-  return f'By analysis ε of a client of up to {rounds} is {limit} at most, at δ = {delta}.'
+  client = f'a client of up to {cells.format_rounds(run.clients)}'
+  if run.is_amplified:
+    client = 'a client whose rounds are drawn in secret'
+  return f'By analysis ε of {client} is {limit} at most, at δ = {delta}.'
 
 
 def _describe_settings(result: RunResult) -> str:

@@ -74,10 +74,11 @@ TERMS = {
   ),
   'client': Term(
     'Client',
-    'The client who takes part most often, in n rounds. Canaries of m rounds show μ '
-    'in the final model. A server that adds up aggregates leaves √n/m μ of a client '
-    'whose updates are orthogonal to each other and n/m μ of one whose updates are '
-    'aligned: "about" is the ε of these. Its rounds by themselves were not measured.',
+    'A client who takes part as often as any, or where clients are drawn for each '
+    'round, as often as it happens. Canaries show what an update leaves in the final '
+    'model. A server that adds up aggregates leaves that of each round of the client: '
+    '"about" is the ε of orthogonal updates and of aligned ones, if its rounds are '
+    'not known. Its rounds by themselves were not measured.',
     'clients?',
   ),
   'calibrated': Term(

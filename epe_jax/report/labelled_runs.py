@@ -88,8 +88,9 @@ def label_run(
   analytic = {}
   if result.is_audited:
     analytic['canaries'] = facts.find_analytic_epsilon(result)
-  if not result.is_audited or facts.count_participations(result).differ:
-    analytic['clients'] = result.clients_analytic_epsilon
+  participations = facts.count_participations(result)
+  if not result.is_audited or participations.differ:
+    analytic['clients'] = participations.analytic_epsilon
   return LabelledRun(
     label,
     result.delta,

@@ -81,7 +81,7 @@ def find_leaks(result: RunResult) -> list[Leak]:
     find_leak(name, attack)._replace(
       at_most=_find_limit(attack, limit),
       client_about=attack and _expect_client(attack, participations),
-      client_at_most=result.clients_analytic_epsilon,
+      client_at_most=participations.analytic_epsilon,
     )
     for name, attack in chosen.items()
   ]
@@ -93,7 +93,7 @@ def _expect_client(
   """ε of a client: a canary's if it takes part as often, or what `clients` predicts."""
   epsilon = float(attack.first.epsilon)
   is_known = clients.is_measured(attack) and not math.isnan(epsilon)
-  if is_known and participations.canaries == participations.clients == 1:
+  if is_known and not participations.differ and participations.clients == 1:
     return ClientEpsilon(epsilon, epsilon)
   return clients.expect_client(attack, participations)
 

@@ -111,7 +111,7 @@ def describe_claim(result: RunResult) -> list[str]:
       f'and {1 / test.significance:g} rejects it.'
     )
     whom = audit_notes.describe_participations(
-      result.participations, result.clients_participations
+      facts.count_participations(result)
     )
     return [f'{text} {whom}'.rstrip()]
   return [
@@ -197,8 +197,8 @@ def list_assumptions(result: RunResult) -> list[str]:
   if result.is_audited and result.clients_participations > 1:
     listed.append(
       'What is expected of a client in the model assumes a server that adds up '
-      'aggregates, the same weight of its rounds as of those of canaries, and updates '
-      'of the full clip norm.'
+      'aggregates, updates of the full clip norm, and an attacker who does not know '
+      'its rounds.'
     )
   if result.is_simulation:
     listed.append(

@@ -10,6 +10,7 @@ from scipy import special
 
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import SIGNIFICANCE, AttackResult, Audit
+from epe_jax.audit.clients import Participations
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.threat_models import EXTERNAL, ThreatModel
 from epe_jax.epsilon.types import Estimate
@@ -169,13 +170,18 @@ def describe_violation(attack: AttackResult) -> str | None:
   )
 
 
-def describe_participations(canaries: int, clients: int) -> str:
+def describe_participations(run: Participations) -> str:
   """Of whom a claim is tested; empty if clients take part as often as canaries."""
-  if clients <= canaries:
+  if run.is_sampled:
+    return (
+      'It was tested as one of a client whose rounds are known. They are drawn in '
+      'secret, so that less can be told of a client.'
+    )
+  if run.clients <= run.canaries:
     return ''
   return (
-    f'It was tested by canaries of {cells.format_rounds(canaries)}. Clients take part '
-    f'in up to {clients}, and more can be told of them.'
+    f'It was tested by canaries of {cells.format_rounds(run.canaries)}. Clients take '
+    f'part in up to {run.clients}, and more can be told of them.'
   )
 
 

@@ -10,7 +10,7 @@ from epe_jax import audit
 from epe_jax.audit.record import write_record
 from epe_jax.cli import claims, estimate, program
 from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment import finished_runs
+from epe_jax.experiment import finished_runs, run_result
 from epe_jax.report import provenance, report
 from tests import recorded_runs
 
@@ -224,6 +224,28 @@ def test_it_is_said_whom_a_claim_was_tested_by():
       assert says in text
       assert bool(says) == bool(text)
     assert claims.describe_whom(None, found) == ''
+
+
+def test_a_claim_about_clients_who_are_drawn_is_one_of_known_rounds(tmp_path):
+  sampled = {'participation': {'kind': 'poisson'}}
+  result = recorded_runs.result(
+    config=recorded_runs.result().config | sampled, analytic_epsilon=4.3772
+  )
+  assert 'less can be told of a client' in claims.describe_whom(4.38, result)
+  with pytest.raises(ValueError, match=r'--claim=2 .* allowed ε = 4\.3772'):
+    claims.describe_whom(2.0, result)
+  # At another δ canaries are allowed another ε.
+  assert claims.describe_whom(2.5, result, delta=1e-2)
+  with pytest.raises(ValueError, match=r'--claim=4\.38 cannot be'):
+    claims.describe_whom(4.38, result, delta=1e-9)
+  # However the run is given, and among others.
+  run_result.write_result(tmp_path / 'result.json', result)
+  (tmp_path / 'private').mkdir()
+  scores = tmp_path / 'private/scores.npz'
+  scores.touch()
+  for path in (tmp_path, scores):
+    with pytest.raises(ValueError, match='--claim=2 cannot be tested'):
+      estimate._describe_whom(2.0, ['scores.csv', str(path)])
 
 
 def test_scores_of_no_run_say_nothing_of_clients(tmp_path):

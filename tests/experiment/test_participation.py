@@ -7,9 +7,11 @@ from epe_jax import accounting
 from epe_jax.audit.record import load_record
 from epe_jax.audit.threat_models import residual, shifted_scores
 from epe_jax.data import federated
+from epe_jax.epsilon.points import mixture
 from epe_jax.experiment import (
   analytic,
   audited_run,
+  build,
   config_conflicts,
   config_fields,
   participation,
@@ -203,13 +205,128 @@ def test_canaries_as_clients_of_a_log_take_part_as_the_busiest_client(tmp_path):
   assert found.max_rounds == found.periods == 4
 
 
-def test_a_claim_is_not_tested_by_canaries_of_more_rounds_than_clients():
-  claim = {'audit.claim': 8.0}
-  assert _planned(**claim, **{'canaries.repetitions': 4}).max_rounds == 4
-  with pytest.raises(
-    ValueError, match=r'audit\.claim=8\.0 .* in 4 rounds at most, .* in 5 and'
-  ):
-    _planned(**claim, **{'canaries.repetitions': 5})
+@pytest.mark.parametrize(
+  ('changes', 'refused', 'tested'),
+  [
+    # In 20 rounds a client of epochs of 5 takes part in 4.
+    ({'canaries.repetitions': 5}, (8.0, 1e4), ()),
+    ({'canaries.repetitions': 4}, (), (0.1, 1e4)),
+    # One round that is known is allowed ε = 4.38.
+    ({'participation.kind': 'poisson'}, (1.5, 4.37), (4.38,)),
+    ({'participation.kind': 'fixed_size'}, (4.37,), (4.38,)),
+    ({'participation.kind': 'limited'}, (4.37,), (4.38,)),
+    (
+      {'participation.kind': 'poisson', 'canaries.schedule': 'as_clients'},
+      (4.38,),
+      (1e4,),
+    ),
+  ],
+)
+def test_a_claim_is_not_tested_by_canaries_who_are_allowed_more(
+  changes, refused, tested
+):
+  fields = {'rounds': 20, 'noise_multiplier': 1.0, 'audit.delta': 1e-5}
+  fields |= {'clients_per_round': 40, 'clipping.kind': 'fixed'}
+  config = config_fields.check_config(load_config('digits', **fields | changes))
+  setup = build.build(config)
+  for claim in (*refused, *tested):
+    config.audit.claim = claim
+    if claim in tested:
+      analytic.analyze_privacy(config, setup)
+      continue
+    with pytest.raises(ValueError, match=f'audit.claim={claim:g} cannot be'):
+      analytic.analyze_privacy(config, setup)
+
+
+@pytest.mark.parametrize(
+  ('kind', 'changes'),
+  [
+    ('shuffled', {}),
+    ('one_order', {}),
+    ('fixed_size', {}),
+    ('poisson', {}),
+    ('cyclic', {'participation.separation': 3}),
+    (
+      'limited',
+      {'participation.separation': 2, 'participation.max_rounds': 6},
+    ),
+  ],
+)
+def test_what_clients_leave_is_the_law_of_those_who_are_drawn(kind, changes):
+  config = config_fields.check_config(
+    _config(
+      **{'participation.kind': kind, 'rounds': 18, **changes},
+    )
+  )
+  of_rounds = np.linspace(0.7, 0.1, 18)
+  refuse = lambda t: pytest.fail('who takes part is a secret')
+  laws = participation.find_client_shifts(config, DATA, refuse, of_rounds)
+  sums = []
+  for seed in range(200):
+    clients = participation._schedule_clients(config, DATA, seed, N)
+    taken = np.zeros((18, N))
+    for t in range(18):
+      taken[t, clients(t)] = 1
+    if kind in ('shuffled', 'one_order'):
+      # Those of most rounds: of four epochs, the last of which is cut short.
+      taken = taken[:, taken.sum(axis=0) == 4]
+    sums.append([np.sqrt(of_rounds**2 @ taken), of_rounds @ taken])
+  for law, sum_ in zip(laws, np.concatenate(sums, axis=1)):
+    weights = np.array(law.weights) / np.sum(law.weights)
+    points = np.array(law.shifts)
+    mean = points @ weights
+    # Limited clients are a sample of their law.
+    tolerance = 0.03 if kind == 'limited' else 0.01
+    assert mean == pytest.approx(sum_.mean(), rel=tolerance)
+    spread = np.sqrt((points - mean) ** 2 @ weights)
+    assert spread == pytest.approx(sum_.std(), rel=0.05)
+    assert points.max() >= sum_.max() - 1e-3
+    values, counts = np.unique(sum_.round(4), return_counts=True)
+    expected = mixture.epsilon_mixture(values, 1e-3, counts / sum_.size)
+    found = mixture.epsilon_mixture(points, 1e-3, weights)
+    assert found == pytest.approx(expected, rel=2 * tolerance)
+
+
+def test_of_a_log_the_client_counts_of_whom_most_is_kept(tmp_path):
+  # c02 takes part twice, when little is kept of it.
+  path = tmp_path / 'log.csv'
+  path.write_text('round,client_id\n0,c01\n1,c02\n2,c02\n')
+  config = _config(
+    **{'participation.kind': 'log', 'participation.log': str(path), 'rounds': 3}
+  )
+  clients, _ = client_schedules.replay_log(path, DATA.client_ids.tolist())
+  for of_rounds, most in (([0.9, 0.3, 0.2], 0.9), ([0.4, 0.3, 0.2], 0.5)):
+    laws = participation.find_client_shifts(
+      config, DATA, clients, np.array(of_rounds)
+    )
+    assert laws[1].shifts == pytest.approx((most,))
+
+
+@pytest.mark.parametrize('kind', ['fixed_size', 'poisson', 'cyclic', 'limited'])
+def test_how_often_the_busiest_client_came_is_told_of_simulations_alone(kind):
+  """Else the law alone decides, and no draw of it."""
+  stated = {True: set(), False: set()}
+  for simulation in stated:
+    for seed in range(12):
+      config = config_fields.check_config(
+        _config(
+          **{
+            'participation.kind': kind,
+            'simulation': simulation,
+            'participation.max_rounds': 8 if kind == 'limited' else None,
+          }
+        )
+      )
+      found = participation.plan_participation(
+        config, DATA, client_seed=seed, canary_seed=0
+      )
+      counts = client_schedules.count_participations(
+        found.clients, rounds=20, num_clients=N
+      )
+      assert counts.max() <= found.max_rounds
+      stated[simulation].add(found.max_rounds)
+  assert len(stated[False]) == 1
+  assert len(stated[True]) > 1 or kind == 'limited'
 
 
 @pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'limited'])

@@ -7,20 +7,25 @@ import re
 
 import pytest
 
-from epe_jax.audit import evaluation, threat_models
+from epe_jax.audit import clients, evaluation, threat_models, upper_bounds
+from epe_jax.audit.attack_results import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import finished_runs
+from epe_jax.fact import Fact
 from epe_jax.report import (
   comparison,
+  facts,
   first_page,
   html,
   labelled_runs,
   leaks,
   page,
   report,
+  run_tables,
 )
 from epe_jax.report.figures import of_audit
 from epe_jax.report.provenance import Provenance
+from epe_jax.text import cells
 from tests import recorded_runs
 
 MAX_WORDS = 250
@@ -154,45 +159,32 @@ def test_a_bound_of_scores_by_coins_says_so():
 
 
 @pytest.mark.parametrize(
-  ('canaries', 'clients', 'said'),
+  ('of_canaries', 'of_clients', 'said'),
   [
     (1, 1, 'in up to one round; its "about" is a canary'),
-    (
-      1,
-      16,
-      "a canary's signal times 4 (orthogonal updates) to 16 (aligned)",
-    ),
-    (
-      2,
-      16,
-      "a canary's signal times 2 (orthogonal updates) to 8 (aligned)",
-    ),
-    (
-      3,
-      3,
-      "a canary's signal times 0.577 (orthogonal updates) to 1 (aligned)",
-    ),
-    (
-      5,
-      4,
-      "a canary's signal times 0.4 (orthogonal updates) to 0.8 (aligned)",
-    ),
+    (2, 16, 'in up to 16 rounds; its "about": what canaries show of an update'),
+    (3, 3, 'in up to 3 rounds; its "about": what canaries show of an update'),
   ],
 )
 def test_the_page_says_where_the_epsilon_of_a_client_comes_from(
-  canaries, clients, said
+  of_canaries, of_clients, said
 ):
-  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  record = recorded_runs.by_law()
   result = recorded_runs.result(
-    audit=audit, participations=canaries, clients_participations=clients
+    audit=evaluation.evaluate(record, floors=False),
+    participations=of_canaries,
+    clients_participations=of_clients,
+    clients_shifts=recorded_runs.client_shifts(record, of_clients),
   )
   caveats = first_page.list_caveats(result, leaks.find_leaks(result))
   assert any(said in caveat for caveat in caveats)
 
 
 def test_what_is_predicted_of_a_client_is_not_called_measured():
+  record = recorded_runs.by_law()
   result = recorded_runs.result(
-    audit=evaluation.evaluate(recorded_runs.by_law(), floors=False)
+    audit=evaluation.evaluate(record, floors=False),
+    clients_shifts=recorded_runs.client_shifts(record, 2),
   )
   final, *_ = found = leaks.find_leaks(result)
   none = [final._replace(client_about=None)]
@@ -202,3 +194,41 @@ def test_what_is_predicted_of_a_client_is_not_called_measured():
   others = [final._replace(attack=uncalibrated), *found[1:]]
   said = ' '.join(first_page.list_caveats(result, others))
   assert 'its "about" is predicted by analysis, not measured' in said
+
+
+def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven():
+  record = recorded_runs.by_law()
+  of_rounds = upper_bounds.expect_shifts(record)
+  drawn = [[([t], 0.05) for t in range(record.num_rounds)]]
+  result = recorded_runs.result(
+    audit=evaluation.evaluate(record, floors=False),
+    config=recorded_runs.result().config
+    | {'participation': {'kind': 'poisson'}},
+    clients_participations=12,
+    clients_analytic_epsilon=20.1,
+    clients_shifts=clients.find_shifts(of_rounds, drawn),
+    amplification=Fact(
+      'amplified', {'epsilon': 1.07, 'rounds': 20, 'probability': 0.05}
+    ),
+  )
+  found = leaks.find_leaks(result)
+  assert [leak.client_at_most for leak in found] == [1.07] * 3
+  # No canary takes part as clients do.
+  assert [leak.client_about is None for leak in found] == [False, True, True]
+  assert found[0].client_about.agreeing <= 1.07
+  said = ' '.join(first_page.list_caveats(result, found))
+  assert 'A client takes part in rounds drawn in secret' in said
+  assert '12' not in said
+  table = run_tables.make_risk_table(
+    result.audit.attacks, facts.count_participations(result)
+  )
+  # (ε, δ) allows no better guesses than e^ε to 1.
+  most = cells.format_share(
+    (math.exp(1.07) + result.delta) / (1 + math.exp(1.07))
+  )
+  assert {line[1] for line in table.body if 'at most' in line[1]} == {
+    f'at most {most}'
+  }
+  alone = dataclasses.replace(result, num_observed=0, audit=Audit(()))
+  said = first_page._describe_limit_of_client(alone)
+  assert 'whose rounds are drawn in secret is 1.07 at most' in said
