@@ -63,9 +63,9 @@ _OTHERS = (
   ),
   Flag(
     'client_agreement',
-    'Cosine of the updates of two clients, in [0, 1].',
+    'Cosine of the updates of two clients, in [0, 1]. Without it, ranges are of all '
+    'that are to be expected.',
     float,
-    0.0,
   ),
   Flag(
     'initial_norm',

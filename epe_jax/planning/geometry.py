@@ -21,6 +21,7 @@ class Geometry:
 
   Attributes:
     run: the run.
+    agreement: of its clients; 0 if it is not known.
     own: [repetitions, k] rounds of each canary that takes part.
     weights: [T] weight of each round in the final model.
     kept: [k] weight of each canary in the final model.
@@ -33,7 +34,8 @@ class Geometry:
 
   def __init__(self, run: PlannedRun):
     self.run = run
-    n, a, z = run.clients_per_round, run.client_agreement, run.noise_multiplier
+    self.agreement = a = run.client_agreement or 0.0
+    n, z = run.clients_per_round, run.noise_multiplier
     self.own = _assign_rounds(run)
     self.in_round = np.bincount(self.own.ravel(), minlength=run.rounds)
     of_noise = z**2 * run.dim
@@ -61,7 +63,7 @@ class Geometry:
   @property
   def correlation(self) -> float:
     """Of the cosines of one canary with two rounds, in which clients agree."""
-    shared = self.run.client_agreement * self.run.clients_per_round**2
+    shared = self.agreement * self.run.clients_per_round**2
     return float(min(np.mean(shared / self.squares), 1.0))
 
   @property

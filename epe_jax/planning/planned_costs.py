@@ -11,8 +11,9 @@ from epe_jax.planning.planned_run import PlannedRun
 
 # Passes per inserted canary, for families of orthogonal canaries.
 _PASSES_TO_PUT_IN = 0.73
-# Vectors of d numbers next to the buffer, and copies of the buffer at its peak.
-_VECTORS, _COPIES_OF_BUFFER = 5, 3
+# Bytes of programs and of what they need whatever d is; vectors of d numbers next to the
+# buffer, and copies of the buffer at its peak: fitted to d = 55,210 and 4,050,748.
+_PROGRAMS, _VECTORS, _COPIES_OF_BUFFER = 24e6, 3.5, 3
 
 
 class Costs(NamedTuple):
@@ -57,6 +58,7 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
     )
   buffer = views * together * 4 * d if together > 1 else 0
   held = {
+    'programs': _PROGRAMS,
     'model_vectors': float(_VECTORS * 4 * d),
     'buffered_rounds': float(_COPIES_OF_BUFFER * buffer),
     'cosines': float(views * 4 * (rounds + together - 1) * k),

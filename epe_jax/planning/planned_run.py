@@ -11,6 +11,13 @@ from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import check_delta
 from epe_jax.training import round_scalars
 
+MAX_AGREEMENT = 0.25
+"""The largest `PlannedRun.client_agreement` that is to be expected.
+
+What explains the change of the model is 0 to 0.03 in runs on EMNIST, StackOverflow and
+digits, and 0.2 in six rounds on digits, in which all clients go one way.
+"""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedRun:
@@ -39,7 +46,8 @@ class PlannedRun:
     server_learning_rate: learning rate of an SGD server, > 0; it matters only
       together with `initial_norm`.
     client_agreement: cosine of the updates of any two clients, of one round or of
-      two, in [0, 1]: 0 if they are orthogonal, 1 if all are the same.
+      two, in [0, 1]: 0 if they are orthogonal, 1 if all are the same. None if it is
+      not known: medians are those of 0, and ranges those of 0 to `MAX_AGREEMENT`.
     initial_norm: norm of the initial model, >= 0. None: the attacker of the final
       model knows the initial one and subtracts it.
 
@@ -61,7 +69,7 @@ class PlannedRun:
   design: Literal['fixed', 'coin_flip'] = 'fixed'
   server_momentum: float = 0.0
   server_learning_rate: float = 1.0
-  client_agreement: float = 0.0
+  client_agreement: float | None = None
   initial_norm: float | None = None
 
   def __post_init__(self):

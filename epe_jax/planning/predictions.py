@@ -24,7 +24,7 @@ from epe_jax.epsilon import registry
 from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Estimate, Scores
-from epe_jax.planning import planned_costs, planned_scores
+from epe_jax.planning import planned_costs, planned_run, planned_scores
 from epe_jax.planning.geometry import Geometry
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Simulation
@@ -70,6 +70,17 @@ def plan(
   >>> plan(run).find('own_round').floor.q50 < 0.2
   True
   """
+  if run.client_agreement is None:
+    alike, unlike = (
+      plan(
+        dataclasses.replace(run, client_agreement=agreement),
+        seed=seed,
+        threat_models=threat_models,
+      )
+      for agreement in (planned_run.MAX_AGREEMENT, 0.0)
+    )
+    spanned = tuple(_span(x, alike.find(x.key)) for x in unlike.predictions)
+    return unlike._replace(run=run, predictions=spanned)
   geometry = Geometry(run)
   audits = int(
     np.clip(
@@ -91,6 +102,20 @@ def plan(
     predictions.append(prediction)
   costs = planned_costs.count_costs(run)
   return Plan(run, tuple(predictions), tuple(not_planned), costs, audits)
+
+
+def _span(one: Prediction, other: Prediction | None) -> Prediction:
+  """A prediction whose ranges have those of another one in them."""
+  if other is None:
+    return one
+  spans = {
+    field: (x := getattr(one, field))._replace(
+      q05=min(x.q05, getattr(other, field).q05),
+      q95=max(x.q95, getattr(other, field).q95),
+    )
+    for field in ('estimate', 'bound')
+  }
+  return one._replace(**spans)
 
 
 def _predict(

@@ -13,7 +13,7 @@ _BASIS = (
 ASSUMPTIONS: Mapping[str, str] = {
   'updates_have_clip_norm': (
     'clipped client updates have the clip norm, and a cosine of client_agreement '
-    'with each other'
+    'with each other; without it, of 0, and in ranges of up to 0.25'
   ),
   'clients_do_not_respond': (
     'clients do not respond to the canaries in the model'
@@ -42,6 +42,7 @@ REASONS: Mapping[str, str] = {
 """Key of why there is no prediction for an attacker -> its words."""
 
 MEMORY: Mapping[str, str] = {
+  'programs': 'programs',
   'model_vectors': 'vectors of the model',
   'buffered_rounds': 'rounds buffered for scoring, and their copies',
   'cosines': 'cosines of all rounds',

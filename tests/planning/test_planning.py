@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import runpy
 import subprocess
@@ -19,6 +20,7 @@ from epe_jax.audit.threat_models import shifted_scores
 from epe_jax.canaries import registry
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Unknown
+from epe_jax.experiment import finished_runs
 from epe_jax.planning import planned_costs, planned_scores, plans, predictions
 from epe_jax.planning.geometry import Geometry
 from epe_jax.text import cells
@@ -374,6 +376,34 @@ def test_an_attacker_without_a_calibrated_estimate_is_named():
   assert 'likelihood over rounds: not planned: it has no calibrated' in text
 
 
+@pytest.mark.parametrize(
+  'name', ['digits', 'emnist', 'emnist62', 'stackoverflow']
+)
+def test_the_change_of_the_model_of_a_recorded_run_is_within_its_plan(name):
+  result = finished_runs.load_result(ROOT / 'docs' / 'runs' / name)
+  (found,) = (
+    a for a in result.audit.attacks if a.threat_model == threat_models.CHANGE
+  )
+  run = planning.PlannedRun(
+    dim=result.dim,
+    rounds=result.rounds,
+    clients_per_round=result.config['clients_per_round'],
+    noise_multiplier=result.noise_multiplier,
+    delta=result.delta,
+    num_observed=result.num_observed,
+    num_unobserved=result.num_unobserved,
+    repetitions=result.participations,
+    server_momentum=result.config['server']['momentum'],
+  )
+  (planned_,) = planning.plan(
+    run, threat_models=[threat_models.CHANGE]
+  ).predictions
+  # 90 % each, of the chance in one audit and of that in planned ones.
+  low, high = found.first.interval
+  assert planned_.estimate.q05 < high
+  assert planned_.estimate.q95 > low
+
+
 @pytest.mark.parametrize('family', ['hadamard', 'sphere'])
 def test_memory_is_that_which_was_measured(family):
   work = json.loads((RESULTS / 'audited_round.json').read_text())['works']['B']
@@ -389,6 +419,63 @@ def test_memory_is_that_which_was_measured(family):
   assert sum(costs.memory.values()) == pytest.approx(
     work['peak_bytes_more'][family], rel=0.05
   )
+
+
+# The peak of a run when its training ends, before anything is estimated.
+PEAK = """
+import json, os, resource, sys
+from epe_jax.experiment import audited_run, build, config_files, programs
+
+def stop(*record, **more):
+  kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  print(1024 * kilobytes, flush=True)
+  os._exit(0)
+
+programs.keep_programs()
+build.make_run_record = stop
+config = config_files.load_config('digits')
+config.update_from_flattened_dict(json.loads(sys.argv[1]))
+audited_run.run(config, sys.argv[2])
+stop()
+"""
+
+
+@pytest.mark.slow  # Six processes that compile and train: minutes.
+@pytest.mark.skipif(sys.platform != 'linux', reason='Its units differ.')
+def test_memory_is_that_of_a_small_run(tmp_path):
+  def measure(name, num, family='sphere'):
+    fields = {
+      'rounds': 40,
+      'client.epochs': 1,
+      'canaries.observed': num,
+      'canaries.unobserved': num,
+      'canaries.family': family,
+      'checkpoint_every': 40,
+    }
+    # The second finds its programs compiled: compilers need more, and varying, memory.
+    for i in range(2):
+      done = subprocess.run(
+        [
+          sys.executable,
+          '-c',
+          PEAK,
+          json.dumps(fields),
+          tmp_path / f'{name}{i}',
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {'XDG_CACHE_HOME': str(tmp_path)},
+      )
+    return int(done.stdout.splitlines()[-1])
+
+  plain = measure('plain', 0)
+  for family in ('sphere', 'hadamard'):
+    run = planned(
+      dim=55_210, rounds=40, num_observed=400, num_unobserved=400, family=family
+    )
+    memory = sum(planned_costs.count_costs(run).memory.values())
+    assert 0.9 < memory / (measure(family, 400, family) - plain) < 1.6
 
 
 @pytest.mark.parametrize('one_by_one', [True, False])
