@@ -5,10 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
-import tomllib
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 import pytest
 import yaml
 
@@ -21,27 +18,6 @@ PROJECT = installed.PROJECT
 
 def read(name):
   return (ROOT / name).read_text('utf-8')
-
-
-def list_stated(requirements):
-  return {(canonicalize_name(r.name), str(r.specifier)) for r in requirements}
-
-
-def test_the_conda_recipe_requires_what_pyproject_does():
-  recipe = yaml.safe_load(read('conda/recipe.yaml'))
-  assert recipe['context']['version'] == epe_jax.__version__
-  assert recipe['package']['name'] == PROJECT['name']
-  assert recipe['about']['summary'] == PROJECT['description']
-  (entry,) = recipe['build']['python']['entry_points']
-  assert dict([entry.split(' = ')]) == PROJECT['scripts']
-  needed = list_stated(installed.requirements('training', 'reports'))
-  needed.add(('python', PROJECT['requires-python']))
-  listed = list(map(Requirement, recipe['requirements']['run']))
-  assert list_stated(listed) == needed
-  assert len(listed) == len(needed)
-  build = tomllib.loads(read('pyproject.toml'))['build-system']['requires']
-  host = list_stated(map(Requirement, recipe['requirements']['host']))
-  assert list_stated(map(Requirement, build)) < host
 
 
 def test_the_image_is_made_of_what_builds_the_package():
@@ -69,7 +45,7 @@ def list_messages(path):
 def test_no_message_names_a_file_that_only_a_checkout_has():
   # A wheel has configs within epe_jax.
   named = re.compile(
-    r'(?<![\w./-])((benchmarks|colabs|conda|configs|docs|examples|paper|scripts'
+    r'(?<![\w./-])((benchmarks|colabs|configs|docs|examples|paper|scripts'
     r'|tests)/|[A-Z]+\.md|Makefile)'
   )
   for folder in ('epe_jax', 'configs'):
