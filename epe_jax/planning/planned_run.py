@@ -15,7 +15,7 @@ MAX_AGREEMENT = 0.25
 """The largest `PlannedRun.client_agreement` that is to be expected.
 
 What explains the change of the model is 0 to 0.03 in runs on EMNIST, StackOverflow and
-digits, and 0.2 in six rounds on digits, in which all clients go one way.
+narrow models of digits, and about 0.2 in the two jobs on digits, whose clients go one way.
 """
 
 
