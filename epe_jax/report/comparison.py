@@ -144,9 +144,9 @@ def write_sweep(
     table = table._replace(notes=[*table.notes, note])
   variation = make_variation_table(labelled_runs.group_replicates(runs))
   shown = [table, *([variation] if variation else [])]
-  text = '\n\n'.join(map(tables.format_markdown, shown))
+  text = '\n\n'.join(map(tables.format_plain_markdown, shown))
   io.write_text(folder / 'sweep.tex', f'{tables.format_latex(table)}\n')
-  io.write_text(folder / 'sweep.md', f'{tables.escape_html(text)}\n')
+  io.write_text(folder / 'sweep.md', f'{text}\n')
   drawing = figures.draw_sweep(runs, finding=make_title(runs))
   if drawing is not None:
     pictures.write_figure(drawing, folder / 'sweep.png')

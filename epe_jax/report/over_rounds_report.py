@@ -43,7 +43,7 @@ def format_over_rounds(
       f'once: {sequential.threat_model.name}'
     )
     made.append(_make_sequential_table(title, sequential, shown))
-  form = tables.format_markdown if markdown else tables.format_text
+  form = tables.format_plain_markdown if markdown else tables.format_text
   return '\n\n'.join([f'δ = {cells.format_delta(delta)}', *map(form, made)])
 
 
@@ -76,7 +76,8 @@ def format_simultaneous(
       f'probability of at most {100 * (1 - together):.2g} %.'
     ],
   )
-  return (tables.format_markdown if markdown else tables.format_text)(table)
+  form = tables.format_plain_markdown if markdown else tables.format_text
+  return form(table)
 
 
 def select_estimates(

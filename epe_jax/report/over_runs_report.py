@@ -34,7 +34,7 @@ def format_over_runs(
   Returns:
     Text without a final newline.
   """
-  form = tables.format_markdown if markdown else tables.format_text
+  form = tables.format_plain_markdown if markdown else tables.format_text
   return '\n\n'.join(
     [*(form(_make_effect_table(row)) for row in rows), _COLUMNS]
   )

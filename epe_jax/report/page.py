@@ -6,6 +6,7 @@ a reader opens it; nothing stands in both parts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
 from typing import Literal, NamedTuple, TypeAlias
 
 from epe_jax.report import glossary
@@ -127,10 +128,10 @@ def render_text(page: Page, *, has_appendix: bool = False) -> str:
 
 
 def render_markdown(page: Page) -> str:
-  """The page in Markdown, without a final newline; markup of HTML is escaped."""
+  """The page in Markdown, without a final newline; it shows every text as it is."""
   form: Callable[[Block], str] = _render_block_as_markdown
-  title = [f'# {page.title}'] if page.title else []
-  parts = [tables.escape_html('\n\n'.join([*title, *map(form, page.blocks)]))]
+  parts = [f'# {tables.escape_markdown(page.title)}'] if page.title else []
+  parts += map(form, page.blocks)
   if page.sections:
     inside = [
       '\n\n'.join([f'## {section.title}', *map(form, section.blocks)])
@@ -138,7 +139,7 @@ def render_markdown(page: Page) -> str:
     ]
     parts += [
       f'<details markdown="1"><summary>{name_appendix(page)}</summary>',
-      tables.escape_html('\n\n'.join(inside)),
+      *inside,
       '</details>',
     ]
   return '\n\n'.join(parts)
@@ -206,19 +207,25 @@ def _format_table(table: tables.Table) -> str:
 
 
 def _render_block_as_markdown(block: Block) -> str:
+  escape = tables.escape_markdown
   match block:
     case Text(text, 'headline' | 'alarm'):
-      return f'**{text}**'
+      return f'**{escape(text)}**'
     case Text(text):
-      return text
+      return tables.escape_paragraph(text)
     case Items(texts):
-      return '\n'.join(f'- {text}' for text in texts)
+      return '\n'.join(f'- {tables.escape_paragraph(text)}' for text in texts)
     case Cells(table):
-      return tables.format_markdown(table)
+      return tables.format_plain_markdown(table)
     case Code(about, code, language):
-      return f'{about}\n\n```{language}\n{code}\n```'
+      # Longer than any fence within.
+      fence = '`' * max([3, *(1 + len(x) for x in re.findall('`+', code))])
+      about = tables.escape_paragraph(about)
+      return f'{about}\n\n{fence}{language}\n{code}\n{fence}'
     case Figure(file, caption):
-      return f'![{caption}]({file})\n\n*{caption}*'
+      return f'![{escape(caption)}]({file})\n\n*{escape(caption)}*'
     case Words(terms):
-      definitions = (f'**{x.name}**: {x.text}' for x in terms.values())
+      definitions = (
+        f'**{escape(x.name)}**: {escape(x.text)}' for x in terms.values()
+      )
       return '\n'.join(f'- {text}' for text in definitions)

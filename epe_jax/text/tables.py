@@ -206,19 +206,30 @@ def format_markdown(table: Table) -> str:
   return '\n\n'.join(part for part in (title, rows, notes) if part)
 
 
-def escape_html(markdown: str) -> str:
-  """Markdown in which a page shows markup of HTML instead of obeying it.
+def escape_markdown(text: str) -> str:
+  r"""Markdown that shows a text as it is: on one line, without links, images or HTML.
 
-  Code is left as it is: pages show it so.
-
-  >>> escape_html('<script> of\\n```\\na < b\\n```')
-  '&lt;script> of\\n```\\na < b\\n```'
+  >>> print(escape_markdown('![a_b](javascript:c)\n**<script>** `d`, 2 * 3'))
+  !\[a_b\](javascript:c) \*\*&lt;script>\*\* \`d\`, 2 * 3
   """
-  blocks = re.split(r'(^```.*?^```$)', markdown, flags=re.MULTILINE | re.DOTALL)
-  return ''.join(
-    block if i % 2 else block.replace('<', '&lt;')
-    for i, block in enumerate(blocks)
-  )
+  text = ' '.join(text.splitlines())
+  # Stars between spaces, and what is within a word, mark nothing up.
+  marks = r'[\\`[\]]|(?<=\S)[*~]|[*~](?=\S)|(?<!\w)_(?=\S)|(?<=\S)_(?!\w)'
+  text = re.sub(marks, r'\\\g<0>', text)
+  return re.sub('&(?=#?\\w+;)', '&amp;', text).replace('<', '&lt;')
+
+
+def escape_paragraph(text: str) -> str:
+  """The same for a paragraph, which begins neither a heading nor a quotation."""
+  return re.sub('^(?=[#>])', r'\\', escape_markdown(text))
+
+
+def format_plain_markdown(table: Table) -> str:
+  """The table as `format_markdown`, if nothing in it is Markdown."""
+  escape = lambda texts: [*map(escape_markdown, texts)]
+  title, head = escape_markdown(table.title), escape(table.head)
+  notes = [*map(escape_paragraph, table.notes)]
+  return format_markdown(Table(title, head, [*map(escape, table.body)], notes))
 
 
 def splice(text: str, blocks: Mapping[str, str]) -> str:

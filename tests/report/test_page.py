@@ -1,7 +1,10 @@
 """One page, rendered for a terminal, as Markdown and as HTML."""
 
+import html as html_text
 import re
 
+import markdown_it
+import numpy as np
 import pytest
 
 from epe_jax.report import glossary, html, page
@@ -110,3 +113,64 @@ def test_the_files_of_a_page_end_with_its_markdown(tmp_path):
   assert path == tmp_path / 'new/found.md'
   assert path.read_text() == page.render_markdown(_PAGE) + '\n'
   assert {x.name for x in path.parent.iterdir()} == {'found.md', 'found.html'}
+
+
+_HOSTILE = (
+  '![a](https://b.example/c.png)',
+  '[a](javascript:alert(1)) [b]: javascript:c',
+  '<javascript:a> <img src=x onerror=y> &#106;avascript',
+  '`a` ``` **b** _c_ ~~d~~ \\[e\\](f)',
+  '# a | b\n\n> c\r\n---\n~~~\n1. d\n    e',
+  '> a',
+  '```\n<script>\n```',
+)
+_MARKDOWN = markdown_it.MarkdownIt('commonmark').enable(
+  ['table', 'strikethrough']
+)
+
+
+def read_html(shown, tag):
+  """The texts of the elements of a kind, without markup, and all tags."""
+  inside = re.findall(rf'<{tag}>(.*?)</{tag}>', shown, re.DOTALL)
+  texts = [html_text.unescape(re.sub('<[^>]+>', '', x)) for x in inside]
+  return texts, set(re.findall(r'<(\w+)', shown))
+
+
+@pytest.mark.parametrize('text', _HOSTILE)
+def test_markdown_shows_what_users_name_and_obeys_nothing_of_it(text):
+  shown = _MARKDOWN.render(
+    page.render_markdown(
+      Page(
+        text,
+        [
+          *(Text(text), Text(text, 'alarm'), Items([text])),
+          Cells(tables.Table(text, [text, 'b'], [['c', text]], [text])),
+          *(Figure('a.png', text), Code(text, text, 'sh')),
+        ],
+      )
+    )
+  )
+  line = ' '.join(text.splitlines())
+  for tag in ('h1', 'p', 'strong', 'li', 'th', 'td', 'em'):
+    texts, tags = read_html(shown, tag)
+    assert line in texts, tag
+  assert tags <= {
+    *('h1', 'p', 'strong', 'ul', 'li', 'em', 'img', 'pre', 'code'),
+    *('table', 'thead', 'tbody', 'tr', 'th', 'td'),
+  }
+  assert re.findall('<img src="(.*?)"', shown) == ['a.png']
+  code = html_text.unescape(shown.rpartition('language-sh">')[2])
+  assert code.startswith(text.replace('\r', ''))
+
+
+def test_any_text_comes_back_from_its_markdown():
+  rng = np.random.default_rng(0)
+  for _ in range(3000):
+    text = ''.join(rng.choice([*r'\`*_[]()<>!&#~|:;=-ab1 '], 12)).strip()
+    shown = _MARKDOWN.render(f'x {tables.escape_markdown(text)}')
+    assert html_text.unescape(shown) == f'<p>x {text}</p>\n'
+    table = tables.Table('', ['x'], [[text]])
+    (cell,), _ = read_html(
+      _MARKDOWN.render(tables.format_plain_markdown(table)), 'td'
+    )
+    assert cell == text
