@@ -102,6 +102,8 @@ def banded(rounds: int, *, bands: int) -> Correlation:
     approach to private training".
   """
   _check_size('bands', bands, rounds)
+  if bands == 1:
+    return independent(rounds)
   with extras.explain_missing():
     from jax_privacy.matrix_factorization import toeplitz
   coefficients = np.asarray(
@@ -169,6 +171,8 @@ def bisr(rounds: int, *, bands: int) -> Correlation:
     SGD".
   """
   _check_size('bands', bands, rounds)
+  if bands == 1:
+    return independent(rounds)
   # (1 - x)^(1/2) as a power series.
   i = np.arange(1, bands)
   coefficients = np.cumprod(np.append(1.0, (i - 1.5) / i))
@@ -179,8 +183,6 @@ def bisr(rounds: int, *, bands: int) -> Correlation:
     return jnp.zeros((bands - 1, *noise.shape), noise.dtype)
 
   def multiply(noise: Array, state: Array) -> tuple[Array, Array]:
-    if bands == 1:
-      return noise, state
     correlated = noise + jnp.tensordot(past, state, axes=1)
     return correlated, jnp.roll(state, 1, axis=0).at[0].set(noise)
 

@@ -5,12 +5,14 @@ import pathlib
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from epe_jax import io
 from epe_jax.experiment import audited_run, metrics
+from tests import helpers
 from tests.helpers import load_config
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -57,28 +59,61 @@ _CORRELATED = {
   # What is kept from round to round has something in it when the run is killed.
   'noise.restart': 7,
 }
+_RING = {
+  'clipping.kind': 'fixed',
+  'secure_aggregation.bits': 6,
+  # So coarse that coordinates go round the ring in rounds before and after.
+  'secure_aggregation.granularity': 0.05,
+}
+_KINDS: dict[str, dict[str, Any]] = {
+  'independent': {},
+  'fixed clipping': {'clipping.kind': 'fixed'},
+  'changes, scored one by one': {'audit.sees': 'delta', 'audit.buffer': 1},
+  'no trace': {'audit.trace': False},
+  'no canaries': {'canaries.observed': 0, 'canaries.unobserved': 0},
+  'no unobserved canaries': {'canaries.unobserved': 0},
+  'coins': {'canaries.schedule': 'coin_flip'},
+  'claim': {'clipping.kind': 'fixed', 'audit.claim': 60.0},
+  'Poisson': {'participation.kind': 'poisson'},
+  'adam': {'server.optimizer': 'adam', 'server.momentum': 0.0},
+  **{
+    f'{kind}, {name}={size}, restart={restart}': _CORRELATED
+    | {
+      'noise.correlation': kind,
+      f'noise.{name}': size,
+      'noise.restart': restart,
+    }
+    for kind, name, sizes in (
+      ('banded', 'bands', (1, 4)),
+      ('bisr', 'bands', (1, 4)),
+      ('blt', 'buffers', (1, 2)),
+    )
+    for size in sizes
+    for restart in (None, 7)
+  },
+  **{
+    f'tree, restart={restart}': _CORRELATED
+    | {'noise.correlation': 'tree', 'noise.restart': restart}
+    for restart in (None, 1, 7)
+  },
+  **{
+    f'ring, {noise}, {rounding}': _RING
+    | {
+      'secure_aggregation.noise': noise,
+      'secure_aggregation.rounding': rounding,
+    }
+    for noise in ('skellam', 'discrete_gaussian')
+    for rounding in ('conditional', 'stochastic')
+  },
+}
+# One band correlates nothing, so that nothing is held from round to round.
+_QUICK = ('banded, bands=1, restart=None',)
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
-@pytest.mark.parametrize(
-  'noise',
-  [
-    {},
-    _CORRELATED | {'noise.correlation': 'tree'},
-    _CORRELATED | {'noise.correlation': 'banded'},
-    _CORRELATED | {'noise.correlation': 'blt', 'noise.buffers': 2},
-    # A grid so coarse that coordinates go round the ring in rounds before and after.
-    {
-      'clipping.kind': 'fixed',
-      'secure_aggregation.bits': 6,
-      'secure_aggregation.granularity': 0.05,
-    },
-  ],
-  ids=['independent', 'tree', 'banded', 'blt', 'ring'],
-)
-def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(noise, tmp_path):
-  changes = {'rounds': 12, 'checkpoint_every': 3, **noise}
+def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
+  changes: dict[str, Any] = {'rounds': 12, 'checkpoint_every': 3}
   config = load_config('digits', **changes)
   whole, killed = tmp_path / 'whole', tmp_path / 'killed'
   audited_run.run(config, whole)
@@ -91,3 +126,41 @@ def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(noise, tmp_path):
   audited_run.run(config, killed)
   same_scores(whole, killed)
   same_metrics(whole, killed)
+
+
+@pytest.mark.usefixtures('small_task', 'unestimated', 'quick_compilation')
+@pytest.mark.parametrize(
+  'kind',
+  [
+    pytest.param(kind, marks=() if kind in _QUICK else pytest.mark.integration)
+    for kind in _KINDS
+  ],
+)
+def test_a_run_of_any_kind_that_ends_early_goes_on_to_the_same_scores(
+  kind, tmp_path, monkeypatch
+):
+  """Its checkpoint is written and read, with all that the kind keeps of rounds."""
+  config = helpers.quick_digits(
+    rounds=12, evaluate_every=12, checkpoint_every=9, **_KINDS[kind]
+  )
+  whole, ended = tmp_path / 'whole', tmp_path / 'ended'
+  audited_run.run(config, whole)
+  append = metrics.append_line
+
+  def append_and_end(path, record):
+    append(path, record)
+    if record['round'] == 10:
+      raise InterruptedError
+
+  monkeypatch.setattr(metrics, 'append_line', append_and_end)
+  with pytest.raises(InterruptedError):
+    audited_run.run(config, ended)
+  monkeypatch.setattr(metrics, 'append_line', append)
+  assert [x.name for x in (ended / 'private/checkpoints').iterdir()] == ['9']
+  audited_run.run(config, ended)
+  same_metrics(whole, ended)
+  one, two = (io.read_arrays(x / 'model.npz') for x in (whole, ended))
+  for name in one:
+    np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+  if (whole / 'private/scores.npz').exists():
+    same_scores(whole, ended)
