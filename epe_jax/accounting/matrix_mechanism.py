@@ -8,21 +8,18 @@ all that the participation allows has the sensitivity of the mechanism.
 """
 
 from collections.abc import Sequence
-import itertools
 import math
 from typing import NamedTuple
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 import numpy as np
 
+from epe_jax.accounting import nested_sums
 from epe_jax.accounting.analytic import Analytic
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import check_delta
 from epe_jax.fact import Fact
-
-# First rounds from which a climb begins.
-_STARTS = 64
 
 
 class ParticipationSchema(NamedTuple):
@@ -33,11 +30,19 @@ class ParticipationSchema(NamedTuple):
     max_participations: k >= 1, the largest number of them; None for no limit.
     is_fixed: they come back after b rounds, no sooner and no later, as in epochs of
       one order.
+    in_blocks: b is no distance: each is in another block of b rounds, as in epochs
+      that are shuffled each.
   """
 
   min_separation: int = 1
   max_participations: int | None = None
   is_fixed: bool = False
+  in_blocks: bool = False
+
+  def find_places(self, rounds: int) -> tuple[Int[np.ndarray, ' T'], int]:
+    """Places of rounds, and by how much those of two of a participant differ."""
+    t, b = np.arange(rounds), self.min_separation
+    return (t // b, 1) if self.in_blocks else (t, b)
 
 
 class Sensitivity(NamedTuple):
@@ -45,10 +50,8 @@ class Sensitivity(NamedTuple):
 
   Attributes:
     bound: no participant moves it further.
-    pattern: rounds of one who moves it nearly as far, or just as far, [T].
-    norm: how far that one does, <= bound. They are equal for a banded C whose bands
-      are no more than the separation, and for Toeplitz matrices with falling
-      coefficients.
+    pattern: rounds of one who moves it just as far, or nearly, [T].
+    norm: how far that one does, <= bound.
   """
 
   bound: float
@@ -60,6 +63,12 @@ def find_sensitivity(
   strategy: Float[np.ndarray, '*n'], schema: ParticipationSchema
 ) -> Sensitivity:
   """Finds the sensitivity of a strategy matrix, and a participant who has it.
+
+  It is exact for rounds that come back after b; for Toeplitz matrices with falling
+  coefficients, and rounds at least b apart; for nested sums of rounds, as of a tree;
+  and where columns of C overlap only with those of the next participation, as of
+  up to 2 b bands. Otherwise it is a bound: no round adds more to |C p|² than its
+  largest products with rounds that a participant may have.
 
   Args:
     strategy: C, a column for each round.
@@ -86,45 +95,68 @@ def find_sensitivity(
   arguments.check_integer('min_separation', schema.min_separation)
   if schema.max_participations is not None:
     arguments.check_integer('max_participations', schema.max_participations)
-  rounds, b = c.shape[1], schema.min_separation
-  k = min(schema.max_participations or rounds, -(-rounds // b))
   gram = c.T @ c
   if gram.min() < -1e-9 * gram.max():
     raise ValueError(
       'strategy has columns with a negative product; give C and not its inverse.'
     )
-  t = np.arange(rounds)
-  starts = [
-    (t >= i) & ((t - i) % b == 0) & (t - i < k * b) for i in range(rounds)
-  ]
-  if schema.is_fixed:
+  rounds = c.shape[1]
+  places, step = schema.find_places(rounds)
+  k = min(schema.max_participations or rounds, 1 + int(places[-1]) // step)
+  bound, starts = None, list_starts(rounds, schema)
+  if k == rounds:
+    pattern = np.ones(rounds, bool)
+  elif schema.is_fixed:
     pattern = max(starts, key=lambda p: _measure(gram, p))
-    norm = _measure(gram, pattern)
-    return Sensitivity(norm, pattern, norm)
-  norms = np.diagonal(gram)
-  lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
-  far = gram[lags >= b]
-  if k == 1 or not far.size or far.max() <= 1e-12 * gram.max():
-    pattern = _choose_largest(norms, b, k)
-    norm = _measure(gram, pattern)
-    return Sensitivity(norm, pattern, norm)
-  if _is_falling_toeplitz(c):
-    norm = _measure(gram, starts[0])
-    return Sensitivity(norm, starts[0], norm)
-  climbed = max(
-    (_climb(gram, start, b, k) for start in starts[:_STARTS]),
-    key=lambda p: _measure(gram, p),
-  )
-  parts = _find_parts(gram)
-  # No climb leads from one part to another.
-  none = np.zeros(rounds, bool)
-  pattern = max(
-    (_swap(gram, p, b, k) for p in (climbed, _start_parts(parts, b, k), none)),
-    key=lambda p: _measure(gram, p),
-  )
+  elif not schema.in_blocks and _is_falling_toeplitz(c):
+    pattern = starts[0]
+  elif (rows := nested_sums.find_rows(c)) is not None:
+    pattern = nested_sums.find_worst(rows, places, step, k)
+  else:
+    # The number of rounds before each that are far enough from it.
+    allowed = np.searchsorted(places, places - step, side='right')
+    linked = _link(gram, allowed, k)
+    pattern = max((linked, *starts), key=lambda p: _measure(gram, p))
+    # Of three participations, the first and the last.
+    twice = np.append(0, allowed)[allowed]
+    far = [gram[: twice[t], t].max(initial=0) for t in range(rounds)]
+    if k > 2 and max(far) > 1e-12 * gram.max():
+      added = _sum_largest(gram, allowed, k)
+      bound = math.sqrt(_sum_largest(added[None], allowed, k)[0])
   norm = _measure(gram, pattern)
-  bound = _bound_parts(c, gram, parts, b, k)
-  return Sensitivity(max(norm, bound), pattern, norm)
+  return Sensitivity(norm if bound is None else max(norm, bound), pattern, norm)
+
+
+def list_starts(
+  rounds: int, schema: ParticipationSchema
+) -> Bool[np.ndarray, 'n T']:
+  """The rounds of those who come back after b rounds as often as they may."""
+  b, k = schema.min_separation, schema.max_participations or rounds
+  t = np.arange(rounds)
+  after = t - t[:, None]
+  starts = (after >= 0) & (after % b == 0) & (after < k * b)
+  return starts[(t < b) | (starts.sum(axis=1) == k)]
+
+
+def list_moved(
+  pattern: Bool[np.ndarray, ' T'], schema: ParticipationSchema
+) -> list[list[int]]:
+  """Rounds with the distances of a pattern, wherever a participant may have them."""
+  rounds = len(pattern)
+  if schema.is_fixed:
+    return [np.flatnonzero(p).tolist() for p in list_starts(rounds, schema)]
+  places, step = schema.find_places(rounds)
+  used = np.flatnonzero(pattern)
+  moved = [used - used[0] + i for i in range(rounds - np.ptp(used))]
+  return [x.tolist() for x in moved if np.all(np.diff(places[x]) >= step)]
+
+
+def measure_patterns(
+  strategy: Float[np.ndarray, 'n T'], patterns: Sequence[Sequence[int]]
+) -> Float[np.ndarray, ' patterns']:
+  """|C p| of each set of rounds p, in clip norms."""
+  gram = np.asarray(strategy).T @ strategy
+  return np.sqrt([gram[np.ix_(p, p)].sum() for p in patterns])
 
 
 def whiten(noising: Float[np.ndarray, 'T n']) -> Float[np.ndarray, 'T T']:
@@ -205,148 +237,34 @@ def _is_falling_toeplitz(c: Float[np.ndarray, 'n T']) -> bool:
   return bool(same and not np.any(np.triu(c, 1)))
 
 
-def _add_one(
-  values: Float[np.ndarray, 'rows T'],
-  sums: Float[np.ndarray, 'T1 rows'],
-  b: int,
-) -> Float[np.ndarray, 'T1 rows']:
-  """Largest sums up to each round, of one value more, b rounds after the others."""
-  rounds = values.shape[1]
-  before = sums[np.maximum(np.arange(rounds) + 1 - b, 0)]
-  added = before + np.maximum(values.T, 0)
-  return np.maximum.accumulate(np.vstack([sums[:1], added]), axis=0)
+def _link(
+  gram: Float[np.ndarray, 'T T'], allowed: Int[np.ndarray, ' T'], k: int
+) -> Bool[np.ndarray, ' T']:
+  """Up to k rounds that move most, if only neighbors among them overlap."""
+  rounds = len(gram)
+  # By the number of participations up to a round of them, less one.
+  largest = np.full((k, rounds), -np.inf)
+  before = np.full((k, rounds), -1)
+  for t in range(rounds):
+    largest[0, t] = gram[t, t]
+    if allowed[t]:
+      sums = largest[:-1, : allowed[t]] + 2 * gram[: allowed[t], t]
+      before[1:, t] = sums.argmax(axis=1)
+      largest[1:, t] = gram[t, t] + sums.max(axis=1)
+  n, t = np.unravel_index(largest.argmax(), largest.shape)
+  pattern = np.zeros(rounds, bool)
+  while t >= 0:
+    pattern[t] = True
+    n, t = n - 1, before[n, t]
+  return pattern
 
 
 def _sum_largest(
-  values: Float[np.ndarray, 'rows T'], b: int, k: int
-) -> Float[np.ndarray, 'k1 rows']:
-  """Largest sums of up to 0, 1, ... k values of each row that are b rounds apart."""
-  if b == 1:
-    falling = -np.sort(-np.maximum(values, 0), axis=1)[:, :k].T
-    return np.cumsum(np.vstack([np.zeros((1, len(values))), falling]), axis=0)
+  values: Float[np.ndarray, 'rows T'], allowed: Int[np.ndarray, ' T'], k: int
+) -> Float[np.ndarray, ' rows']:
+  """The largest sum of up to k values of each row that one participant may have."""
   sums = np.zeros((values.shape[1] + 1, len(values)))
-  largest = [sums[-1]]
   for _ in range(k):
-    sums = _add_one(values, sums, b)
-    largest.append(sums[-1])
-  return np.array(largest)
-
-
-def _find_parts(gram: Float[np.ndarray, 'T T']) -> list[slice]:
-  """Finds parts of rounds that share no noise, as after a restart."""
-  is_shared = gram > 1e-12 * gram.max()
-  reach = np.maximum.accumulate(
-    [np.flatnonzero(row).max(initial=0) for row in is_shared]
-  )
-  ends = [0, *(np.flatnonzero(reach <= np.arange(len(gram))) + 1)]
-  return [slice(i, j) for i, j in itertools.pairwise(ends)]
-
-
-def _start_parts(
-  parts: Sequence[slice], b: int, k: int
-) -> Bool[np.ndarray, ' T']:
-  """The first rounds of parts and those that leave room for the next part's first."""
-  rounds = parts[-1].stop
-  chosen: list[int] = []
-  for part in parts:
-    for t in range(part.start, part.stop, b):
-      is_free = not chosen or t - chosen[-1] >= b
-      leaves_room = part.stop == rounds or t + b <= part.stop
-      if is_free and (leaves_room or t == part.start):
-        chosen.append(t)
-  return np.isin(np.arange(rounds), chosen[:k])
-
-
-def _bound_parts(
-  c: Float[np.ndarray, 'n T'],
-  gram: Float[np.ndarray, 'T T'],
-  parts: Sequence[slice],
-  b: int,
-  k: int,
-) -> float:
-  """Bounds |C p|, as if rounds of two parts need not be apart."""
-  known: dict[bytes, Float[np.ndarray, ' j1']] = {}
-  largest = np.zeros(k + 1)
-  for part in parts:
-    gram_of_part = gram[part, part]
-    key = gram_of_part.tobytes()
-    if key not in known:
-      known[key] = _bound_squares(c[part, part], gram_of_part, b, k)
-    sums = [
-      np.pad(largest[: k + 1 - n] + square, (n, 0))
-      for n, square in enumerate(known[key])
-    ]
-    largest = np.max(sums, axis=0)
-  return math.sqrt(largest[-1])
-
-
-def _bound_squares(
-  c: Float[np.ndarray, 'n T'], gram: Float[np.ndarray, 'T T'], b: int, k: int
-) -> Float[np.ndarray, ' j1']:
-  """Bounds |C p|² of up to 0, 1, ... rounds."""
-  k = min(k, -(-len(gram) // b))
-  # Of a C that is not square, c is not all of these rounds.
-  if _is_falling_toeplitz(c) and np.allclose(c.T @ c, gram, rtol=1e-9):
-    rounds = np.arange(len(gram))
-    starts = [(rounds % b == 0) & (rounds < n * b) for n in range(k + 1)]
-    return np.square([_measure(gram, p) for p in starts])
-  # Whatever its other rounds, a round adds at most this.
-  most = _sum_largest(gram, b, k)
-  return np.array(
-    [_sum_largest(x[None], b, n)[-1, 0] for n, x in enumerate(most)]
-  )
-
-
-def _choose_largest(
-  values: Float[np.ndarray, ' T'], b: int, k: int
-) -> Bool[np.ndarray, ' T']:
-  """The rounds of `_sum_largest`."""
-  tables = [np.zeros((values.size + 1, 1))]
-  for _ in range(k):
-    tables.append(_add_one(values[None], tables[-1], b))
-  chosen, t = np.zeros(values.size, bool), values.size
-  for table in tables[:0:-1]:
-    # The first round from which on nothing is added to the sum up to t.
-    t = int(np.searchsorted(table[: t + 1, 0], table[t, 0]))
-    if t == 0:
-      break
-    chosen[t - 1] = True
-    t = max(t - b, 0)
-  return chosen
-
-
-def _climb(
-  gram: Float[np.ndarray, 'T T'], start: Bool[np.ndarray, ' T'], b: int, k: int
-) -> Bool[np.ndarray, ' T']:
-  """Moves to the rounds that add most to those of now, while that moves C G more.
-
-  |C p|² is convex in p, so that it falls in no step.
-  """
-  pattern, norm = start, _measure(gram, start)
-  while True:
-    other = _choose_largest(gram[:, pattern].sum(axis=1), b, k)
-    if (larger := _measure(gram, other)) <= norm * (1 + 1e-12):
-      return pattern
-    pattern, norm = other, larger
-
-
-def _swap(
-  gram: Float[np.ndarray, 'T T'], start: Bool[np.ndarray, ' T'], b: int, k: int
-) -> Bool[np.ndarray, ' T']:
-  """Adds and moves single rounds while that moves C G more."""
-  t, pattern, sums = np.arange(len(gram)), start, gram[:, start].sum(axis=1)
-  while True:
-    before = pattern
-    for left in (-1, *np.flatnonzero(pattern)):
-      others = pattern & (t != left)
-      if others.sum() == k or (left >= 0 and not pattern[left]):
-        continue
-      near = np.convolve(others, np.ones(2 * b - 1, int))[b - 1 :][: t.size]
-      adds = np.diagonal(gram) + 2 * (sums - gram[:, left] * (left >= 0))
-      best = int(np.argmax(np.where(near > 0, -np.inf, adds)))
-      added = adds[left] if left >= 0 else 0.0
-      if near[best] == 0 and adds[best] > added * (1 + 1e-12):
-        pattern = others | (t == best)
-        sums = gram[:, pattern].sum(axis=1)
-    if np.array_equal(pattern, before):
-      return pattern
+    added = sums[allowed] + np.maximum(values.T, 0)
+    sums[1:] = np.maximum.accumulate(added, axis=0)
+  return sums[-1]

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import accounting, streams
-from epe_jax.accounting import ParticipationSchema
+from epe_jax.accounting import ParticipationSchema, matrix_mechanism
 from epe_jax.audit import record
 from epe_jax.auditor.host_canaries.registry import FAMILIES
 from epe_jax.epsilon import arguments
@@ -143,8 +143,10 @@ def draw_rounds(
     if strategy is None:
       strategy = np.eye(config.rounds)
     schema = ParticipationSchema(config.min_separation, config.repetitions)
-    worst = accounting.find_sensitivity(strategy, schema)
-    of_chosen = canary_schedules.worst_case(rng, strategy, worst, num=num)
+    worst = accounting.find_sensitivity(strategy, schema).pattern
+    of_chosen = canary_schedules.worst_case(
+      rng, strategy, matrix_mechanism.list_moved(worst, schema), num=num
+    )
   assigned = np.zeros((config.rounds, config.num_canaries), bool)
   # The observed canaries are drawn at random: truncated Hadamard rows are not exactly
   # orthogonal, and neighbors least.

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import accounting, streams
-from epe_jax.accounting import ParticipationSchema
+from epe_jax.accounting import ParticipationSchema, matrix_mechanism
 from epe_jax.audit import clients as audit_clients
 from epe_jax.audit.clients import Schedule, Shifts
 from epe_jax.data import federated
@@ -22,8 +22,6 @@ from epe_jax.training.correlated_noise import Correlation
 _TAIL = 1e-9
 # Clients whose rounds stand for those of all, of a schedule without a simple law.
 _TYPICAL = 1000
-# Schedules in which the number of rounds of a client is not random.
-_KNOWN_IN_ADVANCE = ('shuffled', 'one_order', 'log')
 
 CLIENTS = (
   'shuffled',
@@ -35,6 +33,8 @@ CLIENTS = (
   'log',
 )
 """The values of config.participation.kind."""
+KNOWN_IN_ADVANCE = ('shuffled', 'one_order', 'log')
+"""Those in which the number of rounds of a client is not random."""
 CANARIES = (
   'once_per_period',
   'coin_flip',
@@ -133,17 +133,27 @@ def plan_participation(
   if kind == 'log' and schedule == 'replace' and not config.simulation:
     # Room for all clients of the log, as those whom canaries replace are secret.
     slots = max(1, *(sizes + assigned.sum(axis=1)))
-  schema = _find_schema(config, cohorts, n, max_rounds)
+  logged = _list_rounds(cohorts) if kind == 'log' else []
+  population = count_population(config, n)
+  schema = _find_schema(config, population, max_rounds, logged)
   correlation, sensitivity = _make_correlation(config, schema), None
-  if correlation is not None:
-    sensitivity = accounting.find_sensitivity(correlation.strategy, schema)
-  if schedule == 'worst_case' and assigned.size:
+  is_worst = schedule == 'worst_case' and assigned.size > 0
+  if correlation is not None or is_worst:
     strategy = np.eye(rounds) if correlation is None else correlation.strategy
-    worst = sensitivity or accounting.find_sensitivity(strategy, schema)
-    observed = canary_schedules.worst_case(
-      rng, strategy, worst, num=config.canaries.observed
-    )
-    assigned[:, : observed.shape[1]] = observed
+    if logged:
+      patterns, pattern = logged, np.zeros(rounds, bool)
+      norms = matrix_mechanism.measure_patterns(strategy, logged)
+      pattern[logged[norms.argmax()]] = True
+      worst = accounting.Sensitivity(norms.max(), pattern, norms.max())
+    else:
+      worst = accounting.find_sensitivity(strategy, schema)
+      patterns = matrix_mechanism.list_moved(worst.pattern, schema)
+    sensitivity = None if correlation is None else worst
+    if is_worst:
+      observed = canary_schedules.worst_case(
+        rng, strategy, patterns, num=config.canaries.observed
+      )
+      assigned[:, : observed.shape[1]] = observed
   coins = schedule == 'coin_flip'
   canaries = canary_schedules.flip_coins(rng, assigned) if coins else assigned
   _check_groups(canaries, rounds=rounds, coins=coins)
@@ -206,31 +216,38 @@ def _bound_canaries(
   return max(most, int(stats.hypergeom.isf(tail, population, k, slots)))
 
 
+def _list_rounds(cohorts: Sequence[np.ndarray]) -> list[list[int]]:
+  """Lists the sets of rounds that clients had, each once."""
+  rounds_of: dict[int, list[int]] = {}
+  for t, cohort in enumerate(cohorts):
+    for client in cohort.tolist():
+      rounds_of.setdefault(client, []).append(t)
+  return [list(p) for p in sorted(set(map(tuple, rounds_of.values())))]
+
+
 def _find_schema(
   config: Config,
-  cohorts: Sequence[np.ndarray],
-  num_clients: int,
+  population: int,
   max_rounds: int,
+  logged: Sequence[list[int]],
 ) -> ParticipationSchema:
   """Finds the rounds that a client may have."""
   p = config.participation
-  if p.kind == 'one_order':
-    epoch = num_clients // config.clients_per_round
-    return ParticipationSchema(epoch, max_rounds, is_fixed=True)
+  if p.kind in ('shuffled', 'one_order'):
+    epoch = population // config.clients_per_round
+    shuffled = p.kind == 'shuffled'
+    return ParticipationSchema(
+      epoch, max_rounds, is_fixed=not shuffled, in_blocks=shuffled
+    )
   if p.kind == 'cyclic':
     turns = -(-config.rounds // p.separation)
     return ParticipationSchema(p.separation, turns, is_fixed=True)
-  if p.kind == 'limited':
-    return ParticipationSchema(p.separation, max_rounds)
-  separation = 1
-  if p.kind == 'log':
-    last = np.full(num_clients, -config.rounds)
-    gaps = []
-    for t, cohort in enumerate(cohorts):
-      gaps.append((t - last[cohort]).min(initial=config.rounds))
-      last[cohort] = t
-    separation = min(gaps)
-  return ParticipationSchema(int(separation), max_rounds)
+  separation = p.separation if p.kind == 'limited' else 1
+  if logged:
+    # Of rounds of one client; a client of one round has none.
+    gaps = [np.diff(p).min(initial=config.rounds) for p in logged]
+    separation = int(min(gaps))
+  return ParticipationSchema(separation, max_rounds)
 
 
 def _make_correlation(
@@ -502,7 +519,7 @@ def _count_repetitions(
   repetitions, kind = config.canaries.repetitions, config.participation.kind
   if repetitions != 'as_clients':
     return repetitions
-  if kind not in _KNOWN_IN_ADVANCE:
+  if kind not in KNOWN_IN_ADVANCE:
     raise ValueError(
       f"canaries.repetitions='as_clients', but with participation.kind={kind!r} "
       'the number of rounds of a client is drawn; give a number, or '

@@ -4,6 +4,7 @@ An audit needs such a matrix and nothing else; these functions make the usual
 ones. A canary that takes part in no round is unobserved.
 """
 
+from collections.abc import Sequence
 import itertools
 import os
 import pathlib
@@ -11,7 +12,8 @@ import pathlib
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax import accounting, io
+from epe_jax import io
+from epe_jax.accounting import matrix_mechanism
 from epe_jax.sampling import client_schedules
 
 # Share of the sensitivity that rounds of canaries may lack.
@@ -66,38 +68,34 @@ def once_per_period(
 def worst_case(
   rng: np.random.Generator,
   strategy: Float[np.ndarray, 'n T'],
-  worst: accounting.Sensitivity,
+  patterns: Sequence[Sequence[int]],
   *,
   num: int,
 ) -> Bool[np.ndarray, 'rounds num']:
-  """Assigns each canary rounds that give away as much as any that are admissible.
+  """Assigns each canary rounds that give away as much as any of those of clients.
 
   Noise that is correlated over rounds hides some sets of rounds less than others, and
-  its ε is that of the worst. Canaries are shared out evenly among sets with the same
-  distances, whose sensitivity is within 1 % of the largest. How many have which set is
-  not random, so that shapes which follow from it tell nothing of a secret.
+  its ε is that of the worst. Canaries are shared out evenly among the sets whose
+  sensitivity is within 1 % of the largest. How many have which set is not random, so
+  that shapes which follow from it tell nothing of a secret.
 
   Args:
     rng: randomness of canaries, which says whose set is which.
     strategy: C of the matrix mechanism, a column for each round.
-    worst: its sensitivity, with the worst of these sets.
+    patterns: sets of rounds that a client may have, one or more.
     num: number of canaries, >= 0.
 
-  >>> schema = accounting.ParticipationSchema(min_separation=2)
-  >>> worst = accounting.find_sensitivity(np.eye(4), schema)
-  >>> worst_case(np.random.default_rng(0), np.eye(4), worst, num=2).sum(axis=0)
+  >>> patterns = [(0, 2), (1, 3), (0,)]
+  >>> worst_case(np.random.default_rng(0), np.eye(4), patterns, num=2).sum(axis=0)
   array([2, 2])
   """
-  rounds = strategy.shape[1]
-  first, *later = np.flatnonzero(worst.pattern)
-  last = later[-1] if later else first
-  moved = [
-    np.roll(worst.pattern, i - first) for i in range(rounds - (last - first))
-  ]
-  norms = np.linalg.norm(strategy @ np.array(moved).T, axis=0)
-  patterns = np.array(moved)[norms >= (1 - _SPARED) * worst.norm]
-  chosen = np.arange(num) * len(patterns) // max(num, 1)
-  return patterns[rng.permutation(chosen)].T
+  norms = matrix_mechanism.measure_patterns(strategy, patterns)
+  near = np.flatnonzero(norms >= (1 - _SPARED) * norms.max())
+  chosen = near[np.arange(num) * len(near) // max(num, 1)]
+  matrix = np.zeros((strategy.shape[1], num), bool)
+  for i, p in enumerate(rng.permutation(chosen)):
+    matrix[patterns[p], i] = True
+  return matrix
 
 
 def flip_coins(

@@ -1,9 +1,12 @@
 """Participation: what a config asks for is who takes part."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from epe_jax import accounting
+from epe_jax.accounting import matrix_mechanism
 from epe_jax.audit.record import load_record
 from epe_jax.audit.threat_models import residual, shifted_scores
 from epe_jax.data import federated
@@ -327,6 +330,110 @@ def test_how_often_the_busiest_client_came_is_told_of_simulations_alone(kind):
       stated[simulation].add(found.max_rounds)
   assert len(stated[False]) == 1
   assert len(stated[True]) > 1 or kind == 'limited'
+
+
+_CORRELATED = {
+  'rounds': 13,
+  'clipping.kind': 'fixed',
+  'noise.bands': 4,
+  'noise_multiplier': 1.0,
+}
+# Of 50 clients 10 take part in a round.
+_ALLOWED = {
+  'shuffled': lambda p: len({t // 5 for t in p}) == len(p),
+  'one_order': lambda p: p == (*range(p[0], 13, 5),) and p[0] < 5,
+  'limited': lambda p: len(p) <= 3 and all(np.diff(p) >= 4),
+  'cyclic': lambda p: len({t % 4 for t in p}) == 1,
+}
+
+
+@pytest.mark.parametrize('noise', ['banded', 'tree', 'bisr'])
+@pytest.mark.parametrize('kind', _ALLOWED)
+def test_canaries_of_correlated_noise_have_the_worst_rounds_of_clients(
+  kind, noise
+):
+  """Against all sets of rounds that the participation allows."""
+  limits = {
+    'limited': {'separation': 4, 'max_rounds': 3},
+    'cyclic': {'separation': 4},
+  }
+  found = _planned(
+    **_CORRELATED,
+    **{'participation.kind': kind, 'noise.correlation': noise},
+    **{f'participation.{x}': y for x, y in limits.get(kind, {}).items()},
+  )
+  patterns = [
+    p
+    for n in (1, 2, 3, 4)
+    for p in itertools.combinations(range(13), n)
+    if _ALLOWED[kind](p)
+  ]
+  _check_canaries(found, patterns, 1.06 if noise == 'bisr' else 1)
+
+
+@pytest.mark.parametrize('kind', ['shuffled', 'one_order'])
+def test_canaries_among_clients_of_correlated_noise_move_no_more_than_these(
+  kind,
+):
+  """Epochs are as long as it takes clients and canaries."""
+  found = _planned(
+    **_CORRELATED,
+    **{
+      'participation.kind': kind,
+      'noise.correlation': 'banded',
+      'canaries.schedule': 'as_clients',
+    },
+  )
+  assert found.correlation is not None
+  moved = found.correlation.strategy @ found.canaries
+  norms = np.linalg.norm(moved, axis=0)
+  assert max(norms) <= found.sensitivity.bound * (1 + 1e-9)
+  # 70 clients and canaries are in 13 rounds twice at most, 7 rounds apart in one order.
+  assert found.max_rounds == 2
+  adjacent = matrix_mechanism.measure_patterns(
+    found.correlation.strategy, [[6, 7], [0, 7]]
+  )
+  assert found.sensitivity.bound == pytest.approx(
+    adjacent[0 if kind == 'shuffled' else 1], rel=1e-6
+  )
+
+
+def _check_canaries(found, patterns, looseness=1):
+  """Their rounds are of these sets, and move as much as any of these."""
+  norms = matrix_mechanism.measure_patterns(
+    found.correlation.strategy, patterns
+  )
+  worst = max(norms)
+  assert worst * (1 - 1e-9) <= found.sensitivity.bound
+  assert found.sensitivity.bound <= looseness * worst * (1 + 1e-9)
+  canaries = {tuple(np.flatnonzero(x).tolist()) for x in found.canaries.T}
+  # Those that are unobserved have none.
+  canaries.remove(())
+  assert canaries
+  for p in canaries:
+    assert norms[patterns.index(p)] >= 0.99 / looseness * worst
+
+
+@pytest.mark.parametrize('noise', ['banded', 'tree'])
+def test_canaries_of_correlated_noise_copy_clients_of_a_log(tmp_path, noise):
+  rng = np.random.default_rng(0)
+  cohorts = [rng.choice(N, 6, replace=False) for _ in range(13)]
+  lines = [f'{t},c{i:02}' for t, cohort in enumerate(cohorts) for i in cohort]
+  path = tmp_path / 'log.csv'
+  path.write_text('\n'.join(['round,client_id', *lines]))
+  found = _planned(
+    **_CORRELATED,
+    **{
+      'participation.kind': 'log',
+      'participation.log': str(path),
+      'noise.correlation': noise,
+    },
+  )
+  rounds = [
+    tuple(t for t, cohort in enumerate(cohorts) if i in cohort)
+    for i in range(N)
+  ]
+  _check_canaries(found, [p for p in rounds if p])
 
 
 @pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'limited'])

@@ -34,16 +34,13 @@ def make_deployed(settings: Any) -> item.Product:
     paper = _REPORTED.find_row(
       'deployed', noise=model['noise_multiplier'], rounds=model['rounds']
     )
-    rows = [
-      accounting.epsilon_of_matrix_mechanism(
-        model['noise_multiplier'], norm, delta=model['delta']
-      )
-      for norm in (found.norm, found.bound)
-    ]
-    rho = (found.norm / model['noise_multiplier']) ** 2 / 2
+    exact = accounting.epsilon_of_matrix_mechanism(
+      model['noise_multiplier'], found.bound, delta=model['delta']
+    )
+    rho = (found.bound / model['noise_multiplier']) ** 2 / 2
     accountant = dp_accounting.rdp.RdpAccountant()
     accountant.compose(
-      dp_accounting.GaussianDpEvent(model['noise_multiplier'] / found.norm)
+      dp_accounting.GaussianDpEvent(model['noise_multiplier'] / found.bound)
     )
     body.append(
       [
@@ -52,13 +49,12 @@ def make_deployed(settings: Any) -> item.Product:
         f'{model["noise_multiplier"]:g}',
         f'{model["min_separation"]}, {model["max_participations"]}',
         ', '.join(str(t) for t in np.flatnonzero(found.pattern)),
-        f'{found.norm**2:.4g} to {found.bound**2:.4g}',
+        f'{found.bound**2:.4g}',
         reported.add_reported(rho, paper, 'zcdp'),
         reported.add_reported(
           accountant.get_epsilon(model['delta']), paper, 'epsilon'
         ),
-        f'{cells.format_number(rows[0].epsilon)} to '
-        f'{cells.format_number(rows[1].epsilon)}',
+        cells.format_number(exact.epsilon),
       ]
     )
   table = tables.Table(
@@ -68,7 +64,7 @@ def make_deployed(settings: Any) -> item.Product:
       'rounds',
       'noise',
       'separation, rounds',
-      'worst rounds found',
+      'worst rounds',
       'sensitivity²',
       'ρ of zCDP',
       'ε by Rényi DP',
@@ -77,8 +73,7 @@ def make_deployed(settings: Any) -> item.Product:
     body,
     [
       *_REPORTED.explain_brackets('deployed'),
-      'Sensitivity² of the worst rounds that were found, to that which no rounds exceed. '
-      'ρ and ε by Rényi DP are of the former, which is what was published.',
+      'Worst rounds: no rounds that a device may have move the tree further.',
       'Exact: of the Gaussian mechanism with that sensitivity, at the same δ = '
       f'{cells.format_delta(settings.models[0]["delta"])}. Concentrated DP states more.',
     ],
