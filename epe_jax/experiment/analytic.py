@@ -1,5 +1,6 @@
 """The analytic ε of a run, by its mechanism and its participation."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -136,28 +137,25 @@ def find_amplification(
     A key with numbers; None if no clients are sampled.
   """
   kind, noise = config.participation.kind, config.noise
-  no_analysis = Fact('no_tight_analysis', {'kind': kind})
-  if kind == 'cyclic' and config.divisor == 'expected':
-    period = config.participation.separation
-    is_banded = noise.correlation == 'banded' and noise.restart is None
-    if is_banded and noise.bands <= period:
-      return _amplify(config, num_clients, delta, period=period)
-  is_independent = noise.correlation == 'independent'
-  if not is_independent or kind in ('cyclic', 'fixed_size', 'limited'):
-    return no_analysis
-  if kind != 'poisson':
+  period = config.participation.separation if kind == 'cyclic' else 1
+  # With bands up to the period no two rounds of a client share noise.
+  bands = {'independent': 1, 'banded': noise.bands}
+  is_apart = bands.get(noise.correlation, math.inf) <= period
+  is_gaussian = config.secure_aggregation.bits is None
+  if kind in ('poisson', 'cyclic') and is_apart and is_gaussian:
+    if config.divisor != 'expected':
+      # The number of clients of a round, which says something of each coin, shows in
+      # what divides.
+      return Fact('count_in_divisor', {'divisor': config.divisor})
+    return _amplify(config, num_clients, delta, period=period)
+  is_known = kind in participation.KNOWN_IN_ADVANCE
+  if noise.correlation == 'independent' and is_known:
     return None
-  if config.secure_aggregation.bits is not None:
-    return no_analysis
-  if config.divisor != 'expected':
-    # The number of clients of a round, which says something of each coin, shows in
-    # what divides.
-    return Fact('count_in_divisor', {'divisor': config.divisor})
-  return _amplify(config, num_clients, delta)
+  return Fact('no_tight_analysis', {'kind': kind})
 
 
 def _amplify(
-  config: Config, num_clients: int, delta: float, *, period: int = 1
+  config: Config, num_clients: int, delta: float, *, period: int
 ) -> Fact:
   """ε of one who may take part in every period-th round, by coins of its own."""
   population = participation.count_population(config, num_clients)

@@ -548,6 +548,39 @@ def test_amplification_is_known_for_poisson_and_unknown_elsewhere():
   assert find('shuffled') is None
 
 
+def test_groups_that_take_turns_are_amplified_by_their_own_coins():
+  """Of independent noise: no more turns, and no higher chance, than is said."""
+  changes = {
+    'participation.kind': 'cyclic',
+    'participation.separation': 4,
+    'rounds': 402,
+    'clients_per_round': 3,
+  }
+  find = lambda **more: analytic.find_amplification(
+    _config(**changes, **more), num_clients=N, delta=1e-3
+  )
+  # 101 turns of the first two groups.
+  said = find()
+  assert said.values['rounds'] == 101
+  assert said.values['probability'] == pytest.approx(3 * 4 / N)
+  amplified = accounting.epsilon_of_poisson(
+    0.2, delta=1e-3, probability=3 * 4 / N, rounds=101
+  )
+  assert said.values['epsilon'] == amplified.epsilon
+  clients = _planned(**changes).clients
+  came = np.array([np.isin(np.arange(N), clients(t)) for t in range(402)])
+  for i in range(N):
+    assert not came[(np.arange(402) - i) % 4 != 0, i].any()
+  # Five standard deviations of 5,025 coins.
+  turns, q = 402 * N / 4, said.values['probability']
+  assert abs(came.sum() / turns - q) < 5 * np.sqrt(q * (1 - q) / turns)
+  assert find(divisor='actual').key == 'count_in_divisor'
+  ring = {'secure_aggregation.bits': 16, 'clipping.kind': 'fixed'}
+  assert find(**ring).key == 'no_tight_analysis'
+  tree = {'noise.correlation': 'tree', 'clipping.kind': 'fixed'}
+  assert find(**tree).key == 'no_tight_analysis'
+
+
 @pytest.mark.parametrize('per_round', [10, 60])
 def test_clients_among_canaries_are_drawn_as_rarely_as_amplification_says(
   per_round,
