@@ -249,6 +249,85 @@ def test_a_wrong_argument_is_named_and_nan_is_never_perfect_privacy():
   assert not silent, '\n'.join(silent)
 
 
+EXTREMES = (
+  *(0, 5e-324, 1e-308, 1e-100, 1e-30, 1 - 2**-53, 1, 1e9, 1e30, 1e100, 1e308),
+  *(-1e308, 2**63, 10**400),
+)
+
+
+def extreme_values(right):
+  """What may be given in place of a right value, and is odd."""
+  nothing = [np.empty(0), [], np.empty((0, 2)), np.array(None), np.array('x')]
+  yield from [*EXTREMES, np.array(math.nan), np.array(math.inf), *nothing]
+  if np.ndim(right):
+    yield from (np.full(np.shape(right), float(x)) for x in EXTREMES[:-1])
+  elif isinstance(right, float | int):
+    yield np.asarray(right)
+    yield np.float32(right) if isinstance(right, float) else np.int32(right)
+
+
+def has_nan(result):
+  if dataclasses.is_dataclass(result):
+    result = vars(result)
+  if isinstance(result, dict):
+    result = list(result.values())
+  if isinstance(result, list | tuple):
+    return any(map(has_nan, result))
+  array = np.asarray(result)
+  return array.dtype.kind == 'f' and bool(np.isnan(array).any())
+
+
+def extreme_cases():
+  for name, function in FUNCTIONS.items():
+    hints = typing.get_type_hints(function)
+    for argument, parameter in inspect.signature(function).parameters.items():
+      if is_numeric(hints[argument]):
+        right = CALLS[name].get(argument, parameter.default)
+        for value in extreme_values(right):
+          yield name, argument, value
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.filterwarnings('ignore')
+def test_extreme_input_gives_a_number_or_an_error_that_names_an_argument():
+  silent = []
+  for name, argument, value in extreme_cases():
+    if name == 'epsilon_of_poisson':
+      continue  # Of extreme noise dp_accounting has no grid.
+    case = f'{name}({argument}={reprlib.repr(value)})'
+    names = '|'.join(inspect.signature(FUNCTIONS[name]).parameters)
+    try:
+      result = FUNCTIONS[name](**{**CALLS[name], argument: value})
+    except ValueError as error:
+      # Estimators say the latter of scores that a setting makes.
+      if not re.search(rf'\b({names})\b|scores of an audit', str(error)):
+        silent.append(f'{case}: {error}')
+    except Exception as error:
+      silent.append(f'{case}: {error!r}')
+    else:
+      if has_nan(result):
+        silent.append(f'{case} = {result}')
+  assert not silent, '\n'.join(silent)
+
+
+def test_no_score_is_evidence_against_a_claim_that_allows_more():
+  for mu in np.geomspace(1, 1e100, 200):
+    for vectors in (None, np.zeros(20, int)):
+      evidence = epsilon.gdp_log_evidence(
+        np.full(20, np.log(0.5)), mu, vectors=vectors, dim=100
+      )
+      assert np.all(evidence < 1e-12), mu
+
+
+def test_mu_and_epsilon_are_inverse_in_any_size():
+  for value in np.geomspace(1e-10, 1e150, 100):
+    mu = epsilon.mu_of_epsilon(value, 1e-5)
+    assert epsilon.epsilon_gdp(mu, 1e-5) == pytest.approx(value, rel=1e-9)
+  for delta in (0.5, 0.9, 0.999):
+    mu = epsilon.mu_of_epsilon(1.0, delta)
+    assert epsilon.epsilon_gdp(mu, delta) == pytest.approx(1.0, rel=1e-6)
+
+
 @pytest.mark.usefixtures('types_unchecked')
 def test_a_pair_of_arrays_is_no_scores():
   pair = SCORES.observed, SCORES.unobserved

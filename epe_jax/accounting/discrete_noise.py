@@ -317,17 +317,17 @@ def _count_steps(
   """What is changed, in steps of the grid, once all arguments are in range."""
   check_delta(delta)
   arguments.check_integer('rounds', rounds)
-  arguments.check_number('std', std, '[0, inf)')
-  arguments.check_number('l2', l2, '(0, inf)')
+  arguments.check_number('std', std, '[0, 1e50]')
+  arguments.check_number('l2', l2, '(0, 1e50]')
   arguments.check_integer('dim', dim)
-  arguments.check_number('granularity', granularity, '(0, inf)')
+  arguments.check_number('granularity', granularity, '[1e-50, 1e50]')
   steps = l2 / granularity
   if dim == 1:
     steps = float(math.ceil(steps * (1 - 1e-9)))
   # The squares of integers are no less than they are.
   bounds = [math.sqrt(dim) * steps, max(1.0, steps) ** 2]
   if l1 is not None:
-    bounds.append(arguments.check_number('l1', l1, '(0, inf)') / granularity)
+    bounds.append(arguments.check_number('l1', l1, '(0, 1e100]') / granularity)
   return _Sensitivity((std / granularity) ** 2, steps, min(bounds), dim)
 
 

@@ -86,8 +86,8 @@ def find_sensitivity(
   >>> find_sensitivity(np.eye(5), ParticipationSchema(2)).pattern.astype(int)
   array([1, 0, 1, 0, 1])
   """
-  c = np.asarray(strategy, np.float64)
-  if c.ndim != 2 or not c.size or not np.isfinite(c).all():
+  c = arguments.check_numbers('strategy', strategy, '[-1e100, 1e100]')
+  if c.ndim != 2 or not c.size:
     raise ValueError(
       f'strategy has shape {c.shape}; give a finite matrix with a column for each '
       'round.'
@@ -174,9 +174,9 @@ def whiten(noising: Float[np.ndarray, 'T n']) -> Float[np.ndarray, 'T T']:
   Raises:
     ValueError: noising has another rank, so that some sum of rounds has no noise.
   """
-  b = np.asarray(noising, np.float64)
+  b = arguments.check_numbers('noising', noising, '[-1e100, 1e100]')
   lower = np.zeros((1, 1))
-  if b.ndim == 2 and np.isfinite(b).all():
+  if b.ndim == 2 and b.size:
     lower = np.asarray(np.linalg.qr(b.T, mode='r')).T
   diagonal = np.abs(np.diagonal(lower))
   if len(lower) != lower.shape[1] or diagonal.min() <= 1e-12 * diagonal.max():
@@ -215,7 +215,7 @@ def epsilon_of_matrix_mechanism(
   return Analytic(
     epsilon=float(tradeoff_curves.epsilon_gdp(mu, delta)),
     assumes=(
-      Fact('sensitivity', {'clip_norms': sensitivity, 'rho': mu**2 / 2}),
+      Fact('sensitivity', {'clip_norms': sensitivity, 'rho': mu * mu / 2}),
       Fact('known_rounds'),
       Fact('no_amplification'),
     ),

@@ -97,10 +97,12 @@ def epsilon_of_allocation(
   >>> round(epsilon_of_allocation(1.0, delta=1e-5, rounds=100).epsilon, 2)
   0.62
   """
-  arguments.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
-  check_delta(delta)
-  arguments.check_integer('rounds', rounds)
-  arguments.check_integer('periods', periods)
+  noise_multiplier = arguments.check_number(
+    'noise_multiplier', noise_multiplier, '[0, inf)'
+  )
+  delta = check_delta(delta)
+  rounds = arguments.check_integer('rounds', rounds)
+  periods = arguments.check_integer('periods', periods)
   assumes = (
     Fact('random_allocation', {'rounds': rounds, 'periods': periods}),
     Fact('equally_likely_rounds'),

@@ -6,7 +6,7 @@ import functools
 import os
 from typing import Any, Literal
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import io
@@ -339,13 +339,8 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
     if not is_valid(fields[name]):
       return f'{name}={fields[name]!r} is out of range'
   is_whole, momentum = fields['is_whole'], fields['momentum']
-  # A part may lack canaries that were in its rounds.
-  in_rounds = fields['included'].sum(axis=1) if is_whole else None
   if fault := find_fault_of_rounds(
-    fields['rounds'],
-    fields['noise_multiplier'],
-    dim=fields['dim'],
-    num_canaries=in_rounds,
+    fields['rounds'], fields['noise_multiplier'], fields['dim']
   ):
     return fault
   if is_whole and momentum is not None:
@@ -358,11 +353,7 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
 
 
 def find_fault_of_rounds(
-  rounds: RoundScalars,
-  noise_multiplier: float | None,
-  *,
-  dim: int,
-  num_canaries: Int[np.ndarray, ' T'] | None,
+  rounds: RoundScalars, noise_multiplier: float | None, dim: int
 ) -> str | None:
   """Says what in the numbers of rounds contradicts the rest; None if nothing does.
 
@@ -370,17 +361,15 @@ def find_fault_of_rounds(
     rounds: numbers that `find_fault_of_array` finds possible, of rounds that were made.
     noise_multiplier: z of the run, or None.
     dim: d.
-    num_canaries: in each round; None if a part is not told.
   """
   if not are_clip_norms(rounds.clip_norm):
     return f'{_ROUNDS}clip_norm has numbers that are not in {CLIP_NORMS}'
   canary_norm = np.asarray(rounds.canary_norm, np.float64)
   if not np.all(canary_norm > 0):
     return f'{_ROUNDS}canary_norm has numbers that are not > 0'
-  if np.any(rounds.effective_dimension > 1.01 * dim):
+  dimensions = np.asarray(rounds.effective_dimension)
+  if np.any(dimensions > 1.01 * dim):
     return f'{_ROUNDS}effective_dimension has numbers > dim={dim}'
-  if num_canaries is not None and np.any(rounds.num_canaries != num_canaries):
-    return f'{_ROUNDS}num_canaries is not the number of canaries in included'
   if noise_multiplier is None or not canary_norm.size:
     return None
   z = np.asarray(rounds.noise_std, np.float64) / canary_norm

@@ -161,9 +161,7 @@ def _find_fault(state: AuditorState) -> str | None:
     requested[~np.isnan(requested)]
   ):
     return f'clip_norms has numbers that are not in {CLIP_NORMS}'
-  return find_fault_of_rounds(
-    RoundScalars(*(x[made] for x in state.rounds)),
-    config.noise_multiplier,
-    dim=config.dim,
-    num_canaries=state.included[made].sum(axis=1),
-  )
+  made_rounds = RoundScalars(*(x[made] for x in state.rounds))
+  if np.any(made_rounds.num_canaries != state.included[made].sum(axis=1)):
+    return 'rounds_num_canaries is not the number of canaries in included'
+  return find_fault_of_rounds(made_rounds, config.noise_multiplier, config.dim)

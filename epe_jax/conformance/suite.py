@@ -107,7 +107,7 @@ def check(
   check_delta(delta)
   if not 0 < budget < math.inf:
     raise ValueError(f'budget={budget}; give seconds > 0.')
-  arguments.check_integer('seed', seed, 0)
+  arguments.check_integer('seed', seed, 0, math.inf)
   std = claim.noise_multiplier * claim.clip_norm
   if claim.granularity > std:
     raise ValueError(

@@ -17,6 +17,9 @@ from typing import Any
 from jaxtyping import Float
 import numpy as np
 
+MAX_INTEGER = 2**53
+"""A float64 holds no larger ones exactly."""
+
 
 def check_number(
   name: str, value: Any, interval: str, *, such_as: str = ''
@@ -42,12 +45,16 @@ def check_number(
     # PyTorch has other types.
     and getattr(value.dtype, 'kind', 'f') in 'iuf'
   )
-  if not is_number or not _is_inside(float(value), interval):
+  try:
+    number = float(value) if is_number else math.nan
+  except OverflowError:  # An integer beyond all floats.
+    number = math.nan
+  if not _is_inside(number, interval):
     example = f', such as {such_as}' if such_as else ''
     raise ValueError(
       f'{name}={reprlib.repr(value)}; give a number in {interval}{example}.'
     )
-  return float(value)
+  return number
 
 
 def check_numbers(
@@ -84,7 +91,7 @@ def check_numbers(
 
 
 def check_integer(
-  name: str, value: Any, smallest: int = 1, largest: int | None = None
+  name: str, value: Any, smallest: int = 1, largest: float = MAX_INTEGER
 ) -> int:
   """The integer itself, if it is one and in range.
 
@@ -92,7 +99,7 @@ def check_integer(
     name: of the argument.
     value: what was given.
     smallest: allowed.
-    largest: allowed; None if any is.
+    largest: allowed; infinite for seeds.
 
   Raises:
     ValueError: it is another thing, or out of range.
@@ -106,10 +113,10 @@ def check_integer(
     number = None if isinstance(value, bool) else operator.index(value)
   except TypeError:
     number = None
-  if number is None or not smallest <= number <= (largest or math.inf):
-    limits = (
-      f'>= {smallest}' if largest is None else f'in [{smallest}, {largest}]'
-    )
+  if number is None or not smallest <= number <= largest:
+    limits = f'>= {smallest}'
+    if largest < MAX_INTEGER or (number or 0) > largest:
+      limits = f'in [{smallest}, {largest}]'
     raise ValueError(f'{name}={reprlib.repr(value)}; give an integer {limits}.')
   return number
 

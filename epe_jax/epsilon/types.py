@@ -359,9 +359,9 @@ def check_null(null: NullLaw) -> None:
     )
 
 
-def check_delta(delta: float) -> None:
-  """Raises a ValueError unless delta is a number in (0, 1)."""
-  arguments.check_number('delta', delta, '(0, 1)', such_as='1e-5')
+def check_delta(delta: float) -> float:
+  """Raises a ValueError unless delta is a number in (0, 1); returns it."""
+  return arguments.check_number('delta', delta, '(0, 1)', such_as='1e-5')
 
 
 def check_scores(scores: Scores, delta: float = 0.5) -> None:
@@ -375,8 +375,8 @@ def check_scores(scores: Scores, delta: float = 0.5) -> None:
 
 
 def check_confidence(confidence: float) -> None:
-  """Raises a ValueError unless 0 < confidence < 1."""
-  arguments.check_number('confidence', confidence, '(0, 1)')
+  """Raises a ValueError unless 0 < confidence <= 1 - 1e-12."""
+  arguments.check_number('confidence', confidence, '(0, 0.999999999999]')
 
 
 def check_sides(sides: Sides) -> None:
@@ -384,9 +384,12 @@ def check_sides(sides: Sides) -> None:
   arguments.check_choice('sides', sides, get_args(Sides))
 
 
-def check_significance(significance: float) -> None:
-  """Raises a ValueError unless 0 < significance < 1."""
-  arguments.check_number('significance', significance, '(0, 1)')
+def check_significance(significance: float) -> float:
+  """Raises a ValueError unless it is in [1e-100, 1); returns it.
+
+  Quantiles of smaller levels are no numbers.
+  """
+  return arguments.check_number('significance', significance, '[1e-100, 1)')
 
 
 def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:

@@ -75,10 +75,10 @@ class PlannedRun:
   def __post_init__(self):
     check_delta(self.delta)
     for name, smallest, largest in (
-      ('dim', 2, None),
-      ('rounds', 1, None),
-      ('num_observed', 2, None),
-      ('num_unobserved', 0, None),
+      ('dim', 2, arguments.MAX_INTEGER),
+      ('rounds', 1, arguments.MAX_INTEGER),
+      ('num_observed', 2, arguments.MAX_INTEGER),
+      ('num_unobserved', 0, arguments.MAX_INTEGER),
       ('repetitions', 1, self.rounds),
       ('client_participations', 1, self.rounds),
     ):

@@ -246,7 +246,7 @@ def test_epsilon_is_that_of_a_gaussian_release():
   ('strategy', 'schema', 'message'),
   [
     (np.ones(3), ParticipationSchema(), r'strategy has shape \(3,\)'),
-    (np.full((2, 2), np.inf), ParticipationSchema(), 'give a finite matrix'),
+    (np.full((2, 2), np.inf), ParticipationSchema(), 'strategy=inf; give'),
     (np.eye(2), ParticipationSchema(0), 'min_separation=0'),
     (np.eye(2), ParticipationSchema(1, 0), 'max_participations=0'),
     (make_toeplitz([1, -0.5]), ParticipationSchema(), 'not its inverse'),

@@ -32,7 +32,6 @@ def arrays(tmp_path_factory):
     ('rounds_canary_norm', lambda x: x * 0, 'rounds_canary_norm has numbers'),
     ('rounds_noise_std', lambda x: x * 0, 'rounds_noise_std is not noise_mul'),
     ('rounds_clip_norm', lambda x: x * 1e30, 'rounds_clip_norm has numbers'),
-    ('rounds_num_canaries', lambda x: x + 1, 'rounds_num_canaries is not the'),
     ('weight', lambda x: x * 2, 'weight is not what momentum keeps'),
     ('noise_multiplier', lambda x: np.nan, r'noise_multiplier=nan is out'),
     ('rounds_clip_norm', lambda x: x[:-1], r'rounds_clip_norm has shape'),

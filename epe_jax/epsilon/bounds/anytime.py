@@ -85,7 +85,7 @@ def gdp_log_evidence(
   Raises:
     ValueError: a log probability is positive, or a setting is out of range.
   """
-  arguments.check_number('mu', mu, '[0, inf)')
+  arguments.check_number('mu', mu, '[0, 1e100]')
   arguments.check_number('dim', dim, '[1, inf]')
   sums = _add_normal_scores(tails, after, vectors)
   return np.asarray(_log_gdp_evidence(sums, np.asarray(mu), dim))
@@ -196,10 +196,12 @@ def _check_tails(tails):
 
 def _check_after(after, num):
   n = np.arange(1, num + 1) if after is None else np.asarray(after)
-  if n.dtype.kind not in 'iu' or not np.all((n >= 1) & (n <= num)):
+  if (
+    n.dtype.kind not in 'iu' or n.ndim != 1 or not np.all((n >= 1) & (n <= num))
+  ):
     raise ValueError(
-      f'after={reprlib.repr(n.tolist())}; give integers in [1, {num}], the number '
-      'of canaries.'
+      f'after={reprlib.repr(n.tolist())}; give integers in [1, {num}], an '
+      'array [m] of numbers of canaries.'
     )
   return n
 
@@ -246,7 +248,11 @@ def _log_mixture(excess, n):
   """log ∫ exp(λ excess - n λ²/2) dλ over the half-normal law of λ."""
   spread = 1 + n * _SCALE**2
   z = excess * _SCALE / np.sqrt(spread)
-  return np.log(2) - np.log(spread) / 2 + z**2 / 2 + special.log_ndtr(z)
+  # log(2 e^(z²/2) Φ(z)), of whose factors one is 0 and the other infinite far below 0.
+  below = np.log(special.erfcx(-np.minimum(z, 0) / np.sqrt(2)))
+  z = np.maximum(z, 0)
+  above = np.log(2) + z**2 / 2 + special.log_ndtr(z)
+  return np.where(z > 0, above, below) - np.log(spread) / 2
 
 
 def _count_hits(tails, after):

@@ -48,7 +48,7 @@ def upper_limit(
   References: Berk and Jones (1979); Moscovich and Nadler, "Fast calculation of
   boundary crossing probabilities for Poisson processes" (2017).
   """
-  check_significance(significance)
+  significance = check_significance(significance)
   ranks = _ranks(trials)
   limits = _limits(trials, ranks, local_level(trials, significance))
   index = np.searchsorted(ranks, np.asarray(count) + 1)

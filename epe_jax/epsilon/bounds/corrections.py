@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 from jaxtyping import Float
@@ -106,7 +107,7 @@ class Split:
   fraction: float = 0.5
 
   def __post_init__(self):
-    arguments.check_integer('seed', self.seed, 0)
+    arguments.check_integer('seed', self.seed, 0, math.inf)
     arguments.check_number('fraction', self.fraction, '(0, 1)')
 
 
@@ -134,7 +135,7 @@ class MultiSplit:
   fraction: float = 0.5
 
   def __post_init__(self):
-    arguments.check_integer('seed', self.seed, 0)
+    arguments.check_integer('seed', self.seed, 0, math.inf)
     arguments.check_integer('num_splits', self.num_splits, 1)
     arguments.check_number('fraction', self.fraction, '(0, 1)')
 

@@ -130,8 +130,8 @@ def katz_log_lower(
 
 
 def _limit(kind, count, trials, significance):
-  check_significance(significance)
-  arguments.check_integer('trials', trials)
+  significance = check_significance(significance)
+  trials = arguments.check_integer('trials', trials)
   count = np.asarray(count)
   is_count = count.dtype.kind in 'iu' and np.all(
     (count >= 0) & (count <= trials)

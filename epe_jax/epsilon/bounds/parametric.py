@@ -25,7 +25,6 @@ from epe_jax.epsilon.types import (
   Real,
   Scores,
   check_scores,
-  check_significance,
   make_bound,
   scalar_or_array,
 )
@@ -82,7 +81,8 @@ def gaussian_lower_bound(
   (9.4, 0.95)
   """
   check_scores(scores, delta)
-  check_significance(significance)
+  # The sums below are right to 1e-15.
+  arguments.check_number('significance', significance, '[1e-12, 1)')
   arguments.check_choice('std', std, ('free', 'common'))
   share = _RATIO_SHARE * significance if std == 'free' else 0.0
   low, high, gap = _limits(scores, share, significance - share)

@@ -362,5 +362,5 @@ def _check(bound, certified, truth, delta, significance):
   arguments.check_choice('bound', bound, tuple(_POWERS))
   check_delta(delta)
   check_significance(significance)
-  arguments.check_number('certified', certified, '[0, inf)')
-  arguments.check_number('truth', truth, '[0, inf)')
+  arguments.check_number('certified', certified, '[0, 1e6]')
+  arguments.check_number('truth', truth, '[0, 1e6]')

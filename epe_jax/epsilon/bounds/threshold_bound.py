@@ -120,6 +120,7 @@ def lower_bound(
   (6.5, 0.95)
   """
   check_scores(scores, delta)
+  delta = float(delta)
   check_sides(sides)
   _check_interval(interval, multiplicity, scores)
   curves = _Curves(

@@ -308,6 +308,11 @@ def _check(scores, own, rounds):
       f'own has shape {own.shape}; give shifts >= 0, a row for each of the '
       f'{scores.observed.shape[-1]} observed canaries.'
     )
+  if not np.max(own, initial=0.0) >= 1e-6:
+    raise ValueError(
+      'own has no shift of 1e-6 or more, so that no factor of it is the shift of '
+      'the scores; give expected shifts.'
+    )
   if arguments.check_integer('rounds', rounds) < own.shape[1]:
     raise ValueError(
       f'rounds={rounds}, but canaries have {own.shape[1]} own rounds; give the '

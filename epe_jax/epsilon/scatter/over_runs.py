@@ -238,7 +238,7 @@ def mean_shift_bound(
     ValueError: as `random_effects`, or a setting is out of range.
   """
   check_delta(delta)
-  arguments.check_number('significance', significance, '(0, 0.5)')
+  arguments.check_number('significance', significance, '[1e-12, 0.5)')
   effects = random_effects(mu, variance, confidence=1 - 2 * significance)
   low = max(effects.interval[0], 0.0)
   return make_bound(
@@ -293,8 +293,8 @@ def compute_epsilon_spread(
   True
   """
   check_delta(delta)
-  arguments.check_number('mu', mu, '(-inf, inf)')
-  arguments.check_number('tau', tau, '[0, inf)')
+  arguments.check_number('mu', mu, '[-1e50, 1e50]')
+  arguments.check_number('tau', tau, '[0, 1e50]')
   nodes, weights = special.roots_hermitenorm(_NODES)
   quantiles = special.ndtri([0.05, 0.95])
   shifts = np.maximum(mu + tau * np.concatenate([nodes, quantiles]), 0.0)
@@ -323,6 +323,8 @@ def _tau_squared(mu, variance, target: float | None = None) -> float:
   def excess(tau_squared):
     return _q_value(tau_squared, mu, variance) - target
 
+  if not excess(high) < 0:
+    return high  # Equal numbers, which differ by what their mean rounds.
   return float(optimize.brentq(excess, 0.0, high, xtol=1e-14 * high))  # pyright: ignore
 
 
@@ -384,9 +386,9 @@ def check_runs(runs: Sequence[Scores]) -> None:
 
 
 def _check_estimates(mu, variance, confidence):
-  mu = arguments.check_numbers('mu', mu, '(-inf, inf)', is_vector=True)
+  mu = arguments.check_numbers('mu', mu, '[-1e50, 1e50]', is_vector=True)
   variance = arguments.check_numbers(
-    'variance', variance, '(0, inf)', is_vector=True
+    'variance', variance, '[1e-100, 1e100]', is_vector=True
   )
   check_confidence(confidence)
   if mu.size < 2:

@@ -25,6 +25,7 @@ import functools
 import numpy as np
 from scipy import special
 
+from epe_jax.epsilon import arguments
 from epe_jax.epsilon.single_run.guessing import (
   GuessesToTry,
   best_bound,
@@ -36,7 +37,6 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  check_delta,
   check_scores,
   make_bound,
 )
@@ -73,8 +73,7 @@ def one_run(
   5.78
   """
   check_scores(scores)
-  if delta != 0:
-    check_delta(delta)
+  delta = arguments.check_number('delta', delta, '[0, 1)')
   solve = functools.partial(_solve_epsilon, delta, scores.inclusion_probability)
   epsilon = best_bound(scores, significance, guesses, solve)
   return make_bound(

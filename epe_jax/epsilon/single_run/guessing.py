@@ -190,7 +190,7 @@ def bound_family(
   Returns:
     The bound, >= 0; inf if every member of the family is rejected.
   """
-  check_delta(delta)
+  delta = check_delta(delta)
   if family is None:
     curve, shape = rank_bound.approximate_dp_curve(delta), ()
   else:

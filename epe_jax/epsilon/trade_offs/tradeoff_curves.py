@@ -153,6 +153,9 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
   epsilon = arguments.check_number('epsilon', epsilon, '[0, inf]')
   if not 0 < epsilon < np.inf:
     return epsilon
+  if epsilon > 1e20:
+    # δ = Φ(μ/2 - ε/μ), as rounding hides the rest.
+    return float(np.sqrt(2) * np.sqrt(epsilon) + special.ndtri(delta))
   return _solve_mu(epsilon, float(delta))
 
 
@@ -168,7 +171,10 @@ def _solve_mu(epsilon: float, delta: float) -> float:
   quantile = float(special.ndtri(delta))
   root = np.hypot(quantile, np.sqrt(2 * epsilon))
   mu = quantile + root if quantile > 0 else 2 * epsilon / (root - quantile)
-  mu = max(mu, 2 * float(special.ndtri((1 + delta) / 2)))
+  at_zero = special.ndtri((1 + delta) / 2)
+  if delta > 0.5:
+    at_zero = -special.ndtri((1 - delta) / 2)
+  mu = max(mu, 2 * float(at_zero))
   # 4 are usual.
   for _ in range(100):
     log_delta = float(gaussian.log_delta_one_direction(epsilon, mu, 1, 0, 1))

@@ -138,7 +138,7 @@ def test_a_bound_of_the_mean_says_what_it_assumes():
   )
   assert below.epsilon == 0.0
   with pytest.raises(
-    ValueError, match=r'significance=0.5; give a number in \(0, 0.5'
+    ValueError, match=r'significance=0.5; give a number in \[1e-12, 0.5'
   ):
     over_runs.mean_shift_bound(
       np.ones(2), np.ones(2), delta=DELTA, significance=0.5
