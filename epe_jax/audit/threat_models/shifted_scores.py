@@ -214,8 +214,9 @@ def _explain_law(
   if is_sum:
     return (Fact('sum_over_rounds'),)
   if noise is not None and not noise.gives_null_law:
-    is_correlated = noise.lag and noise.is_summed
-    return (Fact('noise_correlates' if is_correlated else 'noise_varies'),)
+    if noise.lag and noise.is_summed:
+      return (Fact('noise_correlates'),)
+    return (Fact('noise_varies'),)
   return ()
 
 
@@ -235,10 +236,11 @@ def contradict(noise: NoiseScale | None) -> Facts:
   facts = []
   if noise.lag:
     values = {'lag': noise.lag, 'correlation': noise.correlation}
-    key = (
-      'noise_not_of_strategy' if noise.is_stated else 'noise_not_independent'
+    facts.append(
+      Fact('noise_not_of_strategy', values)
+      if noise.is_stated
+      else Fact('noise_not_independent', values)
     )
-    facts.append(Fact(key, values))
   # What a wrong strategy claims of single rounds is wrong too.
   if not noise.is_as_claimed and not (noise.lag and noise.is_stated):
     facts.append(Fact('noise_not_as_claimed', {'ratio': noise.ratio}))
