@@ -22,7 +22,8 @@ from epe_jax.audit import (
   threat_models,
   upper_bounds,
 )
-from epe_jax.audit.record import Record, make_record, respond_at_end
+from epe_jax.audit.record import Record, make_record
+from epe_jax.audit.server_response import respond_at_end
 from epe_jax.epsilon import Gaussian, Scores
 from epe_jax.epsilon.points import mixture
 from epe_jax.epsilon.scatter import over_runs

@@ -1,6 +1,6 @@
 """The record of a run: everything that attackers saw of it, and its file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
 import functools
 import os
@@ -11,15 +11,9 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.accounting import Ring
-from epe_jax.training.round_scalars import (
-  CLIP_NORMS,
-  MAX_CLIP_NORM,
-  MIN_CLIP_NORM,
-  RoundScalars,
-)
-
-NOISE = '0, or a number from 1e-30 to 1e38'
-"""The valid noise multipliers, in words: float32 holds no others."""
+from epe_jax.audit import record_checks
+from epe_jax.audit.server_response import weigh_canaries
+from epe_jax.training.round_scalars import RoundScalars
 
 SCHEMA = 7
 """Version of scores.npz."""
@@ -31,18 +25,7 @@ RELEASES = ('aggregate', 'delta', 'models')
 """Names of the cosines with what each round released: its aggregate, the server
 update, or the difference of two published models."""
 
-_COSINES, _ROUNDS = 'cosines_', 'rounds_'
-_MAY_BE_UNKNOWN = tuple(
-  f'{_ROUNDS}{name}'
-  for name in ('noise_std', 'num_clients', 'sum_norm', 'residual_norm')
-)
-
-_ROUNDING = 1e-3
-_MAX_COSINE = 1.01  # 1, and a margin for rounding.
-
-MAX_DIM = 10**15
-"""Larger dimensions are of no model."""
-
+_COSINES, _ROUNDS = record_checks.COSINES, record_checks.ROUNDS
 Cosines = Mapping[str, Float[np.ndarray, '... k']]
 
 
@@ -194,11 +177,11 @@ def make_record(
       )
   if strategy is not None:
     strategy = np.asarray(strategy, np.float64)
-    if fault := find_fault_of_strategy(strategy, len(included)):
+    if fault := record_checks.find_fault_of_strategy(strategy, len(included)):
       raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
   weight = None
   if momentum is not None:
-    weight = _weigh_canaries(momentum, rounds, assigned)
+    weight = weigh_canaries(momentum, rounds, assigned)
   return Record(
     cosines={n: np.asarray(x, np.float32) for n, x in cosines.items()},
     rounds=rounds,
@@ -215,14 +198,6 @@ def make_record(
     planned=planned,
     ring=ring,
   )
-
-
-def _weigh_canaries(
-  momentum: float, rounds: RoundScalars, assigned: Bool[np.ndarray, 'T k']
-) -> Float[np.ndarray, ' k']:
-  """What the final model keeps of each canary, up to the learning rate."""
-  kept = respond_at_end(len(assigned), momentum=momentum) * rounds.canary_norm
-  return (kept @ assigned).astype(np.float32)
 
 
 def write_record(path: str | os.PathLike, record: Record) -> None:
@@ -283,7 +258,7 @@ def load_record(path: str | os.PathLike) -> Record:
     for name, type_ in types.items():
       if name not in optional or fields[name] is not None:
         fields[name] = type_(fields[name])
-    fault = _find_fault(fields)
+    fault = record_checks.find_fault(fields)
   except (TypeError, ValueError) as error:
     fault = str(error)
   if fault is not None:
@@ -294,150 +269,6 @@ def load_record(path: str | os.PathLike) -> Record:
   return Record(**fields)
 
 
-def _find_fault(fields: Mapping[str, Any]) -> str | None:
-  """Says what is impossible in the fields of a record; None if nothing is."""
-  if fields['included'].ndim != 2:
-    return f'included has shape {fields["included"].shape}'
-  rounds, num = fields['included'].shape
-  shaped = {
-    f'rounds_{name}': (x, [(rounds,)])
-    for name, x in fields['rounds']._asdict().items()
-  }
-  shaped |= {
-    f'cosines_{name}': (x, [(num,), (rounds, num)])
-    for name, x in fields['cosines'].items()
-  }
-  shaped['assigned'] = fields['assigned'], [(rounds, num)]
-  if fields['weight'] is not None:
-    shaped['weight'] = fields['weight'], [(num,)]
-  for name, (array, shapes) in shaped.items():
-    if fault := find_fault_of_array(name, array, shapes):
-      return fault
-  strategy = fields['strategy']
-  if strategy is not None and (
-    fault := find_fault_of_strategy(strategy, rounds)
-  ):
-    return fault
-  needed = {
-    'residual_norm': 'residual' in fields['cosines'],
-    'noise_std': fields['noise_multiplier'] is not None,
-  }
-  for name, is_needed in needed.items():
-    if is_needed and np.isnan(getattr(fields['rounds'], name)).any():
-      return f'{_ROUNDS}{name} has numbers that are not finite'
-  ranges = {
-    'dim': lambda x: 2 <= x <= MAX_DIM,
-    'delta': lambda x: 0 < x < 1,
-    'design': lambda x: x in ('fixed', 'coin_flip'),
-    'momentum': lambda x: x is None or 0 <= x < 1,
-    'noise_multiplier': lambda x: x is None or is_noise_multiplier(x),
-    'periods': lambda x: x is None or 1 <= x <= rounds,
-    'planned': lambda x: x is None or 0 <= x <= rounds * num,
-    'ring': lambda x: x is None or (min(x[:3]) > 0 and min(x[3:]) >= 0),
-  }
-  for name, is_valid in ranges.items():
-    if not is_valid(fields[name]):
-      return f'{name}={fields[name]!r} is out of range'
-  is_whole, momentum = fields['is_whole'], fields['momentum']
-  if fault := find_fault_of_rounds(
-    fields['rounds'], fields['noise_multiplier'], fields['dim']
-  ):
-    return fault
-  if is_whole and momentum is not None:
-    weight = _weigh_canaries(momentum, fields['rounds'], fields['assigned'])
-    if fields['weight'] is None or not np.allclose(
-      fields['weight'], weight, rtol=_ROUNDING, atol=0
-    ):
-      return 'weight is not what momentum keeps of rounds_canary_norm'
-  return None
-
-
-def find_fault_of_rounds(
-  rounds: RoundScalars, noise_multiplier: float | None, dim: int
-) -> str | None:
-  """Says what in the numbers of rounds contradicts the rest; None if nothing does.
-
-  Args:
-    rounds: numbers that `find_fault_of_array` finds possible, of rounds that were made.
-    noise_multiplier: z of the run, or None.
-    dim: d.
-  """
-  if not are_clip_norms(rounds.clip_norm):
-    return f'{_ROUNDS}clip_norm has numbers that are not in {CLIP_NORMS}'
-  canary_norm = np.asarray(rounds.canary_norm, np.float64)
-  if not np.all(canary_norm > 0):
-    return f'{_ROUNDS}canary_norm has numbers that are not > 0'
-  dimensions = np.asarray(rounds.effective_dimension)
-  if np.any(dimensions > 1.01 * dim):
-    return f'{_ROUNDS}effective_dimension has numbers > dim={dim}'
-  if noise_multiplier is None or not canary_norm.size:
-    return None
-  z = np.asarray(rounds.noise_std, np.float64) / canary_norm
-  # Where the clip norm adapts its noise takes a share, and that of updates is larger.
-  adapts = canary_norm.size == 1 or np.ptp(rounds.clip_norm) > 0
-  claimed = max(z.max(), noise_multiplier) if adapts else noise_multiplier
-  if not np.allclose(z, claimed, rtol=_ROUNDING, atol=0):
-    return (
-      f'{_ROUNDS}noise_std is not noise_multiplier={noise_multiplier:.6g} times '
-      f'{_ROUNDS}canary_norm'
-    )
-  return None
-
-
-def are_clip_norms(values: Float[np.ndarray, ' n']) -> bool:
-  """Whether all numbers are valid clip norms, up to rounding to float32."""
-  low, high = (1 - _ROUNDING) * MIN_CLIP_NORM, (1 + _ROUNDING) * MAX_CLIP_NORM
-  return bool(np.all((values >= low) & (values <= high)))
-
-
-def find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:
-  """Says what is impossible in the strategy of so many rounds; None if nothing is."""
-  if strategy.shape != (rounds, rounds) or not np.isfinite(strategy).all():
-    return (
-      f'strategy has shape {strategy.shape}, and not finite numbers of shape '
-      f'{(rounds, rounds)}'
-    )
-  if np.any(np.triu(strategy, 1)) or not np.all(np.diagonal(strategy) > 0):
-    return 'strategy is not lower triangular with a positive diagonal'
-  return None
-
-
-def find_fault_of_array(
-  name: str,
-  array: np.ndarray,
-  shapes: Sequence[tuple[int, ...]],
-  *,
-  unknown: bool = False,
-) -> str | None:
-  """Says what is impossible in an array of a file; None if nothing is.
-
-  Args:
-    name: name of the array in the file: cosines_..., rounds_..., or another.
-    array: the array.
-    shapes: the shapes that are valid.
-    unknown: whether every number of a round may be NaN, if it was never made.
-  """
-  if array.shape not in shapes:
-    return (
-      f'{name} has shape {array.shape}, and not {" or ".join(map(str, shapes))}'
-    )
-  if array.dtype.kind not in 'biuf':
-    return f'{name} has no numbers, but {array.dtype}'
-  of_rounds = name.startswith(_ROUNDS)
-  # Norms of models that have not diverged, and cosines with them. What a loop does
-  # not know it knows of no round.
-  is_nan = np.isnan(array)
-  if of_rounds and (unknown or (name in _MAY_BE_UNKNOWN and is_nan.all())):
-    array = array[~is_nan]
-  if not np.all(np.isfinite(array)):
-    return f'{name} has numbers that are not finite'
-  if of_rounds and np.any(array < 0):
-    return f'{name} has numbers < 0'
-  if name.startswith(_COSINES) and np.any(np.abs(array) > _MAX_COSINE):
-    return f'{name} has numbers that are no cosines'
-  return None
-
-
 def _with_prefix(
   arrays: Mapping[str, np.ndarray], prefix: str
 ) -> dict[str, np.ndarray]:
@@ -446,56 +277,3 @@ def _with_prefix(
     for name, x in arrays.items()
     if name.startswith(prefix)
   }
-
-
-def is_noise_multiplier(z: Any) -> bool:
-  """Whether z is a valid noise multiplier, see `NOISE`."""
-  return bool(z == 0 or 1e-30 <= z <= 1e38)
-
-
-def respond_to_rounds(
-  rounds: int, *, momentum: float, stops: Sequence[int] | None = None
-) -> Float[np.ndarray, 'stops rounds']:
-  """Returns the weight of each aggregate in the model after some rounds of SGD.
-
-  Momentum β adds an aggregate again in every later round, β^i times in the i-th,
-  so n rounds later it has been added (1 - βⁿ)/(1 - β) times. The learning rate
-  scales all weights alike and is left out.
-
-  Args:
-    rounds: T >= 1.
-    momentum: β, in [0, 1).
-    stops: numbers of rounds, each in [0, T]; None for all of them, 0 to T.
-
-  Returns:
-    A row for each stop: the weights in the model after so many rounds.
-
-  Raises:
-    ValueError: momentum is out of range.
-
-  >>> respond_to_rounds(3, momentum=0.5)
-  array([[0.  , 0.  , 0.  ],
-         [1.  , 0.  , 0.  ],
-         [1.5 , 1.  , 0.  ],
-         [1.75, 1.5 , 1.  ]])
-  >>> respond_to_rounds(3, momentum=0.5, stops=[2])
-  array([[1.5, 1. , 0. ]])
-  """
-  if not 0 <= momentum < 1:
-    raise ValueError(f'momentum={momentum}; give a momentum in [0, 1).')
-  after = np.arange(rounds + 1) if stops is None else np.asarray(stops)
-  since = np.maximum(after[:, None] - np.arange(rounds), 0)
-  return (1 - momentum**since) / (1 - momentum)
-
-
-def respond_at_end(
-  rounds: int, *, momentum: float
-) -> Float[np.ndarray, ' rounds']:
-  """Returns the weight of each aggregate in the final model of SGD.
-
-  It is the last row of `respond_to_rounds`.
-
-  >>> respond_at_end(3, momentum=0.5)
-  array([1.75, 1.5 , 1.  ])
-  """
-  return respond_to_rounds(rounds, momentum=momentum, stops=[rounds])[0]

@@ -17,13 +17,8 @@ import numpy as np
 from scipy import linalg
 
 from epe_jax import accounting
-from epe_jax.audit.record import (
-  FINAL_MODEL,
-  RELEASES,
-  Record,
-  respond_at_end,
-  respond_to_rounds,
-)
+from epe_jax.audit.record import FINAL_MODEL, RELEASES, Record
+from epe_jax.audit.server_response import respond_at_end, respond_to_rounds
 from epe_jax.training.round_scalars import RoundScalars
 
 # Correlation of the change of the model with what it should be; the rest of it is

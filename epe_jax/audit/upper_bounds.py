@@ -16,7 +16,8 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
-from epe_jax.audit.record import Record, respond_at_end
+from epe_jax.audit.record import Record
+from epe_jax.audit.server_response import respond_at_end
 from epe_jax.epsilon import registry
 from epe_jax.epsilon.points import mixture
 from epe_jax.epsilon.trade_offs import risks, tradeoff_curves

@@ -8,7 +8,7 @@ import numpy as np
 
 from epe_jax import accounting, streams
 from epe_jax.accounting import ParticipationSchema, matrix_mechanism
-from epe_jax.audit import record
+from epe_jax.audit import record_checks
 from epe_jax.auditor.host_canaries.registry import FAMILIES
 from epe_jax.epsilon import arguments
 from epe_jax.sampling import canary_schedules
@@ -90,14 +90,14 @@ class AuditConfig:
         arguments.check_number(name, value, interval)
     ranges = {
       'dim': (
-        2 <= self.dim <= record.MAX_DIM,
-        f'an integer from 2 to {record.MAX_DIM}',
+        2 <= self.dim <= record_checks.MAX_DIM,
+        f'an integer from 2 to {record_checks.MAX_DIM}',
       ),
       'rounds': (self.rounds >= 1, 'an integer >= 1'),
       'noise_multiplier': (
         self.noise_multiplier is None
-        or record.is_noise_multiplier(self.noise_multiplier),
-        f'{record.NOISE}, or None if none is claimed',
+        or record_checks.is_noise_multiplier(self.noise_multiplier),
+        f'{record_checks.NOISE}, or None if none is claimed',
       ),
       'num_observed': (self.num_observed >= 1, 'at least one'),
       'num_unobserved': (self.num_unobserved >= 0, 'an integer >= 0'),
@@ -109,7 +109,7 @@ class AuditConfig:
     if self.min_separation is not None:
       arguments.check_integer('min_separation', self.min_separation)
     if self.strategy is not None:
-      fault = record.find_fault_of_strategy(self.strategy, self.rounds)
+      fault = record_checks.find_fault_of_strategy(self.strategy, self.rounds)
       if fault:
         raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
     for name, (is_valid, cure) in ranges.items():

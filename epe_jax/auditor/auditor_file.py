@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, UInt32
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit.record import (
-  FINAL_MODEL,
+from epe_jax.audit.record import FINAL_MODEL
+from epe_jax.audit.record_checks import (
   are_clip_norms,
   find_fault_of_array,
   find_fault_of_rounds,

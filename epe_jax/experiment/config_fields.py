@@ -15,7 +15,7 @@ from ml_collections import config_dict
 import numpy as np
 
 from epe_jax import canaries, io, python_path
-from epe_jax.audit import record
+from epe_jax.audit import record_checks
 from epe_jax.data import data_sets, fields
 from epe_jax.experiment import config_files, participation
 from epe_jax.experiment.config_files import Config
@@ -101,8 +101,10 @@ _COMMON_FIELDS = {
   'secure_aggregation.rounding': fields.one_of(*secure_aggregation.ROUNDINGS),
   'secure_aggregation.noise': fields.one_of(*secure_aggregation.NOISES),
   'noise_multiplier': fields.Field(
-    record.NOISE,
-    lambda x: _NOT_NEGATIVE.is_valid(x) and record.is_noise_multiplier(x),
+    record_checks.NOISE,
+    lambda x: (
+      _NOT_NEGATIVE.is_valid(x) and record_checks.is_noise_multiplier(x)
+    ),
     float,
   ),
   'divisor': fields.one_of('expected', 'actual'),

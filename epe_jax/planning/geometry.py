@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.audit import record
-from epe_jax.audit.record import Record, respond_at_end
+from epe_jax.audit.record import Record
+from epe_jax.audit.server_response import respond_at_end
 from epe_jax.audit.threat_models import shifted_scores
 from epe_jax.epsilon.types import NullLaw
 from epe_jax.planning.planned_run import PlannedRun

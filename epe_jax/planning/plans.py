@@ -10,7 +10,7 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.audit import clients
-from epe_jax.audit.record import respond_at_end
+from epe_jax.audit.server_response import respond_at_end
 from epe_jax.audit.threat_models import CHANGE, FINAL, shifted_scores
 from epe_jax.epsilon.types import Floor
 from epe_jax.fact import Fact, Facts, facts_to_json

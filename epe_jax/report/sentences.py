@@ -14,7 +14,7 @@ from epe_jax.audit.attack_results import (
   RoundEstimate,
 )
 from epe_jax.audit.clients import Participations
-from epe_jax.audit.record import respond_at_end
+from epe_jax.audit.server_response import respond_at_end
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts

@@ -16,7 +16,8 @@ from epe_jax.audit import (
   sequential,
   threat_models,
 )
-from epe_jax.audit.record import respond_to_rounds, write_record
+from epe_jax.audit.record import write_record
+from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.audit.threat_models import external
 from epe_jax.epsilon import registry
 from epe_jax.epsilon.points import gaussian, mixture

@@ -15,7 +15,7 @@ from studies import simulated_runs
 
 from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import threat_models
-from epe_jax.audit.record import respond_to_rounds
+from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.audit.threat_models import shifted_scores
 from epe_jax.canaries import registry
 from epe_jax.epsilon.trade_offs import tradeoff_curves
