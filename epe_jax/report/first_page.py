@@ -344,10 +344,13 @@ def _explain_rows(found: Sequence[Leak]) -> str:
     for leak in found
   ):
     parts.append('Final model: knows the initial model too.')
-  if EVERY_ROUND in names:
-    parts.append(
-      'Every round: knows each release, and when the canary took part.'
-    )
+  of_rounds = [leak.attack for leak in found if leak.name == EVERY_ROUND]
+  if of_rounds:
+    (attack,) = of_rounds
+    shown = ', and when the canary took part'
+    if attack is not None and attack.threat_model in leaks.OF_MODEL:
+      shown = '; the final model, which is one of these, shows more'
+    parts.append(f'Every round: knows each release{shown}.')
   if WORST_CASE in names:
     parts.append('Worst case: also knows all other updates.')
   parts.append(

@@ -49,8 +49,10 @@ def find_leaks(result: RunResult) -> list[Leak]:
   """The leaks by the final model, by every round, and in the worst case.
 
   An attacker with the final model mostly has the initial one too, which every client
-  was sent, so its change counts where it was measured. An attacker who sees less
-  cannot be allowed more: what is published last follows from what was published
+  was sent, so its change counts where it was measured. An attacker who sees every round
+  has the model too: where the model shows more than what is made of the rounds, as it
+  may where noise is correlated, what it shows is that of both. An attacker who sees
+  less cannot be allowed more: what is published last follows from what was published
   before, so the limit of the strongest attacker is one of all.
 
   Args:
@@ -77,14 +79,26 @@ def find_leaks(result: RunResult) -> list[Leak]:
     EVERY_ROUND: of_rounds[-1] if of_rounds else None,
     WORST_CASE: worst[-1] if worst else None,
   }
-  return [
-    find_leak(name, attack)._replace(
+  found = {
+    name: find_leak(name, attack)._replace(
       at_most=_find_limit(attack, limit),
       client_about=attack and _expect_client(attack, participations),
       client_at_most=participations.analytic_epsilon,
     )
     for name, attack in chosen.items()
-  ]
+  }
+  model, rounds = found[FINAL_MODEL], found[EVERY_ROUND]
+  if rounds.attack is not None and _find_about(model) > _find_about(rounds):
+    found[EVERY_ROUND] = model._replace(
+      name=rounds.name,
+      at_most=rounds.at_most,
+      client_at_most=rounds.client_at_most,
+    )
+  return [*found.values()]
+
+
+def _find_about(leak: Leak) -> float:
+  return -math.inf if leak.about is None else float(leak.about.epsilon)
 
 
 def _expect_client(

@@ -613,6 +613,35 @@ def test_the_first_page_is_about_the_first_estimate_alone(attack_scores):
   assert report.format_summary(_result(estimates=others)) == said
 
 
+@pytest.mark.parametrize(('by_rounds', 'more'), [(0.9, True), (6.0, False)])
+def test_who_sees_every_round_learns_no_less_than_from_the_model(
+  by_rounds, more
+):
+  """As scores of rounds may, whose noise is correlated."""
+  of_model = [
+    _row(_FINAL, 'location_mixture', 5.4),
+    _bound(_FINAL, 'gdp_bound', 3.9),
+  ]
+  of_rounds = [
+    _row(_OWN, 'location_mixture', by_rounds),
+    _bound(_OWN, 'gdp_bound', 0.5),
+  ]
+  alone = leaks.find_leaks(_result(estimates=of_rounds))[1]
+  result = _result(estimates=[*of_model, *of_rounds])
+  model, rounds, _ = leaks.find_leaks(result)
+  assert model.about is not None
+  assert rounds.about is not None
+  assert rounds.about.epsilon == max(5.4, by_rounds)
+  assert model.about.epsilon == 5.4
+  assert rounds.at_least == (model.at_least if more else alone.at_least)
+  assert rounds.at_least != (alone.at_least if more else model.at_least)
+  # What an attacker who sees less is allowed limits nobody who sees more.
+  assert rounds.at_most == alone.at_most
+  said = ' '.join(report.format_summary(result).split())
+  assert ('which is one of these, shows more.' in said) == more
+  assert ('and when the canary took part.' in said) != more
+
+
 def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
   # Its noisy count takes part of the budget, so updates get more noise.
   audit = evaluation.evaluate(recorded_runs.by_law())
