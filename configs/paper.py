@@ -491,18 +491,21 @@ def _make_production(scale: str) -> dict[str, Any]:
   known.
   """
   smoke = scale == 'smoke'
+  # Two buffers, of which three are the default.
   correlation = (
-    'noise.correlation',
-    ('independent', 'banded')
+    ('noise.correlation', 'noise.buffers'),
+    (('independent', 3), ('banded', 3))
     if smoke
-    else ('independent', 'tree', 'banded', 'bisr', 'blt'),
+    else (
+      *((kind, 3) for kind in ('independent', 'tree', 'banded', 'bisr')),
+      ('blt', 2),
+    ),
   )
   runs = dict(
     participation=dict(kind='one_order'),
     clipping=dict(kind='fixed'),
     # 'worst_case' is what correlated noise has by itself.
     canaries=dict(schedule='worst_case', repetitions=1),
-    noise=dict(bands=2 if smoke else 4, buffers=2),
   )
   digits = dict(rounds=6, clients_per_round=40) if smoke else dict(rounds=60)
   images = [_FEWER_ROUNDS[scale], _IMAGES[scale]]
@@ -527,7 +530,7 @@ def _make_production(scale: str) -> dict[str, Any]:
   def make_grid(
     config: str,
     sets: Sequence[dict[str, Any]],
-    axis: tuple[str, Sequence[Any]],
+    axis: tuple[str | tuple[str, ...], Sequence[Any]],
     noises: Sequence[float],
   ) -> dict[str, Any]:
     levels = noises[:1] if smoke else noises

@@ -3,12 +3,16 @@
 import math
 
 from dp_accounting.pld import privacy_loss_distribution as pld
+import numpy as np
 
 from epe_jax.accounting.analytic import Analytic
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import check_delta
 from epe_jax.fact import Fact
+
+# Numbers in a composed loss, each of which takes some 85 bytes.
+_MOST_POINTS = 10**8
 
 
 def epsilon_of_releases(
@@ -87,13 +91,34 @@ def epsilon_of_poisson(
   )
   if noise_multiplier == 0:
     return Analytic(math.inf, assumes)
+  # Of one release. With little noise a fine grid would have millions of points.
+  step = max(1e-4, 1e-3 / noise_multiplier)
+  points = _spread(noise_multiplier, probability, rounds) / step
+  if points > _MOST_POINTS:
+    raise ValueError(
+      f'rounds={rounds} with noise_multiplier={noise_multiplier:g} and probability='
+      f'{probability:g}: the loss takes some {points:.0e} numbers, and '
+      f'{_MOST_POINTS:.0e} have room; give fewer rounds, or more noise.'
+    )
   loss = pld.from_gaussian_mechanism(
     noise_multiplier,
     sampling_prob=probability,
-    # Of one release. With little noise a fine grid would have millions of
-    # points.
-    value_discretization_interval=max(1e-4, 1e-3 / noise_multiplier),
+    value_discretization_interval=step,
     use_connect_dots=True,
   )
   epsilon = loss.self_compose(rounds).get_epsilon_for_delta(delta)
   return Analytic(float(epsilon), assumes)
+
+
+def _spread(noise_multiplier: float, probability: float, rounds: int) -> float:
+  """About the width of the loss of T rounds, as dp_accounting cuts off its tails."""
+  nodes, weights = np.polynomial.hermite_e.hermegauss(64)
+  weights = weights / weights.sum()
+  x = np.append(noise_multiplier * nodes, noise_multiplier * nodes + 1)
+  weights = np.append((1 - probability) * weights, probability * weights)
+  ratio = np.log(probability) + (x - 0.5) / noise_multiplier**2
+  rest = np.log1p(-probability) if probability < 1 else -np.inf
+  loss = np.logaddexp(rest, ratio)
+  variance = float(weights @ (loss - weights @ loss) ** 2)
+  # Of many rounds, moments of low orders cut off later.
+  return max(16 * math.sqrt(rounds * variance), 0.12 * rounds * variance)

@@ -35,6 +35,16 @@ _EFFECTS: Mapping[str, tuple[Any, str, Callable[[Any], bool]]] = {
     'canaries.schedule',
     lambda schedule: schedule == 'matrix',
   ),
+  'noise.bands': (
+    4,
+    'noise.correlation',
+    lambda kind: kind in ('banded', 'bisr'),
+  ),
+  'noise.buffers': (
+    3,
+    'noise.correlation',
+    lambda kind: kind == 'blt',
+  ),
   'noise.restart': (
     None,
     'noise.correlation',
@@ -139,6 +149,15 @@ def _check_correlation(config: Config) -> None:
       'see the model': not config.simulation,
     },
   )
+  # Of what holds C, C⁻¹ and CᵀC meanwhile, measured; a tree has 2 T nodes.
+  is_whole_tree = kind == 'tree' and config.noise.restart is None
+  size, memory = (105 if is_whole_tree else 60) * rounds**2, io.machine_memory()
+  if size > memory:
+    raise ValueError(
+      f'noise.correlation={kind!r} with rounds={rounds} takes matrices of {size:.2g} '
+      f'bytes, but this machine has {memory:.2g} of memory; give fewer rounds, or '
+      "noise.correlation='independent'."
+    )
   span = rounds if config.noise.restart is None else config.noise.restart
   names = {'banded': 'bands', 'bisr': 'bands', 'blt': 'buffers'}
   size = {name: config.noise[name] for k, name in names.items() if k == kind}

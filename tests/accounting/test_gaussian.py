@@ -151,6 +151,11 @@ def test_without_noise_there_is_no_privacy():
     ({'probability': 0.0}, 'probability=0.0'),
     ({'probability': 1.1}, 'probability=1.1'),
     ({'rounds': 0}, 'rounds=0'),
+    ({'rounds': 10**9}, 'rounds=1000000000 with .*: the loss takes some 2e'),
+    (
+      {'rounds': 10**6, 'noise_multiplier': 0.01},
+      'rounds=1000000 with noise_multiplier=0.01',
+    ),
   ],
 )
 def test_arguments_out_of_range_are_refused(changes, message):

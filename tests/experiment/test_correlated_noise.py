@@ -245,6 +245,15 @@ def test_groups_that_take_turns_amplify_a_banded_mechanism():
       {'noise.correlation': 'blt', 'noise.buffers': 20},
       r'noise\.buffers=20',
     ),
+    ({'noise.buffers': 2}, r"noise\.buffers=2 has no effect with .*='banded'"),
+    (
+      {'noise.correlation': 'tree', 'noise.bands': 2},
+      r"noise\.bands=2 has no effect with noise\.correlation='tree'",
+    ),
+    (
+      {'noise.correlation': 'tree', 'rounds': 10**6},
+      r"noise\.correlation='tree' with rounds=1000000 takes matrices",
+    ),
   ],
 )
 def test_what_does_not_go_with_correlated_noise_is_refused(changes, message):

@@ -515,6 +515,8 @@ def test_wrong_fields_are_refused(changes, message):
     ('participation.log', 'log.csv', 'participation.kind'),
     ('canaries.matrix', 'matrix.csv', 'canaries.schedule'),
     ('noise.restart', 2, 'noise.correlation'),
+    ('noise.bands', 2, 'noise.correlation'),
+    ('noise.buffers', 2, 'noise.correlation'),
     ('secure_aggregation.granularity', 0.1, 'secure_aggregation.bits'),
     ('secure_aggregation.rounding', 'stochastic', 'secure_aggregation.bits'),
     (
