@@ -15,6 +15,7 @@ from scipy import special
 
 from epe_jax.audit.record import Record
 from epe_jax.epsilon.points import shift_fit
+from epe_jax.fact import Fact, Facts
 
 _STANDARD_ERRORS = 4.0
 """Larger differences are reported; fewer than 1 in 10,000 correct runs have them."""
@@ -144,6 +145,24 @@ def _sum_products(
   spectrum = np.fft.rfft(noise, n=2 * rounds, axis=0)
   power = np.sum(spectrum.real**2 + spectrum.imag**2, axis=1)
   return np.fft.irfft(power, n=2 * rounds)[1:rounds]
+
+
+def contradict(noise: NoiseScale | None) -> Facts:
+  """What the measured noise contradicts of the claim."""
+  if noise is None:
+    return ()
+  facts = []
+  if noise.lag:
+    values = {'lag': noise.lag, 'correlation': noise.correlation}
+    facts.append(
+      Fact('noise_not_of_strategy', values)
+      if noise.is_stated
+      else Fact('noise_not_independent', values)
+    )
+  # What a wrong strategy claims of single rounds is wrong too.
+  if not noise.is_as_claimed and not (noise.lag and noise.is_stated):
+    facts.append(Fact('noise_not_as_claimed', {'ratio': noise.ratio}))
+  return tuple(facts)
 
 
 def count_independent(record: Record) -> float:

@@ -6,12 +6,15 @@ import numpy as np
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.correlated_noise import score_combined
-from epe_jax.audit.threat_models.noise_scale import NoiseScale, measure_noise
+from epe_jax.audit.threat_models.noise_scale import (
+  NoiseScale,
+  contradict,
+  measure_noise,
+)
 from epe_jax.audit.threat_models.own_round import score_own_round
 from epe_jax.audit.threat_models.shifted_scores import (
   assign_held_out,
   can_fit_null,
-  contradict,
   describe_shifted,
   name_release,
   scale_noise,

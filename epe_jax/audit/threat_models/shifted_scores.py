@@ -14,6 +14,7 @@ from epe_jax.audit import failed_checks
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.noise_scale import (
   NoiseScale,
+  contradict,
   count_independent,
 )
 from epe_jax.audit.threat_models.threat_model import (
@@ -227,24 +228,6 @@ def note_crowding(design: str) -> Fact:
     design: of the canaries, as in `Scores`.
   """
   return Fact('crowded', {'share': _CROWDED, 'design': design})
-
-
-def contradict(noise: NoiseScale | None) -> Facts:
-  """What the measured noise contradicts of the claim."""
-  if noise is None:
-    return ()
-  facts = []
-  if noise.lag:
-    values = {'lag': noise.lag, 'correlation': noise.correlation}
-    facts.append(
-      Fact('noise_not_of_strategy', values)
-      if noise.is_stated
-      else Fact('noise_not_independent', values)
-    )
-  # What a wrong strategy claims of single rounds is wrong too.
-  if not noise.is_as_claimed and not (noise.lag and noise.is_stated):
-    facts.append(Fact('noise_not_as_claimed', {'ratio': noise.ratio}))
-  return tuple(facts)
 
 
 def score_cosines(
