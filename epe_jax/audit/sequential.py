@@ -249,7 +249,7 @@ def _score(record: Record) -> tuple[ThreatModel, Scores] | None:
   residual, rounds = record.cosines.get('residual'), record.rounds
   if residual is not None and rounds is not None:
     noise = noise_scale.measure_noise(record)
-    if noise is not None and noise.lag and noise.is_summed:
+    if noise is not None and noise.correlation and noise.is_summed:
       return None
     left = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
     own = np.asarray(rounds.canary_norm, np.float64)[:, None] * record.included

@@ -193,8 +193,11 @@ def _noise_not_of_strategy(lag: int, correlation: float) -> str:
 
 
 def _describe_correlation(lag: int, correlation: float) -> str:
-  apart = 'consecutive rounds' if lag == 1 else f'rounds {lag:,} apart'
-  return f'the noise of {apart} has a correlation of {correlation:.2g}'
+  apart = {0: 'any two rounds', 1: 'consecutive rounds'}
+  return (
+    f'the noise of {apart.get(lag, f"rounds {lag:,} apart")} has a correlation of '
+    f'{correlation:.2g}{" on average" if lag == 0 else ""}'
+  )
 
 
 def _settings_read(source: str, **values: float) -> str:

@@ -33,8 +33,9 @@ class NoiseScale(NamedTuple):
     standard_error: of the ratio, where noise is normal and independent.
     is_steady: the ratios of rounds differ by no more than those of such noise.
     lag: distance of the rounds whose noise is most surely correlated otherwise than
-      claimed; 0 if no noise is.
-    correlation: of their noise, after that which is claimed is undone.
+      claimed; 0 if no distance stands out.
+    correlation: of their noise, or on average, after that which is claimed is undone;
+      0 if there is none beyond chance.
     is_summed: a canary is scored by several rounds.
     is_stated: a strategy states how noise is correlated; otherwise it is claimed to
       be independent.
@@ -51,7 +52,7 @@ class NoiseScale(NamedTuple):
   @property
   def gives_null_law(self) -> bool:
     """Whether scores of unobserved canaries are N(0, 1) in units of this noise."""
-    return self.is_steady and not (self.lag > 0 and self.is_summed)
+    return self.is_steady and not (self.correlation and self.is_summed)
 
   @property
   def is_as_claimed(self) -> bool:
@@ -105,17 +106,16 @@ def measure_noise(record: Record) -> NoiseScale | None:
 
 
 def _find_correlation(record: Record) -> tuple[int, float]:
-  """The lag at which noise is correlated otherwise than claimed, and by how much.
+  """The lag and the correlation of noise, if it is not correlated as claimed.
 
   Inner products y of noise with canaries, once the strategy is undone, are independent
   over rounds. Given the earlier of two rounds, Σ_j y_sj y_tj is N(0, Σ_j y_sj²), and a
   sum of such products at a lag likewise, up to what random directions have in common.
-  Lag l has 1/(l (l + 1)) of the significance: in all, one correct run in a thousand is
-  called correlated. With k canaries in T rounds consecutive rounds are, if their
-  correlation is above about 4/√(k T).
-
-  Returns:
-    The lag and the correlation; 0 and 0 if there is none beyond chance.
+  Sums over all rounds have the χ² law of k: they tell what many lags share. They have
+  half of the significance, and lag l has 1/(l (l + 1)) of the other half: in all, one
+  correct run in a thousand is called correlated. With k canaries in T rounds it is
+  seen if consecutive rounds correlate by more than about 4/√(k T), or if sums vary by
+  4 √(2/k) more than they should.
   """
   residual = record.cosines.get('residual')
   if residual is None or record.num_rounds < 2:
@@ -130,11 +130,19 @@ def _find_correlation(record: Record) -> tuple[int, float]:
   common = 1 + (num - 1) / record.dim
   z = products / np.sqrt(np.maximum(before * common, 1e-300))
   lags = np.arange(1, rounds)
-  p = 2 * special.ndtr(-np.abs(z)) * lags * (lags + 1)
+  p = 4 * special.ndtr(-np.abs(z)) * lags * (lags + 1)
   best = int(np.argmin(p))
-  if p[best] >= shift_fit.REJECTED_BELOW:
+  if p[best] < shift_fit.REJECTED_BELOW:
+    return best + 1, float(products[best] / before[best])
+  square = float(np.sum(noise.sum(axis=0) ** 2)) / rounds
+  df = num / common
+  tails = (
+    special.chdtr(df, square / common),
+    special.chdtrc(df, square / common),
+  )
+  if 4 * min(tails) >= shift_fit.REJECTED_BELOW:
     return 0, 0.0
-  return best + 1, float(products[best] / before[best])
+  return 0, (square / num - 1) / (rounds - 1)
 
 
 def _sum_products(
@@ -152,7 +160,7 @@ def contradict(noise: NoiseScale | None) -> Facts:
   if noise is None:
     return ()
   facts = []
-  if noise.lag:
+  if noise.correlation:
     values = {'lag': noise.lag, 'correlation': noise.correlation}
     facts.append(
       Fact('noise_not_of_strategy', values)
@@ -160,7 +168,7 @@ def contradict(noise: NoiseScale | None) -> Facts:
       else Fact('noise_not_independent', values)
     )
   # What a wrong strategy claims of single rounds is wrong too.
-  if not noise.is_as_claimed and not (noise.lag and noise.is_stated):
+  if not noise.is_as_claimed and not (noise.correlation and noise.is_stated):
     facts.append(Fact('noise_not_as_claimed', {'ratio': noise.ratio}))
   return tuple(facts)
 

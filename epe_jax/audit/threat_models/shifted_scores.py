@@ -215,7 +215,7 @@ def _explain_law(
   if is_sum:
     return (Fact('sum_over_rounds'),)
   if noise is not None and not noise.gives_null_law:
-    if noise.lag and noise.is_summed:
+    if noise.correlation and noise.is_summed:
       return (Fact('noise_correlates'),)
     return (Fact('noise_varies'),)
   return ()
