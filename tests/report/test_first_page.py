@@ -10,7 +10,7 @@ import pytest
 from epe_jax.audit import clients, evaluation, threat_models, upper_bounds
 from epe_jax.audit.attack_results import Audit
 from epe_jax.epsilon.types import Scores
-from epe_jax.experiment import finished_runs
+from epe_jax.experiment import finished_runs, run_result
 from epe_jax.fact import Fact
 from epe_jax.report import (
   comparison,
@@ -196,7 +196,9 @@ def test_what_is_predicted_of_a_client_is_not_called_measured():
   assert 'its "about" is predicted by analysis, not measured' in said
 
 
-def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven():
+def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven(
+  tmp_path,
+):
   record = recorded_runs.by_law()
   of_rounds = upper_bounds.expect_shifts(record)
   drawn = [[([t], 0.05) for t in range(record.num_rounds)]]
@@ -211,6 +213,8 @@ def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven():
       'amplified', {'epsilon': 1.07, 'rounds': 20, 'probability': 0.05}
     ),
   )
+  run_result.write_result(tmp_path / 'result.json', result)
+  assert run_result.load_result(tmp_path / 'result.json') == result
   found = leaks.find_leaks(result)
   assert [leak.client_at_most for leak in found] == [1.07] * 3
   # No canary takes part as clients do.
