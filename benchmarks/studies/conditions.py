@@ -165,7 +165,7 @@ def _list_of_clients() -> list[Condition]:
   """Runs whose clients take part in other rounds than canaries."""
   sampled = [
     Condition(
-      f'300 clients drawn for each of 40 rounds with q = {q:g}, z = 1, 20 canaries in '
+      f'300 clients drawn for each of 20 rounds with q = {q:g}, z = 1, 20 canaries in '
       f'a round that is known; claims {where}',
       functools.partial(_claim_of_sampled, probability=q, share=share),
     )
@@ -222,7 +222,7 @@ def _claim_of_sampled(
   except ValueError:
     return {_CLAIM: False}
   record = _record_by_law(
-    rng, observed=800, unobserved=8, rounds=40, dim=4000, mu=1.0
+    rng, observed=400, unobserved=8, rounds=20, dim=4000, mu=1.0
   )
   bounds = sequential.bound_sequentially(record, claim=claim)
   test = None if bounds is None else bounds.test_claim()
@@ -232,7 +232,7 @@ def _claim_of_sampled(
 @functools.cache
 def _prove_sampled(probability: float) -> float:
   return accounting.epsilon_of_poisson(
-    1.0, delta=DELTA, probability=probability, rounds=40
+    1.0, delta=DELTA, probability=probability, rounds=20
   ).epsilon
 
 
@@ -245,7 +245,7 @@ def _expect_clients(
   falls: bool,
 ) -> dict[str, bool]:
   """What is expected of clients of epochs, against each of 300 of them."""
-  rounds, dim, num, delta = 12, 20_000, 300, 1e-3
+  rounds, dim, num, delta = 12, 5_000, 300, 1e-3
   run = simulated_runs.simulate(
     rng,
     observed=60,
@@ -521,9 +521,9 @@ def _list_dependent() -> list[Condition]:
     for name, correlation in correlations.items()
   ]
   claim = Condition(
-    '2,000 canaries that share the first of 201 rounds and end in different ones, '
-    'μ = 3, d = 300',
-    functools.partial(_share_first_round, num=2000, rounds=201, dim=300, mu=3),
+    '1,000 canaries that share the first of 41 rounds and end in different ones, '
+    'μ = 5, d = 150',
+    functools.partial(_share_first_round, num=1000, rounds=41, dim=150, mu=5),
   )
   copies = [
     Condition(
