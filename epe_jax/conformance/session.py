@@ -255,6 +255,10 @@ class Run:
     return np.concatenate([array.ravel() for array in arrays])
 
 
+def _raise_alarm(signum: int, frame: Any) -> NoReturn:
+  raise _Alarm
+
+
 @contextlib.contextmanager
 def _limit_time(seconds: float, what: str) -> Iterator[None]:
   if (
@@ -267,13 +271,10 @@ def _limit_time(seconds: float, what: str) -> Iterator[None]:
     yield
     return
 
-  def end(signum: int, frame: Any) -> NoReturn:
-    raise _Alarm
-
   # Others may have set a timer, such as that of a test in which this runs.
   start, timer = time.perf_counter(), signal.ITIMER_REAL
   left, interval = signal.setitimer(timer, 0)
-  before = signal.signal(signal.SIGALRM, end)
+  before = signal.signal(signal.SIGALRM, _raise_alarm)
   try:
     try:
       signal.setitimer(timer, seconds, _SECONDS_AGAIN)
