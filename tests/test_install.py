@@ -327,8 +327,8 @@ def list_lowest():
   optional = PROJECT['optional-dependencies']
   lowest = {}
   for requirement in installed.requirements(*optional.keys() - APART):
-    (minimum,) = requirement.specifier
-    assert minimum.operator == '>=', requirement
+    # Other operators exclude versions.
+    (minimum,) = (x for x in requirement.specifier if x.operator == '>=')
     stated = Version(minimum.version)
     lowest[requirement.name] = max(lowest.get(requirement.name, stated), stated)
   return [f'{name}=={stated}' for name, stated in lowest.items()]

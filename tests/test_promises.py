@@ -98,8 +98,10 @@ def test_supported_versions_are_those_of_pyproject_and_of_ci():
     *PROJECT['dependencies'],
     *PROJECT['optional-dependencies']['training'],
   ]
-  minimum = dict(line.split('>=') for line in lines)
+  required = dict(line.split('>=') for line in lines)
+  jax, excluded = required['jax'].split(',!=')
+  assert required['jaxlib'] == required['jax']
   assert (
-    f'Python {listed}; JAX {minimum["jax"]} or newer; '
-    f'NumPy {minimum["numpy"]} or newer.'
+    f'Python {listed}; JAX {jax} or newer, but not {excluded}; '
+    f'NumPy {required["numpy"]} or newer.'
   ) in ' '.join(PAGE.split())
