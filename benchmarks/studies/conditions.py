@@ -180,7 +180,7 @@ def _list_of_clients() -> list[Condition]:
   ]
   weighted = [
     Condition(
-      f'300 clients in {n} of 12 rounds, canaries in {m}, momentum {momentum:g}, clip '
+      f'3,000 clients in {n} of 12 rounds, canaries in {m}, momentum {momentum:g}, clip '
       f'norms {"fall to a fifth" if falls else "stay"}',
       functools.partial(
         _expect_clients,
@@ -244,8 +244,8 @@ def _expect_clients(
   momentum: float,
   falls: bool,
 ) -> dict[str, bool]:
-  """What is expected of clients of epochs, against each of 300 of them."""
-  rounds, dim, num, delta = 12, 5_000, 300, 1e-3
+  """What is expected of clients of epochs, against each of 3,000 of them."""
+  rounds, dim, num, delta = 12, 5_000, 3000, 1e-3
   run = simulated_runs.simulate(
     rng,
     observed=60,
@@ -293,7 +293,8 @@ def _expect_clients(
   shifts = np.zeros(num)
   for t in range(rounds):
     shifts[schedule(t)] += seen[t]
-  truth = float(mixture.epsilon_mixture(shifts, delta))
+  each, counts = np.unique(shifts.round(9), return_counts=True)
+  truth = float(mixture.epsilon_mixture(each, delta, counts / num))
   largest = float(tradeoff_curves.epsilon_gdp(shifts.max(), delta))
   return {_CLIENTS: not low <= truth <= high, _BEYOND: low > largest}
 
