@@ -101,9 +101,9 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
     and does not know those of a canary. None as in `bound_known_rounds`, and where
     the record has not all rounds that are in the model.
   """
-  if not record.is_whole or record.noise_multiplier is None:
+  noise = _measure_noise_of_model(record) if record.is_whole else math.nan
+  if math.isnan(noise):
     return None
-  noise = _measure_noise_of_model(record)
   if not noise or record.weight is None:
     return bound_unknown_rounds(record, delta)
   shift = np.asarray(record.weight[record.observed], np.float64) / noise
@@ -132,14 +132,17 @@ def expect_shifts(record: Record) -> Float[np.ndarray, ' T'] | None:
     where the server is no SGD, or there is no noise.
   """
   noise = _measure_noise_of_model(record) if record.is_whole else 0.0
-  if not noise or record.rounds is None or record.momentum is None:
+  if record.rounds is None or record.momentum is None or not noise > 0:
     return None
   response = respond_at_end(record.num_rounds, momentum=record.momentum)
   return response * record.rounds.canary_norm / noise
 
 
 def _measure_noise_of_model(record: Record) -> float:
-  """Standard deviation of what noise leaves in the model; 0 if that is not known."""
+  """Standard deviation of what noise leaves in the model.
+
+  It is NaN where that of rounds is not known, and 0 without noise or a linear server.
+  """
   if record.rounds is None or record.momentum is None:
     return 0.0
   response = respond_at_end(record.num_rounds, momentum=record.momentum)

@@ -156,7 +156,11 @@ def test_nothing_of_the_machine_is_on_a_card():
 
 def test_a_card_says_what_is_expected_of_a_client(record):
   audit = evaluation.evaluate(record, floors=False)
-  result = recorded_runs.result(audit=audit, clients_participations=9)
+  result = recorded_runs.result(
+    audit=audit,
+    clients_participations=9,
+    clients_shifts=recorded_runs.client_shifts(record, 9),
+  )
   card = audit_card.make_card(result)
   client = card['client']
   assert client['participations'] == 9

@@ -968,6 +968,11 @@ def test_a_damaged_result_is_refused(tmp_path, damage, said):
     report.write_report(tmp_path)
 
 
+def _with_noise(record, z):
+  rounds = record.rounds._replace(noise_std=z * record.rounds.canary_norm)
+  return dataclasses.replace(record, noise_multiplier=z, rounds=rounds)
+
+
 @pytest.mark.parametrize(
   ('damage', 'said'),
   [
@@ -981,10 +986,7 @@ def test_a_damaged_result_is_refused(tmp_path, damage, said):
       r'scores\.npz has rounds=10, but result\.json .* rounds=20: one of them ',
     ),
     (
-      lambda f: write_record(
-        f.scores,
-        dataclasses.replace(load_record(f.scores), noise_multiplier=0.3),
-      ),
+      lambda f: write_record(f.scores, _with_noise(load_record(f.scores), 0.3)),
       r'scores\.npz has noise_multiplier=0\.3, but .* noise_multiplier=0\.2: ',
     ),
   ],
