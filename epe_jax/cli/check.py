@@ -125,7 +125,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
   Raises:
     app.UsageError: not one factory is given, or a flag is out of range.
-    ValueError: as `run_check`.
+    ValueError: as `check_apart`, or flags exclude each other, or an output's folder
+      is missing.
   """
   name = _parse(values, argv)
   given: dict[str, Any] = values.flag_values_dict()

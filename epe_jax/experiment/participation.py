@@ -201,14 +201,10 @@ def _bound_canaries(
     return most
   from scipy import stats
 
-  tail, population = (
-    _TAIL / config.rounds,
-    count_population(config, num_clients),
-  )
-  if config.participation.kind in ('poisson', 'cyclic'):
-    groups = 1
-    if config.participation.kind == 'cyclic':
-      groups = config.participation.separation
+  kind, tail = config.participation.kind, _TAIL / config.rounds
+  population = count_population(config, num_clients)
+  if kind in ('poisson', 'cyclic'):
+    groups = config.participation.separation if kind == 'cyclic' else 1
     q = config.clients_per_round * groups / population
     in_group = k if schedule == 'replace' else -(-k // groups)
     return max(most, int(stats.binom.isf(tail, in_group, q)))
