@@ -98,15 +98,13 @@ class SequentialBounds(NamedTuple):
     """How the claim stands after the last of the rounds; None without a claim."""
     if self.claim is None or self.log_evidence is None:
       return None
-    rejected = self.log_evidence >= -math.log(self.significance)
-    first = int(self.rounds[rejected.argmax()]) if rejected.any() else None
-    return ClaimTest(
+    return _summarize(
       self.claim,
       self.significance,
-      first,
-      float(self.log_evidence.max()),
-      float(self.epsilon_gdp[-1]),
-      int(self.num_canaries[-1]),
+      self.rounds,
+      self.num_canaries,
+      self.epsilon_gdp,
+      self.log_evidence,
     )
 
 
@@ -147,10 +145,85 @@ def bound_sequentially(
     ValueError: a setting is out of range.
   """
   delta = record.delta if delta is None else delta
-  if claim is not None and not 0 <= claim < math.inf:
-    raise ValueError(
-      f'claim={claim}; give the claimed ε, a finite number >= 0.'
-    )
+  if claim is not None:
+    _check_claim(claim)
+  ended = _find_ended(record, rounds, significance)
+  if ended is None:
+    return None
+  mu = _bound_mu(ended, significance)
+  return SequentialBounds(
+    ended.threat_model,
+    delta,
+    significance,
+    ended.rounds,
+    ended.num_canaries,
+    mu,
+    np.asarray(tradeoff_curves.epsilon_gdp(mu, delta)),
+    anytime.epsilon_sequence(
+      ended.tails,
+      delta=delta,
+      significance=significance,
+      after=ended.num_canaries,
+    ),
+    claim,
+    None if claim is None else _find_evidence(ended, claim, delta),
+  )
+
+
+def judge_claim(
+  record: Record,
+  claim: float,
+  *,
+  rounds: int | None = None,
+  delta: float | None = None,
+  significance: float = 0.05,
+) -> ClaimTest | None:
+  """`bound_sequentially(...).test_claim()`, without the bounds of any mechanism.
+
+  These take ten times as long. Arguments, the meaning of None, and what is raised
+  are those of `bound_sequentially`.
+  """
+  _check_claim(claim)
+  ended = _find_ended(record, rounds, significance)
+  if ended is None:
+    return None
+  delta = record.delta if delta is None else delta
+  epsilon = np.asarray(
+    tradeoff_curves.epsilon_gdp(_bound_mu(ended, significance), delta)
+  )
+  evidence = _find_evidence(ended, claim, delta)
+  return _summarize(
+    claim, significance, ended.rounds, ended.num_canaries, epsilon, evidence
+  )
+
+
+class _Ended(NamedTuple):
+  """The observed canaries whose rounds are over, in the order in which they end.
+
+  Attributes:
+    threat_model: the attacker.
+    rounds: [m] rounds, from 1, after which a canary had ended.
+    num_canaries: [m] canaries that had ended by then.
+    tails: [n] log V.
+    vectors: [n] number of the vector of each; None if all are different.
+    dim: d.
+    kept: share of the significance that is not left to norms.
+    stretch: by how much norms may raise shifts.
+  """
+
+  threat_model: ThreatModel
+  rounds: Int[np.ndarray, ' m']
+  num_canaries: Int[np.ndarray, ' m']
+  tails: Float[np.ndarray, ' n']
+  vectors: Int[np.ndarray, ' n'] | None
+  dim: int
+  kept: float = 1.0
+  stretch: float = 1.0
+
+
+def _find_ended(
+  record: Record, rounds: int | None, significance: float
+) -> _Ended | None:
   last, num_rounds = _find_last_rounds(record), record.num_rounds
   is_summed = bool(
     record.strategy is not None
@@ -173,42 +246,65 @@ def bound_sequentially(
   order = np.argsort(last, kind='stable')
   tails = special.log_ndtr(-scores.observed[order])
   ends, num_canaries = np.unique(last, return_counts=True)
-  num_canaries = np.cumsum(num_canaries)
-  kept, stretch, vectors = 1.0, 1.0, last[order]
-  if is_summed:
-    kept, vectors = 1 - _OF_NORMS, None
-    stretch = _stretch_shifts(record.dim, num_rounds, _OF_NORMS * significance)
-  mu = anytime.gdp_sequence(
-    tails,
-    significance=kept * significance,
-    after=num_canaries,
-    vectors=vectors,
-    dim=record.dim,
+  ended = _Ended(
+    threat_model, ends, np.cumsum(num_canaries), tails, last[order], record.dim
   )
-  mu = mu / stretch
-  log_evidence = None
-  if claim is not None:
-    claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
-    log_evidence = math.log(kept) + anytime.gdp_log_evidence(
-      tails,
-      stretch * claimed,
-      after=num_canaries,
-      vectors=vectors,
-      dim=record.dim,
+  if not is_summed:
+    return ended
+  return ended._replace(
+    vectors=None,
+    kept=1 - _OF_NORMS,
+    stretch=_stretch_shifts(record.dim, num_rounds, _OF_NORMS * significance),
+  )
+
+
+def _bound_mu(ended: _Ended, significance: float) -> Float[np.ndarray, ' m']:
+  bounds = anytime.gdp_sequence(
+    ended.tails,
+    significance=ended.kept * significance,
+    after=ended.num_canaries,
+    vectors=ended.vectors,
+    dim=ended.dim,
+  )
+  return bounds / ended.stretch
+
+
+def _find_evidence(
+  ended: _Ended, claim: float, delta: float
+) -> Float[np.ndarray, ' m']:
+  claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
+  return math.log(ended.kept) + anytime.gdp_log_evidence(
+    ended.tails,
+    ended.stretch * claimed,
+    after=ended.num_canaries,
+    vectors=ended.vectors,
+    dim=ended.dim,
+  )
+
+
+def _check_claim(claim: float) -> None:
+  if not 0 <= claim < math.inf:
+    raise ValueError(
+      f'claim={claim}; give the claimed ε, a finite number >= 0.'
     )
-  return SequentialBounds(
-    threat_model,
-    delta,
-    significance,
-    ends,
-    num_canaries,
-    mu,
-    np.asarray(tradeoff_curves.epsilon_gdp(mu, delta)),
-    anytime.epsilon_sequence(
-      tails, delta=delta, significance=significance, after=num_canaries
-    ),
+
+
+def _summarize(
+  claim: float,
+  significance: float,
+  rounds: Int[np.ndarray, ' m'],
+  num_canaries: Int[np.ndarray, ' m'],
+  epsilon_gdp: Float[np.ndarray, ' m'],
+  log_evidence: Float[np.ndarray, ' m'],
+) -> ClaimTest:
+  rejected = log_evidence >= -math.log(significance)
+  return ClaimTest(
     claim,
-    log_evidence,
+    significance,
+    int(rounds[rejected.argmax()]) if rejected.any() else None,
+    float(log_evidence.max()),
+    float(epsilon_gdp[-1]),
+    int(num_canaries[-1]),
   )
 
 

@@ -221,15 +221,13 @@ def _check_canaries(
   one = build.replace_fields(config, rounds=1)
   observe = lambda key: build.make_observers(one, make(key, num, dim), mesh)
 
-  def init(key: Key, before: Params):
-    return {name: x.init(before) for name, x in observe(key).items()}
-
-  def score(key: Key, states, before: Params, after: Params):
+  @jax.jit
+  def score(key: Key, before: Params, after: Params):
     start, end = ravel_pytree(before)[0], ravel_pytree(after)[0]
     view = observers.RoundView(start, end, aggregate=end, noiseless=start)
     scores = {}
-    for name, x in observe(key).items():
-      scores |= x.scores(x.update(states[name], view), after)
+    for x in observe(key).values():
+      scores |= x.scores(x.update(x.init(before), view), after)
     return scores
 
   @jax.jit
@@ -242,9 +240,8 @@ def _check_canaries(
   before, after = (
     sharding.replicate(mesh, _unravel(x, setup.params)) for x in (u, v)
   )
-  states = jax.jit(init)(key, before)
-  scores = sharding.copy_to_host(jax.jit(score)(key, states, before, after))
-  del states, before, after
+  scores = sharding.copy_to_host(score(key, before, after))
+  del before, after
   square, product = _dot(v, v), _dot(u, v)
   relative, absolute = _allow(dim), _EPSILON * (1 + 16 / math.sqrt(dim))
   ids = np.arange(_FEW**2, dtype=np.int32) * max(num // _FEW**2, 1) % num

@@ -247,8 +247,7 @@ def train(
       )
     own_attacker_scores.write_attack_scores(files.attack_scores, audit)
     if watch_claim is not None:
-      bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
-      claim = None if bounds is None else bounds.test_claim()
+      claim = sequential.judge_claim(record, config.audit.claim)
     of_rounds = upper_bounds.expect_shifts(record)
     if of_rounds is not None:
       clients_shifts = participation.find_client_shifts(

@@ -41,10 +41,7 @@ def make_watch(
     record = build.make_run_record(config, setup, cosines, scalars)
     if not config.simulation:
       record = release.redact_record(record)
-    bounds = sequential.bound_sequentially(
-      record, rounds=rounds, claim=config.audit.claim
-    )
-    claim = None if bounds is None else bounds.test_claim()
+    claim = sequential.judge_claim(record, config.audit.claim, rounds=rounds)
     if claim is None:
       return None
     if claim.rejected_after is not None and not is_rejected:
