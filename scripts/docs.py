@@ -88,7 +88,6 @@ def make_blocks() -> dict[str, dict[str, str]]:
       'install': _describe_installation(),
     },
     'docs/headline.md': {'headline': f'```text\n{_quote_page(digits, 1)}\n```'},
-    'paper/paper.md': {'headline': f'```text\n{_quote_page(digits, 1)}\n```'},
     'docs/tutorial.md': {
       'digits': f'```text\n{report.format_summary(digits)}\n```'
     },

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import epe_jax
-from tests import installed, test_install
+from tests import installed
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = installed.PROJECT
@@ -18,16 +18,6 @@ PROJECT = installed.PROJECT
 
 def read(name):
   return (ROOT / name).read_text('utf-8')
-
-
-def test_the_image_is_made_of_what_builds_the_package():
-  text = read('Dockerfile')
-  copied = ' '.join(re.findall(r'^COPY (.*) \S+$', text, re.M)).split()
-  assert sorted(copied) == sorted([*test_install.FOLDERS, *test_install.FILES])
-  for named in re.findall(r'EXTRAS=(\w+(?:,\w+)*)', text):
-    assert {*named.split(',')} <= PROJECT['optional-dependencies'].keys()
-  assert 'epe-jax run digits\n' in read('README.md')
-  assert 'ENTRYPOINT ["epe-jax"]\nCMD ["run", "digits"]' in text
 
 
 def list_messages(path):
@@ -45,7 +35,7 @@ def list_messages(path):
 def test_no_message_names_a_file_that_only_a_checkout_has():
   # A wheel has configs within epe_jax.
   named = re.compile(
-    r'(?<![\w./-])((benchmarks|colabs|configs|docs|examples|paper|scripts'
+    r'(?<![\w./-])((benchmarks|colabs|configs|docs|examples|scripts'
     r'|tests)/|[A-Z]+\.md|Makefile)'
   )
   for folder in ('epe_jax', 'configs'):
@@ -54,62 +44,13 @@ def test_no_message_names_a_file_that_only_a_checkout_has():
         assert not named.search(text), f'{path}: {text}'
 
 
-def read_references():
-  """The fields of each entry of the bibliography, by its key."""
-  found = re.findall(
-    r'^@\w+{(\w+),\n(.*?)\n}$', read('paper/references.bib'), re.M | re.S
-  )
-  references = {
-    key: dict(re.findall(r'^  (\w+) = {(.*)},$', fields, re.M))
-    for key, fields in found
-  }
-  assert (
-    len(references) == len(found) == read('paper/references.bib').count('@')
-  )
-  for fields in references.values():
-    assert 'and others' not in fields['author']
-    assert ('eprint' in fields) == (fields.get('archiveprefix') == 'arXiv')
-  return references
-
-
-def test_the_page_of_the_bibliography_has_the_references():
-  references = read_references().values()
-  page = ' '.join(read('docs/bibliography.md').split())
-  assert {r['eprint'] for r in references if 'eprint' in r} == {
-    *re.findall(r'\[(\d{4}\.\d{5})\]', page)
-  }
-  titles = [r['title'].casefold() for r in references]
-  for title in re.findall('"([^"]+)"', page):
-    start = title.rstrip(',').casefold()
-    assert any(x.startswith(start) for x in titles), title
-  for reference in references:
-    first = reference['author'].partition(' and ')[0].partition(',')[0]
-    name = first.strip('{}').removeprefix('The ')
-    cited = re.escape(name) + rf'.{{0,250}}?\b{reference["year"]}\b'
-    assert re.search(cited, page), reference['title']
-
-
-def test_what_is_to_be_cited_is_in_the_bibliography():
-  references = read_references()
-  titles = {r['title'] for r in references.values()}
+def test_what_is_to_be_cited_is_on_the_page_of_the_bibliography():
+  page = ' '.join(read('docs/bibliography.md').split()).casefold()
   citation = yaml.safe_load(read('CITATION.cff'))
   assert citation['version'] == epe_jax.__version__
   assert citation['abstract'] == PROJECT['description']
   for work in (citation['preferred-citation'], *citation['references']):
-    assert work['title'] in titles
-  _, _, paper = read('paper/paper.md').split('---\n', 2)
-  keys = {*re.findall(r'@(\w+)', paper)}
-  assert {'andrew2024oneshot'} <= keys <= references.keys()
-  # Sections and length that JOSS demands.
-  assert {
-    'Summary',
-    'Statement of need',
-    'State of the field',
-    'Software design',
-    'Research impact statement',
-    'AI usage disclosure',
-  } < {*re.findall(r'^# (.*)$', paper, re.M)}
-  assert 750 <= len(paper.split()) <= 1750
+    assert work['title'].casefold() in page
 
 
 @pytest.mark.integration
