@@ -6,10 +6,13 @@ trains the runs and calls this script. Without flags it rewrites the pages from 
 files in docs/runs. A test checks that the pages are up to date.
 """
 
+import functools
 import pathlib
+import re
 import shutil
 
 from absl import app, flags
+from PIL import Image
 
 from epe_jax import extras, io
 from epe_jax.experiment import finished_runs
@@ -21,7 +24,6 @@ from epe_jax.report import (
   glossary,
   report,
 )
-from epe_jax.report.figures import of_audit
 from epe_jax.text import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -29,13 +31,8 @@ _RUNS = _ROOT / 'docs' / 'runs'
 _RESULTS = _ROOT / 'docs' / 'results'
 _CHECK = _RUNS / 'check.txt'
 _EMPTY_ITEM = '<!-- begin item -->\n<!-- end item -->\n'
-_COPIED = (
-  'result.json',
-  'report.md',
-  'report.html',
-  'audit_card.json',
-  *of_audit.CAPTIONS,
-)
+# Of the figures of a run.
+_PICTURES = 'summary.png', 'overview.png'
 # Name of a run in the table of experiments -> its title there.
 _COMPARED = {
   'emnist': 'EMNIST, 10 classes',
@@ -164,6 +161,23 @@ def format_results() -> dict[str, str]:
   return pages
 
 
+def _copy_run(workdir: pathlib.Path, folder: pathlib.Path) -> None:
+  folder.mkdir(parents=True, exist_ok=True)
+  for file in ('result.json', *_PICTURES):
+    shutil.copyfile(workdir / file, folder / file)
+  page = (workdir / 'report.md').read_text('utf-8')
+  io.write_text(folder / 'report.md', _drop_pictures(page))
+
+
+def _drop_pictures(page: str) -> str:
+  """Drops the pictures of a page that are not kept, with their captions."""
+  return re.sub(
+    r'!\[[^\]]*\]\((.*\.png)\)\n\n(?:\*[^\n]*\*\n\n)?',
+    lambda found: found[0] if found[1] in _PICTURES else '',
+    page,
+  )
+
+
 def _copy_items(folder: pathlib.Path) -> None:
   for at in map(registry.folder_of, registry.ITEMS):
     source, target = folder / at, _RESULTS / at
@@ -173,8 +187,19 @@ def _copy_items(folder: pathlib.Path) -> None:
     pictures = [
       f'{x}.png' for x in io.read_json(source / 'item.json')['figures']
     ]
-    for file in ('item.json', 'table.tex', *pictures):
+    for file in ('item.json', *pictures):
       shutil.copyfile(source / file, target / file)
+
+
+def _shrink_pictures(folder: pathlib.Path) -> None:
+  """Writes pictures in 128 colours, in which they take a third of the bytes."""
+  for path in sorted(folder.rglob('*.png')):
+    with Image.open(path) as picture:
+      if picture.mode == 'P':
+        continue
+      shrunk = picture.convert('RGB').quantize(128, dither=Image.Dither.NONE)
+    save = functools.partial(shrunk.save, format='png', optimize=True)
+    io.write_atomically(path, save)
 
 
 def main(argv: list[str]) -> None:
@@ -185,15 +210,14 @@ def main(argv: list[str]) -> None:
     if not workdir:
       raise app.UsageError(f'--run={run!r}; give NAME=WORKDIR.')
     report.write_report(workdir)
-    (_RUNS / name).mkdir(parents=True, exist_ok=True)
-    for file in _COPIED:
-      shutil.copyfile(pathlib.Path(workdir) / file, _RUNS / name / file)
+    _copy_run(pathlib.Path(workdir), _RUNS / name)
   if _GAUSSIAN.value:
     source = pathlib.Path(_GAUSSIAN.value)
     shutil.copyfile(source, _RUNS / 'gaussian.json')
     shutil.copyfile(source.with_suffix('.png'), _RUNS / 'gaussian.png')
   for folder in _ITEMS.value:
     _copy_items(pathlib.Path(folder))
+  _shrink_pictures(_ROOT / 'docs')
   for name, text in (splice_pages() | format_results()).items():
     io.write_text(_ROOT / name, text)
 

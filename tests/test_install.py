@@ -262,7 +262,10 @@ def test_all_has_every_extra_and_make_run_installs_it():
 
 def test_every_extra_that_is_named_exists():
   files = [
-    *(ROOT / name for name in ('README.md', '.github/CONTRIBUTING.md', 'Makefile')),
+    *(
+      ROOT / name
+      for name in ('README.md', '.github/CONTRIBUTING.md', 'Makefile')
+    ),
     *(ROOT / 'colabs').glob('*.ipynb'),
     *(ROOT / 'docs').rglob('*.md'),
     *(ROOT / 'epe_jax').rglob('*.py'),

@@ -147,9 +147,7 @@ def format_item(name: str, record: Mapping[str, Any]) -> str:
     if len(table.body) > _ROWS_SHOWN:
       parts.append(f'{_ROWS_SHOWN} of {len(table.body)} rows.')
   parts += [f'![{title}]({title}.png)' for title in record['figures']]
-  parts.append(
-    'All rows: [item.json](item.json). In LaTeX: [table.tex](table.tex).'
-  )
+  parts.append('All rows: [item.json](item.json).')
   return '\n\n'.join(parts)
 
 
