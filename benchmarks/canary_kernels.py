@@ -60,7 +60,7 @@ _CALLS = flags.DEFINE_integer(
   'Projections of one timing, dispatched without waiting; with 1 on a GPU, a short '
   'projection is timed by its dispatch.',
 )
-_ONE_BY_ONE = ('sphere', 'sign', 'jax.random', 'stored')
+_ONE_BY_ONE = ('sphere', 'jax.random', 'stored')
 
 
 class Form(NamedTuple):
@@ -106,7 +106,7 @@ def make_forms(num: int, dim: int, stack: int) -> dict[str, Form]:
 
   forms = {'|x|^2': form(lambda v: jnp.sum(v * v, axis=-1))}
   for name in canaries.FAMILIES:
-    if name not in _FAMILIES.value or (name == 'dirac' and num > dim):
+    if name not in _FAMILIES.value:
       continue
     k = fewer if name in _ONE_BY_ONE else num
     c = canaries.family(name)(jax.random.key(0), k, dim)
@@ -127,7 +127,7 @@ def make_insertions(num: int, dim: int, m: int) -> dict[str, Form]:
   for name in canaries.FAMILIES:
     if name not in _FAMILIES.value:
       continue
-    c = canaries.family(name)(jax.random.key(0), min(num, dim), dim)
+    c = canaries.family(name)(jax.random.key(0), num, dim)
     compiled = jax.jit(c.superpose).lower(ids, weights).compile()
     forms[name] = Form(lambda compiled=compiled: compiled(ids, weights))
   return forms

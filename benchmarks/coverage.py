@@ -54,7 +54,6 @@ _RUN_SHAPES = (
   ('sphere 1024', 512),
   ('hadamard 1024', 512),
   ('hadamard2 1024', 128),
-  ('sign 1024', 128),
   ('sphere 10000', 128),
   ('orthogonal 10000', 128),
   ('sphere 1000000', 128),

@@ -12,7 +12,6 @@ _LOOKS = {
   'unaudited': (style.BLACK, 'o', 9),
   'hadamard': (style.VERMILLION, 'D', 4),
   'hadamard2': (style.ORANGE, '^', 5),
-  'sign': (style.GREEN, 's', 5),
   'sphere': (style.BLUE, 'v', 5),
   'jax.random': (style.PURPLE, 'x', 6),
   'stored': (style.SKY, 'P', 6),

@@ -18,9 +18,7 @@ _CANARIES = (100, 2_000, 100_000)
 _VECTORS = {
   'hadamard': (1,),
   'hadamard2': (1,),
-  'dirac': (1,),
   'sphere': (1, 50),
-  'sign': (1, 50),
 }
 _TASKS = {'cnn': 'emnist', 'lstm': 'stackoverflow'}
 # Parts of benchmarks/gpu.py with rounds, and their forms.

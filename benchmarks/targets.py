@@ -335,7 +335,7 @@ GPU_TARGETS = (
 
 
 _SIZES = {'d': 'dim', 'k': 'canaries', 'vectors': 'vectors'}
-_FAMILIES = ('hadamard', 'hadamard2', 'sign', 'sphere', 'dirac')
+_FAMILIES = ('hadamard', 'hadamard2', 'sphere')
 _SYSTEMS = {
   'epe_jax': 'epe_jax',
   'pfl': 'pfl-research',

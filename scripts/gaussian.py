@@ -128,14 +128,6 @@ flags.register_multi_flags_validator(
   'the exact law is that of sphere canaries. Pass --literal too, to simulate '
   'those of another --family.',
 )
-flags.register_multi_flags_validator(
-  ['family', 'num_canaries', 'dim'],
-  lambda values: (
-    values['family'] != 'dirac' or values['num_canaries'] <= values['dim']
-  ),
-  'dirac canaries are different coordinates, of which there are --dim. Pass '
-  'no more --num_canaries than that.',
-)
 flags.register_validator(
   'out',
   lambda text: _is_writable(text, ('.json',)),

@@ -83,7 +83,7 @@ def small_config(**changes):
   config = load_config('digits', clients_per_round=4, **changes)
   config.clipping.kind = 'fixed'
   config.client.update(batch_size=2, epochs=1)
-  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  config.canaries.update(family='hadamard', observed=2, unobserved=2)
   return config
 
 

@@ -13,7 +13,7 @@ from gpu_parts.results import Context, Results
 from gpu_parts.schedule import SHARES_DEVICE
 
 _DIMS = (1_206_590, 4_050_748, 10**8, 10**9)
-_GROUPS = (('hadamard', 'hadamard2', 'dirac'), ('sign', 'sphere'))
+_GROUPS = (('hadamard', 'hadamard2'), ('sphere',))
 # Seconds of all canaries of a group in one dimension.
 _LIMIT = 45.0
 

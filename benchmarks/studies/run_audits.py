@@ -39,8 +39,6 @@ READINGS: tuple[ThreatModel, ...] = (
   threat_models.OWN,
   threat_models.RESIDUAL,
 )
-# Canaries that are noise to one another; orthogonal ones are not.
-_NOISE_TO_EACH_OTHER = ('sphere', 'sign')
 # Scores of observed canaries are Gaussian with a common shift.
 _GAUSSIAN = {threat_models.CHANGE, threat_models.OWN, threat_models.RESIDUAL}
 
@@ -59,7 +57,7 @@ def simulate(
   Args:
     rng: source of all of it.
     directions: 'sphere' or 'orthogonal', as in `simulated_runs.simulate`; or
-      'hadamard', 'hadamard2' or 'sign' for the canaries of this package.
+      'hadamard' or 'hadamard2' for the canaries of this package.
     dim: d.
     num: observed canaries, and as many unobserved.
     delta: in (0, 1).
@@ -99,7 +97,7 @@ def simulate(
     scores = _stack(fixed[reading])
     is_gaussian = reading in _GAUSSIAN
     beyond = None
-    if reading in spread and directions in _NOISE_TO_EACH_OTHER:
+    if reading in spread and directions == 'sphere':
       beyond = float(tradeoff_curves.epsilon_gdp(1 / spread[reading], delta))
     several.append(
       Audits(

@@ -1,6 +1,5 @@
 from .base import Canaries as Canaries
 from .base import effective_dimension as effective_dimension
-from .dirac import dirac as dirac
 from .given import from_matrix as from_matrix
 from .hadamard import hadamard as hadamard
 from .hadamard2 import hadamard2 as hadamard2
@@ -8,8 +7,6 @@ from .registry import FAMILIES as FAMILIES
 from .registry import Family as Family
 from .registry import family as family
 from .registry import min_effective_dimension as min_effective_dimension
-from .registry import min_noise_multiplier as min_noise_multiplier
 from .sharded import hadamard_of_parts as hadamard_of_parts
 from .sharded import padded_width as padded_width
-from .sign import sign as sign
 from .sphere import sphere as sphere

@@ -73,8 +73,8 @@ def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:
   """Returns d_eff = (Σ x²)² / Σ x⁴, the number of coordinates with mass of v.
 
   It is d if all entries are ±1, d/3 if they are normal, 1 if one alone is not
-  0, and 0 for v = 0. With signed canaries, `sign` and `hadamard`, a cosine with
-  v is 1/sqrt(d) times a number of excess kurtosis -2 / d_eff: close to normal
+  0, and 0 for v = 0. With canaries of signs, as of `hadamard`, a cosine with v
+  is 1/sqrt(d) times a number of excess kurtosis -2 / d_eff: close to normal
   if d_eff is in the thousands, and not if it is in the hundreds.
 
   Args:

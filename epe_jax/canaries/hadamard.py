@@ -24,8 +24,8 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
   is normal if the mass of v lies on many coordinates: see
   `effective_dimension`, and `hadamard2` for those v that are sparse. A v that
   is a non-linear function of sums of canaries, coordinate by coordinate, as
-  after Adam, depends on rows that are not in the sums: see
-  `canaries.min_noise_multiplier`.
+  after Adam with little noise, depends on rows that are not in the sums, and is
+  for `sphere`.
 
   Args:
     key: the canary key; never the key of the privacy noise.

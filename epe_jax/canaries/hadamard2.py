@@ -66,8 +66,7 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
 
   Norms and inner products are those of `hadamard`, as are memory, 32 B floats
   a vector, and time: one pass over v for each group of canaries. So is what
-  must be known of v after Adam and its like: see
-  `canaries.min_noise_multiplier`.
+  must be known of v after Adam and its like.
 
   Args:
     key: the canary key; never the key of the privacy noise.

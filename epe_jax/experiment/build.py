@@ -200,7 +200,7 @@ def _build_setup(
   participants = participation.plan_participation(
     config, train, client_seed=draws.clients, canary_seed=draws.canaries
   )
-  config_conflicts.warn_of_server(config, participants, dim)
+  config_conflicts.check_server(config, participants, dim)
   config_conflicts.warn_of_canaries(config, participants)
   delta = config.audit.delta
   if delta is None:

@@ -1,13 +1,14 @@
 """Contradictions of a config with itself, its data, model or machine."""
 
 from collections.abc import Callable, Mapping
+import math
 from typing import Any
 
 from absl import logging
 import jax
 import numpy as np
 
-from epe_jax import canaries, io
+from epe_jax import io
 from epe_jax.data import cohort, federated
 from epe_jax.experiment import participation
 from epe_jax.experiment.config_files import Config
@@ -269,34 +270,39 @@ def check_sizes(
       )
 
 
-def warn_of_server(
+def check_server(
   config: Config, participants: participation.Participation, dim: int
 ) -> None:
-  """Logs a warning if the server may make canaries of a family dependent.
+  """Checks that the server keeps the null law of Hadamard canaries.
+
+  Adam takes a non-linear function of each coordinate of a sum of canaries. Of
+  rows of a Hadamard matrix that is, without noise, a sum of other rows of it,
+  those of unobserved canaries among them. Noise makes the function linear where
+  it is four times what the n canaries of a round add up to in one coordinate:
+  n/√d in `hadamard`, whose rows all agree in column 0, and √(n/d) in
+  `hadamard2`, whose entries are like normal ones.
 
   Args:
     config: the config of the run, with every field set.
     participants: the participation of its clients and canaries.
     dim: d, the number of parameters of the model.
+
+  Raises:
+    ValueError: there is less noise than that.
   """
-  if not servers.SERVERS[config.server.optimizer].is_coordinate_wise:
+  optimizer, family = config.server.optimizer, config.canaries.family
+  if not servers.SERVERS[optimizer].is_coordinate_wise:
     return
-  family = config.canaries.family
-  max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
-  min_noise = canaries.min_noise_multiplier(family, dim, max_canaries)
+  together = int(participants.canaries.sum(axis=1).max(initial=0))
+  sums = {'hadamard': together, 'hadamard2': math.sqrt(together)}
+  min_noise = 4 * sums.get(family, 0) / math.sqrt(dim)
   if config.noise_multiplier < min_noise:
-    logging.warning(
-      'server.optimizer=%r works coordinate by coordinate, and '
-      'noise_multiplier=%s is less than the %.3g at which the cosines of '
-      'unobserved canaries of canaries.family=%r follow their null law after '
-      'it, with up to %d canaries in a round. Take what is estimated from the '
-      "final model, or with audit.sees='delta', for doubtful, or train with "
-      "canaries.family='sphere' or 'sign'.",
-      config.server.optimizer,
-      config.noise_multiplier,
-      min_noise,
-      family,
-      max_canaries,
+    raise ValueError(
+      f'server.optimizer={optimizer!r} with canaries.family={family!r} and '
+      f'noise_multiplier={config.noise_multiplier}: behind a server that works '
+      'coordinate by coordinate, unobserved canaries follow their null law from '
+      f'{min_noise:.3g} on, with up to {together} canaries in a round. Give '
+      "canaries.family='sphere', more noise, or server.optimizer='sgd'."
     )
 
 

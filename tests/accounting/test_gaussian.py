@@ -48,7 +48,7 @@ def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions(
 ):
   n = 3
   small_digits.canaries.update(
-    family='dirac', observed=6, unobserved=4, repetitions=n
+    family='hadamard', observed=6, unobserved=4, repetitions=n
   )
   # Five rounds are an epoch of 200 clients, 40 a round, and a sixth is more.
   result = audited_run.run(small_digits, tmp_path)
@@ -69,7 +69,7 @@ def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
   matrix[[0, 1, 1, 3, 5, 2, 4], [0, 1, 2, 2, 2, 3, 4]] = 1
   np.savetxt(tmp_path / 'assigned.txt', matrix, fmt='%d')
   small_digits.canaries.update(
-    family='dirac',
+    family='hadamard',
     observed=5,
     unobserved=4,
     schedule='matrix',

@@ -178,7 +178,7 @@ def test_as_many_rounds_are_scored_together_as_memory_holds(memory):
       3,
     ),
     (
-      'sign',
+      'sphere',
       {'checkpoint_every': 6, 'audit.memory': 8 * 55_210 * 2.5},
       2,
     ),
@@ -299,7 +299,7 @@ def test_canaries_of_a_run_follow_its_clip_norm(tmp_path):
   config.clipping.update(initial=1.0, learning_rate=0.7)
   # A single step, so that there is one shape of cohorts.
   config.client.update(epochs=1, max_examples=8)
-  config.canaries.update(family='dirac', observed=7, unobserved=3)
+  config.canaries.update(family='hadamard', observed=7, unobserved=3)
   audited_run.run(config, tmp_path)
   scores = load_record(tmp_path / 'private/scores.npz')
   known = scores.rounds

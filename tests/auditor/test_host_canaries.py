@@ -104,7 +104,7 @@ def test_measures_are_those_of_the_whole_vector():
 @pytest.mark.parametrize(
   ('change', 'match'),
   [
-    ({'family': 'sign'}, r"family='sign'; give one of"),
+    ({'family': 'cube'}, r"family='cube'; give one of"),
     ({'num': 0}, r'num=0 canaries'),
     ({'dim': 1}, r'dim=1: a cosine needs'),
   ],

@@ -1,15 +1,13 @@
-"""The generator below the canaries: words, normals, signs, permutations."""
+"""The generator below the canaries: words, normals, signs."""
 
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from scipy import stats
 
 from epe_jax.canaries import _normals, _signs, _threefry
-from epe_jax.canaries.dirac import permute
 
 _ALL = 2**32 - 1
 
@@ -112,23 +110,3 @@ def test_each_sign_of_a_tile_is_a_bit_of_its_own():
   assert sorted(np.concatenate(flipped)) == list(range(64))
   row = _signs.apply_signs(ones, jnp.asarray(words), 15)
   np.testing.assert_array_equal(row, x[15])
-
-
-@pytest.mark.parametrize('dim', [2, 5, 16, 1000])
-def test_permutations_permute(dim):
-  root = _threefry.derive_root(jax.random.key(dim), 6)
-  found = jax.jit(permute, static_argnums=2)(root, jnp.arange(dim), dim)
-  np.testing.assert_array_equal(np.sort(found), np.arange(dim))
-
-
-def test_every_permutation_is_as_likely_as_another():
-  n, dim = 24_000, 4
-
-  def permutation(i):
-    key = jax.random.fold_in(jax.random.key(0), i)
-    return permute(_threefry.derive_root(key, 6), jnp.arange(dim), dim)
-
-  found = np.asarray(jax.jit(jax.vmap(permutation))(jnp.arange(n)))
-  _, counts = np.unique(found @ dim ** np.arange(dim), return_counts=True)
-  assert len(counts) == math.factorial(dim)
-  assert stats.chisquare(counts).pvalue > 1e-6

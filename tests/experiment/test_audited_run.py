@@ -212,7 +212,7 @@ def traces(monkeypatch, unestimated):
 
 @pytest.mark.integration
 def test_a_whole_run_is_traced_once(tmp_path, traces):
-  config = load_config('digits', **{'canaries.family': 'dirac'})
+  config = load_config('digits', **{'canaries.family': 'hadamard'})
   audited_run.run(config, tmp_path / 'run')
   # A batch, and the half of one.
   assert sorted(traces) == [4, 8]
@@ -223,7 +223,7 @@ def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   config = load_config('digits', **{'data.concentration': 0.01}, rounds=5)
   config.clipping.kind = 'fixed'
   config.client.update(batch_size=2, epochs=1)
-  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  config.canaries.update(family='hadamard', observed=2, unobserved=2)
   config.update(clients_per_round=1, evaluate_every=5, checkpoint_every=5)
   # Rounds of one shape come one after another, and come back.
   config.seed = 3

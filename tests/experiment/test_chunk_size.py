@@ -36,7 +36,7 @@ def test_what_is_no_size_is_refused(each, clients):
 @pytest.fixture
 def small(small_task):
   config = load_config('digits', **{'client.max_examples': 16})
-  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  config.canaries.update(family='hadamard', observed=2, unobserved=2)
   return config, build.build(config)
 
 
@@ -165,7 +165,7 @@ def test_a_run_that_halves_its_chunk_goes_on_as_one_that_was_given_it(
   tmp_path, monkeypatch
 ):
   config = load_config('digits', rounds=2, **{'client.max_examples': 16})
-  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  config.canaries.update(family='hadamard', observed=2, unobserved=2)
   config.client.epochs = 1
 
   def run(name, chunk):

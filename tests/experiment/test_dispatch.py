@@ -256,7 +256,7 @@ def ragged_config(**changes):
   config = load_config('digits', **{'data.concentration': 0.01}, rounds=10)
   config.clipping.kind = 'fixed'
   config.client.update(batch_size=2, epochs=1)
-  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  config.canaries.update(family='hadamard', observed=2, unobserved=2)
   config.update(clients_per_round=1, evaluate_every=9, checkpoint_every=5)
   config.update_from_flattened_dict(changes)
   return config

@@ -142,7 +142,7 @@ def wrongly_labelled(monkeypatch, small_task, unestimated):
   config = load_config('digits', noise_multiplier=0.0, rounds=6)
   config.clipping.initial = 1.0
   config.client.epochs = 5
-  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  config.canaries.update(family='hadamard', observed=2, unobserved=2)
   config.update(evaluate_every=2, checkpoint_every=3)
   return config
 

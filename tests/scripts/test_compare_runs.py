@@ -285,7 +285,7 @@ def test_the_script_compares_prints_and_draws(tmp_path):
   flags = [
     *(f'--config={ROOT}/configs/digits.py:smoke', '--config.rounds=2'),
     *('--config.canaries.observed=8', '--config.canaries.unobserved=0'),
-    *('--config.canaries.family=dirac', '--config.client.epochs=1'),
+    *('--config.canaries.family=hadamard', '--config.client.epochs=1'),
     *('--experiments=2', '--runs=2', f'--workdir={tmp_path}/w'),
   ]
   refused = run_script('compare_runs', *flags, '--runs=3')
