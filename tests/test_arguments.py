@@ -20,11 +20,6 @@ FUNCTIONS = {
   if inspect.isfunction(getattr(module, name))
 }
 SCORES = epsilon.Scores(np.linspace(-1, 3, 60), np.linspace(-2, 2, 50))
-COSINES = epsilon.Scores(
-  np.linspace(-0.1, 0.3, 60),
-  np.linspace(-0.2, 0.2, 50),
-  null=epsilon.Sphere(100),
-)
 COINS = epsilon.Scores(SCORES.observed, SCORES.unobserved, design='coin_flip')
 RUNS = [
   epsilon.Scores(
@@ -74,7 +69,6 @@ CALLS = {
     rng=np.random.default_rng(0), shape=(2,), null=epsilon.Sphere(100)
   ),
   'eps_lo': of_scores(),
-  'epsilon_cosines': dict(dim=100, shift=1.0, delta=1e-5),
   'epsilon_credible': of_scores(multiplicity=epsilon.Split(seed=0)),
   'epsilon_curve': dict(scores=SCORES, deltas=np.array([1e-5])),
   'epsilon_gdp': dict(mu=1.0, delta=1e-5),
@@ -140,7 +134,6 @@ CALLS = {
   'pool_scores': dict(runs=RUNS),
   'random_effects': dict(mu=THREE, variance=np.full(3, 0.1)),
   'run_normality_tests': dict(scores=SCORES),
-  'shifted_cosine': of_scores(COSINES),
   'two_gaussian': of_scores(),
   'whiten': dict(noising=np.eye(3)),
 }

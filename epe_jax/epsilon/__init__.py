@@ -9,7 +9,6 @@ Point estimates, which guarantee nothing:
   the one that a report of a run prints first; `most_exposed` for the canary that is
   shifted most.
 - maxima over rounds: `maximum_over_rounds`.
-- cosines in few dimensions: `shifted_cosine`.
 - any other scores: `two_gaussian`; those of the papers are `eps_lo` and
   `max_threshold`.
 

@@ -27,9 +27,6 @@ from .null_laws.diagnostics import anderson_darling as anderson_darling
 from .null_laws.diagnostics import run_normality_tests as run_normality_tests
 from .null_laws.noise_floor import draw_null as draw_null
 from .null_laws.noise_floor import estimate_noise_floor as estimate_noise_floor
-from .points.cosine_alternative import ShiftedCosine as ShiftedCosine
-from .points.cosine_alternative import epsilon_cosines as epsilon_cosines
-from .points.cosine_alternative import shifted_cosine as shifted_cosine
 from .points.gaussian import epsilon_curve as epsilon_curve
 from .points.gaussian import epsilon_one_direction as epsilon_one_direction
 from .points.gaussian import epsilon_two_gaussians as epsilon_two_gaussians

@@ -25,7 +25,6 @@ from epe_jax.epsilon.bounds.corrections import (
 )
 from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.points import (
-  cosine_alternative,
   gaussian,
   maximum,
   mixture,
@@ -119,11 +118,6 @@ ENTRIES: tuple[Entry, ...] = (
   Entry(
     maximum.maximum_over_rounds,
     {'maximum_over_rounds': 'law of a maximum'},
-    kind=_POINT,
-  ),
-  Entry(
-    cosine_alternative.shifted_cosine,
-    {'shifted_cosine': 'law of a cosine'},
     kind=_POINT,
   ),
   Entry(

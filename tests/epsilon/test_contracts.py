@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from epe_jax import epsilon
-from epe_jax.epsilon.types import make_null
 
 FUNCTIONS = {
   name: getattr(epsilon, name)
@@ -64,18 +63,16 @@ ESTIMATORS = {
   'one_run_fdp': {},
   'one_run_gdp': {},
   'one_run_independent': {},
-  'shifted_cosine': {},
   'two_gaussian': {},
 }
 
 
 def call(name, shape=(), **settings):
   design = 'coin_flip' if name.startswith('one_run') else 'fixed'
-  dim = D if name == 'shifted_cosine' else None
   # Maxima are in units of one score.
   scale = 1.0 if name == 'maximum_over_rounds' else D**-0.5
   return FUNCTIONS[name](
-    scores(shape, design, scale=scale, null=make_null(dim)),
+    scores(shape, design, scale=scale),
     delta=1e-5,
     **ESTIMATORS[name],
     **settings,

@@ -757,7 +757,7 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(
   audit = evaluation.evaluate(record, floors=False)
   found = audit.find(threat_models.RESIDUAL)
   # No cosine in the null law is as large as 1.
-  assert found.find('shifted_cosine').epsilon == math.inf
+  assert found.find('without_noise').epsilon == math.inf
   assert found.find('clopper_pearson_band').epsilon == math.inf
   assert found.is_calibrated
   limitless = {
