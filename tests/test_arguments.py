@@ -128,7 +128,6 @@ CALLS = {
   'mu_of_epsilon': dict(epsilon=1.0, delta=1e-5),
   'null_distribution': dict(null=epsilon.Sphere(100)),
   'one_run': of_scores(COINS),
-  'one_run_fdp': of_scores(COINS),
   'one_run_gdp': of_scores(COINS),
   'one_run_independent': of_scores(COINS),
   'pool_scores': dict(runs=RUNS),

@@ -35,7 +35,7 @@ from epe_jax.text import tables
 from studies import data_files, laws, run_audits, study
 from studies.laws import Audits
 
-_SPLIT, _SPLITS = corrections.Split(seed=0), corrections.MultiSplit(seed=0)
+_SPLIT = corrections.Split(seed=0)
 _BOUND = threshold_bound.lower_bound
 Estimator = Callable[..., Estimate]
 
@@ -102,7 +102,6 @@ FIXED: tuple[Estimator, ...] = (
   _BOUND,
   functools.partial(_BOUND, multiplicity=corrections.Bonferroni()),
   functools.partial(_BOUND, multiplicity=_SPLIT),
-  functools.partial(_BOUND, multiplicity=_SPLITS),
   functools.partial(_BOUND, multiplicity=corrections.Explicit((1.0, 2.0))),
   functools.partial(_BOUND, multiplicity=_SPLIT, interval='jeffreys'),
   functools.partial(_BOUND, multiplicity=_SPLIT, interval='katz'),
@@ -111,7 +110,6 @@ FIXED: tuple[Estimator, ...] = (
     threshold_bound.gdp_bound, multiplicity=corrections.Bonferroni()
   ),
   functools.partial(threshold_bound.gdp_bound, multiplicity=_SPLIT),
-  functools.partial(threshold_bound.gdp_bound, multiplicity=_SPLITS),
   functools.partial(
     threshold_bound.family_bound,
     family=tradeoff_curves.gaussian_family()._replace(name='family'),

@@ -17,7 +17,6 @@ import privacy_estimates
 from epe_jax.epsilon import registry
 from epe_jax.epsilon.bounds import corrections
 from epe_jax.epsilon.points import threshold
-from epe_jax.epsilon.single_run import f_dp
 from epe_jax.epsilon.types import Assumption, Scores
 from studies import coverage
 from studies.score_sets import DELTA
@@ -61,7 +60,6 @@ _OURS: tuple[coverage.Estimator, ...] = (
   *coverage.NO_BOUNDS,
   *coverage.FIXED,
   *coverage.FAIR_COINS,
-  f_dp.one_run_fdp,
   registry.FITTED,
   registry.NULL_STD,
   registry.COUNTED,

@@ -18,7 +18,7 @@ Lower bounds, which hold at their confidence:
 - canaries that independent coins included, from one run: `one_run`, and
   `one_run_independent` if they leak independently.
 - if the trade-off curve is Gaussian, or of a family: `gdp_bound`, `family_bound`,
-  `one_run_gdp`, `one_run_fdp`.
+  `one_run_gdp`.
 - if the scores are Gaussian: `location_mixture_bound`, `gaussian_lower_bound`.
 - over a prior, instead of at every ε: `epsilon_credible`, `gdp_credible`,
   `family_credible`.

@@ -7,7 +7,6 @@ from .bounds.bayes import gdp_credible as gdp_credible
 from .bounds.corrections import Band as Band
 from .bounds.corrections import Bonferroni as Bonferroni
 from .bounds.corrections import Explicit as Explicit
-from .bounds.corrections import MultiSplit as MultiSplit
 from .bounds.corrections import Split as Split
 from .bounds.corrections import Uncorrected as Uncorrected
 from .bounds.intervals import clopper_pearson_upper as clopper_pearson_upper
@@ -53,7 +52,6 @@ from .scatter.over_runs import mean_shift_bound as mean_shift_bound
 from .scatter.over_runs import pool_scores as pool_scores
 from .scatter.over_runs import random_effects as random_effects
 from .single_run.approximate_dp import one_run as one_run
-from .single_run.f_dp import one_run_fdp as one_run_fdp
 from .single_run.f_dp import one_run_gdp as one_run_gdp
 from .single_run.independent import one_run_independent as one_run_independent
 from .trade_offs.risks import Risks as Risks

@@ -19,7 +19,6 @@ from epe_jax.epsilon.bounds import bayes, parametric, threshold_bound
 from epe_jax.epsilon.bounds.corrections import (
   Band,
   Bonferroni,
-  MultiSplit,
   Split,
   Uncorrected,
 )
@@ -184,10 +183,6 @@ ENTRIES: tuple[Entry, ...] = (
     lambda x: x.is_coin_flip,
   ),
   Entry(
-    f_dp.one_run_fdp,
-    {'one_run_fdp': 'one run, by recursion'},
-  ),
-  Entry(
     _FEW,
     {'clopper_pearson_bonferroni': 'a few thresholds, Bonferroni'},
     lambda x: x.is_null_known and not x.is_coin_flip,
@@ -221,11 +216,6 @@ ENTRIES: tuple[Entry, ...] = (
   Entry(
     partial(threshold_bound.lower_bound, multiplicity=Split(seed=0)),
     {'clopper_pearson_split': 'threshold from half of scores'},
-    is_extra=True,
-  ),
-  Entry(
-    partial(threshold_bound.lower_bound, multiplicity=MultiSplit(seed=0)),
-    {'clopper_pearson_multisplit': 'threshold, median of splits'},
     is_extra=True,
   ),
   Entry(

@@ -60,7 +60,6 @@ ESTIMATORS = {
   'maximum_over_rounds': {'own': np.full((60, 1), 2.0), 'rounds': 3},
   'most_exposed': {},
   'one_run': {},
-  'one_run_fdp': {},
   'one_run_gdp': {},
   'one_run_independent': {},
   'two_gaussian': {},

@@ -10,7 +10,6 @@ from epe_jax.epsilon.bounds.corrections import (
   Band,
   Bonferroni,
   Explicit,
-  MultiSplit,
   Split,
   Uncorrected,
 )
@@ -18,7 +17,7 @@ from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate, Scores, Sphere
 
-VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0), MultiSplit(0, 5)]
+VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0)]
 
 
 def bound(scores, multiplicity=VALID[0]):
@@ -34,8 +33,7 @@ def bound(scores, multiplicity=VALID[0]):
     (lambda: Bonferroni(0), 'num_thresholds=0'),
     (lambda: Bonferroni(2.5), r'num_thresholds=2\.5'),
     (lambda: Bonferroni('10'), "num_thresholds='10'"),
-    (lambda: MultiSplit(0, 0), 'num_splits=0'),
-    (lambda: MultiSplit(-1), 'seed=-1'),
+    (lambda: Split(-1), 'seed=-1'),
     (lambda: Split(0, 1.0), r'fraction=1\.0'),
     (lambda: Split(0.5), r'seed=0\.5'),
     (lambda: Split(0, 'half'), "fraction='half'"),
@@ -77,7 +75,7 @@ def test_an_unknown_multiplicity_is_never_taken_for_another(estimator, wrong):
 @pytest.mark.usefixtures('types_unchecked')
 def test_a_posterior_is_of_one_threshold_and_takes_no_band():
   scores = Scores(np.arange(5.0), np.arange(5.0))
-  for wrong in (Band(), MultiSplit(seed=0), Bonferroni()):
+  for wrong in (Band(), Bonferroni()):
     for estimator in (bayes.epsilon_credible, bayes.gdp_credible):
       with pytest.raises(ValueError, match='give an instance of one of Expl'):
         estimator(scores, delta=1e-3, multiplicity=wrong)

@@ -111,36 +111,7 @@ class Split:
     arguments.check_number('fraction', self.fraction, '(0, 1)')
 
 
-@dataclasses.dataclass(frozen=True)
-class MultiSplit:
-  """The median of the bounds of many splits, each at half the significance.
-
-  If the median exceeds ε, then so do at least half of the bounds. Each does so
-  with probability significance/2, so that by Markov's inequality half of them do
-  with at most twice that probability. The result hardly depends on the seed.
-
-  Attributes:
-    seed: of the random splits, >= 0.
-    num_splits: number of splits, >= 1.
-    fraction: share of the canaries that choose the threshold, in (0, 1).
-
-  Raises:
-    ValueError: an attribute is out of range.
-
-  References: Meinshausen, Meier and Bühlmann (2009), theorem 3.1.
-  """
-
-  seed: int
-  num_splits: int = 20
-  fraction: float = 0.5
-
-  def __post_init__(self):
-    arguments.check_integer('seed', self.seed, 0, math.inf)
-    arguments.check_integer('num_splits', self.num_splits, 1)
-    arguments.check_number('fraction', self.fraction, '(0, 1)')
-
-
-Multiplicity = Uncorrected | Band | Bonferroni | Explicit | Split | MultiSplit
+Multiplicity = Uncorrected | Band | Bonferroni | Explicit | Split
 
 
 def check_multiplicity(
@@ -182,8 +153,7 @@ def count_errors(
   Args:
     scores: scores of canaries, any leading axes.
     multiplicity: the correction; for Band() and Uncorrected() all realisable
-      thresholds are counted, at the whole significance. Not MultiSplit(), which is
-      several of these.
+      thresholds are counted, at the whole significance.
     significance: chance that any of the limits fails, in (0, 1).
     find_best: (scores, significance) -> the threshold that a Split() chooses.
     sides: which guesses count, for the ranks of Bonferroni().
@@ -232,13 +202,6 @@ def count_realisable(
     ranks = threshold.space_ranks(num, max_thresholds, 'both')
     thresholds = thresholds[..., ranks - 1]
   return count_at(scores, thresholds, significance)
-
-
-def draw_splits(multi_split: MultiSplit) -> list[Split]:
-  """The random splits of a `MultiSplit`, the same in every call."""
-  rng = np.random.default_rng(multi_split.seed)
-  seeds = rng.integers(np.iinfo(np.int64).max, size=multi_split.num_splits)
-  return [Split(int(seed), multi_split.fraction) for seed in seeds]
 
 
 def partition(scores: Scores, split: Split) -> tuple[Scores, Scores]:

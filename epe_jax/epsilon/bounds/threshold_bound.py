@@ -38,7 +38,6 @@ from epe_jax.epsilon.bounds.corrections import (
   Band,
   Counted,
   Multiplicity,
-  MultiSplit,
   Uncorrected,
 )
 from epe_jax.epsilon.null_laws import cosine_null, diagnostics
@@ -363,7 +362,11 @@ def _bound(
     _find_best, curves.at, interval, curves.max_candidates
   )
 
-  def solve(multiplicity, significance):
+  method = f'{interval}_{type(multiplicity).__name__.lower()}'
+  if multiplicity == Band() and not scores.has_known_null:
+    method = 'rank_test'
+    strength = curves.test_ranks(scores, significance=significance)
+  else:
     counted = corrections.count_errors(
       scores,
       multiplicity,
@@ -372,19 +375,9 @@ def _bound(
       sides=curves.sides,
     )
     if curves.solve is not None:
-      return curves.solve(counted, of_counts)
-    return np.max(curves.at(counted, of_counts), axis=-1)
-
-  method = f'{interval}_{type(multiplicity).__name__.lower()}'
-  if multiplicity == Band() and not scores.has_known_null:
-    method = 'rank_test'
-    strength = curves.test_ranks(scores, significance=significance)
-  elif isinstance(multiplicity, MultiSplit):
-    # ε is monotone in the strength, so its median is that of the medians.
-    splits = corrections.draw_splits(multiplicity)
-    strength = np.median([solve(x, significance / 2) for x in splits], axis=0)
-  else:
-    strength = solve(multiplicity, significance)
+      strength = curves.solve(counted, of_counts)
+    else:
+      strength = np.max(curves.at(counted, of_counts), axis=-1)
   is_valid = interval == 'clopper_pearson' and multiplicity != Uncorrected()
   return make_bound(
     curves.epsilon(np.asarray(strength)),

@@ -276,8 +276,8 @@ def check_fair_coins(scores: Scores) -> None:
   check_scores(scores)
   if scores.inclusion_probability != 0.5:
     raise ValueError(
-      f'inclusion_probability={scores.inclusion_probability}, but one_run_gdp and '
-      'one_run_fdp are for canaries included with probability 1/2. Use one_run, or '
+      f'inclusion_probability={scores.inclusion_probability}, but one_run_gdp is '
+      'for canaries included with probability 1/2. Use one_run, or '
       'one_run_independent, if canaries leak independently.'
     )
 

@@ -11,7 +11,6 @@ from epe_jax.epsilon.bounds.corrections import (
   Band,
   Bonferroni,
   Explicit,
-  MultiSplit,
   Split,
   Uncorrected,
 )
@@ -22,7 +21,7 @@ from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DELTA = 1e-5
 DIM = 10**6
-VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0), MultiSplit(0, 5)]
+VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0)]
 
 
 def shift_of(epsilon):
@@ -187,12 +186,12 @@ def test_band_is_close_to_the_best_bound_on_quantile_samples(dim, epsilon):
   scores = Scores(sample + shift_of(epsilon), sample)
   if dim is not None:
     scores = Scores(scores.observed / 1000, np.empty(0), null=make_null(dim))
-  bounds = [bound(scores, s).epsilon for s in (Bonferroni(), MultiSplit(0))]
+  few = bound(scores, Bonferroni()).epsilon
   band = bound(scores).epsilon
-  assert 0.8 * max(bounds) < band < epsilon
+  assert 0.8 * few < band < epsilon
   if dim is None:
     # Two limits, each at half the significance, cannot reach a test of both.
-    assert band > 1.1 * max(bounds)
+    assert band > 1.1 * few
   else:
     # Paying nothing is the most that any of them could reach.
     assert band < bound(scores, Uncorrected()).epsilon
@@ -304,8 +303,6 @@ def test_numbers_are_those_of_jax_privacy(sides, seed):
   assert ours(Explicit((1.0,))) == pytest.approx(explicit, rel=1e-9)
   split = theirs(auditing.Split(0.4, seed))
   assert ours(Split(seed, 0.4)) == pytest.approx(split, rel=1e-9)
-  many = theirs(auditing.MultiSplit(10, 0.5, seed))
-  assert ours(MultiSplit(seed, 10)) == pytest.approx(many, rel=1e-9)
   # Theirs divides by the number of thresholds on the hull of the ROC, and tries
   # these only: no bound, and at most ours at all thresholds at that level.
   number = len(auditor._fn_counts)

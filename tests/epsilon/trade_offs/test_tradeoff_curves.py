@@ -10,7 +10,6 @@ from epe_jax.epsilon.bounds import threshold_bound
 from epe_jax.epsilon.bounds.corrections import (
   Band,
   Explicit,
-  MultiSplit,
   Split,
   Uncorrected,
 )
@@ -27,7 +26,6 @@ VALID = [
   Explicit((0.5,)),
   Explicit((0.2, 0.8)),
   Split(0),
-  MultiSplit(0),
 ]
 
 
