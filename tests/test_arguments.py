@@ -46,13 +46,6 @@ CALLS = {
     rng=np.random.default_rng(0), estimator=epsilon.two_gaussian, resamples=20
   ),
   'clopper_pearson_upper': dict(count=1, trials=9, significance=0.05),
-  'cluster_bootstrap': dict(
-    rng=np.random.default_rng(0),
-    estimator=epsilon.two_gaussian,
-    runs=RUNS,
-    delta=1e-5,
-    resamples=20,
-  ),
   'compute_epsilon_spread': dict(mu=1.0, tau=0.1, delta=1e-5),
   'compute_power': dict(
     bound='gaussian',

@@ -125,7 +125,6 @@ def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
       'mean': row.mean._asdict(),
       'bound': _estimate_to_json(row.bound),
       'new_run': row.new_run._asdict(),
-      'pooled': row.pooled and row.pooled._asdict(),
       'failed_checks': {
         run: facts_to_json(checks) for run, checks in row.failed_checks.items()
       },

@@ -11,16 +11,11 @@ import numpy as np
 from epe_jax.audit import threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.scatter import bootstrap, over_runs
+from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores, Unknown
 from epe_jax.fact import Facts
 
-# Statistics that taking part shifts: a maximum or a likelihood has no μ.
-_ESTIMATOR = registry.NULL_STD
-# Of runs that differ more in their numbers of canaries one outweighs the others.
-_UNEQUAL = 2
 # By how much the correlation of runs falls short of 1 if one is a copy: in the order
 # of canaries, in increasing order times their number, and of a few scores.
 _COPIED, _COPIED_IN_ORDER, _COPIED_FEW = 1e-3, 5e-3, 1e-9
@@ -49,15 +44,14 @@ class Effect(NamedTuple):
   """A shift and its ε over runs.
 
   Attributes:
-    mu: the shift, in standard deviations of the null; None where it is not
-      estimated.
-    mu_interval: of mu; None likewise.
+    mu: the shift, in standard deviations of the null.
+    mu_interval: of mu.
     epsilon: of the shift.
-    interval: of epsilon; None where there is none.
+    interval: of epsilon.
   """
 
-  mu: float | None
-  mu_interval: tuple[float, float] | None
+  mu: float
+  mu_interval: tuple[float, float]
   epsilon: float
   interval: tuple[float, float] | None
 
@@ -81,8 +75,6 @@ class OverRuns(NamedTuple):
     mean: over runs.
     bound: lower bound of ε of the mean shift.
     new_run: what to expect of one more run; its intervals predict.
-    pooled: by the cluster bootstrap, without mu; None where the null law is that
-      of unobserved canaries, or runs have unequal numbers of them.
     failed_checks: name of a run -> what speaks against its scores.
   """
 
@@ -99,7 +91,6 @@ class OverRuns(NamedTuple):
   mean: Effect
   bound: Estimate
   new_run: Effect
-  pooled: Effect | None
   failed_checks: Mapping[str, Facts]
 
 
@@ -234,12 +225,6 @@ def _estimate_effects(
   mu, variance = over_runs.estimate_shifts(scores)
   effects = over_runs.random_effects(mu, variance)
   epsilon = np.asarray(tradeoff_curves.epsilon_gdp(np.maximum(mu, 0.0), delta))
-  pooled = None
-  sizes = [run.observed.size for run in scores]
-  if scores[0].has_known_null and max(sizes) <= _UNEQUAL * min(sizes):
-    rng = np.random.default_rng(0)
-    estimate = bootstrap.cluster_bootstrap(rng, _ESTIMATOR, scores, delta=delta)
-    pooled = _make_effect(estimate, None, None)
   mean = over_runs.epsilon_of_mean(effects, delta=delta)
   new_run = over_runs.epsilon_of_new_run(effects, delta=delta)
   return OverRuns(
@@ -267,7 +252,6 @@ def _estimate_effects(
     mean=_make_effect(mean, effects.mu, effects.interval),
     bound=over_runs.mean_shift_bound(mu, variance, delta=delta),
     new_run=_make_effect(new_run, effects.mu, effects.prediction),
-    pooled=pooled,
     failed_checks={
       name: attack_scores.failed_checks
       for name, attack_scores in zip(names, all_scores)
@@ -284,8 +268,6 @@ def _share_null(runs: Sequence[Scores]) -> list[Scores]:
 
 
 def _make_effect(
-  estimate: Estimate,
-  mu: float | None,
-  mu_interval: tuple[float, float] | None,
+  estimate: Estimate, mu: float, mu_interval: tuple[float, float]
 ) -> Effect:
   return Effect(mu, mu_interval, float(estimate.epsilon), estimate.interval)

@@ -39,7 +39,6 @@ from .points.mixture import most_exposed as most_exposed
 from .points.threshold import eps_lo as eps_lo
 from .points.threshold import max_threshold as max_threshold
 from .scatter.bootstrap import bootstrap_interval as bootstrap_interval
-from .scatter.bootstrap import cluster_bootstrap as cluster_bootstrap
 from .scatter.over_runs import EpsilonSpread as EpsilonSpread
 from .scatter.over_runs import RandomEffects as RandomEffects
 from .scatter.over_runs import ShiftEstimate as ShiftEstimate

@@ -53,15 +53,9 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
     ]
     for run in row.runs
   ]
-  effects = {
-    'mean of runs': row.mean,
-    'a new run': row.new_run,
-    'pooled, cluster bootstrap': row.pooled,
-  }
+  effects = {'mean of runs': row.mean, 'a new run': row.new_run}
   body += [
-    [name, '', *_format_effect(effect)]
-    for name, effect in effects.items()
-    if effect is not None
+    [name, '', *_format_effect(effect)] for name, effect in effects.items()
   ]
   sees = attackers.describe_sees(row.sees)
   confidence = 100 * (row.bound.confidence or 0)
@@ -99,7 +93,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
 
 def _format_effect(effect: Effect) -> list[str]:
   return [
-    '-' if effect.mu is None else cells.format_number(effect.mu),
+    cells.format_number(effect.mu),
     cells.format_interval(effect.mu_interval) or '-',
     cells.format_number(effect.epsilon),
     cells.format_interval(effect.interval) or '-',

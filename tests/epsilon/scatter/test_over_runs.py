@@ -1,4 +1,4 @@
-"""Random effects and the cluster bootstrap over runs, and the table of them."""
+"""Random effects over runs, and the table of them."""
 
 import dataclasses
 import functools
@@ -13,12 +13,10 @@ import pytest
 from scipy import stats
 
 from epe_jax.audit import run_effects
-from epe_jax.epsilon.points import gaussian
-from epe_jax.epsilon.scatter import bootstrap, over_runs
+from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
-  Estimate,
   Scores,
   Sphere,
   make_null,
@@ -29,7 +27,6 @@ from tests import recorded_runs
 ROOT = pathlib.Path(__file__).parents[3]
 DELTA = 1e-5
 DIM = 10**6
-NULL = functools.partial(gaussian.two_gaussian, std='null')
 
 # BCG vaccine against tuberculosis, 13 trials: cases and others, vaccinated and
 # not. Colditz et al., "Efficacy of BCG vaccine in the prevention of tuberculosis"
@@ -56,19 +53,6 @@ BCG = np.array(
 SIMULATIONS = 300
 # Five standard errors of a share of so many intervals: one failure in 10⁶.
 NOISE = 5 * np.sqrt(0.9 * 0.1 / SIMULATIONS)
-
-
-def mean_shift(scores, *, delta):
-  """An estimator whose law is known: the mean cosine, in units of 1/√d."""
-  mean = np.sqrt(scores.null.dim) * np.mean(scores.observed, axis=-1)
-  return Estimate(np.asarray(mean), delta, 'mean_shift', confidence=None)
-
-
-def runs_of(rng, shifts, sizes):
-  return [
-    Scores(rng.normal(mu, 1, n) / np.sqrt(DIM), np.empty(0), Sphere(DIM))
-    for mu, n in zip(shifts, sizes)
-  ]
 
 
 def test_published_figures_come_out():
@@ -298,103 +282,6 @@ def test_shifts_have_the_variance_they_say(kind):
   assert (kind == 'known') == np.allclose(variance, 1 / 40)
 
 
-def resampled(runs, resamples=20_000):
-  """Values of the estimator at each resample of the cluster bootstrap."""
-  values = []
-
-  def estimator(scores, *, delta):
-    estimate = mean_shift(scores, delta=delta)
-    if scores.observed.ndim > 1:
-      values.append(estimate.epsilon)
-    return estimate
-
-  estimate = bootstrap.cluster_bootstrap(
-    np.random.default_rng(0), estimator, runs, delta=DELTA, resamples=resamples
-  )
-  return np.concatenate(values), estimate
-
-
-def test_runs_and_then_canaries_are_resampled():
-  rng = np.random.default_rng(0)
-  runs = runs_of(rng, [0.0, 0.2, 0.5, 0.1], [30] * 4)
-  values, estimate = resampled(runs)
-  x = np.sqrt(DIM) * np.stack([scores.observed for scores in runs])
-  exact = (np.var(x.mean(axis=1)) + np.mean(np.var(x, axis=1)) / 30) / 4
-  # Of 20,000 a variance has a relative error of 1 %.
-  assert np.var(values) == pytest.approx(exact, rel=0.05)
-  assert np.mean(values) == pytest.approx(
-    x.mean(), abs=5 * np.sqrt(exact / 20_000)
-  )
-  assert estimate.interval == pytest.approx(
-    np.quantile(values, [0.05, 0.95], method='inverted_cdf')
-  )
-  assert estimate.epsilon == pytest.approx(x.mean())
-  assert estimate.confidence is None
-
-
-def test_runs_of_several_sizes_are_resampled_whole(monkeypatch):
-  # Each run has a score of its own, so that counts tell what was drawn.
-  sizes = np.array([3, 5, 9])
-  runs = [
-    Scores(np.full(n, n / 100), np.full(2 * n, -n / 100), Sphere(DIM))
-    for n in sizes
-  ]
-  counts = []
-
-  def estimator(scores, *, delta):
-    if scores.observed.ndim > 1:
-      for ours, theirs in zip(scores.observed, scores.unobserved):
-        of_run = [np.sum(ours == n / 100) for n in sizes]
-        assert [np.sum(theirs == -n / 100) for n in sizes] == [
-          2 * count for count in of_run
-        ]
-        counts.append(of_run / sizes)
-    return mean_shift(scores, delta=delta)
-
-  monkeypatch.setattr(bootstrap, '_BLOCK_BYTES', 8 * 40)
-  bootstrap.cluster_bootstrap(
-    np.random.default_rng(0), estimator, runs, delta=DELTA
-  )
-  counts = np.array(counts)
-  assert counts.shape == (1000, 3)
-  assert np.all(counts == np.round(counts))
-  assert np.all(counts.sum(axis=1) == 3)
-  # A count of 3 draws of 1 in 3, mean 1 and variance 2/3.
-  np.testing.assert_allclose(
-    counts.mean(axis=0), 1, atol=5 * np.sqrt(2 / 3 / 1000)
-  )
-
-
-@pytest.mark.integration
-def test_the_cluster_bootstrap_covers_where_pooled_canaries_do_not():
-  shares = {}
-  for num in (3, 10):
-    inside = []
-    for seed in range(150):
-      rng = np.random.default_rng((num, seed))
-      runs = runs_of(rng, rng.normal(1, 0.5, num), [40] * num)
-      settings = {'delta': DELTA, 'resamples': 100}
-      over = bootstrap.cluster_bootstrap(rng, mean_shift, runs, **settings)
-      pooled = bootstrap.bootstrap_interval(
-        rng, mean_shift, over_runs.pool_scores(runs), **settings
-      )
-      inside.append(
-        [
-          low <= 1 <= high
-          for low, high in (estimate.interval for estimate in (over, pooled))
-        ]
-      )
-    shares[num] = np.mean(inside, axis=0)
-  # The pooled one covers in 38 %: its half width is 1.64 σ/√(40 R), and the mean
-  # has a standard deviation of √((τ² + σ²/40)/R). Five standard errors of 150.
-  for over, pooled in shares.values():
-    assert pooled == pytest.approx(0.38, abs=5 * np.sqrt(0.24 / 150))
-    assert over > pooled + 0.15
-  # With three runs it is too narrow, and with ten nearly right.
-  assert shares[3][0] < shares[10][0]
-  assert shares[10][0] == pytest.approx(0.87, abs=5 * np.sqrt(0.11 / 150))
-
-
 def test_epsilon_follows_from_mu():
   effects = over_runs.random_effects(
     np.array([0.2, 0.5, 0.4]), np.array([0.01, 0.02, 0.01])
@@ -432,19 +319,6 @@ def one_kind(dim=100, design='fixed', shape=(4,)):
 def test_runs_of_several_kinds_are_refused(runs, message):
   with pytest.raises(ValueError, match=message):
     over_runs.estimate_shifts(runs)
-  with pytest.raises(ValueError, match=message):
-    bootstrap.cluster_bootstrap(
-      np.random.default_rng(0), NULL, runs, delta=DELTA
-    )
-
-
-def test_scores_on_no_common_scale_are_not_pooled():
-  runs = [one_kind(dim=None)] * 2
-  assert len(over_runs.estimate_shifts(runs)) == 2
-  with pytest.raises(ValueError, match=r'null=Unknown\(\)'):
-    bootstrap.cluster_bootstrap(
-      np.random.default_rng(0), NULL, runs, delta=DELTA
-    )
 
 
 @pytest.mark.parametrize(
@@ -491,7 +365,7 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   assert own.new_run.interval[1] > high
   assert own.i_squared > 0.9
   table = over_runs_report.format_over_runs(rows)
-  for name in (*runs, 'mean of runs', 'a new run', 'pooled, cluster bootstrap'):
+  for name in (*runs, 'mean of runs', 'a new run'):
     assert table.count(name) == 4
   assert '| a new run |' in over_runs_report.format_over_runs(
     rows, markdown=True
@@ -515,7 +389,6 @@ def test_a_null_law_that_one_run_rejects_is_believed_in_none():
     for name, std in (('good', 1), ('bad', 2), ('also good', 1))
   }
   (row,) = run_effects.evaluate_runs(runs, delta=DELTA)
-  assert row.pooled is None
   assert {name for name, failed in row.failed_checks.items() if failed} == {
     'bad'
   }
@@ -524,7 +397,6 @@ def test_a_null_law_that_one_run_rejects_is_believed_in_none():
     over_runs_report.format_over_runs([row])
   )
   assert row.runs[1].mu == pytest.approx(0.5, abs=5 * np.sqrt(2 / 90))
-  assert 'cluster bootstrap' not in over_runs_report.format_over_runs([row])
 
 
 def test_the_command_takes_several_files(tmp_path):
