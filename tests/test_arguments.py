@@ -55,7 +55,6 @@ CALLS = {
     num_observed=100,
     num_unobserved=100,
   ),
-  'compute_regret': dict(first=NOTHING, second=NOTHING),
   'compute_risks': dict(mu=1.0),
   'compute_risks_of_curve': dict(fnr=NOTHING),
   'draw_null': dict(
@@ -81,7 +80,6 @@ CALLS = {
   'epsilon_of_releases': dict(noise_multiplier=1.0, delta=1e-5),
   'epsilon_of_ring': dict(ring=accounting.Ring(40.0, 40.0, 4, 0), delta=1e-5),
   'epsilon_of_skellam': dict(std=4.0, delta=1e-5, l2=4.0),
-  'epsilon_one_direction': dict(**NORMAL, delta=1e-5),
   'epsilon_sequence': dict(tails=TAILS, delta=1e-5, after=np.array([20])),
   'epsilon_two_gaussians': dict(**NORMAL, delta=1e-5),
   'estimate_noise_floor': dict(
@@ -152,7 +150,6 @@ RIGHT = {
   **{
     (name, mean): (-1,)
     for name in (
-      'epsilon_one_direction',
       'epsilon_two_gaussians',
       'log_delta_one_direction',
     )

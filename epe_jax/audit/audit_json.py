@@ -8,7 +8,7 @@ import numpy as np
 
 from epe_jax._version import __version__
 from epe_jax.accounting import Allocation, Analytic, Mixture
-from epe_jax.audit import threat_models, upper_bounds
+from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import (
   FPRS,
   Agreement,
@@ -162,13 +162,7 @@ def _attack_to_json(
     'contradictions': facts_to_json(attack.contradictions),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
-    'analytic': attack.analytic
-    and analytic_to_json(attack.analytic)
-    | {
-      'gaussian_regret': upper_bounds.compute_gaussian_regret(
-        attack.analytic, attack.first.delta
-      )
-    },
+    'analytic': attack.analytic and analytic_to_json(attack.analytic),
     'estimates': [
       _estimate_to_json(estimate)
       | {

@@ -20,7 +20,7 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.server_response import respond_at_end
 from epe_jax.epsilon import registry
 from epe_jax.epsilon.points import mixture
-from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.trade_offs.risks import Curve
 from epe_jax.epsilon.types import Estimate
 from epe_jax.fact import Fact
@@ -181,22 +181,6 @@ def find_gaussian_curve(epsilon: float, delta: float) -> Curve:
   """The trade-off curve of the Gaussian mechanism with an ε at a δ."""
   mu = float(tradeoff_curves.mu_of_epsilon(epsilon, delta))
   return functools.partial(tradeoff_curves.fnr_gdp, mu)
-
-
-def compute_gaussian_regret(analytic: Analytic, delta: float) -> float | None:
-  """How far the Gaussian mechanism of the same ε is from what an attacker is allowed.
-
-  It is `risks.compute_regret` of both trade-off curves: by so much, at most, rates
-  of errors are misstated by a μ; None for an infinite ε, and where the law of the
-  mechanism is not known.
-  """
-  is_known = analytic.is_gaussian or analytic.law is not None
-  if math.isinf(analytic.epsilon) or not is_known:
-    return None
-  return risks.compute_regret(
-    find_curve(analytic, delta),
-    find_gaussian_curve(analytic.epsilon, delta),
-  )
 
 
 def is_above(epsilon: float, analytic: Analytic) -> bool:

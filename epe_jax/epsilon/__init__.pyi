@@ -27,7 +27,6 @@ from .null_laws.diagnostics import run_normality_tests as run_normality_tests
 from .null_laws.noise_floor import draw_null as draw_null
 from .null_laws.noise_floor import estimate_noise_floor as estimate_noise_floor
 from .points.gaussian import epsilon_curve as epsilon_curve
-from .points.gaussian import epsilon_one_direction as epsilon_one_direction
 from .points.gaussian import epsilon_two_gaussians as epsilon_two_gaussians
 from .points.gaussian import log_delta_one_direction as log_delta_one_direction
 from .points.gaussian import two_gaussian as two_gaussian
@@ -54,7 +53,6 @@ from .single_run.approximate_dp import one_run as one_run
 from .single_run.f_dp import one_run_gdp as one_run_gdp
 from .single_run.independent import one_run_independent as one_run_independent
 from .trade_offs.risks import Risks as Risks
-from .trade_offs.risks import compute_regret as compute_regret
 from .trade_offs.risks import compute_risks as compute_risks
 from .trade_offs.risks import compute_risks_of_curve as compute_risks_of_curve
 from .trade_offs.tradeoff_curves import MechanismFamily as MechanismFamily

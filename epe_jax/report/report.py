@@ -291,9 +291,4 @@ def _state_risks(result: RunResult) -> list[Block]:
   )
   if table is None:
     return []
-  regret = sentences.explain_regret(attacks)
-  return [
-    Cells(table),
-    Text(sentences.ABOUT_RISKS),
-    *([Text(regret)] if regret else []),
-  ]
+  return [Cells(table), Text(sentences.ABOUT_RISKS)]

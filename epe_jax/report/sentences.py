@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.audit import clients, threat_models, upper_bounds
+from epe_jax.audit import clients, threat_models
 from epe_jax.audit.attack_results import (
   Agreement,
   AttackResult,
@@ -39,8 +39,6 @@ ABOUT_RISKS = (
 )
 """What the columns of the table of risks are."""
 
-# A regret is known to about as much.
-_EXACT_REGRET = 1e-4
 _ABOUT_COIN_FLIPS = (
   'Each canary was included independently with probability 1/2. The bounds from one '
   'run need only this. The one for a Gaussian f also assumes that the mechanism is '
@@ -244,32 +242,6 @@ def describe_hidden_state(result: RunResult) -> list[str]:
     'the server adds up aggregates, so that but for how clients respond the final '
     f'model tells {amount}, {sizes}, or ε = {cells.format_number(epsilon)}.'
   ]
-
-
-def explain_regret(attacks: Sequence[AttackResult]) -> str | None:
-  """What a μ misstates of mechanisms that are not Gaussian; None if all are."""
-  regrets = {
-    attack.threat_model.name: upper_bounds.compute_gaussian_regret(
-      attack.analytic, attack.first.delta
-    )
-    for attack in attacks
-    if attack.analytic is not None
-  }
-  misstated = {
-    name: x for name, x in regrets.items() if x and x > _EXACT_REGRET
-  }
-  if not misstated:
-    return None
-  listed = ', '.join(f'{x:.2g} for {name}' for name, x in misstated.items())
-  text = (
-    'A μ describes a Gaussian mechanism. What these attackers are allowed is not '
-    'exactly Gaussian, so rates of false positives and false negatives that are '
-    f'computed from a μ are wrong by up to (the regret): {listed}.'
-  )
-  exact = [
-    name for name, x in regrets.items() if x is not None and x <= _EXACT_REGRET
-  ]
-  return f'{text} They are exact for {"; ".join(exact)}.' if exact else text
 
 
 def title_attackers(result: RunResult) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from epe_jax.audit import clients, evaluation, threat_models
 from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
-from epe_jax.report import run_tables, sentences
+from epe_jax.report import run_tables
 from epe_jax.text import cells
 from tests import recorded_runs
 
@@ -92,17 +92,3 @@ def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
   )
   assert change.first.delta == 1e-5
   assert lines['change of the model'][0] == f'expected {low} to {high}'
-
-
-def test_what_a_mu_misstates_is_said_for_each_attacker_who_is_not_gaussian(
-  audit,
-):
-  text = sentences.explain_regret(audit.attacks)
-  wrong, exact = text.split('They are exact for ')
-  assert 'are wrong by up to (the regret): 0.' in wrong
-  assert 'for maximum over rounds, ' in wrong
-  # A model to which all rounds add as much is in Gaussian noise too.
-  assert exact == (
-    'final model; change of the model; own round; own round, others removed.'
-  )
-  assert sentences.explain_regret(audit.attacks[-2:]) is None

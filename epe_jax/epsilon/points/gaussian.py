@@ -70,24 +70,6 @@ def epsilon_two_gaussians(
   return scalar_or_array(epsilon.reshape(shape))
 
 
-def epsilon_one_direction(
-  mean0: Real,
-  std0: Real,
-  mean1: Real,
-  std1: Real,
-  delta: Real,
-) -> float | Float[np.ndarray, '...']:
-  """Smallest ε >= 0 with N(mean0, std0²)(A) <= e^ε N(mean1, std1²)(A) + δ.
-
-  The inequality holds for every event A. See `epsilon_two_gaussians` for the
-  arguments, the accuracy and the errors.
-  """
-  moments, target, shape = _moments_and_target(mean0, std0, mean1, std1, delta)
-  p, q = moments[:2], moments[2:]
-  epsilon = _solve(p, q, target, min_epsilon=np.zeros_like(target))
-  return scalar_or_array(epsilon.reshape(shape))
-
-
 def log_delta_one_direction(
   epsilon: Real,
   mean0: Real,
@@ -125,7 +107,6 @@ def two_gaussian(
   *,
   delta: float,
   std: Literal['fitted', 'pooled', 'null'] = 'fitted',
-  direction: Literal['max', 'forward', 'backward'] = 'max',
 ) -> Estimate:
   """The paper's estimate: ε between the null and the observed Gaussian.
 
@@ -147,9 +128,6 @@ def two_gaussian(
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
     std: the standard deviation of the observed Gaussian, as above.
-    direction: 'forward' bounds the probabilities of the null Gaussian by those
-      of the observed one, and 'backward' vice versa; 'max' is the larger ε, that
-      of (ε, δ)-DP if a canary may be added or removed.
 
   Returns:
     A point estimate.
@@ -159,19 +137,14 @@ def two_gaussian(
       std='pooled' although `scores.null` is given.
   """
   check_delta(delta)
-  epsilon = epsilon_curve(
-    scores, np.array([delta]), std=std, direction=direction
-  )
-  method = f'two_gaussian_{std}'
-  if direction != 'max':
-    method = f'{method}_{direction}'
+  epsilon = epsilon_curve(scores, np.array([delta]), std=std)
   assumes = (Assumption.GAUSSIAN_SCORES,)
   if std != 'fitted':
     assumes += (Assumption.EQUAL_SPREAD,)
   return Estimate(
     scalar_or_array(epsilon[..., 0]),
     delta,
-    method,
+    f'two_gaussian_{std}',
     confidence=None,
     assumes=assumes,
   )
@@ -182,7 +155,6 @@ def epsilon_curve(
   deltas: Float[np.ndarray, 'm'],
   *,
   std: Literal['fitted', 'pooled', 'null'] = 'fitted',
-  direction: Literal['max', 'forward', 'backward'] = 'max',
 ) -> Float[np.ndarray, '*batch m']:
   """ε(δ) of the two-Gaussian estimate: the whole privacy curve of an audit.
 
@@ -190,7 +162,6 @@ def epsilon_curve(
     scores: scores of canaries, any leading axes.
     deltas: [m] values of δ, each in (0, 1).
     std: as in `two_gaussian`.
-    direction: as in `two_gaussian`.
 
   Returns:
     ε at each δ, after the leading axes of the scores: point estimates.
@@ -203,17 +174,10 @@ def epsilon_curve(
   array([12.26,  9.01,  3.3 ])
   """
   check_scores(scores)
-  arguments.check_choice('direction', direction, ('max', 'forward', 'backward'))
   deltas = arguments.check_numbers('deltas', deltas, '(0, 1)', is_vector=True)
   moments = [np.asarray(x)[..., None] for x in _two_gaussians(scores, std)]
   mean0, std0, mean1, std1 = moments
-  if direction == 'forward':
-    epsilon = epsilon_one_direction(mean0, std0, mean1, std1, deltas)
-  elif direction == 'backward':
-    epsilon = epsilon_one_direction(mean1, std1, mean0, std0, deltas)
-  else:
-    epsilon = epsilon_two_gaussians(mean0, std0, mean1, std1, deltas)
-  return np.asarray(epsilon)
+  return np.asarray(epsilon_two_gaussians(mean0, std0, mean1, std1, deltas))
 
 
 def null_gaussian(
