@@ -81,7 +81,6 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # Std of the noise on the count, as a share of clients per round.
       count_noise=0.05,
     ),
-    divisor='expected',
     # The job sets the numbers of observed and unobserved canaries. With 0 and 0
     # the run is not audited.
     canaries=dict(
@@ -92,13 +91,12 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # of one who takes part as of any client; otherwise
       # 'once_per_period', in each of `repetitions` equal periods; by
       # 'coin_flip', likewise, for those of all observed + unobserved whose own
-      # coin flip says so; 'as_clients', sampled as they are; to 'replace' that
-      # many of them; or by the 0/1 'matrix' of a file.
+      # coin flip says so; 'as_clients', sampled as they are; or to 'replace' that
+      # many of them.
       schedule=config_dict.placeholder(str),
       # Rounds of a canary: a number, or 'as_clients' for as many as a client takes
       # part in at most, where that follows from epochs or a log.
       repetitions=config_dict.FieldReference(1, field_type=object),
-      matrix=config_dict.placeholder(str),
       # Canaries that are generated at once.
       block=64,
     ),

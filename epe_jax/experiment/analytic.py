@@ -102,22 +102,14 @@ def compute_epsilon(
     ValueError: an argument is out of range.
   """
   if ring is not None:
-    analytic = accounting.epsilon_of_ring(
-      ring, delta=delta, rounds=participations
-    )
-  elif sensitivity is None:
-    analytic = accounting.epsilon_of_releases(
+    return accounting.epsilon_of_ring(ring, delta=delta, rounds=participations)
+  if sensitivity is None:
+    return accounting.epsilon_of_releases(
       config.noise_multiplier, delta=delta, participations=participations
     )
-  else:
-    analytic = accounting.epsilon_of_matrix_mechanism(
-      config.noise_multiplier, sensitivity, delta=delta
-    )
-  if config.divisor == 'expected':
-    return analytic
-  # What is divided by the actual number of clients reveals it.
-  public = Fact('public_counts')
-  return analytic._replace(assumes=(*analytic.assumes, public))
+  return accounting.epsilon_of_matrix_mechanism(
+    config.noise_multiplier, sensitivity, delta=delta
+  )
 
 
 def find_amplification(
@@ -143,10 +135,6 @@ def find_amplification(
   is_apart = bands.get(noise.correlation, math.inf) <= period
   is_gaussian = config.secure_aggregation.bits is None
   if kind in ('poisson', 'cyclic') and is_apart and is_gaussian:
-    if config.divisor != 'expected':
-      # The number of clients of a round, which says something of each coin, shows in
-      # what divides.
-      return Fact('count_in_divisor', {'divisor': config.divisor})
     return _amplify(config, num_clients, delta, period=period)
   is_known = kind in participation.KNOWN_IN_ADVANCE
   if noise.correlation == 'independent' and is_known:

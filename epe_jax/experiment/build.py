@@ -328,7 +328,6 @@ def _audit_algorithm(
     correlation=correlated_noise.INDEPENDENT
     if participants.correlation is None
     else participants.correlation.stream,
-    divisor=config.divisor,
     precision=config.precision,
     mesh=mesh,
   )

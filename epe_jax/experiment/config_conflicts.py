@@ -31,11 +31,6 @@ _EFFECTS: Mapping[str, tuple[Any, str, Callable[[Any], bool]]] = {
     'participation.kind',
     lambda kind: kind == 'log',
   ),
-  'canaries.matrix': (
-    None,
-    'canaries.schedule',
-    lambda schedule: schedule == 'matrix',
-  ),
   'noise.bands': (
     4,
     'noise.correlation',
@@ -143,8 +138,6 @@ def _check_correlation(config: Config) -> None:
     {
       f'clipping.kind={clipping!r}: what later rounds take back must have the clip '
       "norm of what it was; give clipping.kind='fixed'": clipping != 'fixed',
-      f'divisor={config.divisor!r}: rounds are divided by different numbers; give '
-      "'expected'": config.divisor != 'expected',
       'simulation=False: its noise is float32, which hides sums but for their last '
       "bits. Give noise.correlation='independent', or simulation=True if nobody will "
       'see the model': not config.simulation,
@@ -189,8 +182,6 @@ def _check_secure_aggregation(config: Config) -> None:
       f'noise.correlation={correlation!r}: clients do not know the noise of other '
       "rounds; give noise.correlation='independent'": correlation
       != 'independent',
-      f'divisor={config.divisor!r}: the grid is made for the expected number of '
-      "clients; give 'expected'": config.divisor != 'expected',
       'simulation=False: its noise has 64 random bits for a coordinate, which is for '
       'simulations. Give secure_aggregation.bits=None, or simulation=True if nobody '
       'will see the model': not config.simulation,

@@ -107,7 +107,6 @@ _COMMON_FIELDS = {
     ),
     float,
   ),
-  'divisor': fields.one_of('expected', 'actual'),
   'canaries.family': fields.one_of(*canaries.FAMILIES),
   'canaries.observed': fields.integer(0),
   'canaries.unobserved': fields.integer(0),
@@ -115,7 +114,6 @@ _COMMON_FIELDS = {
     fields.one_of(*participation.CANARIES), 'what suits the noise'
   ),
   'canaries.repetitions': _or_as_clients(fields.integer(1)),
-  'canaries.matrix': fields.or_none(fields.PATH, 'no file'),
   'canaries.block': fields.integer(1),
   'audit.sees': fields.one_of('aggregate', 'delta'),
   'audit.trace': fields.FLAG,

@@ -18,9 +18,6 @@ _FILES = {
   'participation.log': lambda config: (
     config.participation.log if config.participation.kind == 'log' else None
   ),
-  'canaries.matrix': lambda config: (
-    config.canaries.matrix if config.canaries.schedule == 'matrix' else None
-  ),
 }
 # The length of a digest, which no setting has.
 _DIGITS = 64

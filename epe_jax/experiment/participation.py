@@ -40,7 +40,6 @@ CANARIES = (
   'coin_flip',
   'as_clients',
   'replace',
-  'matrix',
   'worst_case',
 )
 """The values of config.canaries.schedule."""
@@ -164,7 +163,7 @@ def plan_participation(
   # clients.
   mean = config.clients_per_round
   in_periods = schedule in ('once_per_period', 'coin_flip')
-  if in_periods or schedule in ('matrix', 'worst_case'):
+  if in_periods or schedule == 'worst_case':
     mean += mean_inserted
   return Participation(
     clients=cohorts.__getitem__,
@@ -481,19 +480,6 @@ def _insert_canaries(
   if c.schedule == 'worst_case':
     # Their rounds follow from those of clients.
     return np.zeros((rounds, c.observed), bool)
-  if c.schedule == 'matrix':
-    if c.matrix is None:
-      raise ValueError(
-        "canaries.schedule='matrix', but canaries.matrix=None; give the file "
-        'of a 0/1 matrix, a row for each round.'
-      )
-    matrix = canary_schedules.read_matrix(c.matrix, rounds=rounds)
-    if matrix.shape[1] != c.observed:
-      raise ValueError(
-        f'canaries.observed={c.observed}, but {c.matrix} has '
-        f'{matrix.shape[1]} columns, one for each canary. Make them agree.'
-      )
-    return matrix
   # They take no client's place, so a round holds any number of them.
   num = c.observed + (c.unobserved if c.schedule == 'coin_flip' else 0)
   repetitions = _count_repetitions(config, clients, num_clients)

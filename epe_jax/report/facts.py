@@ -18,7 +18,7 @@ from epe_jax.experiment.run_result import RunResult
 from epe_jax.fact import Facts
 
 # Schedules by which canaries may take part in different numbers of rounds.
-_VARYING = ('as_clients', 'replace', 'matrix')
+_VARYING = ('as_clients', 'replace')
 
 
 class AnalyticEpsilon(NamedTuple):

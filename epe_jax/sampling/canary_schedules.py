@@ -6,13 +6,10 @@ ones. A canary that takes part in no round is unobserved.
 
 from collections.abc import Sequence
 import itertools
-import os
-import pathlib
 
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax import io
 from epe_jax.accounting import matrix_mechanism
 from epe_jax.sampling import client_schedules
 
@@ -210,36 +207,3 @@ def replacing(
     return cohort[canary_of[cohort] < 0]
 
   return matrix, draw_real_clients
-
-
-def read_matrix(
-  path: str | os.PathLike[str], *, rounds: int
-) -> Bool[np.ndarray, 'rounds num']:
-  """Reads a 0/1 matrix, with a row for each round, from .npy or text.
-
-  Args:
-    path: a .npy file, or zeros and ones with spaces or commas between them.
-    rounds: T, the number of rows that the matrix must have.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: it does not hold a matrix of zeros and ones with T rows.
-  """
-  path = pathlib.Path(path)
-  if not path.is_file():
-    raise FileNotFoundError(f'{path} does not exist; give a matrix of 0 and 1.')
-  try:
-    if path.suffix == '.npy':
-      matrix = io.read_array(path)
-    else:
-      text = path.read_text(encoding='utf-8').replace(',', ' ')
-      matrix = np.loadtxt(text.splitlines(), ndmin=2)
-  except ValueError as error:
-    raise ValueError(f'{path} cannot be read: {error}') from error
-  is_wrong_shape = matrix.ndim != 2 or len(matrix) != rounds
-  if is_wrong_shape or not np.isin(matrix, (0, 1)).all():
-    raise ValueError(
-      f'{path} has shape {matrix.shape} and values from {matrix.min()} to '
-      f'{matrix.max()}; give {rounds} rows, one for each round, of 0 and 1.'
-    )
-  return matrix.astype(bool)

@@ -93,7 +93,6 @@ OF_ANALYTIC: wording.Words = {
     'who drop out or cheat there is less'
   ),
   'no_amplification': 'no amplification by sampling or shuffling',
-  'public_counts': 'clients of a round counted in public',
   'poisson_sampling': _poisson_sampling,
   'known_updates': (
     'an attacker who sees every round and knows every other update'
@@ -128,13 +127,6 @@ def _known_amplification(
   return f'ε = {number} for clients: {describe_analytic(assumes)}'
 
 
-def _describe_count_in_divisor(divisor: str) -> str:
-  return (
-    'not known: the number of clients of a round, which says something of each coin, '
-    f'shows in what divisor={divisor!r} divides'
-  )
-
-
 def _describe_no_analysis(kind: str) -> str:
   return (
     'not known: there is no tight analysis of a participation '
@@ -144,7 +136,6 @@ def _describe_no_analysis(kind: str) -> str:
 
 OF_AMPLIFICATION: wording.Words = {
   'amplified': _known_amplification,
-  'count_in_divisor': _describe_count_in_divisor,
   'no_tight_analysis': _describe_no_analysis,
 }
 """Key of what is known of amplification by sampling -> its words."""

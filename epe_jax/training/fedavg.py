@@ -165,7 +165,6 @@ def dp_fedavg(
   expected_clients: float,
   make_noise: noise_lib.MakeNoise = noise_lib.float32,
   correlation: correlated_noise.Stream = correlated_noise.INDEPENDENT,
-  divisor: str = 'expected',
   precision: str = 'float32',
   mesh: sharding.Mesh | None = None,
 ) -> Algorithm:
@@ -188,9 +187,6 @@ def dp_fedavg(
       fixed clipping, without correlation.
     correlation: makes noise that is correlated over rounds, of `noise.float32` and
       with fixed clipping: Z is then (B Z)_t, row t of a matrix mechanism.
-    divisor: 'expected' divides the noisy sum by m, as the analytic ε assumes.
-      'actual' divides by the number of clients and canaries of the round, which
-      an attacker would learn from the result.
     precision: in which clients compute, one of `local_training.PRECISIONS`. All
       that follows is in float32.
     mesh: the devices that share the chunks of a cohort, equally many each; each
@@ -202,8 +198,7 @@ def dp_fedavg(
     key from the operating system, the training key (dropout) from any source.
 
   Raises:
-    ValueError: noise_multiplier, expected_clients, divisor or precision is out
-      of range.
+    ValueError: noise_multiplier, expected_clients or precision is out of range.
 
   References:
     One-shot Empirical Privacy Estimation, Algorithm 2.
@@ -214,8 +209,6 @@ def dp_fedavg(
     )
   if not expected_clients > 0:
     raise ValueError(f'expected_clients={expected_clients}; give m > 0.')
-  if divisor not in ('expected', 'actual'):
-    raise ValueError(f"divisor={divisor!r}; give 'expected' or 'actual'.")
   train = local_training.local_training(task, client_opt, precision=precision)
   vector_noise = clipping.vector_noise(noise_multiplier)
   # Without noise there is nothing to hide behind, and no step of a grid.
@@ -268,10 +261,7 @@ def dp_fedavg(
       else:
         drawn, noise_state = correlation.next(draw, vector_key, noise_state)
         rho = rho + drawn
-    m = (
-      expected_clients if divisor == 'expected' else jnp.maximum(num_clients, 1)
-    )
-    aggregate = noise.read(rho, clip_norm) / m
+    aggregate = noise.read(rho, clip_norm) / expected_clients
     params, opt_state = apply_gradient(
       server_opt, -aggregate, state.params, state.opt_state
     )
@@ -292,7 +282,7 @@ def dp_fedavg(
       injection,
       clip_norm=clip_norm,
       noise_multiplier=vector_noise,
-      divisor=m,
+      divisor=expected_clients,
     )
     metrics = round.metrics._replace(wrapped=wrapped)
     return new_state, round._replace(metrics=metrics)

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from epe_jax import accounting
-from epe_jax.experiment import audited_run
+from epe_jax.experiment import audited_run, build
 from epe_jax.fact import Fact
 from tests.helpers import load_config
 
@@ -65,18 +65,14 @@ def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions(
 def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
   tmp_path, small_digits
 ):
-  matrix = np.zeros((6, 5), int)
-  matrix[[0, 1, 1, 3, 5, 2, 4], [0, 1, 2, 2, 2, 3, 4]] = 1
-  np.savetxt(tmp_path / 'assigned.txt', matrix, fmt='%d')
   small_digits.canaries.update(
-    family='hadamard',
-    observed=5,
-    unobserved=4,
-    schedule='matrix',
-    matrix=str(tmp_path / 'assigned.txt'),
+    family='hadamard', observed=5, unobserved=4, schedule='as_clients'
   )
-  result = audited_run.run(small_digits, tmp_path / 'run')
-  exact = _of_sensitivity(math.sqrt(3), 1.0, 1e-4)
+  small_digits.participation.kind = 'fixed_size'
+  planned = build.build(small_digits).participants.canaries.sum(axis=0)
+  assert len({*planned[:5]}) > 1
+  result = audited_run.run(small_digits, tmp_path)
+  exact = _of_sensitivity(math.sqrt(planned.max()), 1.0, 1e-4)
   assert result.analytic_epsilon == pytest.approx(exact, rel=1e-6)
 
 

@@ -21,7 +21,6 @@ from epe_jax.experiment import (
   run_result,
   workdirs,
 )
-from epe_jax.fact import Fact
 from epe_jax.report import comparison, report
 from epe_jax.tasks import digits as digits_task
 from tests.helpers import load_config, softmax_regression
@@ -297,7 +296,6 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
     ({'clipping.kind': 'none'}, r"clipping\.kind='none'"),
     ({'clipping.initial': 0.0}, 'initial=0.0'),
     ({'clipping.initial': 1e-19}, 'initial=1e-19'),
-    ({'divisor': 'half'}, "divisor='half'"),
     ({'audit.sees': 'loss'}, r"audit\.sees='loss'; give one of"),
     (
       {'audit.claim': 5.0, 'audit.trace': False},
@@ -379,18 +377,6 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert '∞' in line
   scores = load_record(tmp_path / 'run' / 'private/scores.npz')
   assert report.format_estimates(evaluation.evaluate(scores, more=True))
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures('small_task', 'unestimated')
-def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
-  config = load_config('digits', divisor='actual', rounds=2)
-  config.client.update(epochs=1, max_examples=8)
-  config.canaries.family = 'hadamard'
-  result = audited_run.run(config, tmp_path / 'run')
-  for who in ('', 'clients_'):
-    assumes = getattr(result, f'{who}analytic_assumes')
-    assert assumes[-1] == Fact('public_counts')
 
 
 @pytest.mark.integration

@@ -52,7 +52,6 @@ NONE = {
   'evaluate_examples': int,
   'participation.max_rounds': int,
   'participation.log': str,
-  'canaries.matrix': str,
   'audit.buffer': int,
   'audit.delta': float,
   'audit.claim': float,

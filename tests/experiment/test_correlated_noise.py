@@ -230,7 +230,6 @@ def test_groups_that_take_turns_amplify_a_banded_mechanism():
   ('changes', 'message'),
   [
     ({'clipping.kind': 'adaptive'}, "give clipping.kind='fixed'"),
-    ({'divisor': 'actual'}, "give 'expected'"),
     ({'simulation': False}, 'hides sums but for their last bits'),
     (
       {'noise.bands': 13},

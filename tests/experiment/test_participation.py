@@ -136,23 +136,6 @@ def test_replaced_clients_are_gone_and_canaries_have_their_rounds():
   assert found.expected_clients == 10
 
 
-def test_any_matrix_will_do(tmp_path):
-  matrix = np.random.default_rng(0).random((20, 20)) < 0.2
-  np.save(tmp_path / 'm.npy', matrix)
-  changes = {
-    'canaries.schedule': 'matrix',
-    'canaries.matrix': str(tmp_path / 'm.npy'),
-  }
-  found = _planned(**changes)
-  np.testing.assert_array_equal(found.canaries[:, :20], matrix)
-  assert not found.canaries[:, 20:].any()
-  with pytest.raises(ValueError, match=r'observed=5, but .* 20 columns'):
-    _planned(**changes, **{'canaries.observed': 5})
-  np.save(tmp_path / 'm.npy', np.zeros((20, 20), bool))
-  with pytest.raises(ValueError, match='0 canaries take part in 20 rounds'):
-    _planned(**changes)
-
-
 def test_by_coin_flip_every_canary_has_a_round_and_a_coin():
   groups = {'canaries.observed': 60, 'canaries.unobserved': 100}
   plan_of = lambda seed, **more: _planned(
@@ -479,7 +462,6 @@ def test_a_round_holds_more_added_canaries_than_clients(schedule):
     ({'participation.kind': 'random'}, "participation.kind='random'; give one"),
     ({'canaries.schedule': 'often'}, "canaries.schedule='often'; give one of"),
     ({'participation.kind': 'log'}, r'participation\.log=None'),
-    ({'canaries.schedule': 'matrix'}, r'canaries\.matrix=None'),
     (
       {'participation.kind': 'cyclic', 'participation.separation': 6},
       r'participation\.separation=6 .* 50 clients; give two whose product',
@@ -513,7 +495,6 @@ def test_wrong_fields_are_refused(changes, message):
     ('participation.separation', 2, 'participation.kind'),
     ('participation.max_rounds', 2, 'participation.kind'),
     ('participation.log', 'log.csv', 'participation.kind'),
-    ('canaries.matrix', 'matrix.csv', 'canaries.schedule'),
     ('noise.restart', 2, 'noise.correlation'),
     ('noise.bands', 2, 'noise.correlation'),
     ('noise.buffers', 2, 'noise.correlation'),
@@ -576,7 +557,6 @@ def test_groups_that_take_turns_are_amplified_by_their_own_coins():
   # Five standard deviations of 5,025 coins.
   turns, q = 402 * N / 4, said.values['probability']
   assert abs(came.sum() / turns - q) < 5 * np.sqrt(q * (1 - q) / turns)
-  assert find(divisor='actual').key == 'count_in_divisor'
   ring = {'secure_aggregation.bits': 16, 'clipping.kind': 'fixed'}
   assert find(**ring).key == 'no_tight_analysis'
   tree = {'noise.correlation': 'tree', 'clipping.kind': 'fixed'}
@@ -627,16 +607,6 @@ def test_more_clients_in_a_round_than_there_are_is_refused_before_training():
       participation.plan_participation(
         config, DATA, client_seed=0, canary_seed=0
       )
-
-
-def test_coins_that_are_counted_in_public_amplify_nothing_that_is_known():
-  changes = {'participation.kind': 'poisson', 'divisor': 'actual'}
-  found = analytic.find_amplification(
-    _config(**changes), num_clients=N, delta=1e-3
-  )
-  said = assumptions.describe_amplification(found)
-  assert said.startswith('not known')
-  assert 'ε' not in said
 
 
 @pytest.mark.integration

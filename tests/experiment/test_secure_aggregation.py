@@ -38,7 +38,6 @@ def _load(**changes):
     ({'noise_multiplier': 0.0}, 'noise_multiplier=0.0: .* give more than 0'),
     ({'clipping.kind': 'adaptive'}, "give clipping.kind='fixed'"),
     ({'noise.correlation': 'tree'}, "give noise.correlation='independent'"),
-    ({'divisor': 'actual'}, "give 'expected'"),
     ({'simulation': False}, 'secure_aggregation.bits=None, or simulation=True'),
     ({'audit.claim': 3.0}, 'leave it out'),
   ],

@@ -132,13 +132,13 @@ def test_sweeps_show_the_floors_of_their_estimates(runs):
 def test_figures_of_sweeps_name_files_without_their_folders(runs):
   paths = ('/home/ada/one.csv', '/home/ada/two.csv')
   points = [
-    run._replace(settings={'canaries.matrix': path, 'noise': 0.5})
+    run._replace(settings={'participation.log': path, 'noise': 0.5})
     for run, path in zip(runs, paths)
   ]
   fig = figures.draw_sweep(points, finding='')
   titles = [axes.get_title() for axes in fig.axes]
   assert titles == [
-    f'canaries.matrix = PATH_TO/{x}.csv' for x in ('one', 'two')
+    f'participation.log = PATH_TO/{x}.csv' for x in ('one', 'two')
   ]
 
 

@@ -202,8 +202,7 @@ def test_canaries_enter_at_the_clip_norm_and_count_as_clients_above_it():
   )
 
 
-@pytest.mark.parametrize('divisor', ['expected', 'actual'])
-def test_a_canary_is_as_long_as_a_clipped_client_in_every_round(divisor):
+def test_a_canary_is_as_long_as_a_clipped_client_in_every_round():
   d, m = 4, 5.0
   task = helpers.linear_task(d - 1)
   # One client is pulled far along e_0, and clipped to the clip norm; the
@@ -218,48 +217,27 @@ def test_a_canary_is_as_long_as_a_clipped_client_in_every_round(divisor):
     0.25, quantile=0.9, learning_rate=1.0, count_noise=0.3, expected_clients=m
   )
   alg = algorithm(
-    pull,
-    clipping=adaptive,
-    noise_multiplier=0.1,
-    expected_clients=m,
-    divisor=divisor,
+    pull, clipping=adaptive, noise_multiplier=0.1, expected_clients=m
   )
   step, steps = jax.jit(alg.step), []
   state = alg.init(pull.init(jax.random.key(0)))
   e_1 = jnp.eye(d)[1]
   for t in range(5):
     rest = helpers.keys(10 * t)
-    over = 4 if divisor == 'actual' else m
     # A canary of length 0 is a client who sends nothing: all else is the same.
     _, without = step(state, alone, helpers.injection(jnp.zeros(d), 1), *rest)
     state, with_one = step(state, alone, helpers.injection(e_1, 1), *rest)
-    added = np.asarray(with_one.aggregate - without.aggregate) * over
-    client = np.asarray(with_one.client_part) * over
+    added = np.asarray(with_one.aggregate - without.aggregate) * m
+    client = np.asarray(with_one.client_part) * m
     np.testing.assert_allclose(client[1:], 0, atol=1e-6)
     length = float(client[0])
     np.testing.assert_allclose(added, length * e_1, rtol=1e-4, atol=1e-6)
     assert float(with_one.scalars.clip_norm) == pytest.approx(length)
-    assert float(with_one.scalars.canary_norm) == pytest.approx(length / over)
+    assert float(with_one.scalars.canary_norm) == pytest.approx(length / m)
     steps.append(length)
   # The clip norm has moved far from the first one, or this would show nothing.
   assert steps[0] == pytest.approx(0.25)
   assert np.abs(np.log(np.array(steps[1:]) / 0.25)).min() > 0.1
-
-
-def test_actual_divisor_is_the_number_of_clients_and_canaries():
-  params = helpers.linear_task().init(jax.random.key(0))
-  clients = helpers.random_clients(np.random.default_rng(0), [3, 4])
-  cohort = helpers.make_cohort(clients, batch=4, chunk=1)
-  one = helpers.injection(jnp.ones(4, jnp.float32) / 2, 1)
-  expected = algorithm(clipping=clipping.fixed(0.5), expected_clients=7.0)
-  actual = algorithm(
-    clipping=clipping.fixed(0.5), expected_clients=7.0, divisor='actual'
-  )
-  _, by_seven, _ = one_round(expected, params, cohort, one)
-  _, by_three, _ = one_round(actual, params, cohort, one)
-  np.testing.assert_allclose(
-    by_three.aggregate, by_seven.aggregate * 7 / 3, rtol=1e-5
-  )
 
 
 def test_without_canaries_the_injection_leaves_every_bit():
@@ -291,7 +269,6 @@ def test_without_canaries_the_injection_leaves_every_bit():
     (dict(noise_multiplier=-1.0), 'noise_multiplier=-1.0'),
     (dict(noise_multiplier=float('inf')), 'noise_multiplier=inf'),
     (dict(expected_clients=0.0), 'expected_clients=0.0'),
-    (dict(divisor='half'), "divisor='half'"),
   ],
 )
 def test_settings_out_of_range_are_refused(changes, message):
