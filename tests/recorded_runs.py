@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from studies import simulated_runs
 
-from epe_jax.audit import attack_results, clients, upper_bounds
+from epe_jax.audit import attack_results, clients, release, upper_bounds
 from epe_jax.audit.record import make_record
 from epe_jax.experiment import run_result
 from epe_jax.fact import Fact
@@ -146,6 +146,7 @@ def fit_result(result, record):
     noise_multiplier=record.noise_multiplier or result.noise_multiplier,
     num_observed=int(record.observed.sum()),
     num_unobserved=int((~record.observed).sum()),
+    record_sha256=release.hash_record(record),
   )
 
 
@@ -158,6 +159,8 @@ def result(**changes):
       'rounds': 100,
       'server': {'learning_rate': 1.0, 'momentum': 0.9},
       'audit': {'delta': None, 'sees': 'aggregate'},
+      'noise': {'correlation': 'independent'},
+      'secure_aggregation': {'bits': None},
     },
     'versions': {'epe_jax': '0.1.0', 'device': '1 x cpu'},
     'rounds': 100,
@@ -179,6 +182,11 @@ def result(**changes):
     'accuracy': 0.93,
     'baseline_accuracy': 0.1,
     'amplification': None,
+    'clients_shifts': None,
+    'date': '2026-11-24',
+    'arithmetic': [],
+    'model_sha256': '1' * 64,
+    'record_sha256': '2' * 64,
     'waited_share': 0.01,
     'loss': 0.31,
     'seconds_per_round': 0.2,

@@ -246,7 +246,7 @@ def test_a_card_with_numbers_that_cannot_be_is_refused(tmp_path, change, said):
   write_card(path)
   card = io.read_sealed(path)
   change(card)
-  io.write_json(path, card)
+  io.write_sealed(path, card)
   with pytest.raises(
     ValueError, match=rf'card\.json is not an audit card: .*{said}'
   ):

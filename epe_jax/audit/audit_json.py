@@ -76,8 +76,7 @@ def analytic_from_json(values: Mapping[str, Any]) -> Analytic:
   Raises:
     KeyError: a field is missing.
   """
-  # Earlier files say less of the law.
-  law = values.get('law')
+  law = values['law']
   if law is not None and 'shifts' in law:
     law = Mixture(tuple(law['shifts']), tuple(law['weights']))
   elif law is not None:
@@ -86,7 +85,7 @@ def analytic_from_json(values: Mapping[str, Any]) -> Analytic:
     float(values['epsilon']),
     facts_from_json(values['assumes']),
     values['kind'],
-    bool(values.get('is_gaussian', values['kind'] == 'bound')),
+    bool(values['is_gaussian']),
     law,
   )
 
@@ -269,7 +268,7 @@ def _estimate_from_json(values: Mapping[str, Any]) -> Estimate:
     floor=floor and Floor(**{name: float(x) for name, x in floor.items()}),
     interval=_interval_from_json(interval),
     p_value=values['p_value'],
-    is_rejected=bool(values.get('is_rejected', False)),
+    is_rejected=bool(values['is_rejected']),
   )
 
 

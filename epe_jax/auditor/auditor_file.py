@@ -92,16 +92,14 @@ def read_state(path: str | os.PathLike) -> AuditorState:
     config = AuditConfig(
       **io.parse_json(str(arrays['config'])), strategy=arrays.get('strategy')
     )
-    shape = config.rounds, config.num_canaries
     state = AuditorState(
       config=config,
       key=arrays['key'],
       assigned=arrays['assigned'],
       planned=arrays['planned'],
       included=arrays['included'],
-      # Older files have none.
-      senders=arrays.get('senders', np.zeros(shape, bool)),
-      clip_norms=arrays.get('clip_norms', np.full(config.rounds, np.nan)),
+      senders=arrays['senders'],
+      clip_norms=arrays['clip_norms'],
       cosines={
         name.removeprefix(_COSINES): x
         for name, x in arrays.items()

@@ -23,28 +23,15 @@ GRIDS = 'grids'
 _NO_JOBS = {'__init__', 'common', GRIDS, 'paper'}
 
 
-ADDED: dict[str, Any] = {
-  'noise.correlation': 'independent',
-  'noise.bands': 4,
-  'noise.buffers': 3,
-  'noise.restart': None,
-  'secure_aggregation.bits': None,
-  'secure_aggregation.granularity': None,
-  'secure_aggregation.rounding': 'conditional',
-  'secure_aggregation.noise': 'skellam',
-}
-"""Fields that configs of older versions lack, and the values that they had then."""
-
-
 def complete_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-  """Fills in what older configs lack, and what follows from other fields.
+  """Fills in what follows from other fields.
 
   Args:
     fields: values by dotted names.
   """
-  complete = ADDED | dict(fields)
+  complete = dict(fields)
   if complete.get('canaries.schedule', '') is None:
-    independent = complete['noise.correlation'] == 'independent'
+    independent = complete.get('noise.correlation') == 'independent'
     complete['canaries.schedule'] = (
       'once_per_period' if independent else 'worst_case'
     )

@@ -115,12 +115,12 @@ def check_hash(
   Args:
     path: the file, for the error.
     found: its SHA-256, or that of what it holds.
-    expected: the one in result.json; None in results of before.
+    expected: the one in result.json.
 
   Raises:
     ValueError: they differ.
   """
-  if found != (expected or found):
+  if found != expected:
     raise ValueError(
       f'{path} has SHA-256 {found}, but result.json of its run says {expected}: '
       f'it is {_NOT_OF_RUN}'

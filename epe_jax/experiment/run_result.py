@@ -52,8 +52,8 @@ class RunResult:
     amplification: what is known of amplification by sampling; None if no clients
       are sampled.
     clients_shifts: what a linear server is expected to leave of clients in the model,
-      as `clients.find_shifts` gives it; None of any other server, without noise or
-      canaries, and in results of before.
+      as `clients.find_shifts` gives it; None of any other server, and without noise
+      or canaries.
     audit: the estimates of all attackers; without any if there were no canaries.
     effective_dimension: of the vectors that were scored; None likewise.
     claim: how `audit.claim` stands; None if nothing is claimed, or no attacker's
@@ -61,13 +61,11 @@ class RunResult:
     accuracy: of the final model on the test data, in [0, 1].
     loss: of the final model on the test data.
     baseline_accuracy: of the majority class, in [0, 1].
-    date: the day on which the run ended, in UTC, such as '2026-11-24'; None in
-      results of before.
-    arithmetic: what the run compared with float64 before its first round; None
-      likewise.
-    model_sha256: of the file model.npz; None likewise.
-    record_sha256: as `release.hash_record` gives it; None likewise, and without
-      canaries.
+    date: the day on which the run ended, in UTC, such as '2026-11-24'.
+    arithmetic: what the run compared with float64 before its first round; None if
+      it did not.
+    model_sha256: of the file model.npz.
+    record_sha256: as `release.hash_record` gives it; None without canaries.
     chunk: clients that were trained side by side. This and the times tell how
       many clients took part, so simulations alone have them; else None.
     seconds_per_round: in the median.
@@ -99,11 +97,11 @@ class RunResult:
   accuracy: float
   loss: float
   baseline_accuracy: float
-  clients_shifts: Shifts | None = None
-  date: str | None = None
-  arithmetic: Sequence[str] | None = None
-  model_sha256: str | None = None
-  record_sha256: str | None = None
+  clients_shifts: Shifts | None
+  date: str
+  arithmetic: Sequence[str] | None
+  model_sha256: str
+  record_sha256: str | None
   chunk: int | None = None
   seconds_per_round: float | None = None
   seconds: float | None = None
@@ -214,7 +212,7 @@ def _from_json(values: Mapping[str, Any]) -> RunResult:
   }
   dimensions, claim = values['effective_dimension'], values['claim']
   of_canary, amplification = values['analytic_assumes'], values['amplification']
-  shifts = values.get('clients_shifts')
+  shifts = values['clients_shifts']
   parsed = {
     'analytic_assumes': of_canary and facts_from_json(of_canary),
     'clients_analytic_assumes': facts_from_json(

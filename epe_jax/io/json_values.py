@@ -98,15 +98,13 @@ def write_sealed(path: str | os.PathLike, fields: Mapping[str, Any]) -> None:
 def read_sealed(path: str | os.PathLike) -> dict[str, Any]:
   """Reads the fields of a JSON file, without the digest that `write_sealed` added.
 
-  Files of before have no digest, and are read as they are.
-
   Raises:
-    FileNotFoundError, ValueError: as `read_fields`, or the digest is that of other
-      fields.
+    FileNotFoundError, ValueError: as `read_fields`, or the digest is missing or that
+      of other fields.
   """
   fields = read_fields(path)
   digest = fields.pop('sha256', None)
-  if digest not in (None, _hash_fields(fields)):
+  if digest != _hash_fields(fields):
     raise ValueError(
       f"{path} is damaged: its fields are not those of its 'sha256'; restore it, or "
       'make it again.'

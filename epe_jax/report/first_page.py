@@ -436,11 +436,10 @@ def _describe_settings(result: RunResult) -> str:
     canaries = (
       f'{result.num_observed:,} canaries in, {result.num_unobserved:,} out'
     )
-  # Configs of older versions have no such groups.
-  kind = result.config.get('noise', {}).get('correlation', 'independent')
-  ring = result.config.get('secure_aggregation', {})
+  kind = result.config['noise']['correlation']
+  ring = result.config['secure_aggregation']
   law = '' if kind == 'independent' else f' ({kind})'
-  if bits := ring.get('bits'):
+  if bits := ring['bits']:
     law = f' ({ring["noise"].replace("_", " ")}, in sums modulo 2^{bits})'
   of_delta = ''
   if result.config['audit'].get('delta', result.delta) is None:

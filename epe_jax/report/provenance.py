@@ -7,8 +7,6 @@ import pathlib
 from typing import NamedTuple
 
 from epe_jax import io
-from epe_jax.audit import release
-from epe_jax.audit.record import Record
 from epe_jax.experiment import finished_runs, workdirs
 from epe_jax.experiment.run_result import RunResult
 
@@ -20,8 +18,8 @@ class Provenance(NamedTuple):
   """What a report belongs to.
 
   Attributes:
-    date: the day on which the run ended, such as '2026-11-24'; None of a run of
-      before results had it.
+    date: the day on which the run ended, such as '2026-11-24'; None where no run is
+      known.
     run_id: of config, model and record; a run that is repeated bit for bit has the
       same one. None where only the result is at hand.
     model: SHA-256 of the file model.npz; None if it is not there.
@@ -56,27 +54,20 @@ UNKNOWN = Provenance()
 def identify_run(
   result: RunResult,
   *,
-  record: Record | None = None,
   model: str | os.PathLike[str] | None = None,
 ) -> Provenance:
   """Identifies a finished run.
 
   Args:
     result: what result.json holds.
-    record: what attackers saw, which is hashed where the result has no hash of it,
-      and was compared with that when it was read; None leaves its digest out.
-    model: the file of the final model, which need not be there; None likewise.
+    model: the file of the final model, which need not be there.
 
   Raises:
     ValueError: the file is not that of the model that the run wrote.
   """
   of_model, of_record = result.model_sha256, result.record_sha256
   if model is not None and pathlib.Path(model).is_file():
-    found = io.hash_file(model)
-    finished_runs.check_hash(model, found, of_model)
-    of_model = found
-  if record is not None and of_record is None:
-    of_record = release.hash_record(record)
+    finished_runs.check_hash(model, io.hash_file(model), of_model)
   config = json.dumps(
     io.spell_non_finite(io.hide_paths(result.config)), sort_keys=True
   )
@@ -98,7 +89,7 @@ def identify_workdir(
   Raises:
     ValueError: its record or model is damaged, or of another run.
   """
-  files, record = workdirs.workdir_at(workdir), None
+  files = workdirs.workdir_at(workdir)
   if files.scores.is_file():
-    record = finished_runs.load_record_of(result, files.scores)
-  return identify_run(result, record=record, model=files.model)
+    finished_runs.load_record_of(result, files.scores)
+  return identify_run(result, model=files.model)

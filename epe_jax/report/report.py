@@ -234,9 +234,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     data=io.hide_paths(run.result.data),
     config=io.hide_paths(run.result.config),
   )
-  belongs_to = provenance.identify_run(
-    result, record=run.record, model=files.model
-  )
+  belongs_to = provenance.identify_run(result, model=files.model)
   figures = of_audit.draw_run(result, run.record, run.history)
   content = make_page(
     result,
@@ -270,8 +268,6 @@ def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
   marked = headline and result.audit.attacks.index(headline.attack)
   table = summary_table.make_summary_table(
     result.audit,
-    # Results from before every attacker had one have that of the strongest.
-    worst_case_epsilon=facts.find_analytic_epsilon(result),
     participations=facts.count_participations(result),
   )
   notes = [

@@ -10,13 +10,11 @@ from epe_jax.text import cells, tables
 def format_summary_table(
   audit: Audit,
   *,
-  worst_case_epsilon: float | None = None,
   participations: clients.Participations | None = None,
 ) -> str:
   """`make_summary_table` as text, without a final newline."""
   table = make_summary_table(
     audit,
-    worst_case_epsilon=worst_case_epsilon,
     participations=participations,
   )
   return tables.format_text(tables.fold_table(table))
@@ -25,7 +23,6 @@ def format_summary_table(
 def make_summary_table(
   audit: Audit,
   *,
-  worst_case_epsilon: float | None = None,
   participations: clients.Participations | None = None,
 ) -> tables.Table:
   """One line for each attacker: ε, μ, floor, the first bound and the analytic ε.
@@ -36,13 +33,11 @@ def make_summary_table(
 
   Args:
     audit: of a run.
-    worst_case_epsilon: the analytic ε of the strongest attacker, for audits in
-      which no attacker has one.
     participations: of canaries and clients; None where clients are not known.
   """
   bound = 'bounds, 95 % together' if audit.is_simultaneous else 'bound, 95 %'
   head = ['attacker', *cells.HEAD[:4], bound, 'analytic ε']
-  body = [_summarize(attack, worst_case_epsilon) for attack in audit.attacks]
+  body = [_summarize(attack) for attack in audit.attacks]
   if participations is not None and participations.differ:
     for row, attack in zip((head, *body), (None, *audit.attacks)):
       del row[2]
@@ -52,9 +47,7 @@ def make_summary_table(
   return tables.Table('', head, body)
 
 
-def _summarize(
-  attack: AttackResult, worst_case_epsilon: float | None
-) -> list[str]:
+def _summarize(attack: AttackResult) -> list[str]:
   row = cells.format_cells(attack.first)
   if not attack.is_calibrated:
     row = cells.EstimateCells('-', '-', 'uncalibrated', '-', '')
@@ -66,11 +59,6 @@ def _summarize(
   )
   if attack.analytic and attack.analytic.kind == 'bound' and are_unequal:
     analytic = f'≤ {analytic}'
-  is_worst_case = attack.threat_model.is_worst_case
-  if (
-    attack.analytic is None and is_worst_case and worst_case_epsilon is not None
-  ):
-    analytic = cells.format_number(worst_case_epsilon)
   if attack.bounds:
     bound = cells.format_epsilon(attack.bounds[0])
   return [attack.threat_model.name, *row[:4], bound, analytic]

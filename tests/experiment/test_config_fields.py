@@ -16,7 +16,6 @@ from epe_jax.experiment import (
   audited_run,
   build,
   config_fields,
-  config_files,
   workloads,
 )
 
@@ -127,7 +126,7 @@ def test_each_wrong_value_of_each_field_is_refused_by_name_before_any_work(
 @pytest.mark.parametrize('which', CONFIGS)
 def test_a_config_with_a_field_less_or_more_is_refused(which):
   config = CONFIGS[which]()
-  for name in io.flatten(config.to_dict()).keys() - config_files.ADDED.keys():
+  for name in io.flatten(config.to_dict()):
     changed = with_field(config, name, 0)
     *groups, last = name.split('.')
     place = changed
@@ -163,14 +162,6 @@ def test_a_right_config_stays_what_it_is(which):
   assert config_fields.check_config(config_fields.check_config(config)) == (
     config_fields.check_config(config)
   )
-
-
-def test_a_config_of_an_older_version_is_completed():
-  config = digits.get_config()
-  del config.noise
-  checked = config_fields.check_config(config)
-  assert checked.noise.correlation == 'independent'
-  assert checked.canaries.schedule == 'once_per_period'
 
 
 def test_canaries_of_correlated_noise_take_part_in_the_worst_rounds():

@@ -23,8 +23,8 @@ def record():
 @pytest.fixture(scope='module')
 def card(record):
   audit = evaluation.evaluate(record)
-  result = recorded_runs.result(audit=audit, date='2026-11-24')
-  belongs_to = provenance.identify_run(result, record=record)
+  result = recorded_runs.result(audit=audit)
+  belongs_to = provenance.identify_run(result)
   return audit_card.make_card(result, belongs_to)
 
 
@@ -82,12 +82,16 @@ def test_a_card_that_is_wrong_is_refused_by_the_name_of_its_field(
 
 def test_a_card_belongs_to_a_run_a_model_a_record_and_a_day(record, tmp_path):
   audit = evaluation.evaluate(record, floors=False)
-  result = recorded_runs.result(audit=audit, date='2026-11-24')
   model = tmp_path / 'model.npz'
   cards = []
   for content in (b'one', b'one', b'other'):
     model.write_bytes(content)
-    belongs_to = provenance.identify_run(result, record=record, model=model)
+    result = recorded_runs.result(
+      audit=audit,
+      model_sha256=io.hash_file(model),
+      record_sha256=release.hash_record(record),
+    )
+    belongs_to = provenance.identify_run(result, model=model)
     cards.append(audit_card.make_card(result, belongs_to))
     assert f'2026-11-24, run {belongs_to.run_id}, model ' in str(belongs_to)
   first, same, other = cards

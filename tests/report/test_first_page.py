@@ -125,8 +125,8 @@ def test_the_day_and_what_the_page_belongs_to_are_its_last_line():
     '2026-11-24, run 000000000000, model 111111111111, record 222222222222, '
     'epe_jax 0.1.0.'
   )
-  old = report.format_summary(result).rpartition('\n\n')[2]
-  assert old == 'date not recorded, epe_jax 0.1.0.'
+  alone = report.format_summary(result).rpartition('\n\n')[2]
+  assert alone == '2026-11-24, epe_jax 0.1.0.'
 
 
 @pytest.mark.parametrize(
