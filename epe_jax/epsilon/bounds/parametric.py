@@ -140,7 +140,8 @@ def noncentrality_lower(
 
   It is the μ at which P(T >= t) = significance. The probability is a trapezoidal
   sum over Z or over log W, whichever leaves the smoother integrand; both converge
-  geometrically, for any df and t.
+  geometrically, for any df and t. `scipy.special.nctdtrinc` is off by 3 % at |t| =
+  0.1 and a significance of 0.001, and by more below.
 
   Args:
     t: values of the statistic, any shape.
