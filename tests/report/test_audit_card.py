@@ -71,7 +71,7 @@ def test_a_card_that_is_wrong_is_refused_by_the_name_of_its_field(
   wrong = copy.deepcopy(card)
   damage(wrong)
   path = tmp_path / 'card.json'
-  io.write_json(path, wrong)
+  io.write_sealed(path, wrong)
   with pytest.raises(ValueError, match=field.replace('.', r'\.')) as error:
     audit_card.load_card(path)
   assert str(path) in str(error.value)

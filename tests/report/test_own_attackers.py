@@ -49,8 +49,9 @@ def folder(tmp_path_factory):
   own_attacker_scores.write_attack_scores(
     folder / 'private/attack_scores.npz', found
   )
+  config = recorded_runs.result().config
   result = recorded_runs.result(
-    audit=found, config={'clients_per_round': 3, 'audit': {}}
+    audit=found, config=config | {'clients_per_round': 3, 'audit': {}}
   )
   result = recorded_runs.fit_result(result, record)
   run_result.write_result(folder / 'result.json', result)
