@@ -114,7 +114,7 @@ def test_epsilon_is_the_larger_direction():
 
 
 def test_the_oracle_rejects_a_wrong_scale_and_a_small_error():
-  epsilon = one_direction(0, 1, 1, 1.5, 1e-5)
+  epsilon = float(one_direction(0, 1, 1, 1.5, 1e-5))
   assert_inverts(epsilon, 1e-5, (0, 1, 1, 1.5))
   with pytest.raises(AssertionError):
     assert_inverts(epsilon, 1e-5, (0, 1, 1, 1.5 + 1e-8))

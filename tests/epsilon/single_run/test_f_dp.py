@@ -12,8 +12,13 @@ DELTA = 1e-5
 
 
 def guessed(num, correct):
-  """All guessed "in", of which so many are right."""
-  return Scores(np.ones(correct), np.ones(num - correct), design='coin_flip')
+  """Half are guessed "in" and half "out", and so many guesses are right."""
+  half, right_in, right_out = num // 2, (correct + 1) // 2, correct // 2
+  return Scores(
+    np.repeat([1.0, 0.0], [right_in, half - right_out]),
+    np.repeat([1.0, 0.0], [half - right_in, right_out]),
+    design='coin_flip',
+  )
 
 
 @pytest.mark.slow
@@ -25,7 +30,7 @@ def test_canaries_that_leak_together_do_not_break_it():
   correct = rng.binomial(num, 1 / (1 + np.exp(-odds)))
   bounds = {
     int(c): f_dp.one_run_gdp(
-      guessed(num, int(c)), delta=DELTA, guesses=[(num, 0)]
+      guessed(num, int(c)), delta=DELTA, guesses=[(num // 2, num // 2)]
     ).epsilon
     for c in np.unique(correct)
     if c < num
