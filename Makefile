@@ -59,7 +59,7 @@ test-versions: $(VENV)/installed-dev
 
 # The integrations, each with its framework, in environments of their own.
 FRAMEWORKS := .venv-frameworks
-INSTALLS := install-torch install-fedjax install-nvflare
+INSTALLS := install-torch install-nvflare
 .PHONY: $(INSTALLS)
 frameworks-installed: $(INSTALLS)
 $(INSTALLS): install-%:

@@ -3,7 +3,6 @@
 import importlib.util
 
 _FRAMEWORKS = {
-  'fedjax': 'fedjax',
   'flower': 'flwr',
   'flower_messages': 'flwr',
   'flower_strategies': 'flwr',

@@ -16,7 +16,7 @@ which tests/auditor/adapters/install.sh makes (`FRAMEWORKS=jax` that of jax_priv
 repository); the table of the page is made from the results. The rest of the page is
 written by hand.
 
-FedJAX 0.0.17 is installed, but adds no noise anywhere: its aggregators average and
+FedJAX 0.0.17 adds no noise anywhere: its aggregators average and
 quantize, and MimeLite only clips.
 """
 

@@ -35,13 +35,7 @@ TITLES = {
   'opacus': 'Opacus',
   'jax_privacy': 'jax_privacy',
   'optax': 'optax.contrib',
-  'fedjax': 'FedJAX',
   'nvflare': 'NVFlare',
-}
-
-NOTES = {
-  'fedjax': 'FedJAX does not run beside JAX >= 0.10, whose removed functions it '
-  'calls: give it an environment of its own, with an older JAX.'
 }
 
 
@@ -102,7 +96,6 @@ def format_page(name: str, auditor: Auditor, check: str | None) -> str:
       f'{summary} Written by `scripts/framework_docs.py` from a run of '
       f'[examples/frameworks/{path.name}](../../examples/frameworks/{path.name}).',
       '',
-      *([NOTES[name], ''] if name in NOTES else []),
       *([] if check is None else _format_check(check)),
       'The lines that the audit adds to the loop:',
       '',

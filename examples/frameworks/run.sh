@@ -24,7 +24,5 @@ check=(check epe_jax.conformance.adapters.flower:fixed_clipping --num_clients=12
   echo "epe-jax ${check[*]}"
   "$environments/torch/bin/python" -m epe_jax "${check[@]}" 2>/dev/null || [ $? = 1 ]
 } >"$out/flower.check.txt"
-for name in fedjax nvflare; do
-  "$environments/$name/bin/python" "examples/frameworks/${name}_quickstart.py" \
-    --out="$out"
-done
+"$environments/nvflare/bin/python" examples/frameworks/nvflare_quickstart.py \
+  --out="$out"

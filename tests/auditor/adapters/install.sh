@@ -19,7 +19,7 @@ with open("pyproject.toml", "rb") as file:
   print(*tomllib.load(file)["project"]["dependencies"], sep="\n")
 ')
 
-for name in ${FRAMEWORKS:-torch fedjax nvflare}; do
+for name in ${FRAMEWORKS:-torch nvflare}; do
   pip="$folder/$name/bin/pip"
   [ -e "$folder/$name/installed" ] && continue
   "$python" -m venv "$folder/$name"
@@ -36,10 +36,6 @@ for name in ${FRAMEWORKS:-torch fedjax nvflare}; do
       # For the notebook of a loop in PyTorch.
       "$pip" install -q ipykernel matplotlib nbclient nbconvert nbformat
       ;;
-    fedjax)
-      "$pip" install -q "$(pin fedjax==0.0.17)" jax==0.4.30 jaxlib==0.4.30 \
-        dm-haiku==0.0.12 "${required[@]}"
-      ;;
     nvflare) "$pip" install -q "$(pin nvflare==2.9.0)" "${required[@]}" ;;
     # Released versions are in the environment of all other tests.
     jax)
@@ -47,7 +43,7 @@ for name in ${FRAMEWORKS:-torch fedjax nvflare}; do
         "${required[@]}"
       ;;
     *)
-      echo "$name is none of torch, fedjax, nvflare, jax." >&2
+      echo "$name is none of torch, nvflare, jax." >&2
       exit 1
       ;;
   esac

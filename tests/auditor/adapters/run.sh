@@ -19,5 +19,4 @@ fi
 run torch -n 2 tests/auditor/adapters/test_flower.py \
   tests/auditor/adapters/test_opacus.py tests/auditor/adapters/test_pfl.py \
   tests/auditor/adapters/test_own_loop_notebook.py
-run fedjax tests/auditor/adapters/test_fedjax.py
 run nvflare tests/auditor/adapters/test_nvflare.py

@@ -11,7 +11,7 @@ NAMES = [path.stem.rpartition('_')[0] for path in EXAMPLES]
 MARK = '  # +'
 
 # Of frameworks that know nothing of a claim: it takes lines to say it.
-KNOW_NOTHING = {'fedjax', 'nvflare', 'secagg'}
+KNOW_NOTHING = {'nvflare', 'secagg'}
 # Statements of the audit; 4 where an adapter makes the calls of each round.
 MOST = {'secagg': 8}
 
@@ -39,7 +39,6 @@ def read_statements(path):
 
 def test_every_framework_has_an_example():
   assert set(NAMES) == {
-    'fedjax',
     'flower',
     'jax_privacy',
     'numpy',
