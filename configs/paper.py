@@ -444,19 +444,6 @@ def _make_trained(scale: str) -> dict[str, Any]:
         dict(name=kind, kind=kind, epsilon=8.0) for kind in box_kinds
       ),
     ),
-    tight_costs=common
-    | models
-    | dict(
-      work=one_box,
-      epsilon=8.0,
-      num_canaries=(8, 400, 1000)[sizes],
-      crafting=dict(
-        num_train=(None, None, 2000)[sizes],
-        num_steps=(2, 25, 25)[sizes],
-        num_updates=(2, 32, 50)[sizes],
-        step_size=0.1,
-      ),
-    ),
   )
 
 

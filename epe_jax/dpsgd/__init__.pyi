@@ -9,7 +9,6 @@ from .estimates import make_run_mechanism as make_run_mechanism
 from .estimates import make_step_mechanism as make_step_mechanism
 from .gradient_canaries import GradientCanary as GradientCanary
 from .gradient_canaries import make_gradient_canary as make_gradient_canary
-from .metagradient_canaries import optimize_canaries as optimize_canaries
 from .white_box import StepScores as StepScores
 from .white_box import WhiteBoxSettings as WhiteBoxSettings
 from .white_box import derive_game_keys as derive_game_keys

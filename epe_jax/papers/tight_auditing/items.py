@@ -160,13 +160,6 @@ ITEMS = {
     _call_late('black_box', 'make_figure12'),
     _train_models,
   ),
-  'costs': _trained(
-    'Audits of one training and of many: ε and cost',
-    'section 6.4, Algorithms 1 and 2, next to a one-shot audit',
-    'tight_costs',
-    _call_late('costs', 'make_costs'),
-    _call_late('costs', 'train_costs'),
-  ),
   'figure18': _trained(
     'Models of different depths',
     'appendix D.2, Figure 18',

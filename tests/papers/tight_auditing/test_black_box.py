@@ -1,4 +1,4 @@
-"""Black-box audits of models: training, tables, costs."""
+"""Black-box audits of models: training, tables."""
 
 import math
 
@@ -14,7 +14,6 @@ from epe_jax.papers.tight_auditing import (
   accounted_run,
   audits,
   black_box,
-  costs,
   workloads,
 )
 
@@ -122,74 +121,6 @@ def test_figure11_has_the_papers_largest_epsilon_of_a_thousand_models():
   assert rows['0.1'].endswith('(23.4)')
   assert float(rows['0.1'].split()[0]) < 10
   assert [row[0] for row in every.body] == ['C = 0.1, blank', 'C = 10, blank']
-
-
-def test_many_models_are_compared_at_the_cost_of_one_training():
-  def make(name, trainings, num, seconds):
-    scores = make_audited(1.0, num, 3.0).scores
-    return costs.TimedAudit(
-      name,
-      trainings,
-      scores,
-      seconds,
-      estimates.make_step_mechanism(),
-      DELTA,
-      8.0,
-      'drawn by law',
-    )
-
-  # A model takes 0.5 s: eight of them as long as the one training.
-  one, many = make('one', 1, 100, 4.2), make('many', 200, 100, 100.0)
-  (table,) = costs.make_costs([one, many]).tables
-  first, few, last = table.body
-  assert few[1:3] == ['8', '4 + 4']
-  assert float(few[7]) == 4
-  assert float(few[6]) < float(first[6]) == float(last[6])
-  # Scores are 3 standard deviations apart, up to five standard errors.
-  assert abs(float(first[3]) - 3) < 5 * np.sqrt(2 / 100 + 3**2 / 400)
-  assert first[4] == '–'
-  # As many scores for a 24th of the seconds.
-  assert float(first[9]) == pytest.approx(float(last[9]) * 100 / 4.2, rel=0.01)
-
-
-@pytest.mark.integration
-def test_gradient_canaries_that_took_part_are_found_in_the_final_model():
-  work = make_work()
-  # Examples without gradients, and hardly any noise.
-  loss = work.task.loss
-  still = work.task._replace(loss=lambda *args: 0 * loss(*args))
-  scores, seconds = costs.audit_gradients(
-    work._replace(task=still), 0.001, 60, 0
-  )
-  assert seconds > 0
-  assert scores.observed.shape == scores.unobserved.shape == (60,)
-  # A canary is in some of 4 steps of rate 1/5 with this probability.
-  found = np.mean(scores.observed > 2 * scores.unobserved.max())
-  assert abs(found - (1 - 0.8**4)) < 5 * np.sqrt(0.25 / 60)
-
-
-@pytest.mark.integration
-def test_data_canaries_have_scores_of_one_training():
-  work = make_work()
-  drawn = costs.draw_mislabelled(work, 5, 0)
-  scores, _ = costs.audit_inputs(work, 0.0, drawn, 0)
-  assert scores.observed.shape == scores.unobserved.shape == (5,)
-  assert np.isfinite(scores.observed).all()
-
-
-@pytest.mark.integration
-def test_optimized_canaries_are_other_inputs_with_the_same_labels():
-  work = make_work()
-  crafting = config_dict.create(
-    num_train=20, num_steps=2, num_updates=2, step_size=0.1
-  )
-  drawn = {k: x[:10] for k, x in work.data.test.items()}
-  found, seconds = costs.craft_inputs(work, drawn, 0, crafting)
-  assert seconds > 0
-  np.testing.assert_array_equal(found['label'], drawn['label'])
-  x = np.asarray(found['features'])
-  assert np.all((x >= 0) & (x <= 1))
-  assert np.any(x != drawn['features'])
 
 
 @pytest.mark.integration
