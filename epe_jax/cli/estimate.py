@@ -12,8 +12,7 @@
 
 A file of scores is a CSV or TSV with columns in and out (or member and nonmember), or
 score and label, or two columns without a header; or an .npz with such arrays. - reads a
-table from stdin. Files of ML Privacy Meter, LiRA, RMIA and privacy-estimates are
-recognized. For a run, give its workdir or its private/scores.npz.
+table from stdin. Files of ML Privacy Meter, RMIA and privacy-estimates are recognized. For a run, give its workdir or its private/scores.npz.
 
 The command prints the headline, which the design fixes before any score is seen.
 --all prints every estimate: point estimates, which guarantee

@@ -58,7 +58,7 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag(
       'inclusion_probability',
       'With --design=coin_flip: the probability that a canary took part; the '
-      'largest, if they differ. Default: that of the tool, or 1/2.',
+      'largest, if they differ. Default: 1/2.',
       float,
     ),
     Flag(

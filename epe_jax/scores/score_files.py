@@ -50,7 +50,7 @@ def load(
     path: the workdir of a finished run; its private/scores.npz; an .npz with an array
       for each group, named as a pair of `score_tables.PAIRS`, or with scores and
       labels; a table .csv, .tsv or .txt as `score_tables.read_table` takes it, or '-'
-      for one on stdin; or a file or folder of a tool of `formats`.
+      for one on stdin; or a file of a tool of `formats`.
     source: a name of `registry.FORMATS`, or 'auto' to recognize the format.
     **settings: of external scores, as in `base.Settings`. Those left out have the
       convention of the tool; without a tool, that higher scores say "took part" and
@@ -141,7 +141,7 @@ def find_format(
       f'{", ".join(registry.FORMATS)}.'
     )
   tool = registry.FORMATS[source]
-  if tool.suffix and pathlib.Path(path).suffix != tool.suffix:
+  if pathlib.Path(path).suffix != tool.suffix:
     raise ValueError(
       f'{path} is no {tool.suffix} and so not {tool.label}, as source={source!r} '
       '(--from on the command line) says; leave it out, or give such a file.'
@@ -153,8 +153,8 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
   """Finds the file that scores are read from.
 
   Args:
-    path: a workdir, whose private/scores.npz it is; the folder of a model of
-      LiRA, which it is itself; or the file, or '-' for stdin, as they are.
+    path: a workdir, whose private/scores.npz it is; or the file, or '-' for stdin,
+      as they are.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -164,8 +164,6 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
   if str(path) == score_tables.STDIN:
     return path
   if path.is_dir():
-    if registry.recognize(path) is not None:
-      return path
     folder, path = path, workdirs.workdir_at(path).scores
     if not path.is_file():
       workdirs.check_ended(folder)

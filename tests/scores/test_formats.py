@@ -179,184 +179,6 @@ def test_files_of_the_rmia_paper_have_lower_scores_for_members(tmp_path, name):
   assert registry.recognize(path) is registry.FORMATS['rmia']
 
 
-# LiRA.
-
-
-def write_lira(logdir, models=16, examples=300, augmentations=2, **hparams):
-  """What `train.py` and `score.py` of LiRA write of its models."""
-  rng = np.random.default_rng(3)
-  order = rng.random((models, examples)).argsort(0)
-  keep = order < models // 2
-  hardness = rng.normal(size=(examples, 1))
-  logits = hardness + 2 * keep[..., None]
-  logits = logits + rng.normal(size=(models, examples, augmentations))
-  for i in range(models):
-    folder = logdir / f'experiment-{i}_{models}'
-    (folder / 'scores').mkdir(parents=True)
-    np.save(folder / 'keep.npy', keep[i])
-    np.save(folder / 'scores' / '0000000090.npy', 0 * logits[i])
-    np.save(folder / 'scores' / '0000000100.npy', logits[i])
-    values = {
-      'pkeep': 0.5,
-      'num_experiments': models,
-      'expid': i,
-      'only_subset': None,
-    } | hparams
-    (folder / 'hparams.json').write_text(json.dumps(values))
-  return logits, keep
-
-
-def lira_by_loops(logits, keep, target, attack, fix_variance):
-  """`generate_ours` and `generate_ours_offline`, example by example."""
-  others = [i for i in range(len(keep)) if i != target]
-  examples = keep.shape[1]
-  inside = [
-    [logits[i, j] for i in others if keep[i, j]] for j in range(examples)
-  ]
-  outside = [
-    [logits[i, j] for i in others if not keep[i, j]] for j in range(examples)
-  ]
-  inside = np.array([x[: min(map(len, inside))] for x in inside])
-  outside = np.array([x[: min(map(len, outside))] for x in outside])
-  prediction = []
-  for j in range(examples):
-    std_in, std_out = inside[j].std(0), outside[j].std(0)
-    if fix_variance:
-      std_in = inside.std()
-      std_out = inside.std() if attack == 'online' else outside.std()
-    scored = logits[target, j]
-    out = stats.norm.logpdf(scored, np.median(outside[j], 0), std_out)
-    if attack == 'offline':
-      prediction.append(out.mean())
-      continue
-    in_ = stats.norm.logpdf(scored, np.median(inside[j], 0), std_in)
-    prediction.append((out - in_).mean())
-  return np.array(prediction)
-
-
-@pytest.mark.parametrize('attack', ['online', 'offline'])
-@pytest.mark.parametrize('fix_variance', [True, False])
-def test_lira_scores_are_those_of_its_paper_negated(
-  tmp_path, attack, fix_variance
-):
-  logits, keep = write_lira(tmp_path)
-  scores = formats.read_lira(
-    tmp_path / 'experiment-5_16', attack=attack, fix_variance=fix_variance
-  )
-  # In the order of folders by name, as shadow models are cut off in it.
-  order = sorted(range(16), key=lambda i: f'experiment-{i}_16')
-  prediction = lira_by_loops(
-    logits[order], keep[order], order.index(5), attack, fix_variance
-  )
-  assert_read(scores, prediction, keep[5], sign=-1)
-  same = formats.from_lira(prediction, keep[5])
-  np.testing.assert_allclose(scores.observed, same.observed)
-  assert formats.find_reversed(scores) is None
-
-
-def test_lira_has_a_coin_for_each_example_in_each_model(tmp_path):
-  logits, keep = write_lira(tmp_path / 'half')
-  folder = tmp_path / 'half' / 'experiment-5_16'
-  scores = formats.read_lira(folder, attack='global')
-  assert_read(scores, logits[5].mean(-1), keep[5])
-  assert (scores.design, scores.inclusion_probability) == ('coin_flip', 0.5)
-  # int(0.3 * 16)/16 of the models together, 0.3 of one alone.
-  for models, probability in ((16, 4 / 16), (None, 0.3)):
-    values = {'pkeep': 0.3, 'num_experiments': models, 'only_subset': None}
-    (folder / 'hparams.json').write_text(json.dumps(values))
-    scores = formats.read_lira(folder, attack='global')
-    assert scores.inclusion_probability == probability
-  values['only_subset'] = 200
-  (folder / 'hparams.json').write_text(json.dumps(values))
-  assert formats.read_lira(folder, attack='global').design == 'fixed'
-  with pytest.raises(ValueError, match='only_subset=200'):
-    formats.read_lira(folder, attack='global', design='coin_flip')
-  (folder / 'hparams.json').unlink()
-  assert formats.read_lira(folder).design == 'fixed'
-
-
-def test_lira_scores_of_models_that_leak_nothing_bound_nothing(tmp_path):
-  """Where numbers of shadow models give the coin away, and scores must not."""
-  rng = np.random.default_rng(0)
-  logits, keep = write_lira(tmp_path, models=4, examples=2000)
-  logits = rng.normal(size=logits.shape)
-  for i, values in enumerate(logits):
-    folder = tmp_path / f'experiment-{i}_4'
-    np.save(folder / 'scores' / '0000000100.npy', values)
-  # 2 - 1 or 2 of the others kept an example that the target kept or left out.
-  assert np.all(keep[1:].sum(0) == np.where(keep[0], 1, 2))
-  for attack in ('online', 'offline'):
-    scores = formats.read_lira(tmp_path / 'experiment-0_4', attack=attack)
-    # Fails by chance once in a thousand.
-    assert stats.ks_2samp(scores.observed, scores.unobserved).pvalue > 1e-3
-  # With all models of each kind, what none of them leaks would be found.
-  logits, kept = logits[..., 0], keep[1:]
-  away_in, away_out = (
-    np.square(logits[0] - np.sum(logits[1:] * who, 0) / who.sum(0))
-    for who in (kept, ~kept)
-  )
-  every = away_out - away_in
-  assert stats.ks_2samp(every[keep[0]], every[~keep[0]]).pvalue < 1e-6
-
-
-def test_folders_that_are_no_model_of_lira_are_refused(tmp_path):
-  write_lira(tmp_path, models=4)
-  with pytest.raises(FileNotFoundError, match='folder of one model'):
-    score_files.load(tmp_path)
-  for i in (1, 2):
-    np.save(tmp_path / f'experiment-{i}_4' / 'keep.npy', np.ones(300, bool))
-  with pytest.raises(ValueError, match='shadow models'):
-    formats.read_lira(tmp_path / 'experiment-0_4', fix_variance=False)
-  np.save(tmp_path / 'experiment-2_4' / 'scores' / '0000000100.npy', [1.0])
-  with pytest.raises(ValueError, match='score all models alike'):
-    formats.read_lira(tmp_path / 'experiment-0_4')
-  for file in (tmp_path / 'experiment-1_4' / 'scores').iterdir():
-    file.unlink()
-  with pytest.raises(FileNotFoundError, match=r'Run inference\.py and score'):
-    formats.read_lira(tmp_path / 'experiment-0_4')
-  np.save(tmp_path / 'experiment-3_4' / 'keep.npy', np.ones(300))
-  with pytest.raises(ValueError, match='give bool'):
-    formats.read_lira(tmp_path / 'experiment-3_4', attack='global')
-  (tmp_path / 'one').mkdir()
-  alone = tmp_path / 'one' / 'experiment-0_4'
-  (tmp_path / 'experiment-0_4').rename(alone)
-  with pytest.raises(FileNotFoundError, match="attack='global'"):
-    formats.read_lira(alone)
-
-
-# jax-privacy.
-
-
-@pytest.mark.parametrize('sides', ['in', 'both'])
-def test_an_auditor_of_jax_privacy_bounds_what_we_bound(sides):
-  auditing = pytest.importorskip('jax_privacy.auditing')
-  values, members = draw()
-  auditor = auditing.CanaryScoreAuditor(values[members], values[~members])
-  scores = formats.from_canary_score_auditor(auditor)
-  assert_read(scores, values, members)
-  ours = epsilon.lower_bound(
-    scores, delta=DELTA, multiplicity=epsilon.Explicit((1.5,)), sides=sides
-  )
-  theirs = auditor.epsilon_clopper_pearson(
-    0.05,
-    DELTA,
-    sides == 'in',
-    threshold_strategy=auditing.Explicit(1.5),
-  )
-  assert ours.epsilon == pytest.approx(theirs, rel=1e-9)
-  pair = formats.from_canary_score_auditor(
-    (values[members], values[~members]), design='coin_flip'
-  )
-  np.testing.assert_array_equal(pair.observed, scores.observed)
-  assert pair.design == 'coin_flip'
-
-
-@pytest.mark.parametrize('auditor', [None, 3, ([1.0],), {'in': 1, 'out': 2}])
-def test_what_is_no_auditor_is_refused(auditor):
-  with pytest.raises(ValueError, match='Give a CanaryScoreAuditor'):
-    formats.from_canary_score_auditor(auditor)
-
-
 # privacy-estimates.
 
 
@@ -408,49 +230,6 @@ def test_what_is_no_counts_is_refused(tmp_path, text, message):
 def test_results_without_counts_are_refused():
   with pytest.raises(ValueError, match='without TN, TP'):
     formats.from_attack_results(types.SimpleNamespace(FN=1, FP=2))
-
-
-# PrivacyGuard.
-
-
-def guard_input(values, members, make=dict, first=0):
-  """What `BaseAnalysisInput` of PrivacyGuard holds, of frames or the like."""
-  train, test = (
-    make(
-      {
-        'user_id': [first + i for i in range(int(group.sum()))],
-        'score': values[group],
-      }
-    )
-    for group in (members, ~members)
-  )
-  return types.SimpleNamespace(df_train_user=train, df_test_user=test)
-
-
-@pytest.mark.parametrize('kind', ['dict', 'pandas'])
-def test_frames_of_privacy_guard_have_higher_scores_for_members(kind):
-  make = dict if kind == 'dict' else pytest.importorskip('pandas').DataFrame
-  values, members = draw()
-  analysis_input = guard_input(values, members, make)
-  scores = formats.from_privacy_guard(analysis_input)
-  assert_read(scores, values, members)
-  assert scores.design == 'fixed'
-  pair = analysis_input.df_train_user, analysis_input.df_test_user
-  assert_read(formats.from_privacy_guard(pair), values, members)
-
-
-def test_frames_that_make_no_sense_are_refused():
-  values, members = draw(20)
-  read = formats.from_privacy_guard
-  with pytest.raises(ValueError, match='run_attack'):
-    read({'score': values})
-  with pytest.raises(ValueError, match=r"has the columns.*no 'score'"):
-    read(({'loss': values}, {'loss': values}))
-  values[members.argmax()] = np.nan
-  with pytest.raises(ValueError, match=r'df_train_user has 1 scores .* NaN'):
-    read(guard_input(values, members))
-  with pytest.raises(ValueError, match='3 rows of 2 users'):
-    read(({'user_id': [1, 2, 1], 'score': [1, 2, 3]}, {'score': [0, 1]}))
 
 
 # Tables.
@@ -521,7 +300,6 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
   write_report(tmp_path / 'a.npz', values, members)
   np.savez(tmp_path / 'b.npz', scores=values, answers=members)
   np.savez(tmp_path / 'c.npz', observed=values, unobserved=values)
-  write_lira(tmp_path / 'lira', models=4)
   counts = '{"FN": 1, "FP": 2, "TN": 3, "TP": 4}'
   (tmp_path / 'd.json').write_text(counts)
   (tmp_path / 'e.json').write_text('{"FN": 1}')
@@ -530,7 +308,6 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
     ('a.npz', 'privacy_meter'),
     ('b.npz', 'rmia'),
     ('c.npz', None),
-    ('lira/experiment-0_4', 'lira'),
     ('d.json', 'privacy_estimates'),
     ('e.json', None),
     ('f.npz', None),
@@ -614,11 +391,9 @@ def test_unsigned_scores_are_negated_as_numbers():
 
 
 @pytest.mark.usefixtures('types_unchecked')
-def test_words_that_there_are_not_are_refused_by_name(tmp_path):
+def test_words_that_there_are_not_are_refused_by_name():
   with pytest.raises(ValueError, match="higher='up' is neither"):
     formats.make_scores('here', [1.0], [0.0], higher='up')
-  with pytest.raises(ValueError, match="attack='best' is none of"):
-    formats.read_lira(tmp_path, attack='best')
 
 
 def test_a_sign_that_chance_may_have_made_is_not_warned_of():
@@ -638,15 +413,9 @@ def test_every_reader_takes_the_sign_and_the_design(tmp_path):
   values, members = draw()
   write_report(tmp_path / 'a.npz', values, members)
   np.savez(tmp_path / 'b.npz', scores=values, answers=members)
-  write_lira(tmp_path / 'lira', models=4)
-  groups = values[members], values[~members]
   reads = (
     lambda **k: formats.read_privacy_meter(tmp_path / 'a.npz', **k),
     lambda **k: formats.read_rmia(tmp_path / 'b.npz', **k),
-    lambda **k: formats.read_lira(tmp_path / 'lira/experiment-0_4', **k),
-    lambda **k: formats.from_lira(values, members, **k),
-    lambda **k: formats.from_canary_score_auditor(groups, **k),
-    lambda **k: formats.from_privacy_guard(guard_input(values, members), **k),
   )
   for read in reads:
     up, down = (read(higher=higher) for higher in ('in', 'out'))
@@ -717,19 +486,3 @@ def test_the_command_bounds_counts(tmp_path):
   other.write_text('score,label\n1,1\n0,0\n')
   assert 'Give it alone' in estimate(path, other).stderr
   assert 'give --delta' in run_script('estimate', path).stderr
-
-
-@pytest.mark.integration
-def test_the_command_reads_lira_by_each_attack(tmp_path):
-  write_lira(tmp_path, models=4, examples=120)
-  folder = tmp_path / 'experiment-0_4'
-  bounds = []
-  for source in ('auto', 'lira_offline', 'lira_global'):
-    done = estimate(folder, f'--from={source}', '--format=json')
-    assert 'design=coin_flip, inclusion probability 0.5' in done.stderr
-    bounds.append(json.loads(done.stdout)['headline']['epsilon'])
-  assert len(set(bounds)) > 1
-  hparams = {'pkeep': 0.3, 'num_experiments': None, 'only_subset': None}
-  (folder / 'hparams.json').write_text(json.dumps(hparams))
-  for more in ((), ('--design=coin_flip',)):
-    assert 'probability 0.3' in estimate(folder, *more).stderr

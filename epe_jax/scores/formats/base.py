@@ -40,19 +40,18 @@ class ScoreFormat(NamedTuple):
     label: what it is, for people.
     read: `(path, **Settings) -> Scores`, where settings that are left out have the
       convention of the tool; None for counts, which are not scores.
+    suffix: of its files.
+    fields: names by which it is recognized: all of them are arrays of its .npz, or
+      keys of its .json.
     higher: which group scores higher, unless the user says otherwise.
-    suffix: of its files; '' for a folder.
-    fields: names by which it is recognized: all of them are arrays of its .npz,
-      keys of its .json, or files in its folder or one level below. Without any it
-      is read only by name.
   """
 
   name: str
   label: str
   read: Callable[..., Scores] | None
+  suffix: str
+  fields: frozenset[str]
   higher: Higher = 'in'
-  suffix: str = ''
-  fields: frozenset[str] = frozenset()
 
 
 def make_scores(
@@ -156,29 +155,6 @@ def split_by_label(
         'audit compares the scores of both kinds.'
       )
   return make_scores(where, scores[took_part], scores[~took_part], **settings)
-
-
-def take_pair(
-  name: str, value: Any, attributes: tuple[str, str], *, cure: str
-) -> tuple[Any, Any]:
-  """The two groups that an object of another tool holds, or a pair of them.
-
-  Args:
-    name: of the argument.
-    value: the object, or the pair.
-    attributes: of the object: canaries that took part, and the others.
-    cure: what to give instead.
-
-  Raises:
-    ValueError: it is neither.
-  """
-  if all(hasattr(value, x) for x in attributes):
-    first, second = (getattr(value, x) for x in attributes)
-  elif isinstance(value, tuple | list) and len(value) == 2:
-    first, second = value
-  else:
-    raise ValueError(f'{name} is a {type(value).__name__}. {cure}')
-  return first, second
 
 
 def find_reversed(

@@ -74,8 +74,8 @@ def read_rmia(
   Args:
     path: `attack_predictions_{i}.npz` or `scores_{i}_gamma_{γ}.npz`.
     **settings: as in `base.Settings`. The file does not say whether its models were
-      trained by `scripts/train.py` of that code, which flips a coin for each example
-      as LiRA does (`lira.read_lira`): give design 'coin_flip' then.
+      trained by `scripts/train.py` of that code, which flips a coin for each example:
+      give design 'coin_flip' then.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -104,9 +104,9 @@ FORMATS = (
     'rmia',
     "scores of the RMIA paper's code",
     read_rmia,
-    higher='out',
     suffix='.npz',
     fields=frozenset({'scores', 'answers'}),
+    higher='out',
   ),
 )
 

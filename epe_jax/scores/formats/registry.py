@@ -4,12 +4,12 @@ import os
 import pathlib
 
 from epe_jax import io
-from epe_jax.scores.formats import lira, privacy_estimates, privacy_meter
+from epe_jax.scores.formats import privacy_estimates, privacy_meter
 from epe_jax.scores.formats.base import ScoreFormat
 
 FORMATS: dict[str, ScoreFormat] = {
   one.name: one
-  for module in (privacy_meter, lira, privacy_estimates)
+  for module in (privacy_meter, privacy_estimates)
   for one in module.FORMATS
 }
 """Every format that is read from files. A new one is a module with its `FORMATS`."""
@@ -19,24 +19,20 @@ def recognize(path: str | os.PathLike) -> ScoreFormat | None:
   """The format of another tool that a file unmistakably has.
 
   Args:
-    path: a file, or a folder.
+    path: a file, or a folder, which has none.
 
   Returns:
     The format, or None, as for all files of this package.
   """
   path = pathlib.Path(path)
   fields = _list_fields(path)
-  suffix = path.suffix if path.is_file() else ''
   for one in FORMATS.values():
-    if one.fields and one.suffix == suffix and one.fields <= fields:
+    if one.suffix == path.suffix and one.fields <= fields:
       return one
   return None
 
 
 def _list_fields(path: pathlib.Path) -> set[str]:
-  if path.is_dir():
-    # Also a folder of models, so that the reader says what to give instead.
-    return {p.name for pattern in ('*', '*/*') for p in path.glob(pattern)}
   if not path.is_file():
     return set()
   try:
