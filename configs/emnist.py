@@ -36,8 +36,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   return common.make_config(
     task='emnist',
     data=dict(
-      # emnist_all.sqlite or .sqlite.lzma, fed_emnist.tar.bz2, a data set of
-      # TFDS, or a folder that `epe-jax data` made.
+      # emnist_all.sqlite or .sqlite.lzma, a data set of TFDS, or a folder that
+      # `epe-jax data` made.
       path=config_dict.placeholder(str),
       # The 10-class split instead of the 62-class one.
       only_digits=False,

@@ -65,7 +65,7 @@ def extract(
     path: the archive, such as .tar.bz2, .tar.gz or .tgz.
     folder: an existing, temporary folder: after an error it contains the files
       written so far.
-    suffix: of the files to take, e.g. '.h5'.
+    suffix: of the files to take, e.g. '.word_count'.
 
   Returns:
     name in the archive -> the file. Its name in the folder is a number.

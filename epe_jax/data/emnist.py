@@ -152,8 +152,6 @@ def _make_recipes(
 
 
 _SPLITS = {k: sources.Split(*n) for k, n in synthetic.EMNIST.items()}
-_DIGITS = {k: n for k, n in _SPLITS.items() if k.startswith('digits')}
-_ALL = {k: n for k, n in _SPLITS.items() if k.startswith('all')}
 DATA_SET = data_sets.Federated(
   load=load_workload,
   fields={
@@ -170,28 +168,10 @@ DATA_SET = data_sets.Federated(
   features=FEATURES,
   outline=outline,
   make_recipes=_make_recipes,
-  # Hashes and counts are as published. The SQLite files have no hash.
+  # Counts are as published. The file has no hash.
   downloads={
     'emnist': data_sets.Download(
       (data_sets.PublicFile('emnist_all.sqlite.lzma'),), _SPLITS
-    ),
-    'fed_emnist': data_sets.Download(
-      (
-        data_sets.PublicFile(
-          'fed_emnist.tar.bz2',
-          'fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0',
-        ),
-      ),
-      _ALL,
-    ),
-    'fed_emnist_digitsonly': data_sets.Download(
-      (
-        data_sets.PublicFile(
-          'fed_emnist_digitsonly.tar.bz2',
-          '55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b',
-        ),
-      ),
-      _DIGITS,
     ),
   },
   tfds_features={'label': (np.int64, ()), 'pixels': (np.float32, (28, 28))},

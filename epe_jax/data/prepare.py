@@ -75,13 +75,11 @@ def prepare(
   out, opening = pathlib.Path(out), sources.open_source(path)
   mark = _fingerprint_source(path)
   with io.explain_disk_errors(out), opening as source:
-    # Before a long import if the source knows its numbers, and after it.
-    if public and all(None not in known for known in source.splits.values()):
+    if public:
       data_sets.check_counts(public, source.splits)
     splits = [*source.splits] if splits is None else splits
     for split in splits:
       _check_split(source, split)
-    counts = {}
     recipe_of = _choose_recipes(source, splits, text, out, mark, workers)
     for split in splits:
       recipe, start = recipe_of(split), time.monotonic()
@@ -95,12 +93,9 @@ def prepare(
         )
       seconds = 0.0 if exists else time.monotonic() - start
       header, size = store.read_header(store_path), store_path.stat().st_size
-      counts[split] = sources.Split(header.num_clients, header.num_examples)
       yield Written(
         split, header.num_clients, header.num_examples, size, seconds
       )
-    if public and counts.keys() == source.splits.keys():
-      data_sets.check_counts(public, counts)
 
 
 def _fingerprint_source(path: str | os.PathLike) -> str:

@@ -56,11 +56,10 @@ class Source(NamedTuple):
 UNDERSTOOD = """Give one of these:
   emnist_all.sqlite or stackoverflow.sqlite of TensorFlow Federated, plain or \
 as .lzma or .xz, and any file of that schema;
-  its older fed_emnist*.h5 and stackoverflow*.h5, a folder of them, or their \
-.tar.bz2;
   the folder of a version of a TFDS data set of array_record files, whose \
 examples have a client_id;
   an .npz file of arrays with a client_id for each row;
+  an .h5 file of arrays /split/client/array;
   package.module:function, which gives (client id, name -> rows) in any order, \
 or split -> such a stream."""
 """Ends every message about a file that nothing can read."""
@@ -71,7 +70,6 @@ _HEADS = {
   b'\xfd7zXZ\0': 'tff',
   b']\0\0': 'tff',
   b'\x89HDF\r\n\x1a\n': 'hdf5',
-  b'BZh': 'hdf5',
   b'PK\3\4': 'arrays',
 }
 
@@ -114,9 +112,7 @@ def check_exists(path: str | os.PathLike) -> pathlib.Path:
 
 def _choose_module(path: pathlib.Path) -> str | None:
   if path.is_dir():
-    if (path / 'dataset_info.json').is_file():
-      return 'tfds'
-    return 'hdf5' if any(path.glob('*.h5')) else None
+    return 'tfds' if (path / 'dataset_info.json').is_file() else None
   with open(path, 'rb') as file:
     head = file.read(100)
   for start, name in _HEADS.items():

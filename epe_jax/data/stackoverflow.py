@@ -275,16 +275,6 @@ DATA_SET = data_sets.Federated(
       (data_sets.PublicFile('stackoverflow.sqlite.lzma'), _WORD_COUNT),
       _SPLITS,
     ),
-    'stackoverflow_hdf5': data_sets.Download(
-      (
-        data_sets.PublicFile(
-          'stackoverflow.tar.bz2',
-          '99eca2f8b8327a09e5fc123979df2d237acbc5e52322f6d86bf523ee47b961a2',
-        ),
-        _WORD_COUNT,
-      ),
-      _SPLITS,
-    ),
   },
   tfds_features={
     'creation_date': (bytes, ()),

@@ -43,8 +43,8 @@ def folder(tmp_path_factory):
     )
   rows = [('all_train', c, tff_files.image(1)) for c in 'abc']
   tff_files.write(folder / 'f.sqlite', rows)
-  with h5py.File(folder / 'fed_emnist_train.h5', 'w') as file:
-    client = file.create_group('examples/a')
+  with h5py.File(folder / 'f.h5', 'w') as file:
+    client = file.create_group('all_train/a')
     client['pixels'] = np.ones((2, 28, 28), np.float32)
     client['label'] = np.array([3, 61], np.int32)
   (folder / 'scores.csv').write_text(
@@ -91,7 +91,7 @@ def call(folder, *command):
     [('estimate', 'scores.csv', '--delta=1e-5')],
     [('sweep', 'digits:smoke', *SMALL, '--axis=seed=0', '--workdir=sweep')],
     [('data', 'f.sqlite', '--out=a', '--workers=2')],
-    [('data', 'fed_emnist_train.h5', '--out=b', '--workers=1')],
+    [('data', 'f.h5', '--out=b', '--workers=1')],
     [('data', 'mine:rows', '--out=c', '--workers=1')],
     [('reproduce', 'algorithm1', '--scale=smoke', '--workdir=paper')],
     [('check', 'make_sum:make', '--shapes=20')],

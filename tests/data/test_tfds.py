@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax.data import hdf5, sources, tff
+from epe_jax.data import sources, tff
 from tests import tff_files
 
 pytest.importorskip('tensorflow_datasets', reason='needs the extra tfds')
@@ -133,27 +133,6 @@ def test_tfds_itself_reads_it_by_its_name(tmp_path, case):
               'S',
             )
       assert next(found, None) is None
-
-
-def test_an_hdf5_file_is_counted_before_it_is_prepared(tmp_path, monkeypatch):
-  h5py = pytest.importorskip('h5py')
-  monkeypatch.setattr(tfds.BUILDERS['FederatedEmnist'], 'shard_size', 2)
-  with h5py.File(tmp_path / 'fed_emnist_train.h5', 'w') as file:
-    for client_id, n in (('f2', 4), ('f10', 1)):
-      client = file.create_group(f'examples/{client_id}')
-      client['pixels'] = np.full((n, 28, 28), n / 8, np.float32)
-      client['label'] = np.arange(n, dtype=np.int32)
-  features = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
-  with hdf5.open_source(tmp_path / 'fed_emnist_train.h5') as file:
-    assert file.splits['all_train'].examples is None
-    directory = tfds.prepare(
-      tfds.BUILDERS['FederatedEmnist'], file, tmp_path / 'data'
-    )
-    with tfds.open_source(directory) as source:
-      assert source.splits == {'all_train': (None, 5)}
-      assert len(list(directory.glob('*all_train*'))) == 3
-      expected = _read(file, 'all_train', features)
-      assert _read(source, 'all_train', features) == expected
 
 
 _WITHOUT_TENSORFLOW = """

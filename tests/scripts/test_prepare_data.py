@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 
-import h5py
 import numpy as np
 import pytest
 
@@ -18,7 +17,6 @@ from epe_jax.data import (
   imports,
   prepare,
   sources,
-  stackoverflow,
   store,
   vocabulary,
 )
@@ -109,15 +107,13 @@ def test_arrays_are_written_as_they_are(tmp_path):
 
 
 def test_a_source_that_knows_no_features_is_asked_for_an_example(tmp_path):
-  path = tmp_path / 'fed_emnist_train.h5'
-  with h5py.File(path, 'w') as file:
-    client = file.create_group('examples/a')
-    client['pixels'] = np.ones((2, 28, 28), np.float32)
-    client['label'] = np.array([3, 61], np.int32)
-  written = list(prepare.prepare(path, tmp_path / 'out'))
-  assert [w[:3] for w in written] == [('all_train', 1, 2)]
-  meta = store.read_header(tmp_path / 'out' / 'all_train.arrow').meta
-  assert (meta['recipe'], meta['num_classes']) == ('emnist', 62)
+  # The first row of the file is damaged, and that of the first client is not.
+  rows = [('all_train', 'b', tff_files.image(1)[:-1]), *_IMAGES[2:3]]
+  file = tff_files.write(tmp_path / 'f.sqlite', rows)
+  with sources.open_source(file) as source:
+    assert source.features is None
+  with pytest.raises(ValueError, match="'all_train', client 'b', row 0"):
+    list(prepare.prepare(file, tmp_path / 'out'))
 
 
 def test_byte_strings_that_are_no_sentences_are_kept(tmp_path):
@@ -143,24 +139,6 @@ def test_the_public_file_is_known_by_its_counts(tmp_path, monkeypatch):
   public = data_sets.Download((data_sets.PublicFile('f'),), counts)
   monkeypatch.setitem(emnist.DATA_SET.downloads, 'emnist', public)
   assert len([*prepare.prepare(file, tmp_path / 'out', public='emnist')]) == 3
-
-
-def test_counts_that_are_known_only_afterwards_are_checked_then(
-  tmp_path, monkeypatch
-):
-  path = tmp_path / 'stackoverflow_train.h5'
-  with h5py.File(path, 'w') as file:
-    file['examples/a/tokens'] = [b'how is it brewed ?']
-  counts = {'train': sources.Split(9, 9)}
-  public = data_sets.Download((data_sets.PublicFile('f'),), counts)
-  monkeypatch.setitem(stackoverflow.DATA_SET.downloads, 'stackoverflow', public)
-  text = vocabulary.Text(2, 4)
-  found = prepare.prepare(
-    path, tmp_path / 'out', text=text, public='stackoverflow'
-  )
-  splits = [next(found).split]
-  with pytest.raises(ValueError, match='not the public file'):
-    splits.extend(w.split for w in found)
 
 
 _GENERATOR = """
@@ -286,9 +264,6 @@ def test_folders_and_functions_are_told_apart(tmp_path):
     sources.open_source('no_such:f')
   with pytest.raises(ValueError, match='epe_jax:__version__ is a str, not'):
     sources.open_source('epe_jax:__version__')
-  (tmp_path / 'x.h5').write_bytes(b'')
-  with pytest.raises(ValueError, match=r'x\.h5'), sources.open_source(tmp_path):
-    pass
 
 
 def test_a_tfds_data_set_gives_the_columns_of_the_file_it_was_made_of(tmp_path):
