@@ -2,7 +2,6 @@
 
   epe-jax data stackoverflow.sqlite --out=data/stackoverflow
   epe-jax data --download=emnist --out=data/emnist
-  epe-jax data emnist_all.sqlite --tfds=FederatedEmnist --out=tensorflow_datasets
   epe-jax data --clear_cache
 
 The source is a file or folder in a supported format (the error for any other file lists
@@ -35,12 +34,6 @@ def define_flags(values: flags.FlagValues) -> None:
       'download',
       'Public data to download to OUT/public, instead of a source.',
       tuple(data_sets.list_downloads()),
-    ),
-    Flag(
-      'tfds',
-      'Write a TFDS data set of array_record files with this builder to OUT, '
-      'instead of Arrow files. It can be the source of another import.',
-      tuple(data_sets.list_tfds_builders()),
     ),
     Flag(
       'clear_cache',
@@ -84,9 +77,6 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
   io.check_folder('out', values.out)
   try:
-    if values.tfds:
-      print(_write_tfds(values, given))
-      return 0
     for written in _prepare(values, given):
       print(
         f'{written.split}: {written.clients:,} clients, '
@@ -129,12 +119,3 @@ def _prepare(values: flags.FlagValues, given: Sequence[str]):
     public=values.download,
     workers=values.workers,
   )
-
-
-def _write_tfds(values: flags.FlagValues, given: Sequence[str]) -> pathlib.Path:
-  from epe_jax.data import sources, tfds
-
-  if len(given) != 1:
-    raise app.UsageError('--tfds takes a source on the disk.')
-  with sources.open_source(given[0]) as source:
-    return tfds.prepare(tfds.BUILDERS[values.tfds], source, values.out)

@@ -85,8 +85,6 @@ class Federated(NamedTuple):
     make_recipes: (source, `vocabulary.Text`, path for counted words, workers) ->
       (split -> `decoding.Recipe`). Given with `features`.
     downloads: name for `epe-jax data --download` -> public files.
-    tfds_features: what records of TensorFlow Datasets hold, from which
-      `epe-jax data --tfds` gets a builder; None for no builder.
     outline: config -> `Outline`; None if that takes the data.
   """
 
@@ -95,7 +93,6 @@ class Federated(NamedTuple):
   features: sources.Features | None = None
   make_recipes: Callable[..., Callable[[str], Any]] | None = None
   downloads: Mapping[str, Download] = {}
-  tfds_features: sources.Features | None = None
   outline: Callable[[Any], Outline] | None = None
 
 
@@ -211,19 +208,6 @@ def check_counts(name: str, splits: Mapping[str, sources.Split]) -> None:
       'Delete it and fetch it again, or import it as a file of your own, '
       'without --download.'
     )
-
-
-def list_tfds_builders() -> dict[str, str]:
-  """Lists the builders of TensorFlow Datasets: class, of --tfds -> data set.
-
-  >>> list_tfds_builders()['FederatedEmnist']
-  'emnist'
-  """
-  return {
-    f'Federated{name.title().replace("_", "")}': name
-    for name in list_federated()
-    if find_federated(name).tfds_features
-  }
 
 
 def list_jobs() -> dict[str, pathlib.Path]:

@@ -174,5 +174,4 @@ DATA_SET = data_sets.Federated(
       (data_sets.PublicFile('emnist_all.sqlite.lzma'),), _SPLITS
     ),
   },
-  tfds_features={'label': (np.int64, ()), 'pixels': (np.float32, (28, 28))},
 )

@@ -276,12 +276,4 @@ DATA_SET = data_sets.Federated(
       _SPLITS,
     ),
   },
-  tfds_features={
-    'creation_date': (bytes, ()),
-    'score': (np.int64, ()),
-    'tags': (bytes, ()),
-    'title': (bytes, ()),
-    'tokens': (bytes, ()),
-    'type': (bytes, ()),
-  },
 )

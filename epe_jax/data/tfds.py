@@ -1,27 +1,23 @@
 """Federated data sets in the form of TensorFlow Datasets, without TensorFlow.
 
-The builders, such as `federated_emnist`, write one example per record, with its
-client's id, into array_record files: client after client, sorted by id. So a
-client is found by bisection, and a data set is read back in order. `tfds.load`
-and `as_data_source` read it too, once this module is imported.
+There is one example per record, with its client's id, in array_record files: client
+after client, sorted by id. So a client is found by bisection, and a data set is read
+in order.
 """
 
 import bisect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import functools
 import importlib
 import itertools
-import math
 import operator
 import os
 import pathlib
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
-
-from epe_jax import extras, progress
-from epe_jax.data import data_sets, example_proto, sources
+from epe_jax import extras
+from epe_jax.data import example_proto, sources
 
 try:
   import tensorflow_datasets as tfds
@@ -37,142 +33,24 @@ except ImportError as error:
   ) from error
 
 CURE = (
-  'Expected the directory of a version, such as '
-  'DIR/federated_emnist/1.0.0, prepared by `epe-jax data --tfds=...` or '
-  'epe_jax.data.tfds.prepare; or by a builder of your own with '
-  "disable_shuffling=True, file_format='array_record' and a feature client_id, which "
-  'yields clients in the order of their ids.'
+  'Expected the directory of a version, such as DIR/my_data/1.0.0, prepared by a '
+  "builder with disable_shuffling=True, file_format='array_record' and a feature "
+  'client_id, which yields clients in the order of their ids.'
 )
 """Ends every message about a directory that is not what it should be."""
 
 _CLIENT = 'client_id'
 _BATCH = 1024
-# Of a file, which is held in memory, and of a text, on average.
-_SHARD_BYTES, _TEXT_BYTES = 1 << 26, 100
-
-
-# GeneratorBasedBuilder would open its temporary files with TensorFlow as soon
-# as a split is over 1,000 MiB, and sort an unshuffled one in memory.
-class _Federated(tfds.core.ShardBasedBuilder, skip_registration=True):
-  """Clients of a source, one example per record.
-
-  Attributes:
-    VERSION: of the format.
-    source: an open source; None to read what is prepared.
-    columns: the features of the source.
-    shard_size: number of examples of a file, which are held in memory.
-  """
-
-  VERSION = tfds.core.Version('1.0.0')
-  columns: ClassVar[sources.Features]
-  shard_size: ClassVar[int]
-
-  def __init__(self, *, source: sources.Source | None = None, **options: Any):
-    self.source = source
-    super().__init__(**options)
-
-  def _info(self) -> tfds.core.DatasetInfo:
-    features = {
-      name: tfds.features.Tensor(
-        shape=shape, dtype=np.object_ if dtype is bytes else dtype
-      )
-      for name, (dtype, shape) in self.columns.items()
-    }
-    return tfds.core.DatasetInfo(
-      builder=self,
-      features=tfds.features.FeaturesDict(
-        {_CLIENT: tfds.features.Text()} | features
-      ),
-      disable_shuffling=True,
-    )
-
-  def _shard_iterators_per_split(
-    self, dl_manager: Any
-  ) -> Mapping[str, Sequence[Callable[[], Iterator]]]:
-    del dl_manager  # Nothing is downloaded.
-    if self.source is None:
-      raise ValueError(
-        f'{self.name} has no source to prepare. Use '
-        'epe_jax.data.tfds.prepare, or give an open source.'
-      )
-    shards = {}
-    for split in self.source.splits:
-      rows = enumerate(_iterate_examples(self.source, split, self.columns))
-      size = _count_examples(self.source, split, self.columns)
-      # TFDS reads the iterators in order. The last one has no limit, so that the
-      # source is read to its end.
-      full = functools.partial(itertools.islice, rows, self.shard_size)
-      num_full = max(0, size - 1) // self.shard_size
-      shards[split] = [full] * num_full + [functools.partial(iter, rows)]
-    return shards
-
-
-def _make_builder(class_name: str, name: str) -> type[_Federated]:
-  """The builder of a data set with `tfds_features`."""
-  columns = data_sets.find_federated(name).tfds_features or {}
-  row_bytes = sum(
-    _TEXT_BYTES
-    if dtype is bytes
-    else math.prod(shape) * np.dtype(dtype).itemsize
-    for dtype, shape in columns.values()
-  )
-  rows = max(1, _SHARD_BYTES // row_bytes)
-  attributes = {
-    '__doc__': data_sets.find_module(name).__doc__,
-    '__module__': __name__,
-    'columns': dict(columns),
-    # A power of 2, so that small changes of features leave it.
-    'shard_size': 1 << (rows.bit_length() - 1),
-  }
-  return type(class_name, (_Federated,), attributes)
-
-
-BUILDERS = {
-  class_name: _make_builder(class_name, name)
-  for class_name, name in data_sets.list_tfds_builders().items()
-}
-"""Name of a class, such as 'FederatedEmnist' -> the builder."""
-
-
-def prepare(
-  builder: type[_Federated],
-  source: sources.Source,
-  directory: str | os.PathLike,
-) -> pathlib.Path:
-  """Writes a source as a TFDS data set of array_record files.
-
-  Args:
-    builder: of `BUILDERS`.
-    source: an open source with its features.
-    directory: TFDS's data_dir. The data set appears in it when it is complete.
-
-  Returns:
-    The directory of the data set, NAME/VERSION in the one given, for `open_source`.
-
-  Raises:
-    FileExistsError: the data set exists.
-    ValueError: the errors of reading the source.
-  """
-  instance = builder(
-    source=source, data_dir=os.fspath(directory), file_format='array_record'
-  )
-  path = pathlib.Path(instance.data_dir)
-  if path.exists():
-    raise FileExistsError(
-      f'{path} exists. Open it, delete it, or choose another directory.'
-    )
-  instance.download_and_prepare()
-  return path
 
 
 @contextlib.contextmanager
 def open_source(directory: str | os.PathLike) -> Iterator[sources.Source]:
-  """Opens a data set that `prepare` wrote, or another of the same form.
+  """Opens a data set.
 
   Args:
-    directory: of a version, e.g. DIR/federated_emnist/1.0.0. Any TFDS data set of
-      array_record files can be read whose examples have a `client_id` and whose records
-      are sorted by it.
+    directory: of a version, e.g. DIR/my_data/1.0.0. Any TFDS data set of array_record
+      files can be read whose examples have a `client_id` and whose records are sorted
+      by it.
 
   Yields:
     A source with the splits of the data set. The numbers of clients are not
@@ -237,40 +115,6 @@ def _explain_damage(path: str | os.PathLike, cure: str) -> Iterator[None]:
   except Exception as error:
     # TFDS, protobuf and etils have errors of their own for damaged files.
     raise ValueError(f'{path} cannot be read: {error}. {cure}') from error
-
-
-def _iterate_examples(
-  source: sources.Source, split: str, features: sources.Features
-) -> Iterator[dict[str, Any]]:
-  """The examples of a split, client after client, with a progress bar."""
-  with progress.bar(
-    total=source.splits[split].examples,
-    desc=f'preparing {split}',
-    unit=' examples',
-  ) as bar:
-    for client_id, raw in source.read(split, features, None):
-      try:
-        columns = source.decode(raw, features)
-      except ValueError as error:
-        raise ValueError(
-          f'{source.name}, split {split!r}, client {client_id!r}, {error}'
-        ) from error
-      for row in zip(*columns.values()):
-        yield {_CLIENT: client_id, **dict(zip(columns, row))}
-        bar.update()
-
-
-def _count_examples(
-  source: sources.Source, split: str, features: sources.Features
-) -> int:
-  size = source.splits[split].examples
-  if size is not None:
-    return size
-  # The names of files contain their number, so examples are counted first.
-  name = min(features)
-  few = {name: features[name]}
-  read = source.read(split, few, None)
-  return sum(len(source.decode(raw, few)[name]) for _, raw in read)
 
 
 def _read_features(info: tfds.core.DatasetInfo) -> sources.Features:

@@ -68,7 +68,6 @@ DATA_SET = data_sets.Federated(
       (data_sets.PublicFile('weather.npz'),), {'train': sources.Split(2, 3)}
     )
   },
-  tfds_features=FEATURES,
 )
 """
 
@@ -125,7 +124,6 @@ def test_a_new_data_set_is_in_the_help_and_is_imported_by_its_recipe(
   # Where a line is broken does not matter.
   text = ''.join(capsys.readouterr().out.split())
   assert 'weather_2020' in text
-  assert 'FederatedWeather' in text
   file = tmp_path / 'weather.npz'
   np.savez(
     file,

@@ -3,7 +3,6 @@
 import functools
 import lzma
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -264,24 +263,3 @@ def test_folders_and_functions_are_told_apart(tmp_path):
     sources.open_source('no_such:f')
   with pytest.raises(ValueError, match='epe_jax:__version__ is a str, not'):
     sources.open_source('epe_jax:__version__')
-
-
-def test_a_tfds_data_set_gives_the_columns_of_the_file_it_was_made_of(tmp_path):
-  file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
-  made = run_script(
-    'prepare_data',
-    file,
-    '--tfds=FederatedEmnist',
-    f'--out={tmp_path / "tfds"}',
-  )
-  assert made.returncode == 0, made.stderr
-  folder = pathlib.Path(made.stdout.strip().splitlines()[-1])
-  for source, out in ((file, 'a'), (folder, 'b')):
-    done = run_script('prepare_data', source, f'--out={tmp_path / out}')
-    assert done.returncode == 0, done.stderr
-  for split in ('all_train', 'all_test', 'digits_only_train'):
-    a, b = (store.load(tmp_path / out / f'{split}.arrow') for out in 'ab')
-    np.testing.assert_array_equal(a.client_ids, b.client_ids)
-    np.testing.assert_array_equal(a.offsets, b.offsets)
-    for name in ('pixels', 'label'):
-      np.testing.assert_array_equal(a.columns[name], b.columns[name])
