@@ -2,11 +2,10 @@
 
   python benchmarks/page.py
 
-Replaces what docs/benchmarks.md, docs/scale.md and docs/frameworks.md have between their
-markers, by benchmarks/results/*.json, draws the figures of the first next to it, and
-writes the tables of internet scale to docs/data. Pages show the beginning of a table;
-the result file has all of it. A test checks that the committed pages are what this
-writes.
+Replaces what docs/benchmarks.md and docs/frameworks.md have between their markers, by
+benchmarks/results/*.json, and draws the figures of the first next to it. Pages show the
+beginning of a table; the result file has all of it. A test checks that the committed
+pages are what this writes.
 """
 
 from collections.abc import Mapping
@@ -20,21 +19,14 @@ from absl import app
 import drawings
 from gpu_parts import schedule
 import layout
-import measurements
-import scale
 import targets
 
 from epe_jax import io
-from epe_jax.papers import run_hours
-from epe_jax.planning import devices
 from epe_jax.text import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = _ROOT / 'benchmarks' / 'results'
 PAGE = _ROOT / 'docs' / 'benchmarks.md'
-PLAN = _ROOT / 'docs' / 'scale.md'
-SCALE_TABLES = _ROOT / 'docs' / 'data' / 'internet_scale.json'
-MEASURED = _ROOT / 'epe_jax' / 'planning' / 'measured.json'
 FRAMEWORKS = _ROOT / 'docs' / 'frameworks.md'
 _FIGURES = _ROOT / 'docs' / 'benchmarks'
 _MARK = re.compile(r'<!-- begin (\w+) -->')
@@ -45,8 +37,6 @@ _DRAWN = {
 }
 
 _ROWS_SHOWN = 6
-# Of the command above the table of hours in docs/scale.md.
-HOURS_ITEMS = ('stackoverflow', 'bars', 'accuracy', 'emnist_bars')
 
 NOT_MEASURED = 'not measured'
 Records = Mapping[str, Mapping[str, Any]]
@@ -76,24 +66,6 @@ def page(text: str, records: Records) -> str:
   for name in list_sections(text):
     blocks[name] = _show(name, records.get(name))
   return tables.splice(text, {k: f'\n{x}\n' for k, x in blocks.items()})
-
-
-def plan(text: str, records: Records) -> str:
-  """docs/scale.md, with its tables replaced."""
-  hours = run_hours.plan_items(HOURS_ITEMS, 'paper', jobs=8, device='h100')
-  table = tables.format_markdown(run_hours.make_table(hours))
-  return tables.splice(text, {**scale.blocks(records), 'hours': table})
-
-
-def format_scale_tables(records: Records) -> str:
-  """docs/data/internet_scale.json: every table of internet scale, by name."""
-  made = scale.make_tables(records)
-  return io.format_json({k: v._asdict() for k, v in made.items()}) + '\n'
-
-
-def format_measured(records: Records) -> str:
-  """epe_jax/planning/measured.json: what plans are based on."""
-  return io.format_json(measurements.collect(records)) + '\n'
 
 
 def frameworks(text: str, records: Records) -> str:
@@ -183,20 +155,11 @@ def _reached(records: Records) -> str:
 
 
 def _show_gpu(records: Records) -> str:
-  sheet = devices.H200
-  said = (
-    f'The floors follow from the data sheet of one {sheet.name}: '
-    f'{sheet.float32 / 1e12:g} TFLOP/s in float32 and '
-    f'{sheet.bandwidth / 1e12:g} TB/s, whichever takes longer. Its matrix units do '
-    f'{sheet.tf32 / 1e12:g} (TF32) and {sheet.bfloat16 / 1e12:g} (bfloat16), '
-    'dense. The floors are not measurements. They assume that each local step reads '
-    "a client's parameters twice and writes them once, and moves nothing else."
-  )
   body = [_line(target, records) for target in targets.GPU_TARGETS]
   table = tables.Table(
     '', ['figure', 'target', 'measured', 'reached', 'floor'], body
   )
-  parts = [said, tables.format_markdown(table)]
+  parts = [tables.format_markdown(table)]
   parts.append(
     'The command has these parts, in this order; `--parts=NAME` runs one of them.'
   )
@@ -263,7 +226,7 @@ def _describe_machine(record: Mapping[str, Any]) -> str:
   return '; '.join(filter(None, said)) + '.'
 
 
-PAGES = {PAGE: page, PLAN: plan, FRAMEWORKS: frameworks}
+PAGES = {PAGE: page, FRAMEWORKS: frameworks}
 """Page -> function of its text and the result files that replaces its figures."""
 
 
@@ -275,11 +238,8 @@ def main(argv: list[str]) -> None:
   for name, figure in drawings.draw(records).items():
     save = functools.partial(drawings.save, figure)
     io.write_atomically(_FIGURES / name, save)
-  # First, as the hours of runs are planned by it.
-  io.write_text(MEASURED, format_measured(records))
   for path, fill in PAGES.items():
     io.write_text(path, fill(path.read_text(), records))
-  io.write_text(SCALE_TABLES, format_scale_tables(records))
 
 
 if __name__ == '__main__':

@@ -6,13 +6,9 @@ If the layout of a result file changes, change the paths here.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import layout
 from layout import Rows
-from peers import works
 
 from epe_jax.experiment import placement
-from epe_jax.planning import devices, training_costs
-from epe_jax.planning.training_costs import Training
 
 
 class Target(NamedTuple):
@@ -241,29 +237,6 @@ TARGETS = (
 """Targets of figures of any machine."""
 
 
-CNN_DIM, LSTM_DIM = 1_206_590, 4_050_748
-
-
-def _round_floor(
-  *, clients: int, examples: int, flops: float, dim: int
-) -> float:
-  """Seconds of a round at the peaks of the data sheet."""
-  sizes = Training('', 1, clients, examples, works.BATCH, dim, flops)
-  return training_costs.compute_floor(sizes, devices.H200)
-
-
-# 671,585 images of 3,400 writers.
-EMNIST_FLOOR = _round_floor(
-  clients=101, examples=198, flops=works.cnn_flops(), dim=CNN_DIM
-)
-NEXT_WORD_FLOOR = _round_floor(
-  clients=167, examples=256, flops=works.lstm_flops(), dim=LSTM_DIM
-)
-_WORK_B = _round_floor(
-  clients=20, examples=64, flops=works.lstm_flops(), dim=LSTM_DIM
-)
-# A projection reads a vector once, and inserting canaries writes one.
-_AUDIT = 8.0 * LSTM_DIM / devices.H200.bandwidth
 _HADAMARD_PASSES = 'sizes?[dim=100000000,canaries=2000,vectors=1]/passes'
 GPU_COMMAND = (
   'python benchmarks/gpu.py --minutes=25 --out=runs/gpu && '
@@ -292,28 +265,24 @@ GPU_TARGETS = (
     'gpu_emnist',
     'seconds?',
     120.0,
-    floor=layout.seconds(500 * EMNIST_FLOOR),
   ),
   Target(
     'a StackOverflow round, 167 clients of 256 sentences, float32',
     'gpu_next_word_round',
     'float32?/seconds_in_a_row?',
     0.5,
-    floor=layout.seconds(NEXT_WORD_FLOOR),
   ),
   Target(
     'audited / unaudited round, work B, 2,000 canaries, Hadamard',
     'gpu_audited_round',
     'works?/B/over_unaudited/hadamard',
     1.01,
-    floor=f'{1 + _AUDIT / _WORK_B:.3f}',
   ),
   Target(
     'the same of a round of EMNIST, 101 clients',
     'gpu_emnist_round',
     'ratio?/audited_over_unaudited?',
     1.01,
-    floor=f'{1 + 8.0 * CNN_DIM / devices.H200.bandwidth / EMNIST_FLOOR:.3f}',
   ),
   Target(
     'all 2,000 cosines with Hadamard canaries, d = 10^8 / one pass for the norm',
@@ -328,7 +297,6 @@ GPU_TARGETS = (
     'rounds?',
     2048,
     at_most=False,
-    floor=layout.seconds(2048 * NEXT_WORD_FLOOR),
   ),
 )
 """Targets of figures of a GPU."""

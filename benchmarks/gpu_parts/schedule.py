@@ -3,11 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import layout
-import targets
-
-from epe_jax.planning import devices
-
 SHARES_DEVICE = {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
 """Environment of a part that starts benchmarks, which need the device's memory."""
 
@@ -34,11 +29,6 @@ class Part(NamedTuple):
   environment: Mapping[str, str] = {}
 
 
-_CANARY_FLOOR = ', '.join(
-  f'{layout.seconds(4.0 * dim / devices.H200.bandwidth)} at d = {dim:.3g}'
-  for dim in (targets.CNN_DIM, targets.LSTM_DIM, 1e8, 1e9)
-)
-
 PARTS = (
   Part(
     'device',
@@ -61,7 +51,7 @@ PARTS = (
     'emnist_round',
     'rounds of EMNIST: seconds, chunk, memory, share of the peak, the longest '
     'kernels and the idle share of a profile; audited / unaudited',
-    layout.seconds(targets.EMNIST_FLOOR),
+    '-',
     ['timings:emnist_round'],
     180,
     60,
@@ -70,7 +60,7 @@ PARTS = (
     'next_word_round',
     'the same of StackOverflow, 167 clients of 256 sentences; in float32, '
     'tensorfloat32 and bfloat16',
-    layout.seconds(targets.NEXT_WORD_FLOOR),
+    '-',
     ['timings:next_word_round'],
     300,
     60,
@@ -87,7 +77,7 @@ PARTS = (
   Part(
     'emnist',
     'the run of 500 rounds, with data and estimates',
-    layout.seconds(500 * targets.EMNIST_FLOOR),
+    '-',
     ['runs:emnist'],
     300,
     60,
@@ -95,7 +85,7 @@ PARTS = (
   Part(
     'canary_kernels',
     'all families: a projection, and two canaries put in',
-    f'a pass: {_CANARY_FLOOR}',
+    'a pass',
     ['programs:canary_kernels'],
     240,
     40,
@@ -132,7 +122,7 @@ PARTS = (
   Part(
     'stackoverflow',
     'the run of 2,048 rounds, as far as the time goes',
-    layout.seconds(2048 * targets.NEXT_WORD_FLOOR),
+    '-',
     ['runs:stackoverflow'],
     3600,
     90,

@@ -1,1 +1,1 @@
-"""What the library itself is checked and planned by: coverage, costs."""
+"""What the library itself is checked by: coverage, faults, laws."""

@@ -60,20 +60,6 @@ class Download(NamedTuple):
   base_url: str = TFF_BUCKET
 
 
-class Outline(NamedTuple):
-  """What is known of the public form of a data set, before it is read.
-
-  Attributes:
-    task: the `types.Task` of a config.
-    features: of an example that it trains on.
-    train: the numbers of clients that train and of their examples.
-  """
-
-  task: Any
-  features: sources.Features
-  train: sources.Split
-
-
 class Federated(NamedTuple):
   """A data set of clients, on which a config trains: task=NAME.
 
@@ -85,7 +71,6 @@ class Federated(NamedTuple):
     make_recipes: (source, `vocabulary.Text`, path for counted words, workers) ->
       (split -> `decoding.Recipe`). Given with `features`.
     downloads: name for `epe-jax data --download` -> public files.
-    outline: config -> `Outline`; None if that takes the data.
   """
 
   load: Callable[[Any], Any]
@@ -93,7 +78,6 @@ class Federated(NamedTuple):
   features: sources.Features | None = None
   make_recipes: Callable[..., Callable[[str], Any]] | None = None
   downloads: Mapping[str, Download] = {}
-  outline: Callable[[Any], Outline] | None = None
 
 
 class Examples(NamedTuple):

@@ -26,6 +26,7 @@ _VERSION = 1
 def load_workload(config: Any) -> Any:
   """Loads the workload of a config with task='emnist'."""
   from epe_jax.data import workload
+  from epe_jax.tasks import emnist as emnist_task
 
   options = config.data
   origin = workload.choose_origin(
@@ -41,28 +42,17 @@ def load_workload(config: Any) -> Any:
   train, test = load(
     origin, only_digits=options.only_digits, cache=options.cache
   )
-  split, kind = 'all_train', '62-class'
+  split, kind, num_classes = 'all_train', '62-class', 62
   if options.only_digits:
-    split, kind = 'digits_only_train', 'digits-only'
+    split, kind, num_classes = 'digits_only_train', 'digits-only', 10
   described = workload.describe_origin(origin, train, split, DATA_SET.downloads)
   train, clients = workload.take_clients(config, train)
   return workload.Workload(
-    outline(config).task,
+    emnist_task.task(num_classes, width=config.model.width),
     train,
     test,
     f'{described}, {kind} split, {clients}',
   )
-
-
-def outline(config: Any) -> data_sets.Outline:
-  """Outlines the workload of a config with task='emnist'."""
-  from epe_jax.tasks import emnist as emnist_task
-
-  split, num_classes = 'all_train', 62
-  if config.data.only_digits:
-    split, num_classes = 'digits_only_train', 10
-  task = emnist_task.task(num_classes, width=config.model.width)
-  return data_sets.Outline(task, FEATURES, _SPLITS[split])
 
 
 def load(
@@ -166,7 +156,6 @@ DATA_SET = data_sets.Federated(
     'model.width': fields.integer(1, 4096),
   },
   features=FEATURES,
-  outline=outline,
   make_recipes=_make_recipes,
   # Counts are as published. The file has no hash.
   downloads={

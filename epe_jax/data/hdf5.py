@@ -7,6 +7,7 @@ Federated have files of this form, with one split, `examples`.
 from collections.abc import Iterator
 import contextlib
 import os
+from typing import Any
 
 from epe_jax import extras
 from epe_jax.data import group_by, sources
@@ -26,14 +27,14 @@ def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
   """
   with contextlib.ExitStack() as stack:
     with _explain_damage(str(path)):
-      file = stack.enter_context(h5py.File(path, 'r'))
+      file: Any = stack.enter_context(h5py.File(path, 'r'))
     streams = {split: _read_clients(file, split) for split in file}
     yield stack.enter_context(
       group_by.open_function(lambda: streams, str(path))
     )
 
 
-def _read_clients(file: h5py.File, split: str) -> group_by.Stream:
+def _read_clients(file: Any, split: str) -> group_by.Stream:
   with _explain_damage(f'{file.filename}, split {split!r}'):
     for client_id, client in file[split].items():
       yield client_id, {name: rows[()] for name, rows in client.items()}

@@ -28,6 +28,7 @@ _VERSION = 1
 def load_workload(config: Any) -> Any:
   """Loads the workload of a config with task='stackoverflow'."""
   from epe_jax.data import imports, workload
+  from epe_jax.tasks import stackoverflow as stackoverflow_task
 
   options = config.data
   origin = workload.choose_origin(
@@ -58,35 +59,15 @@ def load_workload(config: Any) -> Any:
   described = workload.describe_origin(origin, train, TRAIN, DATA_SET.downloads)
   train, clients = workload.take_clients(config, train)
   return workload.Workload(
-    _make_task(config, len(words)),
+    stackoverflow_task.task(
+      len(words),
+      embedding_size=config.model.embedding_size,
+      hidden_size=config.model.hidden_size,
+    ),
     train,
     test,
     f'{described}, {clients}, accuracy on the split {options.test_split!r}',
     float(counts.max() / max(targets.size, 1)),
-  )
-
-
-def outline(config: Any) -> data_sets.Outline:
-  """Outlines the workload of a config with task='stackoverflow'.
-
-  Raises:
-    ValueError: the size of the vocabulary is that of a prepared folder.
-  """
-  options = config.data
-  if options.vocabulary_size is None:
-    raise ValueError('data.vocabulary_size=None; give the number of words.')
-  features = {'words': (np.int16, (options.max_words,))}
-  task = _make_task(config, options.vocabulary_size)
-  return data_sets.Outline(task, features, _SPLITS[TRAIN])
-
-
-def _make_task(config: Any, vocabulary_size: int) -> Any:
-  from epe_jax.tasks import stackoverflow as stackoverflow_task
-
-  return stackoverflow_task.task(
-    vocabulary_size,
-    embedding_size=config.model.embedding_size,
-    hidden_size=config.model.hidden_size,
   )
 
 
@@ -267,7 +248,6 @@ DATA_SET = data_sets.Federated(
     'model.hidden_size': fields.integer(1, 65_536),
   },
   features=vocabulary.FEATURES,
-  outline=outline,
   make_recipes=make_recipes,
   # Hashes and counts are as published. The SQLite file has no hash.
   downloads={

@@ -57,9 +57,7 @@ def from_grid(
     **options: for `make`.
   """
 
-  def list_points(
-    settings: Any, workspace: item.Workspace
-  ) -> list[sweep_points.Point]:
+  def make_item(settings: Any, workspace: item.Workspace) -> item.Product:
     axes = [
       (
         names,
@@ -70,10 +68,6 @@ def from_grid(
     points = sweep_points.make_grid(make_base_config(settings, workspace), axes)
     if adjust is not None:
       adjust(points)
-    return points
-
-  def make_item(settings: Any, workspace: item.Workspace) -> item.Product:
-    points = list_points(settings, workspace)
     outcome = sweep.run_sweep(
       points,
       workspace.folder,
@@ -92,7 +86,7 @@ def from_grid(
     ]
     return make(runs, **options)
 
-  return item.Item(title, source, experiment, make_item, data, list_points)
+  return item.Item(title, source, experiment, make_item, data)
 
 
 def choose_values(

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from matplotlib import figure
 
 from epe_jax.experiment import launchers, stopping
-from epe_jax.experiment.sweep_points import Point
 from epe_jax.text import tables
 
 
@@ -49,9 +48,6 @@ class Workspace(NamedTuple):
 Make = Callable[[Any, Workspace], Product]
 """(settings of the experiment, workspace) -> tables and figures."""
 
-ListPoints = Callable[[Any, Workspace], Sequence[Point]]
-"""(settings of the experiment, workspace) -> the runs that an item is made from."""
-
 
 class Item(NamedTuple):
   """A table or figure of a paper.
@@ -63,7 +59,6 @@ class Item(NamedTuple):
       experiment share its runs.
     make: makes it from the settings, training first what is not trained yet.
     data: names of the data sets that it reads, the main one first.
-    list_points: lists the runs that it trains; None if they are no grid.
   """
 
   title: str
@@ -71,7 +66,6 @@ class Item(NamedTuple):
   experiment: str
   make: Make
   data: Sequence[str] = ()
-  list_points: ListPoints | None = None
 
 
 def from_settings(make: Callable[[Any], Product]) -> Make:

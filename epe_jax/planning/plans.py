@@ -96,7 +96,7 @@ class Plan(NamedTuple):
     run: the planned run.
     predictions: of each attacker, in the order in which they were given.
     not_planned: the attackers without a prediction.
-    costs: memory and time of the audit.
+    costs: memory and disk of the audit.
     simulations: number of audits simulated for each attacker.
   """
 
@@ -204,10 +204,8 @@ def _list_notes(plan: Plan) -> Iterator[str]:
     f'peak ({memory}) and {format_bytes(costs.disk)} on disk.'
   )
   yield (
-    f'Its projections take {costs.passes:,.0f} passes over the model in total, '
-    f'about {format_seconds(costs.seconds)}; up to {costs.rounds_together:,} rounds '
-    'are scored together. Based on: '
-    f'{words.describe_basis(plan.run.family, costs.measured_family)}.'
+    f'Up to {costs.rounds_together:,} rounds are scored together. Based on: '
+    f'{words.BASIS}.'
   )
 
 
@@ -295,17 +293,3 @@ def format_bytes(size: float) -> str:
     if size >= unit:
       return f'{size / unit:.3g} {name}'
   return f'{size:.0f} B'
-
-
-def format_seconds(seconds: float) -> str:
-  """A time with two digits or more, in the unit that people say.
-
-  >>> [format_seconds(x) for x in (0.5, 115, 300, 86_400, 6e6)]
-  ['0.5 s', '115 s', '5 min', '24 h', '1,667 h']
-  """
-  value, unit = seconds / 3600, 'h'
-  if seconds < 120:
-    value, unit = seconds, 's'
-  elif seconds < 7200:
-    value, unit = seconds / 60, 'min'
-  return f'{value:.2g} {unit}' if value < 99.5 else f'{value:,.0f} {unit}'

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from epe_jax.fact import Fact
 from epe_jax.text import cells, checks, wording
 
-_BASIS = (
-  'time and memory as measured at d = 4,050,748, in float32 on 2 cores of an AMD '
-  'EPYC. Estimates and figures at the end are not counted'
+BASIS = (
+  'memory as measured at d = 4,050,748, in float32 on 2 cores of an AMD EPYC. '
+  'Estimates and figures at the end are not counted'
 )
+"""The measurements that the costs of a plan are based on."""
 
 ASSUMPTIONS: Mapping[str, str] = {
   'updates_have_clip_norm': (
@@ -49,18 +50,6 @@ MEMORY: Mapping[str, str] = {
   'participation': 'participation of canaries',
 }
 """Key of what memory holds -> its words."""
-
-
-def describe_basis(family: str, measured: str) -> str:
-  """The measurements that the costs of a plan are based on.
-
-  Args:
-    family: of the planned canaries.
-    measured: the family whose time is used.
-  """
-  if family == measured:
-    return _BASIS
-  return f'{_BASIS}. {family} was not measured; its time is that of {measured}'
 
 
 def describe_warning(warning: Fact) -> str:

@@ -17,7 +17,6 @@ from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import threat_models
 from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.audit.threat_models import shifted_scores
-from epe_jax.canaries import registry
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Unknown
 from epe_jax.experiment import finished_runs
@@ -476,20 +475,6 @@ def test_memory_is_that_of_a_small_run(tmp_path):
     )
     memory = sum(planned_costs.count_costs(run).memory.values())
     assert 0.9 < memory / (measure(family, 400, family) - plain) < 1.6
-
-
-@pytest.mark.parametrize('one_by_one', [True, False])
-def test_a_new_family_takes_the_time_of_the_slowest_of_its_kind(
-  monkeypatch, one_by_one
-):
-  mine = registry.Family('mine:make', one_by_one=one_by_one)
-  monkeypatch.setitem(registry.FAMILIES, 'mine', mine)
-  found = planned_costs.count_costs(planned(family='mine'))
-  slowest = 'sphere' if one_by_one else 'hadamard2'
-  expected = planned_costs.count_costs(planned(family=slowest))
-  assert found.seconds == expected.seconds
-  assert found.measured_family == slowest
-  assert expected.measured_family == slowest
 
 
 def test_a_plan_reads_as_a_table():

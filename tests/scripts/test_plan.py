@@ -31,20 +31,6 @@ def test_a_plan_is_json():
   assert plan['assumes']
 
 
-def test_items_are_planned_by_their_names_or_all_of_a_scale():
-  done = run_script('plan', 'emnist', 'algorithm1', '--scale=paper', '--jobs=8')
-  assert done.returncode == 0
-  assert '500 x 101 x 198' in done.stdout
-  assert 'Not planned, as they train nothing: algorithm1.' in done.stdout
-  done = run_script('plan', '--scale=medium', '--json')
-  plan = json.loads(done.stdout)
-  assert [x['name'] for x in plan['items']] == [
-    *('stackoverflow', 'accuracy', 'densities', 'bars', 'anderson')
-  ]
-  assert plan['items'][0]['basis'] == 'floor'
-  assert plan['total']['seconds'] == sum(x['seconds'] for x in plan['items'])
-
-
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
@@ -53,11 +39,8 @@ def test_items_are_planned_by_their_names_or_all_of_a_scale():
       (*SIZES, '--repetitions=60'),
       'error: --repetitions=60; give an integer in [1, 50]',
     ),
-    ((*SIZES, 'x'), "'x' is of items and --dim of a single run"),
-    ((*SIZES, '--jobs=2'), '--jobs is of items and --dim of a single run'),
-    (('table9',), "'table9' is not an item; epe-jax reproduce --list"),
-    (('emnist', '--jobs=0'), 'jobs'),
-    (('emnist', '--field=x=1'), "'x'"),
+    ((*SIZES, 'x'), "there is no argument 'x'"),
+    ((*SIZES, '--jobs=2'), 'jobs'),
   ],
 )
 def test_wrong_flags_are_refused(arguments, message):

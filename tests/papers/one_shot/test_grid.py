@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from epe_jax.experiment import config_files, sweep_points
+from epe_jax.experiment import config_files, sweep, sweep_points
 from epe_jax.papers import grid
 from epe_jax.papers.item import Workspace
 from epe_jax.papers.one_shot import utility
@@ -68,12 +68,26 @@ def test_the_medium_scale_trains_the_papers_model():
     assert ours.canaries.observed == 1000
 
 
-def test_repetitions_are_trained_at_the_noise_level_that_is_given():
-  settings = config_files.load_config('paper:medium').stackoverflow
+def list_runs(monkeypatch, item, workspace):
+  """The names of the runs that an item at medium scale would train."""
+  listed = []
+
+  def stop(points, *_, **__):
+    listed.extend(x.name for x in points)
+    raise InterruptedError
+
+  monkeypatch.setattr(sweep, 'run_sweep', stop)
+  settings = config_files.load_config('paper:medium')
+  with pytest.raises(InterruptedError):
+    ITEMS[item].make(settings[ITEMS[item].experiment], workspace)
+  return listed
+
+
+def test_repetitions_are_trained_at_the_noise_level_that_is_given(monkeypatch):
   every = Workspace(pathlib.Path(), synthetic=True)
   one = every._replace(fields={'noise_multiplier': 0.0496})
   names = {
-    item: [p.name for p in ITEMS[item].list_points(settings, workspace)]
+    item: list_runs(monkeypatch, item, workspace)
     for item, workspace in (
       ('stackoverflow', every),
       ('bars', one),
@@ -86,6 +100,11 @@ def test_repetitions_are_trained_at_the_noise_level_that_is_given():
   assert names['bars'] == names['anderson']
   # That of one participation is shared.
   assert len({*names['stackoverflow'], *names['bars']}) == 7
+  apart = every._replace(fields={'canaries.unobserved': 10})
+  with pytest.raises(ValueError, match='leave it out'):
+    ITEMS['accuracy'].make(
+      config_files.load_config('paper:medium').accuracy, apart
+    )
 
 
 def test_an_accuracy_that_swings_is_averaged_over_the_last_evaluations():
