@@ -11,6 +11,7 @@ EXTRAS = {
   'PIL': 'images',
   'array_record': 'tfds',
   'flax': 'training',
+  'flwr': 'flower',
   'google': 'training',
   'h5py': 'hdf5',
   'haiku': 'haiku',
@@ -22,8 +23,11 @@ EXTRAS = {
   'markupsafe': 'reports',
   'matplotlib': 'reports',
   'ml_collections': 'training',
+  'nvflare': 'nvflare',
+  'opacus': 'opacus',
   'optax': 'training',
   'orbax': 'training',
+  'pfl': 'pfl',
   'pooch': 'training',
   'pyarrow': 'training',
   'pytest': 'dev',
@@ -77,7 +81,7 @@ def explain_missing() -> Iterator[None]:
     if extra is None:
       raise
     raise ModuleNotFoundError(
-      f'{package} is not installed. Install it with the extra {extra!r}: '
+      f'{error.name} is not installed. Install it with the extra {extra!r}: '
       + format_install(extra),
       name=error.name,
     ) from error

@@ -28,8 +28,11 @@ from tests import installed
 
 ROOT = installed.ROOT
 PROJECT = installed.PROJECT
+# Frameworks that are audited, in environments of their own.
+FRAMEWORKS = {'flower', 'nvflare', 'opacus', 'pfl'}
 # Hardware, clusters and development; everything else is of use to all.
 APART = {'all', 'colab', 'cuda', 'dev', 'docs', 'ray', 'slurm', 'tpu'}
+APART |= FRAMEWORKS
 
 # What works without extras: estimates from a CSV, by the library and by its
 # script. The names of each room that need no JAX are those that can be had.
@@ -200,6 +203,11 @@ def test_without_an_extra_the_error_names_it(tmp_path):
     "from epe_jax.report import report; report.write_report('run')": cure(
       'jsonschema', 'reports'
     ),
+    'import epe_jax.auditor.adapters.flower': cure('flwr', 'flower'),
+    'import epe_jax.conformance.adapters.flower': cure('flwr', 'flower'),
+    'import epe_jax.auditor.adapters.nvflare': cure('nvflare', 'nvflare'),
+    'import epe_jax.auditor.adapters.opacus': cure('opacus', 'opacus'),
+    'import epe_jax.auditor.adapters.pfl': cure('pfl', 'pfl'),
   }
   assert explained(list(expected), tmp_path, 'training') == expected
 
@@ -243,7 +251,8 @@ def test_whatever_is_imported_is_declared():
     place = core if extra is None else declared[extra] - core
     assert installed.distributions()[name] & place, f'{path} imports {name}'
   for name, extra in extras.EXTRAS.items():
-    assert installed.distributions()[name] & declared[extra], name
+    if extra not in FRAMEWORKS:
+      assert installed.distributions()[name] & declared[extra], name
 
 
 def test_all_has_every_extra_and_make_run_installs_it():

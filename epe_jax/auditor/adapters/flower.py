@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from epe_jax import extras
 from epe_jax.auditor.adapters import flower_messages as messages
 from epe_jax.auditor.adapters import flower_strategies
 from epe_jax.auditor.adapters.flower_messages import canary_mod as canary_mod
@@ -21,8 +22,8 @@ from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.adapters.weights import note_larger
 from epe_jax.auditor.auditor import Auditor
 
-# Imported after the modules that check its version.
-from flwr.serverapp.strategy import Strategy  # isort: skip
+with extras.explain_missing():
+  from flwr.serverapp.strategy import Strategy
 
 
 def audit(

@@ -12,21 +12,20 @@ import io
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.auditor.adapters import versions
+from epe_jax import extras
 
-# Ahead of the imports, as modules of flwr move between versions.
-versions.check_version('flwr', first='1.41', last='1.42')
+with extras.explain_missing():
+  from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    RecordDict,
+  )
+  from flwr.clientapp.typing import ClientAppCallable
+  from flwr.supercore.differential_privacy import KEY_NORM_BIT
 
-from flwr.app import (  # noqa: E402
-  Array,
-  ArrayRecord,
-  ConfigRecord,
-  Context,
-  Message,
-  RecordDict,
-)
-from flwr.clientapp.typing import ClientAppCallable  # noqa: E402
-from flwr.supercore.differential_privacy import KEY_NORM_BIT  # noqa: E402
 
 _KEY = 'epe_jax.canary'
 

@@ -1,22 +1,11 @@
 """What Flower's strategies claim: clip norms and noise of their wrappers."""
 
-from epe_jax.auditor.adapters import versions
+from epe_jax import extras
 from epe_jax.auditor.adapters.settings import Settings
 
-# Ahead of the imports, as modules of flwr move between versions.
-versions.check_version(
-  'flwr',
-  first='1.41',
-  last='1.42',
-  uses=[
-    'flwr.serverapp.strategy:Strategy.start(grid, initial_arrays, num_rounds)',
-    'flwr.serverapp.strategy:Strategy.configure_train(server_round, arrays, '
-    'config, grid)',
-    'flwr.serverapp.strategy:Strategy.aggregate_train(server_round, replies)',
-  ],
-)
+with extras.explain_missing():
+  from flwr.serverapp import strategy as strategies
 
-from flwr.serverapp import strategy as strategies  # noqa: E402
 
 _FIXED = (
   strategies.DifferentialPrivacyServerSideFixedClipping,

@@ -13,26 +13,18 @@ from typing import Any
 import dp_accounting
 import numpy as np
 
-from epe_jax.auditor.adapters import optax, versions
+from epe_jax import extras
+from epe_jax.auditor.adapters import optax
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
 
-try:
-  from jax_privacy.experimental import execution_plan
-except ImportError:
-  # Where releases after 2.0 have it.
-  from jax_privacy import execution_plan  # pyright: ignore
-
-versions.check_version(
-  'jax-privacy',
-  first='2.0',
-  last='2.3',
-  uses=[
-    f'{execution_plan.__name__}:DPExecutionPlan(clipped_grad, '
-    'batch_selection_strategy, noise_addition_transform)',
-  ],
-)
+with extras.explain_missing():
+  try:
+    from jax_privacy.experimental import execution_plan
+  except ImportError:
+    # Where releases after 2.0 have it.
+    from jax_privacy import execution_plan  # pyright: ignore
 
 
 def audit(

@@ -16,30 +16,20 @@ import os
 import pathlib
 from typing import Any
 
-from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
-from nvflare.apis.dxo_filter import DXOFilter
-from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey
-from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
-from nvflare.app_common.abstract.aggregator import Aggregator
-from nvflare.app_common.app_constant import AppConstants
-
-from epe_jax.auditor.adapters import versions
+from epe_jax import extras
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.adapters.weights import note_larger
 from epe_jax.auditor.auditor import Auditor
 
-versions.check_version(
-  'nvflare',
-  first='2.9',
-  last='2.9',
-  uses=[
-    'nvflare.apis.dxo_filter:DXOFilter.process_dxo(dxo, shareable, fl_ctx)',
-    'nvflare.app_common.abstract.aggregator:Aggregator.accept(shareable, fl_ctx)',
-    'nvflare.app_common.abstract.aggregator:Aggregator.aggregate(fl_ctx)',
-  ],
-)
+with extras.explain_missing():
+  from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+  from nvflare.apis.dxo_filter import DXOFilter
+  from nvflare.apis.event_type import EventType
+  from nvflare.apis.fl_constant import FLContextKey
+  from nvflare.apis.fl_context import FLContext
+  from nvflare.apis.shareable import Shareable
+  from nvflare.app_common.abstract.aggregator import Aggregator
+  from nvflare.app_common.app_constant import AppConstants
 
 _CANARY = 'epe_jax_canary'
 """Key of the id of a canary, next to the update that it sends."""

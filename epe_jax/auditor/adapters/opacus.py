@@ -9,35 +9,23 @@ print(auditor.report())                                   # and another at the e
 import gc
 from typing import Any
 
-from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import (
-  GradSampleHooksFastGradientClipping,
-)
-from opacus.optimizers import (
-  AdaClipDPOptimizer,
-  DistributedDPOptimizer,
-  DistributedDPOptimizerFastGradientClipping,
-  DPOptimizer,
-  DPOptimizerFastGradientClipping,
-  DPPerLayerOptimizer,
-  FSDPOptimizerFastGradientClipping,
-)
-
-from epe_jax.auditor.adapters import versions
+from epe_jax import extras
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 
-versions.check_version(
-  'opacus',
-  first='1.6',
-  last='1.6',
-  uses=[
-    'opacus.optimizers:DPOptimizer(noise_multiplier, max_grad_norm, '
-    'expected_batch_size, loss_reduction)',
-    'opacus.optimizers:DPOptimizer.add_noise',
-    'opacus.optimizers:DPOptimizer.scale_grad',
-    'opacus.optimizers:DPOptimizer.accumulated_iterations',
-  ],
-)
+with extras.explain_missing():
+  from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import (
+    GradSampleHooksFastGradientClipping,
+  )
+  from opacus.optimizers import (
+    AdaClipDPOptimizer,
+    DistributedDPOptimizer,
+    DistributedDPOptimizerFastGradientClipping,
+    DPOptimizer,
+    DPOptimizerFastGradientClipping,
+    DPPerLayerOptimizer,
+    FSDPOptimizerFastGradientClipping,
+  )
 
 _DISTRIBUTED = (
   'adds its noise on one worker, or in shards; audit the same training on one '

@@ -13,27 +13,23 @@ from collections.abc import Callable
 import inspect
 from typing import Any, NamedTuple
 
-import jax
-from jax.flatten_util import ravel_pytree
-import jax.numpy as jnp
 from jaxtyping import Float, Int, UInt32
 import numpy as np
-import optax
+
+from epe_jax import extras
+
+with extras.explain_missing():
+  import jax
+  from jax.flatten_util import ravel_pytree
+  import jax.numpy as jnp
+  import optax
 
 from epe_jax import canaries
 from epe_jax.audit import audit_step, audited_algorithm, observers
-from epe_jax.auditor.adapters import versions
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, PyTree
-
-versions.check_version(
-  'optax',
-  first='0.2',
-  last='0.2',
-  uses=['optax:GradientTransformation(init, update)'],
-)
 
 
 class AuditedState(NamedTuple):

@@ -12,44 +12,29 @@ import os
 from typing import Any
 
 import numpy as np
-from pfl.common_types import Saveable
-from pfl.context import CentralContext, UserContext
-from pfl.exception import CheckpointNotFoundError
-from pfl.hyperparam import HyperParam, get_param_value
-from pfl.internal.ops.selector import get_default_framework_module as get_ops
-from pfl.metrics import Metrics
-from pfl.postprocessor.base import Postprocessor
-from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
-from pfl.privacy.gaussian_mechanism import GaussianMechanism
-from pfl.privacy.privacy_mechanism import (
-  CentrallyAppliedPrivacyMechanism,
-  PrivacyMetricName,
-)
-from pfl.stats import TrainingStatistics
 
-from epe_jax import accounting
-from epe_jax.auditor.adapters import versions
+from epe_jax import accounting, extras
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.fact import Fact
 
-versions.check_version(
-  'pfl',
-  first='0.6',
-  last='0.6',
-  uses=[
-    'pfl.postprocessor.base:Postprocessor.postprocess_one_user(stats, user_context)',
-    'pfl.postprocessor.base:Postprocessor.postprocess_server(stats, '
-    'central_context, aggregate_metrics)',
-    'pfl.stats:TrainingStatistics.get_weights',
-    'pfl.stats:TrainingStatistics.from_weights(metadata, weights)',
-    'pfl.privacy.gaussian_mechanism:GaussianMechanism.clipping_bound',
-    'pfl.privacy.gaussian_mechanism:GaussianMechanism.relative_noise_stddev',
-    'pfl.privacy.ftrl_mechanism:BandedMatrixFactorizationMechanism.query_matrix',
-  ],
-)
+with extras.explain_missing():
+  from pfl.common_types import Saveable
+  from pfl.context import CentralContext, UserContext
+  from pfl.exception import CheckpointNotFoundError
+  from pfl.hyperparam import HyperParam, get_param_value
+  from pfl.internal.ops.selector import get_default_framework_module as get_ops
+  from pfl.metrics import Metrics
+  from pfl.postprocessor.base import Postprocessor
+  from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
+  from pfl.privacy.gaussian_mechanism import GaussianMechanism
+  from pfl.privacy.privacy_mechanism import (
+    CentrallyAppliedPrivacyMechanism,
+    PrivacyMetricName,
+  )
+  from pfl.stats import TrainingStatistics
 
 _FILE = 'canary_audit.npz'
 

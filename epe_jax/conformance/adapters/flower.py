@@ -16,23 +16,21 @@ from typing import Any
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import conformance
-from epe_jax.auditor.adapters import versions
+from epe_jax import conformance, extras
 
-# Ahead of the imports, as modules of flwr move between versions.
-versions.check_version('flwr', first='1.41', last='1.42')
+with extras.explain_missing():
+  from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MetricRecord,
+    RecordDict,
+  )
+  from flwr.clientapp.mod import LocalDpMod
+  from flwr.serverapp import strategy as strategies
+  from flwr.supercore.task_identity import TaskIdentity
 
-from flwr.app import (  # noqa: E402
-  Array,
-  ArrayRecord,
-  ConfigRecord,
-  Message,
-  MetricRecord,
-  RecordDict,
-)
-from flwr.clientapp.mod import LocalDpMod  # noqa: E402
-from flwr.serverapp import strategy as strategies  # noqa: E402
-from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 _SMALLEST = 1e-12
 """Of an update in place of zeros: Flower divides by its norm, and stops at 0."""

@@ -41,7 +41,7 @@ import numpy as np
 import epe_jax
 from epe_jax import accounting, conformance
 from epe_jax.audit import threat_models
-from epe_jax.auditor.adapters import flower, versions
+from epe_jax.auditor.adapters import flower
 from epe_jax.auditor.adapters.flower import canary_mod
 from epe_jax.cli import program
 from epe_jax.conformance.adapters import flower as mechanisms
@@ -567,13 +567,6 @@ def test_running_statistics_are_released_and_counted_and_counters_are_not():
     ValueError, match=r'dim=5,000\. norm\.running_mean \(50\) makes up the diff'
   ):
     run(fewer, model=model)
-
-
-def test_another_version_is_a_warning():
-  with pytest.warns(
-    UserWarning, match=r'flwr 1\.\d+.*tested with 0\.1 to 0\.2'
-  ):
-    versions.check_version('flwr', first='0.1', last='0.2')
 
 
 def assert_canaries_are_seen(auditor):

@@ -1,5 +1,3 @@
-import importlib
-from importlib import metadata
 import subprocess
 import sys
 
@@ -240,10 +238,3 @@ def test_a_site_has_a_number():
 
 def test_the_quickstart_is_audited(tmp_path):
   laws.assert_example_audits('nvflare', tmp_path)
-
-
-@pytest.mark.parametrize('version', ['0.9.0', '99.0'])
-def test_another_version_is_a_warning(version, monkeypatch):
-  monkeypatch.setattr(metadata, 'version', lambda package: version)
-  with pytest.warns(UserWarning, match=f'nvflare {version} is installed'):
-    importlib.reload(integration)

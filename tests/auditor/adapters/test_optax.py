@@ -12,7 +12,6 @@ import pytest
 from epe_jax import audit as audit_package
 from epe_jax.audit import threat_models
 from epe_jax.auditor.adapters import optax as integration
-from epe_jax.auditor.adapters import versions
 from tests.auditor.adapters import laws
 
 ROUNDS, DIM = 25, 20_000
@@ -117,7 +116,6 @@ def test_who_removes_all_updates_finds_the_noise_however_large_they_are():
 SHARDED = """
 import jax, numpy as np
 from epe_jax.auditor.adapters import optax as integration
-from epe_jax.auditor.adapters import versions
 from epe_jax.parallel import sharding
 from tests.auditor.adapters import test_optax as t
 
@@ -228,17 +226,6 @@ def test_noise_that_is_not_finite_is_an_error():
   auditor = make_auditor()
   with pytest.raises(ValueError, match='step 0 released is not finite'):
     run_audit(add_noise(np.nan), auditor)
-
-
-@pytest.mark.parametrize(
-  'lacks', ['optax:scale(gone)', 'optax:chain.gone', 'optax.gone:scale']
-)
-def test_another_version_is_refused_only_if_it_lacks_what_is_used(lacks):
-  there, tested = 'optax:scale(step_size)', {'first': '99.0', 'last': '99.1'}
-  with pytest.warns(UserWarning, match=r'tested with 99\.0 to 99\.1; if it'):
-    versions.check_version('optax', **tested, uses=[there])
-  with pytest.raises(ImportError, match='is not there; install one of these'):
-    versions.check_version('optax', **tested, uses=[there, lacks])
 
 
 @pytest.mark.integration

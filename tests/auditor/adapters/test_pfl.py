@@ -3,8 +3,6 @@ import pytest
 pytest.importorskip('pfl', reason='pfl (pfl-research) is not installed')
 pytest.importorskip('torch', reason='PyTorch is not installed')
 
-import importlib
-from importlib import metadata
 import types
 
 import numpy as np
@@ -378,13 +376,6 @@ def test_several_processes_are_an_error(monkeypatch):
       stats=MappedVectorStatistics({}),
       user_context=UserContext(num_datapoints=1, seed=None),
     )
-
-
-@pytest.mark.parametrize('version', ['0.5.0', '1.0.0'])
-def test_another_version_is_a_warning(version, monkeypatch):
-  monkeypatch.setattr(metadata, 'version', lambda package: version)
-  with pytest.warns(UserWarning, match=f'pfl {version} is .* 0.6 to 0.6'):
-    importlib.reload(integration)
 
 
 def test_the_quickstart_is_audited(tmp_path):
