@@ -19,7 +19,6 @@ EXTRAS = {
   'jax': 'training',
   'jax_privacy': 'dpsgd',
   'jinja2': 'reports',
-  'jsonschema': 'reports',
   'markupsafe': 'reports',
   'matplotlib': 'reports',
   'ml_collections': 'training',

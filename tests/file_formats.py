@@ -13,7 +13,6 @@ from epe_jax.audit import evaluation
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.data import store
 from epe_jax.experiment import run_result
-from epe_jax.report import audit_card
 from epe_jax.scores import score_files, score_tables
 from epe_jax.scores.formats import privacy_estimates
 from tests import recorded_runs
@@ -58,10 +57,6 @@ def make_result():
   return recorded_runs.result(audit=evaluated)
 
 
-def write_card(path):
-  audit_card.write_card(path, audit_card.make_card(make_result()))
-
-
 def _write_table(path):
   rng = np.random.default_rng(0)
   rows = [f'{x!r},{i % 2}' for i, x in enumerate(rng.normal(size=40).tolist())]
@@ -98,7 +93,6 @@ FORMATS = {
   'result.json': Format(
     lambda p: run_result.write_result(p, make_result()), run_result.load_result
   ),
-  'card.json': Format(write_card, audit_card.load_card),
   'clients.arrow': Format(_write_store, _read_store),
   # Made by hand or by other programs, without a digest.
   'scores.npy': Format(

@@ -10,7 +10,6 @@ import epe_jax
 from epe_jax import io
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.experiment import metrics, run_result, workdirs
-from epe_jax.report import audit_card
 from epe_jax.scores import score_files, score_tables
 from epe_jax.scores.formats import privacy_estimates
 from tests import recorded_runs
@@ -20,7 +19,6 @@ from tests.file_formats import (
   flip_bit,
   is_refused,
   make_auditor,
-  write_card,
 )
 from tests.helpers import load_config
 
@@ -124,7 +122,6 @@ def test_json_that_no_program_here_writes_is_refused(tmp_path, text):
   for read in (
     io.read_json,
     run_result.load_result,
-    audit_card.load_card,
     privacy_estimates.read_counts,
   ):
     with pytest.raises(ValueError, match=r'result\.json is not JSON'):
@@ -219,35 +216,3 @@ def test_a_record_that_nothing_wrote_is_refused(tmp_path):
     replace_arrays(path, **{name: value})
     with pytest.raises(ValueError, match=r'scores\.npz is damaged'):
       load_record(path)
-
-
-@pytest.mark.parametrize(
-  ('change', 'said'),
-  [
-    (lambda c: c['audit']['headline'].update(epsilon='NaN'), 'headline'),
-    (lambda c: c['audit']['headline'].update(epsilon=-1.0), 'headline'),
-    (lambda c: c['audit']['headline'].update(confidence=0.0), 'headline'),
-    (
-      lambda c: c['audit']['attacks'][0]['estimates'][0].update(
-        interval=[2.0, 1.0]
-      ),
-      r'interval of .*from 2 to 1',
-    ),
-    (
-      lambda c: c['audit']['attacks'][0]['estimates'][0].update(
-        floor={'mean': 0.1, 'q05': '-Infinity', 'q50': 0.1, 'q95': 1.0}
-      ),
-      'attacks',
-    ),
-  ],
-)
-def test_a_card_with_numbers_that_cannot_be_is_refused(tmp_path, change, said):
-  path = tmp_path / 'card.json'
-  write_card(path)
-  card = io.read_sealed(path)
-  change(card)
-  io.write_sealed(path, card)
-  with pytest.raises(
-    ValueError, match=rf'card\.json is not an audit card: .*{said}'
-  ):
-    audit_card.load_card(path)

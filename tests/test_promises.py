@@ -13,7 +13,6 @@ from epe_jax.audit import record
 from epe_jax.auditor import auditor_file
 from epe_jax.conformance import report
 from epe_jax.experiment import run_result
-from epe_jax.report import audit_card
 from tests.formats import write
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -64,7 +63,6 @@ def read_table(title):
 def test_the_versions_of_formats_are_those_of_the_code():
   versions = {
     '`result.json`': run_result.SCHEMA,
-    '`audit_card.json`': audit_card.SCHEMA_VERSION,
     '`private/scores.npz`, the record': record.SCHEMA,
     'what `Auditor.save` writes': auditor_file.SCHEMA,
     'what `epe-jax check --report` writes': report.SCHEMA_VERSION,

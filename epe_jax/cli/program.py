@@ -45,7 +45,6 @@ COMMANDS = {
   'report': 'rewrite the report of a run, or compare runs',
   'reproduce': 'tables and figures of the paper',
   'data': 'download or import federated data',
-  'card': 'validate and compare audit cards',
   'check': 'check whether an aggregation adds noise as it claims',
 }
 """The commands of `epe-jax` and what they do, by name.

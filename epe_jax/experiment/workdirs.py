@@ -32,7 +32,7 @@ class Workdir(NamedTuple):
     config: every field of the config, written when training may begin.
     result: the results. A run that has this file has ended.
     model: the final model.
-    report: the report, written after its figures, its HTML page and its card.
+    report: the report, written after its figures and its HTML page.
     lock: the lock of the process that trains, until it ends.
     private: the folder of all that only the auditor may have.
     scores: the record, which has all that estimates need.

@@ -47,10 +47,6 @@ class Provenance(NamedTuple):
     return ', '.join(parts)
 
 
-UNKNOWN = Provenance()
-"""Of a result that is not known to be of any run."""
-
-
 def identify_run(
   result: RunResult,
   *,

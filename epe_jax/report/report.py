@@ -1,7 +1,7 @@
 """The reports of a finished audit, made from the files of its run.
 
 `format_summary` is the page that everybody reads, `format_report` has the appendix
-too, and `write_report` writes report.html, report.md, audit_card.json and the figures.
+too, and `write_report` writes report.html, report.md and the figures.
 None of them needs the data, the model or the code of the training run: a directory with
 result.json, private/scores.npz and private/metrics.jsonl is enough.
 """
@@ -206,7 +206,7 @@ def make_audit_page(
 
 
 def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
-  """Writes report.html, report.md, audit_card.json and the figures of a run.
+  """Writes report.html, report.md and the figures of a run.
 
   The report of a run without canaries shows how it trained, and needs no scores.
 
@@ -224,7 +224,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   """
   # Here and not above: estimates are printed where Matplotlib is missing.
   with extras.explain_missing():
-    from epe_jax.report import audit_card, html
+    from epe_jax.report import html
     from epe_jax.report.figures import of_audit
 
   files = workdirs.workdir_at(workdir)
@@ -246,9 +246,6 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   # before is out of date.
   if files.report.exists():
     os.utime(files.report, (0, 0))
-  if result.is_audited:
-    card = audit_card.make_card(result, belongs_to)
-    audit_card.write_card(files.folder / audit_card.FILE, card)
   return html.write_page(files.folder, files.report.stem, content, figures)
 
 

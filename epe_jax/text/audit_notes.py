@@ -1,6 +1,6 @@
 """What a reader has to know next to the numbers of an audit: warnings, and plain notes.
 
-Texts, JSON, cards, pages and comparisons all take them from here.
+Texts, JSON, pages and comparisons all take them from here.
 """
 
 from collections.abc import Callable, Container, Iterable

@@ -131,7 +131,7 @@ def test_the_cache_of_the_user_is_removed_when_asked(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize('command', ['audit', 'card', 'estimate', 'report'])
+@pytest.mark.parametrize('command', ['audit', 'estimate', 'report'])
 def test_a_run_that_has_not_ended_is_said_to_be_resumed(
   capsys, tmp_path, command
 ):
@@ -310,27 +310,3 @@ def test_a_sweep_is_named_by_its_config_and_grid(
   assert seen['retry'] is False
   engine, *_ = seen['launch'].args
   assert (engine, seen['launch'].keywords['jobs']) == ('local', 2)
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures('small_task', 'no_floors', 'coarse_figures')
-def test_cards_of_runs_are_checked_and_stand_side_by_side(capsys, in_folder):
-  for name in 'ab':
-    code, _, err = run(
-      capsys, 'run', 'digits:smoke', *SMALL, f'--workdir={name}'
-    )
-    assert code == 0, err
-  code, out, _ = run(capsys, 'card', 'a', 'b/audit_card.json')
-  assert code == 0
-  head, *rows = out.splitlines()
-  assert head.split() == ['a', 'b/audit_card.json']
-  (bound,) = (row for row in rows if row.startswith('lower bound ε'))
-  one, other = bound.split('≥')[1:]
-  assert float(one) == float(other) > 0
-  path = in_folder / 'a' / 'audit_card.json'
-  path.write_text(path.read_text().replace('"delta"', '"dalta"'))
-  code, _, err = run(capsys, 'card', 'a')
-  assert code == 2
-  assert 'a/audit_card.json is damaged' in err
-  assert run(capsys, 'card')[0] == 2
-  assert run(capsys, 'card', 'b', 'b')[0] == 2

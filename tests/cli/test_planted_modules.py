@@ -85,7 +85,6 @@ def call(folder, *command):
       ('run', 'digits:smoke', '--workdir=run', *SMALL),
       ('audit', 'run'),
       ('report', 'run'),
-      ('card', 'run'),
     ],
     [PLAN],
     [('estimate', 'scores.csv', '--delta=1e-5')],

@@ -156,7 +156,7 @@ PUBLISHED = {
   *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy', 'date'),
   # Of the aggregates of own rounds, as estimates are.
   'claim',
-  # Of files that are published, of this one, and as the audit card has it.
+  # Of files that are published, of and of this one.
   *('model_sha256', 'record_sha256', 'sha256'),
 }
 
@@ -282,7 +282,6 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
     'result.json',
     'report.md',
     'report.html',
-    'audit_card.json',
     'model.npz',
   }
   page = (processes.ROOT / 'docs' / 'secrets.md').read_text()

@@ -12,12 +12,10 @@ import numpy as np
 
 from epe_jax import conformance, io
 from epe_jax._version import __version__
-from epe_jax.audit import audit_json
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.auditor import auditor_file
 from epe_jax.conformance.example import NoNoiseOnBiases
 from epe_jax.experiment import config_files, model_file, run_result, workdirs
-from epe_jax.report import audit_card
 from tests import file_formats, recorded_runs
 from tests.conformance import test_command
 
@@ -80,17 +78,6 @@ def of_result(path):
   )
 
 
-def of_card(path):
-  card = audit_card.load_card(path)
-  audit = audit_json.from_json(card['audit'])
-  return {
-    'delta': card['delta'],
-    'analytic': card['analytic']['clients']['epsilon'],
-    **card['mechanism'],
-    **of_audit(audit),
-  }
-
-
 def write_report(path):
   claim = conformance.Claim(
     shapes=((20, 30), (30,)),
@@ -141,7 +128,6 @@ FORMATS = {
     lambda p: run_result.write_result(p, file_formats.make_result()),
     of_result,
   ),
-  'audit_card.json': (file_formats.write_card, of_card),
   'config.json': (write_config, of_config),
   'model.npz': (
     write_model,

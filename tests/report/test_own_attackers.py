@@ -110,13 +110,11 @@ def test_the_first_report_adds_rounds_to_the_result(run, tmp_path):
 
 
 @pytest.mark.integration
-def test_it_is_in_report_and_card(folder):
+def test_it_is_in_the_report(folder):
   text = report.write_report(folder).read_text()
   assert '| my own attack |' in text
   page = (folder / 'report.html').read_text()
   assert 'my own attack' in page
-  card = json.loads((folder / 'audit_card.json').read_text())
-  assert 'mine' in [a['threat_model'] for a in card['audit']['attacks']]
 
 
 def test_it_is_in_every_figure_of_attackers(run):

@@ -27,7 +27,6 @@ from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.fact import Fact
 from epe_jax.report import (
-  audit_card,
   comparison,
   facts,
   first_page,
@@ -50,7 +49,6 @@ _PICTURES = tuple(of_audit.CAPTIONS)
 _FILES = (
   'report.md',
   'report.html',
-  'audit_card.json',
   *_PICTURES,
   *(name.replace('.png', '.svg') for name in _PICTURES),
 )
@@ -386,7 +384,6 @@ def _show_everywhere(result):
     'all estimates': report.format_estimates(result.audit),
     'page': page.render_markdown(report.make_page(result, {})),
     'html': html.render_html(report.make_page(result, {}), {}),
-    'card': audit_card.format_cards({'a': audit_card.make_card(result)}),
     'comparison': page.render_text(
       comparison.make_page([run, run], figure='a.png'), has_appendix=True
     ),
@@ -839,7 +836,7 @@ def test_a_report_that_was_stopped_at_any_file_is_written_when_it_is_asked_again
       monkeypatch.setattr(module, 'write_atomically', write_or_stop)
 
   assert not workdirs.has_report(files)
-  names = {'attackers.png', 'attackers.svg', 'report.html', 'audit_card.json'}
+  names = {'attackers.png', 'attackers.svg', 'report.html'}
   for number in range(len(names) + 1):
     if not is_new:
       stop_at(None)

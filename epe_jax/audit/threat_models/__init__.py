@@ -1,6 +1,6 @@
 """The attackers of a run: the one list of them.
 
-An attacker is a file here and an entry in `THREAT_MODELS`. Tables, figures, cards and
+An attacker is a file here and an entry in `THREAT_MODELS`. Tables, figures and
 comparisons follow this list, its order and the attributes of `ThreatModel`; a
 user's own attackers follow it without an entry.
 """
