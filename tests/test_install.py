@@ -158,7 +158,7 @@ def cure(package, extra):
 
 @pytest.mark.integration
 def test_without_jax_the_error_names_the_extra(tmp_path):
-  scripts = 'compare_runs', 'gaussian', 'power'
+  scripts = 'gaussian', 'power'
   statements = [
     'from epe_jax import training; training.clipping',
     'from epe_jax.training import dp_fedavg',

@@ -25,6 +25,7 @@ Exit status: 130 after Ctrl-C, 143 after SIGTERM. What is finished is kept, and 
 command goes on from there.
 """
 
+import argparse
 from collections.abc import Sequence
 import pathlib
 import sys
@@ -107,7 +108,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     sharding.use_cores(config.clients_per_round)
     if is_distributed:
       sharding.initialize_distributed(*cluster)
-    result = audited_run.run(config, workdir)
+    result = audited_run.run(config, workdir, argv=_leave_out_places(argv[1:]))
   if result is None:
     # Only the first of several processes has the result.
     return 0
@@ -130,3 +131,11 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   return claims.report_claim(
     config.audit.claim, claims.choose_bounds(result.audit), test=result.claim
   )
+
+
+def _leave_out_places(argv: Sequence[str]) -> list[str]:
+  """The words of a command line but the folder and the machines of its run."""
+  places = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+  for name in ('workdir', 'coordinator', 'num_processes', 'process_id'):
+    places.add_argument(f'--{name}', f'-{name}')
+  return places.parse_known_args(argv)[1]

@@ -27,6 +27,7 @@ def run(
   *,
   observers: build.Observe | None = None,
   threat_models: Sequence[ThreatModel] = THREAT_MODELS,
+  argv: Sequence[str] | None = None,
 ) -> RunResult | None:
   """Trains a model, audits it and writes the results into a workdir.
 
@@ -52,6 +53,7 @@ def run(
       such as your own followed by `audit.THREAT_MODELS`. They play no part
       until training has ended. `audit.evaluate` estimates others from the record
       of a finished run.
+    argv: the words of the command line that make this run, for its report.
 
   Returns:
     The content of result.json; None in all processes but the first.
@@ -70,10 +72,10 @@ def run(
     config = config_fields.check_config(config)
     if sharding.is_primary():
       with workdirs.remove_if_refused(workdirs.workdir_at(workdir)):
-        return _run_or_read(config, workdir, observers, threat_models)
+        return _run_or_read(config, workdir, observers, threat_models, argv)
     # The other processes write the same files, into a temporary folder.
     with tempfile.TemporaryDirectory() as scratch:
-      _run_or_read(config, scratch, observers, threat_models)
+      _run_or_read(config, scratch, observers, threat_models, argv)
     return None
 
 
@@ -82,6 +84,7 @@ def _run_or_read(
   workdir: str | os.PathLike,
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
+  argv: Sequence[str] | None,
 ) -> RunResult | None:
   """Makes the run of a checked config, or reads it if it is finished."""
   files, result = workdirs.workdir_at(workdir), None
@@ -98,7 +101,7 @@ def _run_or_read(
       if not _is_finished(files):
         with stopping.listen() as requests:
           result = driver.train(
-            config, files, observers, threat_models, requests
+            config, files, observers, threat_models, requests, argv=argv
           )
   # A finished run needs the secrets of its noise and sampling no more.
   workdirs.remove_secrets(files)

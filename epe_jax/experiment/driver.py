@@ -59,6 +59,8 @@ def train(
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
   requests: stopping.Requests,
+  *,
+  argv: Sequence[str] | None = None,
 ) -> RunResult | None:
   """Trains, records and estimates: config -> setup -> rounds -> record -> result.
 
@@ -70,6 +72,7 @@ def train(
     observers: as `audited_run.run` takes them, like all further arguments.
     threat_models: likewise.
     requests: says whether this process was asked to stop.
+    argv: as `audited_run.run` takes it.
 
   Returns:
     The content of result.json; None in all processes but the first.
@@ -277,6 +280,7 @@ def train(
     model_sha256=io.hash_file(files.model),
     record_sha256=record_sha256,
     clients_shifts=clients_shifts,
+    argv=argv,
   )
   run_result.write_result(files.result, result)
   return result

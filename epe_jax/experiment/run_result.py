@@ -61,6 +61,8 @@ class RunResult:
     accuracy: of the final model on the test data, in [0, 1].
     loss: of the final model on the test data.
     baseline_accuracy: of the majority class, in [0, 1].
+    argv: the words after `epe-jax run` that made it, without paths; None of a run
+      that Python or a sweep made.
     date: the day on which the run ended, in UTC, such as '2026-11-24'.
     arithmetic: what the run compared with float64 before its first round; None if
       it did not.
@@ -98,6 +100,7 @@ class RunResult:
   loss: float
   baseline_accuracy: float
   clients_shifts: Shifts | None
+  argv: Sequence[str] | None
   date: str
   arithmetic: Sequence[str] | None
   model_sha256: str

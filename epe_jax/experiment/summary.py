@@ -38,6 +38,7 @@ def summarize_run(
   model_sha256: str,
   record_sha256: str | None,
   clients_shifts: Shifts | None,
+  argv: Sequence[str] | None,
 ) -> RunResult:
   """Summarizes a finished run.
 
@@ -55,6 +56,7 @@ def summarize_run(
     model_sha256: likewise.
     record_sha256: likewise; None without canaries.
     clients_shifts: likewise.
+    argv: likewise, with paths.
   """
   rounds_of_canary = setup.participants.canaries.sum(axis=0)
   of_canary, of_client = privacy.canaries, privacy.clients
@@ -63,6 +65,7 @@ def summarize_run(
     # Results may be published, and paths tell of the machine.
     data=io.hide_paths(setup.source),
     config=io.hide_paths(config.to_dict()),
+    argv=argv and io.hide_paths(argv),
     versions=collect_versions(),
     rounds=config.rounds,
     dim=setup.dim,

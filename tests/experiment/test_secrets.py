@@ -152,7 +152,7 @@ PUBLISHED = {
   *('num_observed', 'num_unobserved', 'participations', 'audit'),
   *('noise_multiplier', 'noise', 'analytic_epsilon', 'analytic_assumes'),
   *('clients_analytic_epsilon', 'clients_analytic_assumes', 'amplification'),
-  *('clients_participations', 'arithmetic'),
+  *('clients_participations', 'arithmetic', 'argv'),
   *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy', 'date'),
   # Of the aggregates of own rounds, as estimates are.
   'claim',

@@ -1,6 +1,4 @@
-"""One run against several: pooled scores, their comparison and its script."""
-
-import pathlib
+"""One run against several: pooled scores and their comparison."""
 
 import numpy as np
 import pytest
@@ -16,9 +14,7 @@ from epe_jax.papers.one_shot import runs as run_tables
 from epe_jax.text import tables
 from tests import recorded_runs
 from tests.experiment import test_seeds
-from tests.in_process import run_script
 
-ROOT = pathlib.Path(__file__).parents[2]
 DIM = 10_000
 
 
@@ -277,26 +273,3 @@ def test_the_figure_shows_the_share_of_experiments_up_to_each_epsilon():
     assert labels[0] == '1 run x 100 canaries, n = 4'
     assert labels[1] == '10 runs x 10 canaries, n = 4'
     assert axes.get_xlabel() == 'ε̂ at δ = 1e-3'
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures('small_task')
-def test_the_script_compares_prints_and_draws(tmp_path):
-  flags = [
-    *(f'--config={ROOT}/configs/digits.py:smoke', '--config.rounds=2'),
-    *('--config.canaries.observed=8', '--config.canaries.unobserved=0'),
-    *('--config.canaries.family=hadamard', '--config.client.epochs=1'),
-    *('--experiments=2', '--runs=2', f'--workdir={tmp_path}/w'),
-  ]
-  refused = run_script('compare_runs', *flags, '--runs=3')
-  assert refused.returncode == 1
-  assert refused.stderr.startswith('error: canaries.observed=8 cannot be dealt')
-  done = run_script('compare_runs', *flags)
-  assert done.returncode == 0
-  assert 'over 2 experiments' in done.stdout
-  assert 'd = 650' in done.stdout
-  assert '2 x 4' in done.stdout
-  png = (tmp_path / 'w' / 'comparison.png').read_bytes()
-  assert png.startswith(b'\x89PNG')
-  rows = io.read_json(tmp_path / 'w' / 'rows.json')
-  assert len({row['epsilon'] for row in rows}) == len(rows) == 2 * 2 * 2
