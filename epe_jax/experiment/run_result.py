@@ -61,13 +61,13 @@ class RunResult:
     accuracy: of the final model on the test data, in [0, 1].
     loss: of the final model on the test data.
     baseline_accuracy: of the majority class, in [0, 1].
-    argv: the words after `epe-jax run` that made it, without paths; None of a run
-      that Python or a sweep made.
     date: the day on which the run ended, in UTC, such as '2026-11-24'.
     arithmetic: what the run compared with float64 before its first round; None if
       it did not.
     model_sha256: of the file model.npz.
     record_sha256: as `release.hash_record` gives it; None without canaries.
+    argv: the words after `epe-jax run` that made it, without paths; None of a run
+      that Python or a sweep made.
     chunk: clients that were trained side by side. This and the times tell how
       many clients took part, so simulations alone have them; else None.
     seconds_per_round: in the median.
@@ -100,11 +100,11 @@ class RunResult:
   loss: float
   baseline_accuracy: float
   clients_shifts: Shifts | None
-  argv: Sequence[str] | None
   date: str
   arithmetic: Sequence[str] | None
   model_sha256: str
   record_sha256: str | None
+  argv: Sequence[str] | None = None
   chunk: int | None = None
   seconds_per_round: float | None = None
   seconds: float | None = None

@@ -1,5 +1,6 @@
 """A page as one HTML file that loads nothing, and as the files of a report."""
 
+import base64
 from collections.abc import Mapping
 import os
 import pathlib
@@ -16,12 +17,6 @@ from epe_jax.report.figures import pictures, style
 
 # Of an inch.
 _POINTS = 72
-_HEX_COLOR = re.compile('|'.join(style.PAGE_COLORS), re.I)
-_BACKGROUND = re.compile(
-  r'(<g id="patch_\d+">\s*<path [^>]*style="fill: )#ffffff', re.I
-)
-_ID = re.compile(r' id="([^"]*)"')
-_REFERENCE = re.compile(r'(?<=url\(#)[^)]+|(?<=href="#)[^"]+')
 
 
 def write_page(
@@ -68,16 +63,12 @@ def render_html(content: page.Page, svgs: Mapping[str, str]) -> str:
     trim_blocks=True,
     lstrip_blocks=True,
   )
-  css = environment.get_template('style.css').render(
-    light=_declare_colors(0), dark=_declare_colors(1)
-  )
+  css = environment.get_template('style.css').render()
   text = environment.get_template('page.html.jinja').render(
     page=content,
     appendix=page.name_appendix(content),
     kind_of=lambda block: type(block).__name__,
-    inline=lambda shown: inline_svg(
-      svgs[shown.file], shown.file.partition('.')[0], shown.caption
-    ),
+    embed=lambda shown: embed_svg(svgs[shown.file], shown.caption),
     svgs=svgs,
     glue=lambda text: text.replace(' %', '\N{NO-BREAK SPACE}%'),
     link=lambda head: _link_head(head, content),
@@ -87,49 +78,22 @@ def render_html(content: page.Page, svgs: Mapping[str, str]) -> str:
   return text.rstrip() + '\n'
 
 
-def inline_svg(text: str, name: str, label: str) -> markupsafe.Markup:
-  """An SVG file as an element of a page, in the colours of the page.
+def embed_svg(text: str, label: str) -> markupsafe.Markup:
+  """An SVG file as an image of a page, which holds it as it is.
 
   Args:
     text: the file, as `pictures.render_svg` makes it.
-    name: of letters; it begins each id within the figure, so that ids of several
-      figures differ.
     label: what the figure shows, for those who cannot see it.
   """
-  body = text[text.index('<svg') :].strip()
-  body = re.sub(r'\s*<metadata>.*?</metadata>', '', body, flags=re.S)
-  body = re.sub(
-    r'\s*<defs>\s*<style.*?</style>\s*</defs>', '', body, flags=re.S
-  )
-  # The page shows through, and with it that a figure scrolls.
-  body = _BACKGROUND.sub(r'\1none', body)
-  used = set(_REFERENCE.findall(body))
-  body = _ID.sub(lambda m: f' id="{name}-{m[1]}"' if m[1] in used else '', body)
-  body = _REFERENCE.sub(lambda m: f'{name}-{m[0]}', body)
-  body = _HEX_COLOR.sub(lambda m: f'var({name_color(m[0])})', body)
-  view = re.search(r'viewBox="\S+ \S+ (\S+) [^"]*"', body)
-  assert view is not None, 'every figure has a size'
-  is_narrow = float(view[1]) < _POINTS * style.WIDE / 2
-  start = markupsafe.Markup('<svg {}{} role="img" aria-label="{}">').format(
-    markupsafe.Markup(view[0]),
-    markupsafe.Markup(' class="narrow"' if is_narrow else ''),
-    label,
-  )
-  body = body[body.index('>') + 1 :].replace(' xlink:href=', ' href=')
-  return start + markupsafe.Markup(re.sub(r'\n\s*', '\n', body))
-
-
-def name_color(color: str) -> str:
-  """The CSS variable of a colour of `style.PAGE_COLORS`."""
-  return f'--c{color.lower().removeprefix("#")}'
-
-
-def _declare_colors(mode: int) -> markupsafe.Markup:
+  width = re.search(r'viewBox="\S+ \S+ (\S+) [^"]*"', text)
+  assert width is not None, 'every figure has a size'
+  is_narrow = float(width[1]) < _POINTS * style.WIDE / 2
   return markupsafe.Markup(
-    ' '.join(
-      f'{name_color(color)}: {shown[mode]};'
-      for color, shown in style.PAGE_COLORS.items()
-    )
+    '<img{} src="data:image/svg+xml;base64,{}" alt="{}">'
+  ).format(
+    markupsafe.Markup(' class="narrow"' if is_narrow else ''),
+    base64.b64encode(text.encode()).decode(),
+    label,
   )
 
 

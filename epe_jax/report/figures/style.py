@@ -28,27 +28,6 @@ TOOK_PART, NO_PART = VERMILLION, BLUE
 FLOOR = 'noise floor: 5 to 95 % when nothing leaks'
 """The legend of what an estimator reports when nothing leaks."""
 
-PAGE_COLORS = {
-  '#000000': ('#111111', '#e8eaed'),
-  '#ffffff': ('#ffffff', '#16181d'),
-  '#0072b2': ('#0072b2', '#4ea3dc'),
-  '#56b4e9': ('#56b4e9', '#8ccdf2'),
-  '#009e73': ('#009e73', '#2bc49a'),
-  '#d55e00': ('#d55e00', '#f0813a'),
-  '#e69f00': ('#e69f00', '#f2b63c'),
-  '#cc79a7': ('#cc79a7', '#de98c0'),
-  '#cccccc': ('#cccccc', '#4d535c'),
-  '#b0b0b0': ('#b0b0b0', '#6b727c'),
-  '#999999': ('#999999', '#8b929c'),
-  '#808080': ('#808080', '#9aa0a8'),
-  '#8b5a2b': ('#8b5a2b', '#c99a68'),
-  '#777777': ('#707070', '#9aa0a8'),
-  '#666666': ('#666666', '#aab0b8'),
-  '#dddddd': ('#dddddd', '#3a3f46'),
-  '#eeeeee': ('#eeeeee', '#262a31'),
-}
-"""Colours of figures -> what a light and a dark page show for them."""
-
 
 class Style(NamedTuple):
   """How an attacker is drawn.
