@@ -267,10 +267,7 @@ def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
     result.audit,
     participations=facts.count_participations(result),
   )
-  notes = [
-    *first_page.list_other_notes(result, found),
-    *sentences.describe_agreements(result.audit),
-  ]
+  notes = first_page.list_other_notes(result, found)
   return [Cells(table, marked), *([Items(notes)] if notes else [])]
 
 

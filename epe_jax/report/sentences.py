@@ -4,18 +4,13 @@ from collections.abc import Mapping, Sequence
 import math
 from typing import Any
 
-import numpy as np
-
 from epe_jax.audit import clients, threat_models
 from epe_jax.audit.attack_results import (
-  Agreement,
   AttackResult,
   Audit,
   RoundEstimate,
 )
 from epe_jax.audit.clients import Participations
-from epe_jax.audit.server_response import respond_at_end
-from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
 from epe_jax.text import assumptions, audit_notes, cells
@@ -143,28 +138,6 @@ def contradict_expectation(audit: Audit) -> list[str]:
   ]
 
 
-def describe_agreements(audit: Audit) -> list[str]:
-  """Whether scores are shifted as norms of rounds tell to expect; a sentence each.
-
-  An adaptive clip norm spends part of the budget on a noisy count of clients, so
-  that ε to expect may be below the analytic ε.
-  """
-  return [
-    f'{attack.threat_model.name}: the noise of rounds implies '
-    f'ε = {cells.format_number(attack.agreement.epsilon)}, and scores differ from '
-    f'that by {_format_errors(attack.agreement)}.'
-    for attack in audit.attacks
-    if attack.agreement is not None
-  ]
-
-
-def _format_errors(agreement: Agreement) -> str:
-  return (
-    f'{cells.format_errors(abs(agreement.standard_errors))} '
-    f'({cells.format_p_value(agreement.p_value)})'
-  )
-
-
 def list_assumptions(result: RunResult) -> list[str]:
   """What bounds and the analytic ε rest on, a sentence each.
 
@@ -202,46 +175,7 @@ def list_assumptions(result: RunResult) -> list[str]:
     listed.append(
       'Noise and sampling follow from the seed, and count as unknown to attackers.'
     )
-  return listed + describe_hidden_state(result)
-
-
-def describe_hidden_state(result: RunResult) -> list[str]:
-  """The protection by hiding all models but the last; a sentence or none.
-
-  A canary that is in every round adds T S c to the sum of all aggregates, in which
-  the noise is N(0, T (z S)² I). A server that adds them up publishes this sum with
-  its final model, which has μ = √T/z, as the rounds have together. Momentum β weighs
-  round t by w_t = 1 - β^(T - t), which leaves Σ_t w_t / |w| of √T.
-
-  Args:
-    result: what result.json holds.
-  """
-  server = result.config.get('server') or {}
-  clipping = result.config.get('clipping') or {}
-  is_linear = (
-    server.get('optimizer', 'sgd') == 'sgd'
-    # Rounds of other clip norms have other weights.
-    and clipping.get('kind', 'fixed') == 'fixed'
-  )
-  is_in_all = result.is_audited and result.participations == result.rounds > 1
-  if not (is_linear and is_in_all and result.noise_multiplier > 0):
-    return []
-  weights = respond_at_end(
-    result.rounds, momentum=server.get('momentum') or 0.0
-  )
-  share = weights.sum() / math.sqrt(result.rounds) / np.linalg.norm(weights)
-  mu = math.sqrt(result.rounds) / result.noise_multiplier
-  worth, amount = 'is no protection', 'as much as all rounds together'
-  sizes = f'μ = √T/z = {cells.format_number(mu)}'
-  if share < 1 - 1e-9:
-    worth, amount = 'protects little', 'nearly as much as all rounds together'
-    sizes = f'μ = {cells.format_number(share * mu)} of √T/z = {cells.format_number(mu)}'
-  epsilon = float(tradeoff_curves.epsilon_gdp(share * mu, result.delta))
-  return [
-    f'A hidden state {worth} here: canaries are in all {result.rounds:,} rounds and '
-    'the server adds up aggregates, so that but for how clients respond the final '
-    f'model tells {amount}, {sizes}, or ε = {cells.format_number(epsilon)}.'
-  ]
+  return listed
 
 
 def title_attackers(result: RunResult) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import accounting, cli, io
+from epe_jax import cli, io
 from epe_jax.accounting import Analytic
 from epe_jax.audit import (
   attack_results,
@@ -36,7 +36,6 @@ from epe_jax.report import (
   page,
   report,
   run_tables,
-  sentences,
 )
 from epe_jax.report.figures import of_audit, style
 from epe_jax.text import cells, summary_table, worded_json
@@ -307,8 +306,6 @@ def test_an_attack_that_differs_from_what_is_implied_is_an_alarm():
     said = _alarms(_result(audit=changed))
     assert bool(said) == alarmed
     assert all('does not do what is assumed of it' in text for text in said)
-    listed = ' '.join(sentences.describe_agreements(changed))
-    assert f'differ from that by {abs(errors):.1f} standard errors' in listed
   # Without noise the analysis implies nothing that an attack could find.
   analytic = Analytic(math.inf, 'no noise')
   boundless = (*weaker, dataclasses.replace(off[-1], analytic=analytic))
@@ -635,22 +632,6 @@ def test_who_sees_every_round_learns_no_less_than_from_the_model(
   assert ('and when the canary took part.' in said) != more
 
 
-def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
-  # Its noisy count takes part of the budget, so updates get more noise.
-  audit = evaluation.evaluate(recorded_runs.by_law())
-  *weaker, strongest = audit.attacks
-  strongest = dataclasses.replace(
-    strongest,
-    agreement=attack_results.Agreement(31.0, -1.4, 0.16),
-    analytic=Analytic(35.5, ()),
-  )
-  audit = audit._replace(attacks=(*weaker, strongest))
-  assert sentences.describe_agreements(audit)[-1] == (
-    'own round, others removed: the noise of rounds implies ε = 31.0, and scores '
-    'differ from that by 1.4 standard errors (p = 0.16).'
-  )
-
-
 def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   record = recorded_runs.by_law()
   audit = evaluation.evaluate(record, floors=False)
@@ -667,52 +648,6 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   expected = clients.expect_client(audit.find(_CHANGE), participations)
   low, high = map(cells.format_number, expected)
   assert table.body[0][-2] == f'{low} to {high}'
-
-
-def _in_all_rounds(momentum, **changes):
-  """A run of 100 rounds whose canaries are in all of them."""
-  config = recorded_runs.result().config | {
-    'server': {'optimizer': 'sgd', 'learning_rate': 1.0, 'momentum': momentum},
-    'clipping': {'kind': 'fixed'},
-  }
-  fields = dict(participations=100, noise_multiplier=40.0, config=config)
-  return _result(**fields | changes)
-
-
-def test_a_hidden_state_is_said_to_protect_no_canary_that_is_in_all_rounds():
-  # μ = √100 / 40, whose ε at δ = 1e-5 is that of one step with z = 4.
-  epsilon = cells.format_number(
-    accounting.epsilon_of_releases(4.0, delta=1e-5).epsilon
-  )
-  (said,) = sentences.describe_hidden_state(_in_all_rounds(0.0))
-  assert 'is no protection' in said
-  assert f'μ = √T/z = 0.25, or ε = {epsilon}.' in said
-  text = page.render_markdown(report.make_page(_in_all_rounds(0.0), {}))
-  assert text.count(said) == 1
-  shown = html.render_html(report.make_page(_in_all_rounds(0.0), {}), {})
-  assert shown.count('A hidden state') == 1
-
-
-def test_momentum_leaves_less_of_late_rounds_to_a_hidden_state():
-  weights = np.array([sum(0.9**i for i in range(n)) for n in range(100, 0, -1)])
-  mu = 0.25 * weights.sum() / 10 / np.linalg.norm(weights)
-  assert 0.2 < mu < 0.25
-  (said,) = sentences.describe_hidden_state(_in_all_rounds(0.9))
-  assert 'protects little' in said
-  assert f'μ = {cells.format_number(mu)} of √T/z = 0.25' in said
-
-
-@pytest.mark.parametrize(
-  'changes',
-  [
-    {'participations': 99},
-    {'noise_multiplier': 0.0},
-    {'config': {'server': {'optimizer': 'adam'}, 'audit': {'delta': None}}},
-  ],
-)
-def test_nothing_is_said_of_a_hidden_state_that_may_protect(changes):
-  result = _in_all_rounds(0.0, **changes)
-  assert not sentences.describe_hidden_state(result)
 
 
 def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
