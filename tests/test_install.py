@@ -360,6 +360,7 @@ CALLING = (
   'data/test_hdf5.py',
   'data/test_store.py',
   'data/test_tfds.py',
+  'experiment/test_programs.py',
   'tasks/test_images.py',
   'tasks/test_stackoverflow.py',
   'test_io.py',

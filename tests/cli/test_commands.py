@@ -124,8 +124,8 @@ def test_the_cache_of_the_user_is_removed_when_asked(
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
   folder = tmp_path / 'epe_jax'
   for _ in range(2):
-    (folder / 'programs').mkdir(parents=True)
-    (folder / 'programs' / 'a').write_bytes(bytes(1234))
+    (folder / 'compiled').mkdir(parents=True)
+    (folder / 'compiled' / 'a').write_bytes(bytes(1234))
     code, out, _ = run(capsys, 'data', '--clear_cache')
     assert (code, out) == (0, f'Removed {folder}, 1,234 bytes.\n')
     assert list(tmp_path.iterdir()) == []

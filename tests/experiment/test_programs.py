@@ -1,6 +1,5 @@
 """The programs of a run: what is compiled depends on no seed and no secret."""
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -83,25 +82,18 @@ def test_vectors_wait_until_their_buffer_is_full(buffer):
   assert not programs.has_waiting(state)
 
 
-def test_programs_that_were_not_used_for_long_make_room(tmp_path):
-  for i, name in enumerate('abcd'):
-    (tmp_path / name).write_bytes(bytes(100))
-    os.utime(tmp_path / name, (1000 + i, 1000 + i))
-  # Long written, and read last.
-  os.utime(tmp_path / 'a', (2000, 1000))
-  programs.remove_oldest(tmp_path, 400)
-  assert len(list(tmp_path.iterdir())) == 4
-  programs.remove_oldest(tmp_path, 250)
-  assert {path.name for path in tmp_path.iterdir()} == {'a', 'd'}
-  programs.remove_oldest(tmp_path / 'nowhere', 0)
-
-
 @pytest.mark.integration
-def test_programs_are_kept_in_the_cache_of_the_user(tmp_path):
+def test_programs_are_kept_in_the_cache_of_the_user_up_to_a_size(tmp_path):
   code = """
+import warnings
 import jax
 from epe_jax.experiment import programs
+warnings.simplefilter('error')
+programs._MIN_SECONDS = 0
+programs._MAX_BYTES = 20_000
 programs.keep_programs()
+for i in range(9):
+  jax.jit(lambda x: x + i)(1)
 print(jax.config.jax_compilation_cache_dir)
 """
 
@@ -113,6 +105,11 @@ print(jax.config.jax_compilation_cache_dir)
     )
     return done.stdout.strip()
 
-  assert run() == str(tmp_path / 'epe_jax/programs')
+  folder = tmp_path / 'epe_jax' / 'compiled'
+  assert run() == str(folder)
+  kept = [path.stat().st_size for path in folder.glob('*-cache')]
+  assert 0 < len(kept) < 9
+  assert sum(kept) <= 20_000
   # What a user told JAX has precedence.
-  assert run(JAX_COMPILATION_CACHE_DIR='/elsewhere') == '/elsewhere'
+  elsewhere = str(tmp_path / 'elsewhere')
+  assert run(JAX_COMPILATION_CACHE_DIR=elsewhere) == elsewhere
