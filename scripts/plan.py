@@ -1,22 +1,20 @@
-"""Predicts what an audit will measure, as `epe-jax plan` does; docs/planning.md.
+"""Makes the plans of docs/planning.md again.
 
-  python scripts/plan.py --dim=55210 --rounds=100 --clients_per_round=40 \\
-    --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50
-  python scripts/plan.py --page=docs/planning.md
-
-The second command makes the plans of that page again.
+python scripts/plan.py --out=docs/planning.md
 """
 
 import dataclasses
 import pathlib
-import sys
+
+from absl import app, flags
 
 from epe_jax import io, planning
-from epe_jax.cli import program
 from epe_jax.planning import plans
 from epe_jax.text import tables
 
-_PAGE = '--page='
+_OUT = flags.DEFINE_string(
+  'out', None, 'Page to write the plans into.', required=True
+)
 
 
 def splice_page(page: str) -> str:
@@ -43,9 +41,12 @@ def splice_page(page: str) -> str:
   return tables.splice(page, {'plan': f'\n{few}\n', 'advised plan': advised})
 
 
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+  page = pathlib.Path(_OUT.value)
+  io.write_text(page, splice_page(page.read_text(encoding='utf-8')))
+
+
 if __name__ == '__main__':
-  if len(sys.argv) == 2 and sys.argv[1].startswith(_PAGE):
-    path = pathlib.Path(sys.argv[1].removeprefix(_PAGE))
-    io.write_text(path, splice_page(path.read_text(encoding='utf-8')))
-  else:
-    program.run_script('plan')
+  app.run(main)

@@ -1,4 +1,4 @@
-"""Programs of scripts/ run within a test: importing JAX takes seconds."""
+"""Commands and programs of scripts/ run within a test: importing JAX takes seconds."""
 
 import contextlib
 import io
@@ -12,6 +12,8 @@ from absl import app, flags
 from absl.testing import flagsaver
 import pytest
 
+from epe_jax.cli import program
+
 # Flags of all programs, which are to stay.
 app.define_help_flags()
 
@@ -24,6 +26,16 @@ class Ended(NamedTuple):
   returncode: int
   stdout: str
   stderr: str
+
+
+def run_command(name, *arguments) -> Ended:
+  """What `epe-jax NAME` does with these arguments."""
+  with (
+    contextlib.redirect_stdout(io.StringIO()) as out,
+    contextlib.redirect_stderr(io.StringIO()) as err,
+  ):
+    code = program.main([name, *map(str, arguments)])
+  return Ended(code, out.getvalue(), err.getvalue())
 
 
 def run_script(name, *arguments) -> Ended:

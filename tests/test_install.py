@@ -35,10 +35,10 @@ APART = {'all', 'colab', 'cuda', 'dev', 'docs', 'ray', 'slurm', 'tpu'}
 APART |= FRAMEWORKS
 
 # What works without extras: estimates from a CSV, by the library and by its
-# script. The names of each room that need no JAX are those that can be had.
+# command. The names of each room that need no JAX are those that can be had.
 ESTIMATE = """
-import contextlib, io, json, runpy, sys
-csv, script = sys.argv[1:]
+import contextlib, io, json, sys
+csv = sys.argv[1]
 
 from epe_jax import audit, epsilon, experiment, sampling
 from epe_jax.scores import score_files
@@ -54,10 +54,11 @@ for room in (audit, epsilon, experiment, sampling):
     except ImportError:
       missing.append(name)
 
-sys.argv = [script, csv, '--delta=1e-5', '--all']
+from epe_jax.cli import program
+
 table = io.StringIO()
-with contextlib.redirect_stdout(table), contextlib.suppress(SystemExit):
-  runpy.run_path(script, run_name='__main__')
+with contextlib.redirect_stdout(table):
+  program.main(['estimate', csv, '--delta=1e-5', '--all'])
 print(json.dumps({
   'bound': bound, 'missing': rooms, 'table': table.getvalue(),
   'jax': 'jax' in sys.modules, 'at': audit.__file__,
@@ -135,7 +136,7 @@ def assert_estimated(found, csv):
 
 @pytest.mark.integration
 def test_without_extras_a_csv_is_estimated(csv):
-  found = installed.run(ESTIMATE, csv, ROOT / 'scripts/estimate.py')
+  found = installed.run(ESTIMATE, csv)
   assert_estimated(found, csv)
 
 

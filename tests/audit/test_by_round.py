@@ -24,7 +24,7 @@ from epe_jax.epsilon.points import gaussian, mixture
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
 from tests import recorded_runs
-from tests.in_process import run_script
+from tests.in_process import run_command
 
 
 @pytest.fixture(scope='module')
@@ -237,7 +237,7 @@ def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(tmp_path):
   )
   (tmp_path / 'private').mkdir()
   write_record(tmp_path / 'private/scores.npz', few.record)
-  run = functools.partial(run_script, 'estimate', tmp_path)
+  run = functools.partial(run_command, 'estimate', tmp_path)
   seen = run('--every=2', '--models', '--all')
   assert 'Attackers see published models' in seen.stdout
   last = json.loads(run('--last=2', '--format=json').stdout)['attacks']
@@ -285,18 +285,18 @@ def test_the_command_prints_bounds_that_hold_together(small, tmp_path):
   path = tmp_path / 'scores.npz'
   write_record(path, small.record)
   command = ['estimate', path, '--simultaneous']
-  text = run_script(*command, '--by_round', '--deltas=1e-6,1e-4').stdout
+  text = run_command(*command, '--by_round', '--deltas=1e-6,1e-4').stdout
   assert 'Lower bounds of ε, 95 % all together' in text
   assert 'δ = 1e-6' in text
   rows = json.loads(
-    run_script(*command, '--deltas=1e-4', '--format=json').stdout
+    run_command(*command, '--deltas=1e-4', '--format=json').stdout
   )
   assert {row['estimate']['delta'] for row in rows} == {1e-4}
   for flags, message in (
     (['--deltas=1e-4,x'], 'give numbers'),
     (['--by_round', '--claim=3'], 'is tested by bounds of its own'),
   ):
-    failed = run_script(*command, *flags)
+    failed = run_command(*command, *flags)
     assert message in failed.stderr
-  failed = run_script('estimate', path, '--deltas=1e-4')
+  failed = run_command('estimate', path, '--deltas=1e-4')
   assert 'add --simultaneous' in failed.stderr

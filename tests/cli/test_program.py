@@ -19,7 +19,6 @@ from epe_jax.cli import command_flags, config_flags, program
 from epe_jax.report import report
 from epe_jax.text import terminal
 from tests import installed, recorded_runs
-from tests.in_process import run_script
 
 
 def run(capsys, *argv):
@@ -471,11 +470,6 @@ def test_json_stays_json_beside_a_claim(capsys, csv):
   assert out.startswith('{')
   assert out.endswith('}\n')
   assert 'violated' in err
-
-
-def test_a_script_ends_with_1_where_a_command_ends_with_2(csv):
-  assert run_script('estimate', csv).returncode == 1
-  assert program.main(['estimate', str(csv)]) == 2
 
 
 def test_an_error_of_ours_is_no_violated_claim(capsys, csv, monkeypatch):

@@ -21,7 +21,6 @@ import yaml
 
 from epe_jax import cli, conformance, io, python_path
 from epe_jax.cli import check
-from tests import in_process
 
 EXAMPLE = str(pathlib.Path(conformance.__file__).with_name('example.py'))
 SHAPES = '--shapes=20x30,30'
@@ -641,12 +640,6 @@ def test_help_lists_the_flags_and_statuses(capsys):
   out = ' '.join(capsys.readouterr().out.split())
   assert '--[no]json' in out
   assert '3 a rule that --require names was not checked' in out
-
-
-def test_the_script_is_the_command():
-  ended = in_process.run_script('check', f'{EXAMPLE}:NoNoiseOnBiases', SHAPES)
-  assert ended.returncode == 1
-  assert 'tensor without noise' in ended.stdout
 
 
 def test_the_example_checks_both_of_its_mechanisms(capsys):

@@ -17,7 +17,7 @@ from epe_jax.tasks import digits
 from epe_jax.training import clipping, fedavg
 from tests import helpers
 from tests.helpers import load_config
-from tests.in_process import run_script
+from tests.in_process import run_command
 
 _NONE = {'canaries.observed': 0, 'canaries.unobserved': 0}
 _ROUNDS, _DIM = 4, 4
@@ -164,8 +164,8 @@ def test_its_report_has_how_it_trained_and_no_estimate(finished):
 
 def test_estimates_of_a_run_without_canaries_are_refused(finished, tmp_path):
   workdir, _, _ = finished
-  done = run_script('estimate', workdir)
-  assert done.returncode == 1
+  done = run_command('estimate', workdir)
+  assert done.returncode == 2
   assert 'was not audited: no canaries' in done.stderr
   # What is no workdir, or not finished, is for others to refuse.
   finished_runs.check_audited(tmp_path)

@@ -40,7 +40,7 @@ from epe_jax.report import (
 from epe_jax.report.figures import of_audit, style
 from epe_jax.text import cells, summary_table, worded_json
 from tests import recorded_runs
-from tests.in_process import run_script
+from tests.in_process import run_command
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -963,18 +963,18 @@ def test_every_command_refuses_the_record_of_another_run(
 def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
   done = _finished_run(tmp_path / 'done', observed=5, unobserved=5)
   result = run_result.load_result(done / 'result.json')
-  drawn = run_script('report', done)
+  drawn = run_command('report', done)
   assert drawn.returncode == 0
   first = report.format_summary(result).rpartition('2026-11-24')[0]
   assert drawn.stdout.startswith(first)
   assert f'Wrote {done}/report.html' in drawn.stdout
   assert all((done / name).exists() for name in _FILES)
-  verbose = run_script('report', done, '--verbose')
+  verbose = run_command('report', done, '--verbose')
   assert 'Every estimate' in verbose.stdout
-  nothing = run_script('report')
+  nothing = run_command('report')
   assert nothing.returncode != 0
   assert 'Give the directory of one finished run' in nothing.stderr
-  missing = run_script('report', f'--workdir={tmp_path}/none')
+  missing = run_command('report', f'--workdir={tmp_path}/none')
   assert missing.returncode != 0
   assert 'none/result.json does not exist' in missing.stderr
 

@@ -15,7 +15,7 @@ from epe_jax import epsilon
 from epe_jax.scores import formats, score_files
 from epe_jax.scores.formats import base, registry
 from epe_jax.text import checks
-from tests.in_process import run_script
+from tests.in_process import run_command
 from tests.sentences import find_sentences
 
 DELTA = 1e-5
@@ -429,7 +429,7 @@ def test_every_reader_takes_the_sign_and_the_design(tmp_path):
 
 
 def estimate(*arguments):
-  return run_script('estimate', *arguments, f'--delta={DELTA}')
+  return run_command('estimate', *arguments, f'--delta={DELTA}')
 
 
 def test_the_command_says_how_it_read_a_file(tmp_path):
@@ -444,7 +444,7 @@ def test_the_command_says_how_it_read_a_file(tmp_path):
   coins = estimate(path, '--format=json', '--design=coin_flip', '--from=rmia')
   assert 'one_run' in coins.stdout
   refused = estimate(path, '--from=privacy_meter')
-  assert refused.returncode == 1
+  assert refused.returncode == 2
   assert 'but not scores and memberships' in refused.stderr
 
 
@@ -485,4 +485,4 @@ def test_the_command_bounds_counts(tmp_path):
   other = tmp_path / 'other.csv'
   other.write_text('score,label\n1,1\n0,0\n')
   assert 'Give it alone' in estimate(path, other).stderr
-  assert 'give --delta' in run_script('estimate', path).stderr
+  assert 'give --delta' in run_command('estimate', path).stderr

@@ -291,7 +291,7 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
   assert page.split('\n\n')[1].startswith(f'**{line}')
   shown = (path.parent / 'report.html').read_text()
   shown = shown.replace('\N{NO-BREAK SPACE}', ' ')
-  assert shown.index(line) < shown.index('<svg')
+  assert shown.index(line) < shown.index('<img')
   assert shown.count('<svg') == 3
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from epe_jax.scores import score_files, score_tables
-from tests.in_process import run_script
+from tests.in_process import run_command
 
 IN, OUT = [3.0, 2.0, 4.0], [1.0, 0.5]
 
@@ -134,7 +134,7 @@ def test_a_table_on_stdin_is_one_of_a_file(stdin):
   with pytest.raises(ValueError, match='stdin is empty'):
     read('-')
   stdin('3,1\n2,.5\n4,\n')
-  done = run_script('estimate', '-', '--delta=1e-2')
+  done = run_command('estimate', '-', '--delta=1e-2')
   assert done.returncode == 0, done.stderr
   assert done.stderr.startswith('-: no header: column 1 is read as')
   assert 'δ = 1e-2' in done.stdout
@@ -175,7 +175,7 @@ def test_the_command_takes_both_files_or_one_with_both(tmp_path):
   one.write_text('3\n2\n4\n')
   other.write_text('1\n.5\n')
   both = f'--in_scores={one}', f'--out_scores={other}'
-  done = run_script('estimate', *both, '--delta=1e-2')
+  done = run_command('estimate', *both, '--delta=1e-2')
   assert done.returncode == 0, done.stderr
   for flags, message in (
     ([both[0]], '--out_scores is missing'),
@@ -185,8 +185,8 @@ def test_the_command_takes_both_files_or_one_with_both(tmp_path):
     ([both[0], '--out_scores=none.txt'], 'none.txt does not exist'),
     ([one, other], 'With a file for each group, give --in_scores='),
   ):
-    refused = run_script('estimate', *flags, '--delta=1e-2')
-    assert refused.returncode == 1
+    refused = run_command('estimate', *flags, '--delta=1e-2')
+    assert refused.returncode == 2
     assert message in refused.stderr
 
 
@@ -223,7 +223,7 @@ def reversed_files(folder):
 @pytest.mark.integration
 def test_a_reversed_sign_is_warned_of_in_every_format(tmp_path):
   for arguments in reversed_files(tmp_path):
-    done = run_script('estimate', *arguments, '--delta=1e-2', '--format=json')
+    done = run_command('estimate', *arguments, '--delta=1e-2', '--format=json')
     assert done.returncode == 0, done.stderr
     assert 'probably reversed' in done.stderr, arguments
     assert 'warning: ' in done.stderr
@@ -233,7 +233,7 @@ def test_a_reversed_sign_is_warned_of_in_every_format(tmp_path):
 def test_the_command_draws_a_report_of_scores(tmp_path):
   (tmp_path / 'a.csv').write_text('3,1\n2,.5\n4,\n')
   out = tmp_path / 'out'
-  done = run_script(
+  done = run_command(
     'estimate', tmp_path / 'a.csv', '--delta=1e-2', f'--out={out}'
   )
   assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""scripts/estimate.py and its readers: scores from anywhere, every estimate."""
+"""`epe-jax estimate` and its readers: scores from anywhere, every estimate."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ from epe_jax.report import report
 from epe_jax.scores import score_files
 from epe_jax.text import checks
 from tests import recorded_runs
-from tests.in_process import run_script
+from tests.in_process import run_command
 
 
 def groups(num=300, shift=3.0):
@@ -256,7 +256,7 @@ def _share_above(law, estimator, limit):
 def test_the_command_prints_text_json_and_markdown(tmp_path):
   path = tmp_path / 'scores.csv'
   write_csv(path, *groups(60))
-  run = functools.partial(run_script, 'estimate', path)
+  run = functools.partial(run_command, 'estimate', path)
   short = run('--delta=1e-5')
   assert short.returncode == 0, short.stderr
   assert 'Point estimates' not in short.stdout
@@ -280,11 +280,11 @@ def test_the_command_prints_text_json_and_markdown(tmp_path):
   markdown = run('--delta=1e-5', '--all', '--format=markdown').stdout
   assert '| scores as given |' in markdown
   refused = run()
-  assert refused.returncode == 1
+  assert refused.returncode == 2
   assert refused.stderr.startswith('error: ')
   assert 'give --delta' in refused.stderr
   again = run(f'{tmp_path}/./scores.csv', '--delta=1e-5')
-  assert again.returncode == 1
+  assert again.returncode == 2
   assert 'is given more than once' in again.stderr
 
 

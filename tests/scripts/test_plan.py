@@ -1,10 +1,10 @@
-"""scripts/plan.py: what an audit will tell, from flags."""
+"""`epe-jax plan`: what an audit will tell, from flags."""
 
 import json
 
 import pytest
 
-from tests.in_process import run_script
+from tests.in_process import run_command
 
 SIZES = (
   '--dim=20000',
@@ -18,14 +18,14 @@ SIZES = (
 
 
 def test_a_plan_is_printed_with_its_warnings():
-  done = run_script('plan', *SIZES)
+  done = run_command('plan', *SIZES)
   assert done.returncode == 0
   assert 'own round, others removed' in done.stdout
   assert 'with 100 canaries in and 100 out, the estimate is' in done.stdout
 
 
 def test_a_plan_is_json():
-  plan = json.loads(run_script('plan', *SIZES, '--json').stdout)
+  plan = json.loads(run_command('plan', *SIZES, '--json').stdout)
   assert plan['run']['num_observed'] == 100
   assert {p['key'] for p in plan['predictions']} >= {'maximum', 'residual'}
   assert plan['assumes']
@@ -44,6 +44,6 @@ def test_a_plan_is_json():
   ],
 )
 def test_wrong_flags_are_refused(arguments, message):
-  done = run_script('plan', *arguments)
-  assert done.returncode == 1
+  done = run_command('plan', *arguments)
+  assert done.returncode == 2
   assert message in done.stdout + done.stderr

@@ -20,7 +20,7 @@ from epe_jax.data import (
   vocabulary,
 )
 from tests import tff_files
-from tests.in_process import run_script
+from tests.in_process import run_command
 
 _IMAGES = [
   ('all_train', 'b', tff_files.image(3, 0.25)),
@@ -160,20 +160,20 @@ def here(tmp_path, monkeypatch):
 
 def test_the_script_takes_a_function_and_says_what_it_wrote(here):
   (here / 'mine.py').write_text(_GENERATOR)
-  done = run_script('prepare_data', 'mine:rows', '--out=out', '--workers=1')
+  done = run_command('data', 'mine:rows', '--out=out', '--workers=1')
   assert done.returncode == 0, done.stderr
   assert done.stdout.startswith('train: 3 clients, 12 examples, ')
   data = store.load(here / 'out' / 'train.arrow')
   assert data.client_ids.tolist() == ['user0', 'user1', 'user2']
   assert data.client(2)['x'].tolist() == [2, 12, 5, 15]
-  again = run_script('prepare_data', 'mine:rows', '--out=out', '--workers=0')
+  again = run_command('data', 'mine:rows', '--out=out', '--workers=0')
   assert again.stdout.endswith('0.0 s (was there)\n')
 
 
 def test_the_script_says_what_is_understood(here):
   (here / 'f.txt').write_text('no data')
-  done = run_script('prepare_data', 'f.txt', '--out=out')
-  assert done.returncode == 1
+  done = run_command('data', 'f.txt', '--out=out')
+  assert done.returncode == 2
   assert done.stderr.startswith('error: f.txt has no known format. Give one of')
   for form in ('sqlite', '.h5', 'TFDS', '.npz', 'package.module:'):
     assert form in done.stderr
@@ -186,9 +186,9 @@ def test_the_script_fetches_no_public_file_that_is_there(here):
   public.mkdir(parents=True)
   raw = lzma.compress(plain.read_bytes(), lzma.FORMAT_ALONE)
   (public / 'emnist_all.sqlite.lzma').write_bytes(raw)
-  fetch = functools.partial(run_script, 'prepare_data', '--download=emnist')
+  fetch = functools.partial(run_command, 'data', '--download=emnist')
   done = fetch('--out=out')
-  assert done.returncode == 1
+  assert done.returncode == 2
   assert done.stderr.startswith('error: emnist: this is not the public file')
   both = fetch('--out=out', 'f.sqlite')
   assert 'give one source, or --download' in both.stderr
