@@ -102,7 +102,7 @@ def test_a_comparison_is_a_page_a_text_and_a_figure(runs, tmp_path):
   assert '+14.7 [+12.4, +16.9]' in text
   page = (tmp_path / 'new/ab.html').read_text()
   assert 'id="word-difference"' in page
-  assert '<svg' in page
+  assert '<img' in page
 
 
 def test_folders_are_called_by_as_much_as_tells_them_apart(tmp_path):
