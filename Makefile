@@ -11,7 +11,7 @@ WORKDIR ?= runs/digits
 .PHONY: run quick lock test test-notebooks test-integration test-frameworks test-slow \
   test-package test-versions frameworks \
   frameworks-installed notebooks lint types site docs results studies reliability \
-  bench bench-quick clean
+  mutants bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/epe-jax run digits --workdir=$(WORKDIR)
@@ -135,6 +135,22 @@ reliability: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/faults.py --out=docs/reliability.md
 	$(BIN)/python benchmarks/soak.py --out=docs/reliability.md
 	$(BIN)/python benchmarks/versions.py --out=docs/reliability.md
+
+# Which single changes of a room of the core no test of it notices; days. It changes the
+# files of the checkout one at a time, so give it a clone. It can be interrupted, and goes
+# on after `git checkout epe_jax`.
+ROOM ?= accounting
+MUTANTS := runs/mutants/$(ROOM)
+mutants: export PATH := $(CURDIR)/$(BIN):$(PATH)
+mutants: $(VENV)/installed-dev
+	mkdir -p runs/mutants
+	sed 's/ROOM/$(ROOM)/g' benchmarks/cosmic_ray.toml > $(MUTANTS).toml
+	cosmic-ray baseline $(MUTANTS).toml
+	test -f $(MUTANTS).sqlite || { cosmic-ray init $(MUTANTS).toml $(MUTANTS).sqlite && \
+	  cr-filter-operators $(MUTANTS).sqlite $(MUTANTS).toml; }
+	cosmic-ray exec $(MUTANTS).toml $(MUTANTS).sqlite
+	cr-html $(MUTANTS).sqlite > $(MUTANTS).html
+	cr-rate $(MUTANTS).sqlite
 
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
