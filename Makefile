@@ -155,12 +155,10 @@ mutants: $(VENV)/installed-dev
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
 BENCHMARKS := canary_kernels canary_law audited_round exact_noise secure_round \
-  secure_aggregation correlated_noise algorithm1 growth \
-  next_word_round precision device_scaling sharded_audit import_speed rounds \
-  auditor_overhead waiting white_box_step example_gradients canife launchers
+  secure_aggregation correlated_noise algorithm1 growth sharded_audit rounds \
+  auditor_overhead waiting white_box_step canife launchers
 QUICK := canary_kernels canary_law audited_round algorithm1 growth \
-  precision device_scaling sharded_audit rounds waiting white_box_step \
-  example_gradients
+  sharded_audit rounds waiting white_box_step
 bench: $(VENV)/installed-dev frameworks-installed
 	for name in $(BENCHMARKS); do python=$(BIN)/python; \
 	  [ $$name = auditor_overhead ] && python=$(FRAMEWORKS)/torch/bin/python; \

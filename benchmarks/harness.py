@@ -32,7 +32,7 @@ RESULTS = HERE / 'results'
 def run(measure: Callable[[bool], Mapping[str, Any]], *packages: str) -> None:
   """Runs a benchmark as the main program.
 
-  Its flags are --quick, --out and those that its module defines. The record has its
+  Its flags are --quick, --out, --device and those that its module defines. The record has its
   figures, the machine, the versions and the load, and is also printed.
 
   Args:
@@ -43,10 +43,15 @@ def run(measure: Callable[[bool], Mapping[str, Any]], *packages: str) -> None:
   name = pathlib.Path(sys.argv[0]).stem
   flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
   flags.DEFINE_string('out', f'{RESULTS}/{name}.json', 'File of the result.')
+  flags.DEFINE_string(
+    'device', None, 'cpu, cuda or tpu; JAX chooses by default.'
+  )
 
   def main(argv: list[str]) -> None:
     if len(argv) > 1:
       raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+    if flags.FLAGS.device is not None:
+      choose_device(flags.FLAGS.device)
     load, quick = os.getloadavg()[0], flags.FLAGS.quick
     figures = dict(measure(quick))
     machine = describe_machine(*packages) | figures.pop('machine', {})
@@ -66,6 +71,18 @@ def run(measure: Callable[[bool], Mapping[str, Any]], *packages: str) -> None:
   app.run(main)
 
 
+def choose_device(platform: str) -> None:
+  """Has this process and those that it starts compute on a platform of JAX.
+
+  Its CPU stays at hand, for what is computed there anyway.
+  """
+  if platform != 'cpu':
+    platform += ',cpu'
+  os.environ['JAX_PLATFORMS'] = platform
+  if 'jax' in sys.modules:
+    sys.modules['jax'].config.update('jax_platforms', platform)
+
+
 def describe_machine(*packages: str) -> dict[str, Any]:
   """The processor, versions, and the devices of JAX if it is among the packages."""
   info = pathlib.Path('/proc/cpuinfo').read_text()
@@ -74,7 +91,11 @@ def describe_machine(*packages: str) -> dict[str, Any]:
   if 'jax' in packages:
     import jax
 
-    device['device'] = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
+    first = jax.devices()[0]
+    device['device'] = f'{jax.device_count()} x {first.device_kind}'
+    if first.platform != 'cpu':
+      device['backend'] = first.client.platform_version.splitlines()[0]
+      device |= _query_driver()
   return {
     'cpu': models[0].partition(': ')[2] if models else platform.processor(),
     'cores': count_cores(),
@@ -84,6 +105,22 @@ def describe_machine(*packages: str) -> dict[str, Any]:
     # A checkout may be used without being installed.
     'epe_jax': __version__,
   }
+
+
+def _query_driver() -> dict[str, str]:
+  """The driver of the first NVIDIA device; nothing without nvidia-smi."""
+  command = [
+    'nvidia-smi',
+    '--query-gpu=driver_version',
+    '--format=csv,noheader',
+  ]
+  try:
+    done = subprocess.run(
+      command, capture_output=True, text=True, check=True, timeout=30
+    )
+  except (OSError, subprocess.SubprocessError):
+    return {}
+  return {'driver': done.stdout.splitlines()[0]}
 
 
 def count_cores() -> int:
@@ -169,13 +206,22 @@ def summarize(
   return {name: getattr(timing, of) for name, timing in timings.items()}
 
 
-def matmul_flops_per_second(size: int = 3000) -> float:
-  """Flops per second of a product of two float32 matrices, `size` x `size` each."""
+def matmul_flops_per_second(
+  size: int = 3000, precision: str = 'float32'
+) -> float:
+  """Flops per second of a product of two matrices, `size` x `size` each.
+
+  Args:
+    size: of both.
+    precision: 'float32', 'tensorfloat32' or 'bfloat16'.
+  """
   import jax
   import jax.numpy as jnp
 
-  x, product = jnp.ones((size, size), jnp.float32), jax.jit(jnp.matmul)
-  return 2 * size**3 / time_call(lambda: product(x, x)).best
+  dtype = jnp.bfloat16 if precision == 'bfloat16' else jnp.float32
+  x = jnp.ones((size, size), dtype)
+  product = jax.jit(lambda x: jnp.matmul(x, x, precision=precision))
+  return 2 * size**3 / time_call(lambda: product(x)).best
 
 
 def read_bytes_per_second(size: int = 50_000_000) -> float:

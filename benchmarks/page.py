@@ -17,7 +17,6 @@ from typing import Any
 
 from absl import app
 import drawings
-from gpu_parts import schedule
 import layout
 import targets
 
@@ -51,7 +50,7 @@ def read() -> dict[str, Any]:
 
 def list_sections(text: str) -> list[str]:
   """Result files that docs/benchmarks.md shows."""
-  return [x for x in _MARK.findall(text) if x not in ('targets', 'gpu')]
+  return [x for x in _MARK.findall(text) if x != 'targets']
 
 
 def page(text: str, records: Records) -> str:
@@ -62,7 +61,7 @@ def page(text: str, records: Records) -> str:
   for name in sorted(records.keys() - set(list_sections(text))):
     title = name.replace('_', ' ')
     text += f'\n## {title}\n\n<!-- begin {name} -->\n<!-- end {name} -->\n'
-  blocks = {'targets': _reached(records), 'gpu': _show_gpu(records)}
+  blocks = {'targets': _reached(records)}
   for name in list_sections(text):
     blocks[name] = _show(name, records.get(name))
   return tables.splice(text, {k: f'\n{x}\n' for k, x in blocks.items()})
@@ -119,76 +118,24 @@ def measured(target: targets.Target, records: Records) -> float | None:
 def _line(target: targets.Target, records: Records) -> list[str]:
   sign = '≤' if target.at_most else '≥'
   value = measured(target, records)
-  floor = target.floor
-  if floor.startswith('='):
-    found = records.get(target.file)
-    floor = (
-      layout.shown(floor[1:], layout.find(found, floor[1:])) if found else ''
-    )
   return [
     target.what,
     f'{sign} {layout.shown(target.at, target.bound)}',
     NOT_MEASURED if value is None else layout.shown(target.at, value),
     '' if value is None else verdict(target, value),
-    floor,
   ]
 
 
 def _reached(records: Records) -> str:
   body = [_line(target, records) for target in targets.TARGETS]
-  head = ['figure', 'target', 'measured', 'reached', 'floor']
-  missed = [line for line in body if line[3].startswith('missed')]
-  absent = [line for line in body if line[2] == NOT_MEASURED]
-  said = f'{len(body) - len(missed) - len(absent)} of {len(body)} are met'
-  said += f', {len(missed)} missed, {len(absent)} not measured.'
-  why = [
-    f'- {target.what}: {target.missed}'
-    for target, line in zip(targets.TARGETS, body)
-    if line in missed and target.missed
-  ]
-  if why:
-    said += (
-      '\n\nWhat was tried for those that are missed, and what limits them:\n\n'
-    )
-    said += '\n'.join(why)
-  return tables.format_markdown(tables.Table('', head, body)) + f'\n\n{said}'
-
-
-def _show_gpu(records: Records) -> str:
-  body = [_line(target, records) for target in targets.GPU_TARGETS]
-  table = tables.Table(
-    '', ['figure', 'target', 'measured', 'reached', 'floor'], body
+  missed = sum(line[3].startswith('missed') for line in body)
+  absent = sum(line[2] == NOT_MEASURED for line in body)
+  table = tables.Table('', ['figure', 'target', 'measured', 'reached'], body)
+  return (
+    f'{tables.format_markdown(table)}\n\n'
+    f'{len(body) - missed - absent} of {len(body)} are met, {missed} missed, '
+    f'{absent} not measured.'
   )
-  parts = [tables.format_markdown(table)]
-  parts.append(
-    'The command has these parts, in this order; `--parts=NAME` runs one of them.'
-  )
-  parts.append(tables.format_markdown(_list_gpu_parts(records)))
-  if any(line[2] == NOT_MEASURED for line in body):
-    command = _broken(targets.GPU_COMMAND)
-    parts.append(f'To measure what is not measured:\n\n```sh\n{command}\n```')
-  return '\n\n'.join(parts)
-
-
-def _list_gpu_parts(records: Records) -> tables.Table:
-  """The parts of benchmarks/gpu.py, and the device of each."""
-  body = []
-  for part in schedule.PARTS:
-    found = records.get(f'gpu_{part.name}')
-    state = NOT_MEASURED
-    if found is not None and found.get('quick'):
-      state = 'small sizes, only to see that it runs'
-    elif found is not None:
-      state = f'{found["machine"]["device"]}, {found["date"][:10]}'
-      if not found['finished']:
-        state += ', not to its end'
-    body.append([part.name, part.what, part.floor, state])
-  return tables.Table('', ['part', 'figures', 'floor', 'measured'], body)
-
-
-def _broken(command: str) -> str:
-  """A command, broken into short lines."""
-  return command.replace(' && ', '\n').replace(' --', ' \\\n  --')
 
 
 def _show(name: str, record: Mapping[str, Any] | None) -> str:

@@ -20,8 +20,6 @@ class Target(NamedTuple):
     at: path to it in the file, as `layout.find` reads it.
     bound: to reach.
     at_most: whether the figure should be at most, or at least, the bound.
-    floor: what limits the figure, in words or as a path after '='.
-    missed: what was tried and what limits the figure, shown if the target is missed.
   """
 
   what: str
@@ -29,25 +27,48 @@ class Target(NamedTuple):
   at: str
   bound: float
   at_most: bool = True
-  floor: str = ''
-  missed: str = ''
+
+
+def _at_least(what: str, file: str, at: str, bound: float) -> Target:
+  return Target(what, file, at, bound, at_most=False)
 
 
 _LSTM = 'sizes[dim=4050748,canaries=2000,vectors=1]'
-
-_ROUNDS_MISSED = {
-  'A': "half of a step are the products of Winograd's method for the second "
-  'convolution, near the speed of a large product; the rest is passes over what '
-  'they are made of and over the weights of the dense layer.',
-  'Ah': 'as work A.',
-  'B': 'the recurrent products have 16 columns, so that all 7.2 MB of weights are '
-  'read 40 times a step, for 8 operations a byte; they reach 70 to 90 % of the '
-  'speed of a large product. The rest is passes over 13 MB of logits. 1.5 times the '
-  'speed of pfl-research would be the floor itself, nearly. Tried without '
-  'gain: bfloat16 (this processor multiplies it no faster), and the first step of '
-  'several clients at once, while they still share weights (20 times slower: '
-  'XLA:CPU turns its vmapped products into loops).',
+_LARGE = 'sizes[dim=100000000,canaries=2000,vectors=1]'
+_PEERS = {
+  'pfl-research': ('fastest pfl', {'A': 1.2, 'Ah': 2.0, 'B': 1.5}),
+  'FedJAX, its fastest backend,': ('fastest fedjax', {'A': 2.0, 'B': 2.0}),
+  'TFF': ('fastest tff', {'A': 1.8, 'B': 1.8}),
 }
+_GAMES = 'digits', 'EMNIST CNN, 16 examples', 'EMNIST CNN, 128 examples'
+# What waits, program and figure, at most.
+_WAITING = (
+  (
+    'seconds of the default job, nothing compiled yet',
+    'run, nothing compiled/seconds',
+    20.0,
+  ),
+  (
+    'the same: until the first round has ended',
+    'run, nothing compiled/seconds_to_first_round',
+    10.0,
+  ),
+  (
+    'the same, when programs are kept from another run',
+    'run, programs kept/seconds_to_first_round',
+    5.0,
+  ),
+  (
+    'seconds of `epe-jax run` on a run that is finished',
+    'run that is finished/seconds',
+    2.0,
+  ),
+  (
+    'seconds of `epe-jax estimate` on a CSV file',
+    'estimate/seconds',
+    2.0,
+  ),
+)
 
 TARGETS = (
   Target(
@@ -55,7 +76,6 @@ TARGETS = (
     'canary_kernels',
     f'{_LSTM}/passes/hadamard',
     5.0,
-    floor='1, the vector read once',
   ),
   Target(
     'share of a PyTorch round within an `Auditor`, 2,000 Hadamard canaries, '
@@ -63,37 +83,30 @@ TARGETS = (
     'auditor_overhead',
     'works/lstm/share_of_auditor',
     0.02,
-    floor='two passes over the parameters',
   ),
   Target(
     'the same: LSTM of 10M parameters',
     'auditor_overhead',
     'works/large lstm/share_of_auditor',
     0.01,
-    floor='two passes over the parameters',
   ),
   Target(
     'audited / unaudited round, 2,000 canaries, all iterates, work B: Hadamard',
     'audited_round',
     'works/B/over_unaudited/hadamard',
     1.005,
-    floor='1',
   ),
   Target(
     'the same: sphere',
     'audited_round',
     'works/B/over_unaudited/sphere',
     1.05,
-    floor='1',
-    missed='limited by generating k d normals in each projection. Scoring more '
-    'rounds together needs fewer projections and more memory (`audit.memory`).',
   ),
   Target(
     'round of the LSTM: with a banded mechanism / with independent noise',
     'correlated_noise',
     'mechanisms/banded, 4/over_independent',
     1.05,
-    floor='1',
   ),
   *(
     Target(
@@ -101,35 +114,25 @@ TARGETS = (
       'exact_noise',
       f'works/{work}/over_unaudited_median/exact_noise',
       1.02,
-      floor='1',
     )
     for work in 'AB'
   ),
   *(
-    Target(
+    _at_least(
       f'round {work}: {name} seconds / ours',
       'rounds',
       f'works/{work}/ratio/median/{key}?',
       bound,
-      at_most=False,
-      missed=_ROUNDS_MISSED[work],
     )
-    for name, key, bounds in (
-      ('pfl-research', 'fastest pfl', {'A': 1.2, 'Ah': 2.0, 'B': 1.5}),
-      ('FedJAX, its fastest backend,', 'fastest fedjax', {'A': 2.0, 'B': 2.0}),
-      ('TFF', 'fastest tff', {'A': 1.8, 'B': 1.8}),
-    )
+    for name, (key, bounds) in _PEERS.items()
     for work, bound in bounds.items()
   ),
   *(
-    Target(
+    _at_least(
       f'round {work}: share of the arithmetic floor reached',
       'rounds',
       f'works/{work}/share_of_floor/median',
       bound,
-      at_most=False,
-      floor='1',
-      missed=_ROUNDS_MISSED[work],
     )
     for work, bound in (('A', 0.9), ('B', 0.85))
   ),
@@ -138,7 +141,6 @@ TARGETS = (
     'algorithm1',
     'families[family=hadamard]/seconds',
     10.0,
-    floor='=floor_seconds',
   ),
   *(
     Target(
@@ -146,76 +148,24 @@ TARGETS = (
       'white_box_step',
       f'works/{work}/over_plain',
       2.1,
-      floor='2, two batches',
-      missed='the temporary arrays of the game need a block of more than 32 MB and '
-      'those of the plain step do not; the C library returns such a block to the '
-      'system after each step, and it is cleared anew in the next. The last column '
-      'of the table below is without that. Tried without gain: both batches in one '
-      'loop, or one behind the other.',
     )
-    for work in (
-      'digits',
-      'EMNIST CNN, 16 examples',
-      'EMNIST CNN, 128 examples',
-    )
+    for work in _GAMES
   ),
-  Target(
+  _at_least(
     'crafting for CANIFE: a step of a canary by its loop in PyTorch / ours',
     'canife',
     'ratio/best',
     10.0,
-    at_most=False,
   ),
   Target(
     'memory of a work-B audit with 2,000 canaries over the unaudited run',
     'audited_round',
     'works/B/peak_bytes_more/hadamard',
     100e6,
-    floor='0',
-    missed='by arithmetic, the cosines of 2,048 rounds are 33 MB and the initial '
-    'model 16, and the program of a round reserves no more with an audit than '
-    'without. What is measured is the memory of a process, with what its '
-    'allocator keeps.',
   ),
   *(
-    Target(what, 'waiting', f'programs/{program}/{kind}', bound, floor=floor)
-    for what, program, kind, bound, floor in (
-      (
-        'seconds of the default job, nothing compiled yet',
-        'run, nothing compiled',
-        'seconds',
-        20.0,
-        'its rounds',
-      ),
-      (
-        'the same: until the first round has ended',
-        'run, nothing compiled',
-        'seconds_to_first_round',
-        10.0,
-        'compiling a round',
-      ),
-      (
-        'the same, when programs are kept from another run',
-        'run, programs kept',
-        'seconds_to_first_round',
-        5.0,
-        'imports, and tracing a round',
-      ),
-      (
-        'seconds of `epe-jax run` on a run that is finished',
-        'run that is finished',
-        'seconds',
-        2.0,
-        'imports',
-      ),
-      (
-        'seconds of `epe-jax estimate` on a CSV file',
-        'estimate',
-        'seconds',
-        2.0,
-        'imports',
-      ),
-    )
+    Target(what, 'waiting', f'programs/{at}', bound)
+    for what, at, bound in _WAITING
   ),
   *(
     Target(
@@ -231,75 +181,51 @@ TARGETS = (
     'launchers',
     'side_by_side/two_over_one',
     0.6,
-    floor='=side_by_side/bare_two_over_one',
   ),
-)
-"""Targets of figures of any machine."""
-
-
-_HADAMARD_PASSES = 'sizes?[dim=100000000,canaries=2000,vectors=1]/passes'
-GPU_COMMAND = (
-  'python benchmarks/gpu.py --minutes=25 --out=runs/gpu && '
-  'cp runs/gpu/gpu_*.json benchmarks/results'
-)
-"""Measures all rows."""
-
-GPU_TARGETS = (
   Target(
-    'digits run on the device and on its processor: largest difference of a '
-    'cosine in the first round, in standard deviations',
-    'gpu_same',
-    'digits?/trace_difference_in_std?/first_round',
+    'GPU, digits: largest difference of a cosine of the first round from the '
+    'processor, in standard deviations',
+    'gpu_device_agreement',
+    'cosines_moved_in_std/first_round',
     1e-2,
-    floor='0',
   ),
   Target(
     'the same: largest difference of an ε',
-    'gpu_same',
-    'digits?/largest_epsilon_difference?',
+    'gpu_device_agreement',
+    'largest_epsilon_difference',
     0.1,
-    floor='0',
   ),
   Target(
-    '500 rounds of EMNIST, 101 clients, 2,000 canaries, all iterates',
-    'gpu_emnist',
-    'seconds?',
-    120.0,
+    'GPU, a round of EMNIST, 101 clients, 2,000 canaries, all iterates',
+    'gpu_emnist_rounds',
+    'round/seconds_in_a_row',
+    0.24,
   ),
   Target(
-    'a StackOverflow round, 167 clients of 256 sentences, float32',
-    'gpu_next_word_round',
-    'float32?/seconds_in_a_row?',
+    'the same: audited / unaudited',
+    'gpu_emnist_rounds',
+    'ratio/audited_over_unaudited',
+    1.01,
+  ),
+  Target(
+    'GPU, a round of StackOverflow, 167 clients of at most 256 sentences, float32',
+    'gpu_words_float32',
+    'round/seconds_in_a_row',
     0.5,
   ),
   Target(
-    'audited / unaudited round, work B, 2,000 canaries, Hadamard',
+    'GPU, audited / unaudited round, work B, 2,000 canaries, Hadamard',
     'gpu_audited_round',
-    'works?/B/over_unaudited/hadamard',
+    'works/B/over_unaudited/hadamard',
     1.01,
   ),
   Target(
-    'the same of a round of EMNIST, 101 clients',
-    'gpu_emnist_round',
-    'ratio?/audited_over_unaudited?',
-    1.01,
-  ),
-  Target(
-    'all 2,000 cosines with Hadamard canaries, d = 10^8 / one pass for the norm',
-    'gpu_canary_kernels',
-    f'{_HADAMARD_PASSES}/hadamard?',
+    'GPU, all 2,000 cosines with Hadamard canaries, d = 10^8 / one pass for the norm',
+    'gpu_kernels_large',
+    f'{_LARGE}/passes/hadamard',
     5.0,
-    floor='1, the vector read once',
-  ),
-  Target(
-    '2048 StackOverflow rounds on synthetic text in one recorded run: rounds',
-    'gpu_stackoverflow',
-    'rounds?',
-    2048,
-    at_most=False,
   ),
 )
-"""Targets of figures of a GPU."""
 
 
 _SIZES = {'d': 'dim', 'k': 'canaries', 'vectors': 'vectors'}
@@ -411,18 +337,6 @@ ROWS: Mapping[str, Rows] = {
       'of the game': 'temporary_bytes/game as bytes',
       'game / DP-SGD': 'over_plain',
       'the same, memory kept': 'over_plain_memory_kept',
-    },
-  ),
-  'example_gradients': Rows(
-    'Seconds of a step, medians',
-    'forms',
-    {
-      'model': 'work',
-      'examples': 'batch',
-      'microbatch': 'microbatch',
-      'step': 'seconds as seconds',
-      'milliseconds an example': 'milliseconds_per_example',
-      'to compile': 'seconds_to_compile as seconds',
     },
   ),
   'rounds': Rows(

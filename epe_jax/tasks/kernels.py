@@ -76,7 +76,7 @@ def convolve(
 
   There the gradients by the kernel are one matrix product for each example. In
   `lax.conv` they would be a convolution of as many groups as examples, which
-  XLA:CPU runs slowly; benchmarks/example_gradients.py compares them.
+  XLA:CPU runs slowly.
 
   Args:
     x: images.

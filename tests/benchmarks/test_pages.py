@@ -51,9 +51,8 @@ def test_every_section_has_its_figures_or_says_that_they_are_missing(
   reached = made[made.index('## Targets') : made.index('## Canary kernels')]
   lines = [line for line in reached.splitlines() if re.search('[≤≥]', line)]
   targets = load('targets')
-  assert len(lines) == len(targets.TARGETS) + len(targets.GPU_TARGETS)
+  assert len(lines) == len(targets.TARGETS)
   assert all('| not measured |  |' in line for line in lines)
-  assert targets.GPU_COMMAND.split(' --')[0] in made
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ def test_kernels_are_shown_next_to_their_floor_and_their_target(fill):
   section = made[made.index('## Canary kernels') :]
   # d, k, vectors, floor, hadamard, and no hadamard2 in the file.
   assert '| 4,050,748 | 2,000 | 1 | 1 ms | 4 ms | - | 12 s |' in section
-  assert '1 of 32 are met, 0 missed, 31 not measured.' in made
+  assert '1 of 39 are met, 0 missed, 38 not measured.' in made
 
 
 def test_a_figure_is_the_same_file_whenever_it_is_drawn(load):
@@ -183,7 +182,8 @@ def test_make_runs_every_benchmark_and_each_has_a_section(page):
     for path in BENCHMARKS.glob('*.py')
     if '\n  harness.run(' in path.read_text()
   }
-  assert recording <= set(listed)
+  of_gpu = (BENCHMARKS / 'gpu.py').read_text()
+  assert all(f"'{name}'" in of_gpu for name in recording - set(listed))
 
 
 def test_exponents_are_slopes_of_logarithms(load):

@@ -1,7 +1,7 @@
 """An LSTM in a form that XLA runs well inside loops.
 
 With an unrolled cell and its gradient a training step of the StackOverflow
-model takes more than twice as long on XLA:CPU (benchmarks/next_word_round.py).
+model takes more than twice as long on XLA:CPU.
 Three things make the difference:
 
   - The gradient of the weights is one matrix product over all steps of time,

@@ -1,66 +1,35 @@
-"""Profiles: the longest kernels of some rounds, and the idle time of the device."""
+"""Profiles: the longest kernels of some work, and the idle time of the device."""
 
 import collections
 from collections.abc import Callable, Iterable
-import gzip
 import pathlib
-import shutil
 import tempfile
 from typing import Any
 
 import jax
 
-# A larger profile is not kept.
-_MAX_BYTES = 8_000_000
 _LONGEST = 10
 
 
-def profile(work: Callable[[], Any], path: pathlib.Path) -> dict[str, Any]:
-  """Profiles some work, which should be compiled already.
-
-  Args:
-    work: blocks until the device is done.
-    path: of the profile that is kept, *.xplane.pb.gz, for XProf or TensorBoard.
-
-  Returns:
-    `summarize` of the profile, and its size.
-  """
+def profile(work: Callable[[], Any]) -> dict[str, Any]:
+  """Profiles some work, which should be compiled already, and blocks until it is done."""
   options = jax.profiler.ProfileOptions()
   options.python_tracer_level = 0
   with tempfile.TemporaryDirectory() as folder:
     with jax.profiler.trace(folder, profiler_options=options):
-      work()
+      jax.block_until_ready(work())
     traced = max(
       pathlib.Path(folder).rglob('*.xplane.pb'), key=lambda x: x.stat().st_size
     )
-    figures = summarize(traced)
-    with open(traced, 'rb') as source, gzip.open(path, 'wb') as target:
-      shutil.copyfileobj(source, target)
-  nbytes = path.stat().st_size
-  if nbytes > _MAX_BYTES:
-    path.unlink()
-  return {**figures, 'profile_bytes': nbytes, 'kept': nbytes <= _MAX_BYTES}
-
-
-def summarize(path: pathlib.Path) -> dict[str, Any]:
-  """The longest kernels of a profile, and the share of idle time.
-
-  Args:
-    path: an XSpace, *.xplane.pb.
-  """
-  planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
-  devices = [x for x in planes if x.name.startswith('/device:')]
-  events = [
-    (event.name, event.start_ns, event.duration_ns)
-    for plane in devices or planes
-    for line in _kernel_lines(list(plane.lines))
-    for event in line.events
-    if event.duration_ns > 0
-  ]
-  return {
-    'planes': [plane.name for plane in devices or planes],
-    **summarize_events(events),
-  }
+    planes = list(jax.profiler.ProfileData.from_file(str(traced)).planes)
+    devices = [x for x in planes if x.name.startswith('/device:')]
+    return summarize_events(
+      (event.name, event.start_ns, event.duration_ns)
+      for plane in devices or planes
+      for line in _kernel_lines(list(plane.lines))
+      for event in line.events
+      if event.duration_ns > 0
+    )
 
 
 def summarize_events(
@@ -87,7 +56,6 @@ def summarize_events(
     busy += max(0.0, start + duration - max(start, end))
     end = max(end, start + duration)
   span = end - events[0][1]
-  everything = sum(total.values())
   longest = sorted(total, key=lambda name: -total[name])[:_LONGEST]
   return {
     'kernels': len(events),
@@ -98,7 +66,7 @@ def summarize_events(
         'kernel': name[:120],
         'calls': calls[name],
         'seconds': total[name] / 1e9,
-        'share': total[name] / everything,
+        'share': total[name] / sum(total.values()),
       }
       for name in longest
     ],
