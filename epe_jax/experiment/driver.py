@@ -249,8 +249,8 @@ def train(
         f'Stopped after the last round, which is saved in {files.folder}.',
       )
     own_attacker_scores.write_attack_scores(files.attack_scores, audit)
-    if watch_claim is not None:
-      claim = sequential.judge_claim(record, config.audit.claim)
+    if (claimed := config.audit.claim) is not None:
+      claim = sequential.judge_claim(record, claimed)
     of_rounds = upper_bounds.expect_shifts(record)
     if of_rounds is not None:
       clients_shifts = participation.find_client_shifts(

@@ -156,6 +156,8 @@ PUBLISHED = {
   *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy', 'date'),
   # Of the aggregates of own rounds, as estimates are.
   'claim',
+  # Of the law by which rounds are drawn, and what is published of them.
+  'clients_shifts',
   # Of files that are published, of and of this one.
   *('model_sha256', 'record_sha256', 'sha256'),
 }

@@ -17,12 +17,17 @@ def record():
 
 def test_a_report_belongs_to_a_run_a_model_a_record_and_a_day(record, tmp_path):
   audit = evaluation.evaluate(record, floors=False)
-  result = recorded_runs.result(audit=audit, date='2026-11-24')
   model = tmp_path / 'model.npz'
   found = []
   for content in (b'one', b'one', b'other'):
     model.write_bytes(content)
-    belongs_to = provenance.identify_run(result, record=record, model=model)
+    result = recorded_runs.result(
+      audit=audit,
+      date='2026-11-24',
+      model_sha256=hashlib.sha256(content).hexdigest(),
+      record_sha256=release.hash_record(record),
+    )
+    belongs_to = provenance.identify_run(result, model=model)
     assert f'2026-11-24, run {belongs_to.run_id}, model ' in str(belongs_to)
     found.append(belongs_to)
   first, same, other = found
@@ -31,6 +36,9 @@ def test_a_report_belongs_to_a_run_a_model_a_record_and_a_day(record, tmp_path):
   assert first.record == release.hash_record(record)
   # A run that is repeated bit for bit is the same run.
   assert first.run_id == same.run_id != other.run_id
+  model.write_bytes(b'one')
+  with pytest.raises(ValueError, match=r'model\.npz'):
+    provenance.identify_run(result, model=model)
 
 
 def test_the_hash_is_of_what_may_be_published(record):

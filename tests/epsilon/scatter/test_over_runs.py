@@ -4,9 +4,6 @@ import dataclasses
 import functools
 import json
 import math
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -23,8 +20,8 @@ from epe_jax.epsilon.types import (
 )
 from epe_jax.report import over_runs_report
 from tests import recorded_runs
+from tests.in_process import run_command
 
-ROOT = pathlib.Path(__file__).parents[3]
 DELTA = 1e-5
 DIM = 10**6
 
@@ -409,17 +406,7 @@ def test_the_command_takes_several_files(tmp_path):
       unobserved=rng.normal(0, 1, 80),
     )
 
-  done = subprocess.run(
-    [
-      sys.executable,
-      str(ROOT / 'scripts' / 'estimate.py'),
-      *names,
-      '--delta=1e-5',
-      '--format=json',
-    ],
-    capture_output=True,
-    text=True,
-  )
+  done = run_command('estimate', *names, '--delta=1e-5', '--format=json')
   assert done.returncode == 0, done.stderr
   (row,) = json.loads(done.stdout)
   assert [run['run'] for run in row['runs']] == names
