@@ -9,7 +9,6 @@ by how much cosines differ, in standard deviations of an unobserved canary, and 
 import tempfile
 from typing import Any
 
-from absl import flags
 import harness
 import numpy as np
 
@@ -30,12 +29,15 @@ def make_run(workdir: str, mode: str) -> dict[str, float]:
 
 
 def measure(quick: bool) -> dict[str, Any]:
-  mode, device = 'smoke' if quick else 'full', flags.FLAGS.device
+  mode = 'smoke' if quick else 'full'
   with tempfile.TemporaryDirectory() as folder:
     epsilons, records = [], []
-    for name, platform in (('device', device), ('cpu', 'cpu')):
+    # The first has the device of this process.
+    for name, environment in (
+      ('device', {}),
+      ('cpu', {'JAX_PLATFORMS': 'cpu'}),
+    ):
       workdir = f'{folder}/{name}'
-      environment = {} if platform is None else {'JAX_PLATFORMS': platform}
       epsilons.append(
         harness.call_in_process(
           'device_agreement:make_run', workdir, mode, environment=environment

@@ -23,14 +23,14 @@ import time
 from typing import NamedTuple
 
 from absl import app, flags
+import harness
 
 from epe_jax import io
 
-_HERE = pathlib.Path(__file__).resolve().parent
 _MINUTES = flags.DEFINE_float('minutes', 25.0, 'For all steps.')
 _OUT = flags.DEFINE_string('out', 'runs/gpu', 'Folder of the results.')
 _QUICK = flags.DEFINE_bool('quick', False, 'Toy sizes: does it run?')
-_DEVICE = flags.DEFINE_string('device', 'cuda', 'As JAX_PLATFORMS.')
+_DEVICE = flags.DEFINE_string('device', 'cuda', 'cpu, cuda or tpu.')
 _STEPS = flags.DEFINE_list('steps', [], 'Some steps; all by default.')
 # Seconds in which a step may save what it has, and those without which none begins.
 _GRACE, _LEAST = 10.0, 20.0
@@ -50,13 +50,13 @@ class Step(NamedTuple):
   limit: float
 
 
-def list_steps(folder: pathlib.Path, *, device: str, quick: bool) -> list[Step]:
+def list_steps(folder: pathlib.Path, *, quick: bool) -> list[Step]:
   """The steps, in their order."""
 
   def benchmark(name: str, limit: float, *given: str, record: str = '') -> Step:
     record = record or name
     out = f'--out={folder}/gpu_{record}.json'
-    arguments = [f'{_HERE / name}.py', f'--device={device}', out, *given]
+    arguments = [f'{harness.HERE / name}.py', out, *given]
     return Step(record, [*arguments, *['--quick'] * quick], limit)
 
   def run(name: str, limit: float, *given: str) -> Step:
@@ -64,7 +64,9 @@ def list_steps(folder: pathlib.Path, *, device: str, quick: bool) -> list[Step]:
     return Step(name, ['-m', 'epe_jax', 'run', *given, workdir], limit)
 
   def config(name: str, *fields: str) -> list[str]:
-    file = f'--config={_HERE.parent}/configs/{name}.py' + ':smoke' * quick
+    file = (
+      f'--config={harness.HERE.parent}/configs/{name}.py' + ':smoke' * quick
+    )
     fields = ('data.synthetic=True', 'canaries.family=hadamard', *fields)
     return [file, *(f'--config.{field}' for field in fields)]
 
@@ -157,12 +159,15 @@ def list_steps(folder: pathlib.Path, *, device: str, quick: bool) -> list[Step]:
 
 def run_step(step: Step, folder: pathlib.Path, limit: float) -> str:
   """Runs a step, stops it at the limit, and says how it ended."""
-  paths = [_HERE.parent, _HERE, *filter(None, [os.getenv('PYTHONPATH')])]
+  paths = [
+    harness.HERE.parent,
+    harness.HERE,
+    *filter(None, [os.getenv('PYTHONPATH')]),
+  ]
   environment = {
     'JAX_COMPILATION_CACHE_DIR': str(folder / 'programs'),
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
     **os.environ,
-    'JAX_PLATFORMS': f'{_DEVICE.value},cpu',
     'PYTHONPATH': os.pathsep.join(map(str, paths)),
     'PYTHONUNBUFFERED': '1',
   }
@@ -170,7 +175,7 @@ def run_step(step: Step, folder: pathlib.Path, limit: float) -> str:
   with open(folder / f'{step.name}.log', 'a') as log:
     process = subprocess.Popen(
       [sys.executable, *step.arguments],
-      cwd=_HERE.parent,
+      cwd=harness.HERE.parent,
       env=environment,
       stdin=subprocess.DEVNULL,
       stdout=log,
@@ -207,7 +212,9 @@ def main(argv: list[str]) -> None:
   deadline = time.monotonic() + 60 * _MINUTES.value - _GRACE
   folder = pathlib.Path(_OUT.value).absolute()
   folder.mkdir(parents=True, exist_ok=True)
-  steps = list_steps(folder, device=_DEVICE.value, quick=_QUICK.value)
+  # Of all steps, as they inherit it.
+  harness.choose_device(_DEVICE.value)
+  steps = list_steps(folder, quick=_QUICK.value)
   if unknown := {*_STEPS.value} - {step.name for step in steps}:
     raise app.UsageError(f'--steps has {unknown}; see the list in {__file__}.')
   file = folder / 'states.json'

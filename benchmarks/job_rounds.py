@@ -126,15 +126,14 @@ def _compare(made: Rounds, config: Any, repetitions: int) -> dict[str, Any]:
       {'canaries.observed': 0, 'canaries.unobserved': 0, 'chunk': made.chunk}
     )
   forms = {'audited': made, 'unaudited': Rounds(plain)}
-  seconds: dict[str, list[float]] = {name: [] for name in forms}
-  for _ in range(repetitions):
-    for name, form in forms.items():
-      seconds[name].append(form.run(1))
+  timings = harness.time_in_turn(
+    {name: functools.partial(form.run, 1) for name, form in forms.items()},
+    repetitions,
+    warm_up=0,
+  )
   return {
-    **{name: float(np.median(x)) for name, x in seconds.items()},
-    'audited_over_unaudited': float(
-      np.median(np.divide(seconds['audited'], seconds['unaudited']))
-    ),
+    **{name: x.median / made.rounds for name, x in timings.items()},
+    'audited_over_unaudited': timings['audited'].over(timings['unaudited']),
   }
 
 

@@ -446,10 +446,7 @@ WITHOUT_POSIX = f'import sys; sys.modules.update(dict.fromkeys({POSIX}))\n'
 def test_the_wheel_alone_estimates_from_a_csv(wheel, csv, tmp_path):
   python = install(wheel, tmp_path) / 'python'
   for code in (ESTIMATE, WITHOUT_POSIX + ESTIMATE):
-    done = call(
-      *(python, '-c', code, csv, ROOT / 'scripts' / 'estimate.py'),
-      cwd=tmp_path,
-    )
+    done = call(python, '-c', code, csv, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert_estimated(found, csv)

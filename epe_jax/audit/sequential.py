@@ -144,29 +144,25 @@ def bound_sequentially(
   Raises:
     ValueError: a setting is out of range.
   """
-  delta = record.delta if delta is None else delta
-  if claim is not None:
-    _check_claim(claim)
-  ended = _find_ended(record, rounds, significance)
-  if ended is None:
+  found = _weigh_evidence(record, rounds, delta, claim, significance)
+  if found is None:
     return None
-  mu = _bound_mu(ended, significance)
   return SequentialBounds(
-    ended.threat_model,
-    delta,
+    found.threat_model,
+    found.delta,
     significance,
-    ended.rounds,
-    ended.num_canaries,
-    mu,
-    np.asarray(tradeoff_curves.epsilon_gdp(mu, delta)),
+    found.rounds,
+    found.num_canaries,
+    found.mu,
+    found.epsilon_gdp,
     anytime.epsilon_sequence(
-      ended.tails,
-      delta=delta,
+      found.tails,
+      delta=found.delta,
       significance=significance,
-      after=ended.num_canaries,
+      after=found.num_canaries,
     ),
     claim,
-    None if claim is None else _find_evidence(ended, claim, delta),
+    found.log_evidence,
   )
 
 
@@ -183,47 +179,51 @@ def judge_claim(
   These take ten times as long. Arguments, the meaning of None, and what is raised
   are those of `bound_sequentially`.
   """
-  _check_claim(claim)
-  ended = _find_ended(record, rounds, significance)
-  if ended is None:
+  found = _weigh_evidence(record, rounds, delta, claim, significance)
+  if found is None:
     return None
-  delta = record.delta if delta is None else delta
-  epsilon = np.asarray(
-    tradeoff_curves.epsilon_gdp(_bound_mu(ended, significance), delta)
-  )
-  evidence = _find_evidence(ended, claim, delta)
+  assert found.log_evidence is not None, 'there is a claim'
   return _summarize(
-    claim, significance, ended.rounds, ended.num_canaries, epsilon, evidence
+    claim,
+    significance,
+    found.rounds,
+    found.num_canaries,
+    found.epsilon_gdp,
+    found.log_evidence,
   )
 
 
-class _Ended(NamedTuple):
-  """The observed canaries whose rounds are over, in the order in which they end.
+class _Evidence(NamedTuple):
+  """What canaries tell of μ; `tails` has what they tell of any mechanism.
 
   Attributes:
-    threat_model: the attacker.
-    rounds: [m] rounds, from 1, after which a canary had ended.
-    num_canaries: [m] canaries that had ended by then.
-    tails: [n] log V.
-    vectors: [n] number of the vector of each; None if all are different.
-    dim: d.
-    kept: share of the significance that is not left to norms.
-    stretch: by how much norms may raise shifts.
+    tails: [n] log V of the canaries that have ended, in the order in which they end.
+
+  All others are those of `SequentialBounds`.
   """
 
   threat_model: ThreatModel
+  delta: float
   rounds: Int[np.ndarray, ' m']
   num_canaries: Int[np.ndarray, ' m']
   tails: Float[np.ndarray, ' n']
-  vectors: Int[np.ndarray, ' n'] | None
-  dim: int
-  kept: float = 1.0
-  stretch: float = 1.0
+  mu: Float[np.ndarray, ' m']
+  epsilon_gdp: Float[np.ndarray, ' m']
+  log_evidence: Float[np.ndarray, ' m'] | None
 
 
-def _find_ended(
-  record: Record, rounds: int | None, significance: float
-) -> _Ended | None:
+def _weigh_evidence(
+  record: Record,
+  rounds: int | None,
+  delta: float | None,
+  claim: float | None,
+  significance: float,
+) -> _Evidence | None:
+  delta = record.delta if delta is None else delta
+  if claim is not None and not 0 <= claim < math.inf:
+    raise ValueError(
+      f'claim={claim}; give the claimed ε, a finite number >= 0.'
+    )
   last, num_rounds = _find_last_rounds(record), record.num_rounds
   is_summed = bool(
     record.strategy is not None
@@ -246,47 +246,39 @@ def _find_ended(
   order = np.argsort(last, kind='stable')
   tails = special.log_ndtr(-scores.observed[order])
   ends, num_canaries = np.unique(last, return_counts=True)
-  ended = _Ended(
-    threat_model, ends, np.cumsum(num_canaries), tails, last[order], record.dim
+  num_canaries = np.cumsum(num_canaries)
+  kept, stretch, vectors = 1.0, 1.0, last[order]
+  if is_summed:
+    kept, vectors = 1 - _OF_NORMS, None
+    stretch = _stretch_shifts(record.dim, num_rounds, _OF_NORMS * significance)
+  mu = anytime.gdp_sequence(
+    tails,
+    significance=kept * significance,
+    after=num_canaries,
+    vectors=vectors,
+    dim=record.dim,
   )
-  if not is_summed:
-    return ended
-  return ended._replace(
-    vectors=None,
-    kept=1 - _OF_NORMS,
-    stretch=_stretch_shifts(record.dim, num_rounds, _OF_NORMS * significance),
-  )
-
-
-def _bound_mu(ended: _Ended, significance: float) -> Float[np.ndarray, ' m']:
-  bounds = anytime.gdp_sequence(
-    ended.tails,
-    significance=ended.kept * significance,
-    after=ended.num_canaries,
-    vectors=ended.vectors,
-    dim=ended.dim,
-  )
-  return bounds / ended.stretch
-
-
-def _find_evidence(
-  ended: _Ended, claim: float, delta: float
-) -> Float[np.ndarray, ' m']:
-  claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
-  return math.log(ended.kept) + anytime.gdp_log_evidence(
-    ended.tails,
-    ended.stretch * claimed,
-    after=ended.num_canaries,
-    vectors=ended.vectors,
-    dim=ended.dim,
-  )
-
-
-def _check_claim(claim: float) -> None:
-  if not 0 <= claim < math.inf:
-    raise ValueError(
-      f'claim={claim}; give the claimed ε, a finite number >= 0.'
+  mu = mu / stretch
+  log_evidence = None
+  if claim is not None:
+    claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
+    log_evidence = math.log(kept) + anytime.gdp_log_evidence(
+      tails,
+      stretch * claimed,
+      after=num_canaries,
+      vectors=vectors,
+      dim=record.dim,
     )
+  return _Evidence(
+    threat_model,
+    delta,
+    ends,
+    num_canaries,
+    tails,
+    mu,
+    np.asarray(tradeoff_curves.epsilon_gdp(mu, delta)),
+    log_evidence,
+  )
 
 
 def _summarize(

@@ -38,7 +38,7 @@ def test_kernels_that_overlap_are_busy_once():
 
 def test_every_gpu_target_is_of_a_step(load_benchmark, tmp_path):
   gpu, targets = load_benchmark('gpu'), load_benchmark('targets')
-  steps = gpu.list_steps(tmp_path, device='cpu', quick=True)
+  steps = gpu.list_steps(tmp_path, quick=True)
   names = [step.name for step in steps]
   assert len(names) == len({*names})
   asked = {x.file for x in targets.TARGETS if x.file.startswith('gpu_')}

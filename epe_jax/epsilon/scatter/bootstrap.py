@@ -35,9 +35,10 @@ def bootstrap_interval(
   """The estimator's own estimate, with a bootstrap interval of its ε.
 
   Observed and unobserved scores are resampled separately, with replacement, and
-  the interval is between percentiles of the resampled ε. It shows how much the estimator varies over draws of canaries. It does not
-  bound the true ε: a biased estimator, such as a maximum over thresholds or one
-  with a noise floor, has an interval around its biased value.
+  the interval is between percentiles of the resampled ε. It shows how much the
+  estimator varies over draws of canaries. It does not bound the true ε: a biased
+  estimator, such as a maximum over thresholds or one with a noise floor, has an
+  interval around its biased value.
 
   Args:
     rng: source of the resamples.

@@ -10,7 +10,6 @@ References: Mahloujifar, Melis, Chaudhuri, "Auditing f-differential privacy in o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import functools
 
 from scipy import special
@@ -30,10 +29,6 @@ from epe_jax.epsilon.types import (
   check_scores,
   make_bound,
 )
-
-Move = Callable[[float], float]
-"""x -> f(1 - x), the smallest probability of an event if a canary moves in or out,
-where that of the event was x; or a lower value."""
 
 
 def one_run_gdp(
@@ -119,47 +114,20 @@ def max_rejected_mu(
 # Audits of a study, or rounds of a run, often have equal counts.
 @functools.lru_cache(maxsize=4096)
 def _find_mu(num_canaries, num_guesses, correct, significance):
+  unit = num_guesses / num_canaries
+
   def excess(mu):
-    return total_excess(
-      lambda rate: special.ndtr(special.ndtri(rate) - mu),
-      num_canaries=num_canaries,
-      num_guesses=num_guesses,
-      correct=correct,
-      significance=significance,
-    )
+    """Lower limit of H_0 + R_0, less r/m, in units of r/m: positive if rejected."""
+    right = significance * correct / num_guesses
+    wrong = significance * (num_guesses - correct) / num_guesses
+    for i in range(correct - 1, -1, -1):
+      moved = special.ndtr(special.ndtri(right * unit) - mu) / unit
+      # Leaving out small terms only lowers the limit.
+      if moved - wrong <= 1e-13 * wrong or right + wrong > 2:
+        break
+      right += (moved - wrong) * i / (num_guesses - i)
+      right = min(right, 1.0 / unit)
+      wrong = moved
+    return float(right + wrong - 1)
 
   return max_rejected(excess)
-
-
-def total_excess(
-  move: Move,
-  *,
-  num_canaries: int,
-  num_guesses: int,
-  correct: int,
-  significance: float,
-) -> float:
-  """Lower limit of H_0 + R_0 of `max_rejected_mu`, less r/m, in units of r/m.
-
-  Args:
-    move: of the curve f.
-    num_canaries: m >= 1.
-    num_guesses: r, in [1, m].
-    correct: v, in [0, r].
-    significance: the probability of v or more correct guesses, in (0, 1).
-
-  Returns:
-    A number that is positive if f is rejected.
-  """
-  right = significance * correct / num_guesses
-  wrong = significance * (num_guesses - correct) / num_guesses
-  unit = num_guesses / num_canaries
-  for i in range(correct - 1, -1, -1):
-    moved = move(right * unit) / unit
-    # Leaving out small terms only lowers the limit.
-    if moved - wrong <= 1e-13 * wrong or right + wrong > 2:
-      break
-    right += (moved - wrong) * i / (num_guesses - i)
-    right = min(right, 1.0 / unit)
-    wrong = moved
-  return float(right + wrong - 1)

@@ -22,17 +22,10 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import optimize
 
-from epe_jax.epsilon.bounds import rank_bound
-from epe_jax.epsilon.bounds.rank_bound import Curve
-from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import (
-  Assumption,
-  Estimate,
   Scores,
-  check_delta,
   check_scores,
   check_significance,
-  make_bound,
   scalar_or_array,
 )
 
@@ -161,55 +154,6 @@ def best_bound(
     limits = [solve(num, pair, int(v), level) for v in values]
     best = np.maximum(best, np.array(limits)[inverse].reshape(best.shape))
   return scalar_or_array(best)
-
-
-def bound_family(
-  scores: Scores,
-  solve_strength: Callable[[Curve, int, tuple[int, int], int, float], float],
-  *,
-  method: str,
-  delta: float,
-  significance: float,
-  guesses: GuessesToTry | None,
-  family: tradeoff_curves.MechanismFamily | None,
-  assumes: tuple[Assumption, ...],
-) -> Estimate:
-  """A lower bound from one run for a family of trade-off curves.
-
-  Args:
-    scores: of canaries with design 'coin_flip', any leading axes.
-    solve_strength: (curve, number of canaries, pair, correct guesses, significance)
-      -> the largest strength that is rejected.
-    method: its name; that of the family is appended.
-    delta: δ, in (0, 1).
-    significance: chance that the bound exceeds the true ε, in (0, 1).
-    guesses: pairs (k₊, k₋); `choose_guesses` if None.
-    family: of curves; that of (ε, δ)-DP if None.
-    assumes: what must hold, whatever the family.
-
-  Returns:
-    The bound, >= 0; inf if every member of the family is rejected.
-  """
-  delta = check_delta(delta)
-  if family is None:
-    curve, shape = rank_bound.approximate_dp_curve(delta), ()
-  else:
-    curve, shape = rank_bound.family_curve(family), (Assumption.FAMILY,)
-    method = f'{method}_{family.name}'
-
-  def solve(num, pair, correct, level):
-    strength = solve_strength(curve, num, pair, correct, level)
-    if family is None or strength in (0.0, np.inf):
-      return strength
-    return family.epsilon(1 / strength, delta)
-
-  return make_bound(
-    best_bound(scores, significance, guesses, solve),
-    delta,
-    method,
-    significance=significance,
-    assumes=(*assumes, *shape),
-  )
 
 
 def max_rejected(

@@ -47,6 +47,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
+from epe_jax.epsilon.bounds import rank_bound
 from epe_jax.epsilon.bounds.rank_bound import Curve
 from epe_jax.epsilon.single_run import guessing
 from epe_jax.epsilon.trade_offs import tradeoff_curves
@@ -54,7 +55,9 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
+  check_delta,
   check_scores,
+  make_bound,
 )
 
 # log rates -> which fractions of canaries are guessed, and which are so wrongly.
@@ -104,17 +107,30 @@ def one_run_independent(
   5.81
   """
   check_scores(scores)
-  return guessing.bound_family(
-    scores,
-    functools.partial(
-      _solve_strength, inclusion_probability=scores.inclusion_probability
-    ),
-    method='one_run_independent',
-    delta=delta,
+  delta = check_delta(delta)
+  method = 'one_run_independent'
+  assumes = Assumption.COINS, Assumption.INDEPENDENT
+  if family is None:
+    curve = rank_bound.approximate_dp_curve(delta)
+  else:
+    curve = rank_bound.family_curve(family)
+    method = f'{method}_{family.name}'
+    assumes += (Assumption.FAMILY,)
+
+  def solve(num, pair, correct, level):
+    strength = _solve_strength(
+      curve, num, pair, correct, level, scores.inclusion_probability
+    )
+    if family is None or strength in (0.0, np.inf):
+      return strength
+    return family.epsilon(1 / strength, delta)
+
+  return make_bound(
+    guessing.best_bound(scores, significance, guesses, solve),
+    delta,
+    method,
     significance=significance,
-    guesses=guesses,
-    family=family,
-    assumes=(Assumption.COINS, Assumption.INDEPENDENT),
+    assumes=assumes,
   )
 
 

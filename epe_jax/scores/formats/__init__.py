@@ -1,7 +1,8 @@
 """Scores of other privacy-auditing tools, read into `epsilon.Scores`.
 
 One module for each tool says what its files hold, which canaries score higher in
-them, and how canaries were included. Whatever the tool, what is read says "took part" by a higher score.
+them, and how canaries were included. Whatever the tool, what is read says "took part"
+by a higher score.
 """
 
 from epe_jax.scores.formats.base import (

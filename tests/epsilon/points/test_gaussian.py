@@ -18,10 +18,6 @@ from epe_jax.epsilon.types import Scores, Sphere
 NEARLY_EQUAL = (0.0, 1.0, -0.03899418, 1.00023832)
 
 
-def log_cdf(x):
-  return mpmath.log(mpmath.ncdf(x))
-
-
 def mass(low, high):
   if low > 0:
     low, high = -high, -low
