@@ -24,9 +24,9 @@ from epe_jax import canaries
 from epe_jax.data import cohort, digits, federated
 from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.epsilon.types import Sphere
+from epe_jax.report import tables
 from epe_jax.tasks import digits as digits_task
 from epe_jax.tasks import stackoverflow
-from epe_jax.text import tables
 from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 

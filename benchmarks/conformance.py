@@ -25,7 +25,7 @@ import tqdm
 
 from epe_jax import conformance, io
 from epe_jax.conformance import laws, measurements
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 # The mechanisms that the tests have.
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))

@@ -22,7 +22,7 @@ with extras.explain_missing():
   import tqdm
 
   from epe_jax import io
-  from epe_jax.text import tables
+  from epe_jax.report import tables
 
 _EPSILON = flags.DEFINE_list('epsilon', ['0', '1', '3', '10'], 'True ε.')
 _NUM = flags.DEFINE_list('num_canaries', ['100', '500'], 'Observed canaries.')

@@ -30,7 +30,7 @@ from studies.trials import Trial
 import tqdm
 
 from epe_jax import io
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 _KILLS = flags.DEFINE_integer(
   'kills',

@@ -33,7 +33,7 @@ from absl import app, flags
 
 from epe_jax import io
 from epe_jax.conformance import Claim, check
-from epe_jax.text import cells, tables
+from epe_jax.report import cells, tables
 
 _MODULES = ['jax', 'jax_newest', 'torch', 'appfl', 'nvflare']
 _SUBJECTS = flags.DEFINE_enum(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import re
 from typing import Any, NamedTuple
 
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 # Said above the tables of a file and not in them.
 ABOUT = ('machine', 'date', 'load_before', 'load_after', 'quick')

@@ -23,7 +23,7 @@ with extras.explain_missing():
   import tqdm
 
   from epe_jax import io
-  from epe_jax.text import tables
+  from epe_jax.report import tables
 
 _OUT = flags.DEFINE_string(
   'out', None, 'Page to write into; its data file is in data/ next to it.'

@@ -21,7 +21,7 @@ import layout
 import targets
 
 from epe_jax import io
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = _ROOT / 'benchmarks' / 'results'

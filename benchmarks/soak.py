@@ -23,8 +23,8 @@ from studies import data_files, trials
 
 from epe_jax import io
 from epe_jax.experiment import metrics, workdirs
+from epe_jax.report import tables
 from epe_jax.report.figures import style
-from epe_jax.text import tables
 
 _ROUNDS = flags.DEFINE_integer('rounds', 20_000, 'Of the run.', lower_bound=400)
 _POINTS = flags.DEFINE_integer('points', 20, 'Of the sweep.', lower_bound=2)

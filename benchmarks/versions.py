@@ -20,7 +20,7 @@ from absl import app, flags
 from studies import data_files
 
 from epe_jax import io
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _FOLDER = flags.DEFINE_string(

@@ -1,7 +1,8 @@
 """One-shot empirical privacy estimation for federated learning, in JAX.
 
-`estimate` audits two arrays of scores, `Auditor` any training loop. Each room is loaded when it is first used, so
-that this, `epe_jax.epsilon` and score files work where JAX is not installed.
+`estimate` audits two arrays of scores, `Auditor` any training loop. Each room is loaded
+when it is first used, so that this, `epe_jax.epsilon` and score files work where JAX is
+not installed.
 """
 
 import lazy_loader
@@ -26,7 +27,6 @@ _ROOMS = [
   'sampling',
   'scores',
   'tasks',
-  'text',
   'training',
   'types',
 ]

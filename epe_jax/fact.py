@@ -1,4 +1,4 @@
-"""A fact: a key with numbers, as results hold it. `epe_jax.text` makes the words."""
+"""A fact: a key with numbers, as results hold it. `epe_jax.report` makes the words."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

@@ -23,8 +23,8 @@ from epe_jax.report import (
   comparison,
   glossary,
   report,
+  tables,
 )
-from epe_jax.text import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'

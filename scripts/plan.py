@@ -10,7 +10,7 @@ from absl import app, flags
 
 from epe_jax import io, planning
 from epe_jax.planning import plans
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 _OUT = flags.DEFINE_string(
   'out', None, 'Page to write the plans into.', required=True

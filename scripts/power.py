@@ -16,7 +16,7 @@ with extras.explain_missing():
   import tqdm
 
   from epe_jax import epsilon, io
-  from epe_jax.text import tables
+  from epe_jax.report import tables
 
 # The true ε, and the one that is to be certified.
 _PAIRS = [

@@ -42,13 +42,13 @@ ORDER = [
   ['canaries', 'sampling'],
   ['training'],
   ['audit'],
-  # Results hold facts; below this line they become words.
-  ['text'],
-  ['auditor', 'conformance', 'dpsgd', 'planning'],
+  ['dpsgd'],
   ['data', 'tasks'],
   ['experiment'],
+  # Results hold facts; below this line they become words.
   ['report'],
-  ['papers', 'scores'],
+  ['auditor', 'conformance', 'planning', 'scores'],
+  ['papers'],
   ['__main__', 'cli'],
 ]
 LEVEL = {name: i for i, line in enumerate(ORDER) for name in line}

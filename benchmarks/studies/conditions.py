@@ -28,8 +28,8 @@ from epe_jax.epsilon import Gaussian, Scores
 from epe_jax.epsilon.points import mixture
 from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.report import tables
 from epe_jax.sampling import canary_schedules, client_schedules
-from epe_jax.text import tables
 from epe_jax.training.round_scalars import RoundScalars
 from studies import simulated_runs, study
 

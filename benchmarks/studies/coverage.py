@@ -31,7 +31,7 @@ from epe_jax.epsilon.types import (
   Sphere,
   Unknown,
 )
-from epe_jax.text import tables
+from epe_jax.report import tables
 from studies import data_files, laws, run_audits, study
 from studies.laws import Audits
 

@@ -6,7 +6,7 @@ import io as text_io
 import pathlib
 
 from epe_jax import io
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 Record = Mapping[str, str]
 

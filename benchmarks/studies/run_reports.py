@@ -18,7 +18,7 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.threat_models import ThreatModel, residual
 from epe_jax.epsilon.points import mixture
-from epe_jax.text import tables
+from epe_jax.report import tables
 from studies import simulated_runs, study
 
 DIM = 4000

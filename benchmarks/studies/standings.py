@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epe_jax.text import tables
+from epe_jax.report import tables
 from studies import study
 from studies.entries import SIGNIFICANCE, Entry
 from studies.score_sets import RUNS, ScoreSet

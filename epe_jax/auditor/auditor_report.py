@@ -10,14 +10,14 @@ from epe_jax.audit import (
   evaluation,
   threat_models,
 )
+from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.record import Record
 from epe_jax.auditor import claim_check
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.canaries import registry
 from epe_jax.fact import Facts
-from epe_jax.text import attackers, audit_notes, cells, checks, tables
-from epe_jax.text.audit_notes import warn_of_low_dimension
-from epe_jax.text.summary_table import format_summary_table
+from epe_jax.report import attackers, audit_notes, cells, checks, tables
+from epe_jax.report.summary_table import format_summary_table
 
 
 def format_auditor(

@@ -48,7 +48,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if values.delta is not None and not 0 < values.delta < 1:
     raise ValueError(f'--delta={values.delta}; give a number in (0, 1).')
   from epe_jax import io
-  from epe_jax.text import worded_json
+  from epe_jax.report import worded_json
 
   score_input.warn_of_delta(values.delta or 0)
   as_json = values.format == 'json'
@@ -99,7 +99,7 @@ def _audit(
 
 
 def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
-  from epe_jax.text import audit_notes, cells, summary_table, tables
+  from epe_jax.report import audit_notes, cells, summary_table, tables
 
   counts = record.included.sum(axis=0)[record.observed]
   most = int(counts.max())

@@ -41,7 +41,7 @@ from epe_jax import io, python_path
 from epe_jax.cli import command_flags, program
 from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import processes, stopping
-from epe_jax.text import tables, terminal
+from epe_jax.report import tables, terminal
 
 if TYPE_CHECKING:
   from epe_jax.conformance.session import Make

@@ -41,8 +41,7 @@ def describe_whom(
     return ''
   from epe_jax.audit import clients
   from epe_jax.epsilon.trade_offs import tradeoff_curves
-  from epe_jax.report import facts
-  from epe_jax.text import audit_notes
+  from epe_jax.report import audit_notes, facts
 
   run, of_canary = facts.count_participations(result), result.analytic_epsilon
   if of_canary is not None:
@@ -94,7 +93,7 @@ def report_claim(
   """
   if claim is None:
     return 0
-  from epe_jax.text import cells, tables
+  from epe_jax.report import cells, tables
 
   if not bounds:
     raise ValueError(

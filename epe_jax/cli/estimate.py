@@ -194,7 +194,7 @@ def _needs_all(given: flags.FlagValues) -> bool:
 
 def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
   from epe_jax.report import report
-  from epe_jax.text.worded_json import describe_in_json
+  from epe_jax.report.worded_json import describe_in_json
 
   form = report.format_estimates
   if not given.all:
@@ -208,7 +208,7 @@ def _estimate_external(
   given: flags.FlagValues, loaded: score_input.ScoreInput
 ) -> Estimated:
   from epe_jax.audit import evaluation
-  from epe_jax.text import audit_notes, checks
+  from epe_jax.report import audit_notes, checks
 
   if given.deltas is not None:
     raise ValueError(

@@ -20,7 +20,7 @@ from absl import app, flags
 from epe_jax import extras
 from epe_jax._version import __version__
 from epe_jax.cli import config_flags
-from epe_jax.text import tables, terminal
+from epe_jax.report import tables, terminal
 
 OK, VIOLATED, FAILED, CRASHED, INTERRUPTED = 0, 1, 2, 70, 130
 """Exit statuses: done; a claim or a rule is violated; refused; a bug; stopped by

@@ -83,7 +83,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import io
   from epe_jax.experiment import config_files, summary
   from epe_jax.papers import files, registry
-  from epe_jax.text import tables
+  from epe_jax.report import tables
 
   if values.list:
     print(_format_items())
@@ -148,7 +148,7 @@ def _check_scale(
 def _format_items() -> str:
   """The name, title and source of all items, in columns."""
   from epe_jax.papers import registry
-  from epe_jax.text import tables
+  from epe_jax.report import tables
 
   rows = [
     [name, item.title, item.source] for name, item in registry.ITEMS.items()

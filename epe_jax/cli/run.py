@@ -76,8 +76,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       metrics,
       workdirs,
     )
-    from epe_jax.report import provenance, report, sentences
-    from epe_jax.text import tables
+    from epe_jax.report import provenance, report, sentences, tables
 
   logging.set_verbosity(logging.WARNING)
   workdir = values.workdir

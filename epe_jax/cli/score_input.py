@@ -169,17 +169,17 @@ def refuse_reversed(values: flags.FlagValues, loaded: ScoreInput) -> None:
     ValueError: canaries that took part score lower beyond chance.
   """
   if loaded.failed_check is not None:
-    from epe_jax.text import checks
+    from epe_jax.report import checks
 
     why = checks.describe_check(loaded.failed_check)
     raise ValueError(f'--claim={values.claim:g} cannot be judged: {why}.')
 
 
 def warn_of_delta(delta: float, num_clients: float | None = None) -> None:
-  """Says on stderr if a δ is too large, as `audit_notes.warn_of_delta` has it."""
-  from epe_jax.text import audit_notes
+  """Says on stderr if a δ is too large, as `epsilon.arguments.warn_of_delta` has it."""
+  from epe_jax.epsilon import arguments
 
-  if warning := audit_notes.warn_of_delta(delta, num_clients):
+  if warning := arguments.warn_of_delta(delta, num_clients):
     tell(f'warning: {warning}.')
 
 

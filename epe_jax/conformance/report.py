@@ -10,7 +10,7 @@ from typing import Any
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.rule import Finding, Result
 from epe_jax.conformance.session import OUT_OF_TIME
-from epe_jax.text import cells, tables, terminal
+from epe_jax.report import cells, tables, terminal
 
 SCHEMA_VERSION = 1
 """Of a report as JSON, which `report.schema.json` describes."""

@@ -140,3 +140,28 @@ def _is_inside(values, interval):
 def _parse_interval(interval: str) -> tuple[float, float, bool, bool]:
   low, high = map(float, interval[1:-1].split(','))
   return low, high, interval[0] == '[', interval[-1] == ']'
+
+
+def warn_of_delta(delta: float, num_clients: float | None = None) -> str | None:
+  """Says that a δ is too large for its ε to mean anything; else None.
+
+  A mechanism that publishes all of one person in n, drawn at random, is (0, 1/n)-DP.
+
+  Args:
+    delta: δ, in (0, 1).
+    num_clients: n, or as many as there are at least; None if nothing is known of them,
+      and 1/n is taken for 0.01.
+  """
+  if num_clients is None:
+    if delta <= 0.01:
+      return None
+    return (
+      f'δ = {delta:g} is above 0.01, so that ε = 0 allows to publish '
+      'everything of one person in a hundred; give a δ far below 1/n for n people'
+    )
+  if delta <= 1 / num_clients:
+    return None
+  return (
+    f'δ = {delta:g} is above 1/n for n = {num_clients:,.0f} clients, '
+    'so that ε = 0 allows to publish everything of one of them; give a δ far below 1/n'
+  )

@@ -20,6 +20,7 @@ from epe_jax.audit.observers import (
 )
 from epe_jax.audit.record import Record, make_record
 from epe_jax.data import cohort, federated
+from epe_jax.epsilon import arguments
 from epe_jax.experiment import (
   config_conflicts,
   config_fields,
@@ -30,7 +31,6 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
-from epe_jax.text import audit_notes
 from epe_jax.training import (
   clipping,
   correlated_noise,
@@ -205,7 +205,7 @@ def _build_setup(
   delta = config.audit.delta
   if delta is None:
     delta = float(train.num_clients) ** run_result.DELTA_EXPONENT
-  elif warning := audit_notes.warn_of_delta(delta, train.num_clients):
+  elif warning := arguments.warn_of_delta(delta, train.num_clients):
     logging.warning('audit.delta: %s.', warning)
   run_draws = Draws(
     canaries=randomness.derive_key(config.seed, 'canary'),

@@ -24,6 +24,7 @@ from epe_jax.audit import (
   upper_bounds,
 )
 from epe_jax.audit.attack_results import Audit
+from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.record import Record, write_record
 from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
 from epe_jax.experiment import (
@@ -50,7 +51,6 @@ from epe_jax.experiment import (
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.parallel import in_flight, sharding
-from epe_jax.text.audit_notes import warn_of_low_dimension
 
 
 def train(

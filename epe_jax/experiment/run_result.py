@@ -14,7 +14,6 @@ from epe_jax.audit.clients import Shifts
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.sequential import ClaimTest
 from epe_jax.fact import Fact, Facts, facts_from_json, facts_to_json
-from epe_jax.text import cells
 
 DELTA_EXPONENT = -1.1
 """The number of clients to this power is δ, where a config has none."""
@@ -114,7 +113,8 @@ class RunResult:
     """Task, sizes and headline in a line; `vars` has every attribute."""
     headline = self.audit.headline
     if headline is not None:
-      found = cells.format_headline(headline)
+      bound = headline.bound
+      found = f'ε ≥ {bound.epsilon:.3g}, δ = {bound.delta:g}'
     else:
       found = 'no lower bound' if self.is_audited else 'not audited'
     return (

@@ -10,7 +10,7 @@ from typing import Any
 from epe_jax import io
 from epe_jax.papers import registry
 from epe_jax.papers.item import Product
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 _FORMATS = {
   'txt': tables.format_text,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from matplotlib import figure
 
 from epe_jax.experiment import launchers, stopping
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 
 class Product(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from epe_jax.text import cells
+from epe_jax.report import cells
 
 
 class Reported(NamedTuple):

@@ -17,8 +17,8 @@ from epe_jax.fact import Fact, Facts, facts_to_json
 from epe_jax.planning.planned_costs import Costs
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Reason
-from epe_jax.text import cells, tables
-from epe_jax.text import plans as words
+from epe_jax.report import cells, tables
+from epe_jax.report import plans as words
 
 MAX_CANARIES = 100_000
 """The largest number of canaries that a plan advises."""

@@ -14,7 +14,7 @@ from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.experiment import sweep, sweep_points, sweep_status
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import html, labelled_runs, page
+from epe_jax.report import cells, html, labelled_runs, page, tables
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import pictures
 from epe_jax.report.labelled_runs import (
@@ -23,7 +23,6 @@ from epe_jax.report.labelled_runs import (
   format_setting,
 )
 from epe_jax.report.page import Cells, Figure, Items, Page, Section, Text
-from epe_jax.text import cells, tables
 
 CAVEATS = (
   'These ε are of canaries; of clients nothing was measured.',

@@ -11,14 +11,23 @@ import math
 from epe_jax.audit import clients, threat_models
 from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
 from epe_jax.audit.clients import Participations
+from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import DELTA_EXPONENT, RunResult
-from epe_jax.report import facts, leaks, sentences
+from epe_jax.report import (
+  assumptions,
+  audit_notes,
+  cells,
+  facts,
+  leaks,
+  sentences,
+  tables,
+  wording,
+)
 from epe_jax.report.leaks import EVERY_ROUND, WORST_CASE, Leak
 from epe_jax.report.page import Block, Cells, Figure, Items, Text
 from epe_jax.report.provenance import Provenance
-from epe_jax.text import assumptions, audit_notes, cells, tables, wording
 
 _NOT_MEASURED = '–'
 _ABOUT_DELTA = 'With probability δ more may leak; a smaller δ means a larger ε.'
@@ -240,7 +249,7 @@ def list_alarms(result: RunResult, found: Sequence[Leak]) -> list[str]:
   claim = []
   if result.claim is not None and result.claim.rejected_after is not None:
     claim = sentences.describe_claim(result)
-  low = audit_notes.warn_of_low_dimension(result.effective_dimension)
+  low = warn_of_low_dimension(result.effective_dimension)
   serious = audit_notes.list_serious_warnings(result.audit, _list_shown(found))
   return [
     *claim,

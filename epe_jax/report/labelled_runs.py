@@ -22,8 +22,7 @@ from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, seed_sweep, workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.seed_sweep import SeedEstimates
-from epe_jax.report import facts, provenance
-from epe_jax.text import audit_notes
+from epe_jax.report import audit_notes, facts, provenance
 
 
 class LabelledRun(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
-from epe_jax.text import cells, tables
+from epe_jax.report import cells, tables
 
 _TITLES = (
   (False, 'Point estimates, with 90 % intervals: no guarantee'),

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import re
 from typing import Literal, NamedTuple, TypeAlias
 
-from epe_jax.report import glossary
-from epe_jax.text import tables
+from epe_jax.report import glossary, tables
 
 Role = Literal['plain', 'headline', 'muted', 'alarm']
 

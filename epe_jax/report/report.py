@@ -19,6 +19,7 @@ from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
+  audit_notes,
   facts,
   first_page,
   leaks,
@@ -27,6 +28,7 @@ from epe_jax.report import (
   reproduction,
   run_tables,
   sentences,
+  summary_table,
 )
 from epe_jax.report.leaks import Leak
 from epe_jax.report.page import (
@@ -40,7 +42,6 @@ from epe_jax.report.page import (
   Text,
 )
 from epe_jax.report.provenance import Provenance
-from epe_jax.text import audit_notes, summary_table
 
 
 def format_summary(

@@ -9,8 +9,7 @@ from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.upper_bounds import Excess
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts, sentences
-from epe_jax.text import assumptions, cells, tables
+from epe_jax.report import assumptions, cells, facts, sentences, tables
 
 _RISKS = {
   'in or out': 'accuracy',

@@ -12,8 +12,7 @@ from epe_jax.audit.attack_results import (
 )
 from epe_jax.audit.clients import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts
-from epe_jax.text import assumptions, audit_notes, cells
+from epe_jax.report import assumptions, audit_notes, cells, facts
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '

@@ -11,9 +11,17 @@ from epe_jax import extras, io
 from epe_jax.audit import evaluation
 from epe_jax.audit.attack_results import Audit, Headline
 from epe_jax.epsilon.types import Estimate, Scores, check_delta
-from epe_jax.report import first_page, page, report
+from epe_jax.report import (
+  audit_notes,
+  checks,
+  first_page,
+  page,
+  report,
+  tables,
+  terminal,
+  worded_json,
+)
 from epe_jax.scores.formats import base
-from epe_jax.text import audit_notes, checks, tables, terminal, worded_json
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

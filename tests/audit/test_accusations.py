@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from epe_jax.audit import attack_results, audit_json, evaluation, threat_models
-from epe_jax.report import first_page, leaks
-from epe_jax.text import audit_notes
+from epe_jax.report import audit_notes, first_page, leaks
 from tests import recorded_runs
 
 ACCUSES = 'does not do what is'

@@ -11,8 +11,8 @@ from epe_jax import accounting
 from epe_jax.audit import clients, evaluation, threat_models, upper_bounds
 from epe_jax.epsilon.points import mixture
 from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
+from epe_jax.report import summary_table
 from epe_jax.sampling import client_schedules
-from epe_jax.text import summary_table
 from tests import recorded_runs
 
 _DELTA = 1e-3

@@ -9,8 +9,8 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, effective_dimensions
+from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.report import page, report
-from epe_jax.text.audit_notes import warn_of_low_dimension
 from epe_jax.training import fedavg
 from epe_jax.training.round_scalars import RoundScalars
 from tests import helpers

@@ -6,8 +6,7 @@ import pytest
 
 from epe_jax import audit
 from epe_jax.audit import audit_json, evaluation, threat_models
-from epe_jax.report import report
-from epe_jax.text import cells
+from epe_jax.report import cells, report
 from tests import recorded_runs
 
 

@@ -12,7 +12,7 @@ from epe_jax import accounting, audit, canaries, io
 from epe_jax.audit import observers, threat_models
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.fact import Fact
-from epe_jax.text import cells
+from epe_jax.report import cells
 from tests.auditor.adapters import laws
 
 DIM, ROUNDS, CLIENTS = 5000, 12, 10

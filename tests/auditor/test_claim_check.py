@@ -9,7 +9,7 @@ import epe_jax
 from epe_jax import audit
 from epe_jax.auditor import claim_check
 from epe_jax.fact import facts_to_json
-from epe_jax.text import checks
+from epe_jax.report import checks
 from tests.sentences import find_sentences
 
 DIM, ROUNDS, CLIENTS, NOISE = 4096, 25, 20, 0.5

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import conditions
 
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 
 def test_statements_are_counted_and_those_that_fail_too_often_are_named():

@@ -8,7 +8,7 @@ import types
 import pytest
 from studies import data_files
 
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 DOCS = pathlib.Path(__file__).parents[2] / 'docs'
 

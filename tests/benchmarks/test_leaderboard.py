@@ -7,7 +7,7 @@ import pytest
 from studies import entries, laws, score_sets, standings
 
 from epe_jax.epsilon.types import Scores
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 
 @pytest.fixture(scope='module')

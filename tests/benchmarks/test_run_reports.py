@@ -7,7 +7,7 @@ import pytest
 from studies import run_reports, simulated_runs
 
 from epe_jax.audit import threat_models
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 
 @pytest.fixture(scope='module')

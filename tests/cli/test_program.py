@@ -16,8 +16,7 @@ import pytest
 
 from epe_jax import audit
 from epe_jax.cli import command_flags, config_flags, program
-from epe_jax.report import report
-from epe_jax.text import terminal
+from epe_jax.report import report, terminal
 from tests import installed, recorded_runs
 
 

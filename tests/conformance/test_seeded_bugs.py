@@ -8,7 +8,7 @@ import pytest
 
 from epe_jax import accounting, conformance, epsilon
 from epe_jax.conformance import measurements
-from epe_jax.text import cells
+from epe_jax.report import cells
 from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 

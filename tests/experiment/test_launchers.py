@@ -20,7 +20,7 @@ from epe_jax.experiment import (
   sweep_points,
   workdirs,
 )
-from epe_jax.text import worded_json
+from epe_jax.report import worded_json
 from tests import clusters
 from tests.experiment import test_own_tasks
 

@@ -19,9 +19,8 @@ from epe_jax.experiment import (
   config_fields,
   participation,
 )
-from epe_jax.report import report
+from epe_jax.report import assumptions, report
 from epe_jax.sampling import client_schedules
-from epe_jax.text import assumptions
 from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

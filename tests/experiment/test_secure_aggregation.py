@@ -13,7 +13,7 @@ from epe_jax.experiment import (
   config_conflicts,
   config_fields,
 )
-from epe_jax.text import checks
+from epe_jax.report import checks
 from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

@@ -3,8 +3,8 @@
 from absl import logging
 import pytest
 
+from epe_jax.epsilon import arguments
 from epe_jax.experiment import build, config_files
-from epe_jax.text import audit_notes
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ def test_a_run_warns_where_canaries_outnumber_clients(check):
 def test_a_run_warns_of_a_delta_above_one_over_its_clients(check):
   assert check('digits', **{'audit.delta': 1 / 400}) == []
   (warning,) = check('digits', **{'audit.delta': 1.01 / 400})
-  assert warning.startswith('audit.delta: δ = 2.5e-3 is above 1/n for n = 400')
+  assert warning.startswith('audit.delta: δ = 0.002525 is above 1/n for n = 400')
 
 
 def test_what_a_delta_allows_is_said_of_people_that_are_not_counted():
-  assert audit_notes.warn_of_delta(0.01) is None
-  assert 'one person in a hundred' in (audit_notes.warn_of_delta(0.011) or '')
+  assert arguments.warn_of_delta(0.01) is None
+  assert 'one person in a hundred' in (arguments.warn_of_delta(0.011) or '')
   # Of so few a larger one is as it should be.
-  assert audit_notes.warn_of_delta(0.011, 50) is None
+  assert arguments.warn_of_delta(0.011, 50) is None

@@ -13,7 +13,7 @@ from epe_jax.experiment import finished_runs, sweep
 from epe_jax.papers import files, registry, reported
 from epe_jax.papers.item import Item, Product, from_training
 from epe_jax.papers.one_shot import noise_tables
-from epe_jax.text import tables
+from epe_jax.report import tables
 from tests.in_process import run_script
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')

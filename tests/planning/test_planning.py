@@ -22,7 +22,7 @@ from epe_jax.epsilon.types import Unknown
 from epe_jax.experiment import finished_runs
 from epe_jax.planning import planned_costs, planned_scores, plans, predictions
 from epe_jax.planning.geometry import Geometry
-from epe_jax.text import cells
+from epe_jax.report import cells
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / 'benchmarks' / 'results'

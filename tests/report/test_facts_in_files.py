@@ -7,7 +7,7 @@ from epe_jax.audit import by_round, evaluation
 from epe_jax.experiment import run_result
 from epe_jax.fact import Fact
 from epe_jax.planning import plans
-from epe_jax.text import plans as plan_words
+from epe_jax.report import plans as plan_words
 from tests import recorded_runs
 from tests.sentences import find_sentences
 

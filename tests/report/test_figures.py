@@ -14,7 +14,7 @@ from epe_jax.audit import by_round, evaluation, sequential, threat_models
 from epe_jax.epsilon.points import gaussian
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores
-from epe_jax.report import facts
+from epe_jax.report import cells, facts
 from epe_jax.report.figures import (
   attackers,
   cosines,
@@ -24,7 +24,6 @@ from epe_jax.report.figures import (
   style,
   training,
 )
-from epe_jax.text import cells
 from tests import recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

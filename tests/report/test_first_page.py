@@ -13,6 +13,7 @@ from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import finished_runs, run_result
 from epe_jax.fact import Fact
 from epe_jax.report import (
+  cells,
   comparison,
   facts,
   first_page,
@@ -25,7 +26,6 @@ from epe_jax.report import (
 )
 from epe_jax.report.figures import of_audit
 from epe_jax.report.provenance import Provenance
-from epe_jax.text import cells
 from tests import recorded_runs
 
 MAX_WORDS = 250

@@ -7,9 +7,8 @@ import markdown_it
 import numpy as np
 import pytest
 
-from epe_jax.report import glossary, html, page
+from epe_jax.report import glossary, html, page, tables
 from epe_jax.report.page import Cells, Code, Figure, Items, Page, Section, Text
-from epe_jax.text import tables
 
 _TABLE = tables.Table('', ['attacker', 'ε'], [['own', '2.0'], ['last', '1.0']])
 _PAGE = Page(

@@ -27,6 +27,7 @@ from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.fact import Fact
 from epe_jax.report import (
+  cells,
   comparison,
   facts,
   first_page,
@@ -36,9 +37,10 @@ from epe_jax.report import (
   page,
   report,
   run_tables,
+  summary_table,
+  worded_json,
 )
 from epe_jax.report.figures import of_audit, style
-from epe_jax.text import cells, summary_table, worded_json
 from tests import recorded_runs
 from tests.in_process import run_command
 

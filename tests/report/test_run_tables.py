@@ -7,8 +7,7 @@ import pytest
 
 from epe_jax.audit import clients, evaluation, threat_models
 from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
-from epe_jax.report import run_tables
-from epe_jax.text import cells
+from epe_jax.report import cells, run_tables
 from tests import recorded_runs
 
 _ALIKE = clients.Participations(1, 1, 12.0)

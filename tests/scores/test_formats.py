@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 from epe_jax import epsilon
+from epe_jax.report import checks
 from epe_jax.scores import formats, score_files
 from epe_jax.scores.formats import base, registry
-from epe_jax.text import checks
 from tests.in_process import run_command
 from tests.sentences import find_sentences
 

@@ -14,10 +14,9 @@ import epe_jax
 from epe_jax.audit import evaluation
 from epe_jax.epsilon.types import Scores
 from epe_jax.fact import Fact
-from epe_jax.report import report
+from epe_jax.report import cells, checks, report
 from epe_jax.report.figures import of_audit
 from epe_jax.scores import score_audit
-from epe_jax.text import cells, checks
 
 RNG = np.random.default_rng(0)
 IN, OUT = RNG.normal(2, 1, 80), RNG.normal(0, 1, 60)

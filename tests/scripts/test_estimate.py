@@ -14,9 +14,8 @@ from epe_jax.audit.threat_models import external
 from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.points import gaussian
 from epe_jax.epsilon.types import Assumption, Scores, Sphere
-from epe_jax.report import report
+from epe_jax.report import checks, report
 from epe_jax.scores import score_files
-from epe_jax.text import checks
 from tests import recorded_runs
 from tests.in_process import run_command
 

@@ -18,7 +18,7 @@ from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
 from epe_jax.epsilon import arguments
 from epe_jax.fact import Fact
-from epe_jax.text import checks
+from epe_jax.report import checks
 
 
 def audit(

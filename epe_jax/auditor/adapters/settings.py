@@ -12,7 +12,7 @@ from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
 from epe_jax.fact import Fact
-from epe_jax.text import checks
+from epe_jax.report import checks
 
 _CURES = {
   'dim': 'dim=..., the floating-point numbers that a round releases',

@@ -12,7 +12,7 @@ from epe_jax.epsilon.points import threshold
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import item, reported
 from epe_jax.papers.canife import composition, round_epsilon, runs, training
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 _TABLE = 'canife'
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')

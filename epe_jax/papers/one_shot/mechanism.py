@@ -11,8 +11,8 @@ import tqdm
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.papers import item, reported
 from epe_jax.papers.one_shot import gaussian_mechanism
+from epe_jax.report import tables
 from epe_jax.report.figures import style
-from epe_jax.text import tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
 

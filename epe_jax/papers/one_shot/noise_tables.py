@@ -7,8 +7,7 @@ from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.points import mixture
 from epe_jax.experiment import finished_runs
 from epe_jax.papers import grid, item, reported
-from epe_jax.report import facts
-from epe_jax.text import cells, tables
+from epe_jax.report import cells, facts, tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
 

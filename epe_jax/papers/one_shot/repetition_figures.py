@@ -11,8 +11,8 @@ import numpy as np
 from scipy import stats
 
 from epe_jax.epsilon.types import Estimate
+from epe_jax.report import cells
 from epe_jax.report.figures import style
-from epe_jax.text import cells
 
 _COLORS = (style.SKY, style.GREEN, style.ORANGE, style.VERMILLION, style.PURPLE)
 _LINES = ('-', '--', '-.', ':', '-')

@@ -11,7 +11,7 @@ from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.papers import grid, item, reported
 from epe_jax.papers.one_shot import repetition_figures
-from epe_jax.text import cells, tables
+from epe_jax.report import cells, tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
 

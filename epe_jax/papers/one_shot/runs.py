@@ -11,8 +11,8 @@ from epe_jax.experiment import stopping, workloads
 from epe_jax.papers import grid, item, reported
 from epe_jax.papers.one_shot import run_comparison
 from epe_jax.papers.one_shot.run_comparison import DesignEstimate
+from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
-from epe_jax.text import cells, tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
 

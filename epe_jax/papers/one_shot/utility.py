@@ -7,8 +7,8 @@ from matplotlib import figure
 
 from epe_jax.experiment import sweep_points
 from epe_jax.papers import grid, item, reported
+from epe_jax.report import tables
 from epe_jax.report.figures import style
-from epe_jax.text import tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
 # Evaluations whose mean is the steadier accuracy of a run.

@@ -7,7 +7,7 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.papers import item, reported
-from epe_jax.text import cells, tables
+from epe_jax.report import cells, tables
 from epe_jax.training import correlated_noise
 
 _REPORTED = reported.Reported('epe_jax.papers.production')

@@ -8,8 +8,8 @@ import numpy as np
 from epe_jax.audit import by_round, release, threat_models, upper_bounds
 from epe_jax.audit.attack_results import AttackResult
 from epe_jax.papers import grid, item
+from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
-from epe_jax.text import cells, tables
 
 _COLUMNS = (
   threat_models.CHANGE,

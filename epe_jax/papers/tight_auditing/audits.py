@@ -8,8 +8,8 @@ import numpy as np
 from epe_jax.dpsgd import estimates
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import item
+from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
-from epe_jax.text import cells, tables
 
 
 class Choice(NamedTuple):

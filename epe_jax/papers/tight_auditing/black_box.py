@@ -18,7 +18,7 @@ from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import audits
 from epe_jax.papers.tight_auditing.audits import AuditedTraining, Choice
 from epe_jax.papers.tight_auditing.workloads import Workload, load_workload
-from epe_jax.text import cells, tables
+from epe_jax.report import cells, tables
 from epe_jax.types import Array, Batch, Params
 
 _REPORTED = reported.Reported('epe_jax.papers.tight_auditing')

@@ -17,8 +17,8 @@ from epe_jax.papers.tight_auditing import (
   audits,
   simulated_steps,
 )
+from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
-from epe_jax.text import cells, tables
 
 Draw = Callable[[np.random.Generator, int], Scores]
 """(source, number of observations of either kind) -> observations of a game."""

@@ -9,8 +9,8 @@ from epe_jax.dpsgd import estimates
 from epe_jax.epsilon.trade_offs import families, tradeoff_curves
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import simulated_steps
+from epe_jax.report import tables
 from epe_jax.report.figures import style
-from epe_jax.text import tables
 
 
 def make_figure5(settings: Any) -> item.Product:

@@ -13,8 +13,8 @@ from epe_jax.epsilon.points import threshold
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import simulated_steps
+from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
-from epe_jax.text import cells, tables
 
 _SIGNIFICANCE = 0.05
 # Number of thresholds in the search for the best, and its range in σ.

@@ -7,7 +7,7 @@ import numpy as np
 from epe_jax.dpsgd import estimates
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import accounted_run, simulated_steps
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 _REPORTED = reported.Reported('epe_jax.papers.tight_auditing')
 

@@ -8,8 +8,8 @@ import numpy as np
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import audits
 from epe_jax.papers.tight_auditing.audits import AuditedTraining, Choice
+from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
-from epe_jax.text import cells, tables
 
 _REPORTED = reported.Reported('epe_jax.papers.tight_auditing')
 # In figure 17.

@@ -10,8 +10,8 @@ from matplotlib import figure
 
 from epe_jax.audit.attack_results import AttackResult
 from epe_jax.epsilon.types import Assumption, Estimate
+from epe_jax.report import cells
 from epe_jax.report.figures import style
-from epe_jax.text import cells
 
 # Uncalibrated estimates must not stand out.
 _FAINT = '#777777'

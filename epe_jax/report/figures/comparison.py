@@ -7,6 +7,7 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
 from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.report import cells
 from epe_jax.report.figures import style
 from epe_jax.report.labelled_runs import (
   Difference,
@@ -14,7 +15,6 @@ from epe_jax.report.labelled_runs import (
   format_setting,
   list_attackers,
 )
-from epe_jax.text import cells
 
 # The largest distance of an attacker from the line of its run.
 _SPREAD = 0.3

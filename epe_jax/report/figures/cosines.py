@@ -17,8 +17,8 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.null_laws import cosine_null
 from epe_jax.epsilon.types import NullLaw, Sphere
+from epe_jax.report import attackers
 from epe_jax.report.figures import style
-from epe_jax.text import attackers
 
 # Up to this many scores each is drawn; more are a histogram.
 _MAX_TICKS = 50

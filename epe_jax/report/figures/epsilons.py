@@ -12,10 +12,9 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import AttackResult, RoundEstimate
 from epe_jax.audit.curves import DeltaCurve
 from epe_jax.audit.sequential import SequentialBounds
-from epe_jax.report import over_rounds_report
+from epe_jax.report import cells, over_rounds_report
 from epe_jax.report.facts import DeltaCurves
 from epe_jax.report.figures import style
-from epe_jax.text import cells
 
 
 def draw_over_delta(

@@ -6,9 +6,9 @@ import math
 from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
+from epe_jax.report import cells
 from epe_jax.report.figures import style
 from epe_jax.report.leaks import Leak
-from epe_jax.text import cells
 
 
 def draw_leaks(found: Sequence[Leak], *, delta: float) -> figure.Figure:

@@ -10,7 +10,7 @@ from matplotlib import figure
 from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.record import Record
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts, sentences
+from epe_jax.report import cells, facts, sentences
 from epe_jax.report.figures import (
   attackers,
   cosines,
@@ -21,7 +21,6 @@ from epe_jax.report.figures import (
   training,
 )
 from epe_jax.report.leaks import find_leaks
-from epe_jax.text import cells
 
 CAPTIONS = {
   'summary.png': (

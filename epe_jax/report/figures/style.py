@@ -14,7 +14,7 @@ from matplotlib import figure, scale, ticker
 
 from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
 from epe_jax.epsilon.types import Estimate
-from epe_jax.text import cells
+from epe_jax.report import cells
 
 BLACK, GREY = '#000000', '#CCCCCC'
 BLUE, SKY, GREEN = '#0072B2', '#56B4E9', '#009E73'

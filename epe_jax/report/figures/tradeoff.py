@@ -10,9 +10,9 @@ from scipy import special
 
 from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.curves import Tradeoff
+from epe_jax.report import cells
 from epe_jax.report.facts import TradeoffCurves
 from epe_jax.report.figures import style
-from epe_jax.text import cells
 
 # Rates that may be ticks.
 _TICKS = (

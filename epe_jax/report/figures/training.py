@@ -7,8 +7,8 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure, ticker
 import numpy as np
 
+from epe_jax.report import cells
 from epe_jax.report.figures import style
-from epe_jax.text import cells
 
 # Losses above this multiple of a usual one are cut off.
 _MAX_LOSS_RATIO = 20

@@ -14,7 +14,7 @@ import numpy as np
 import epe_jax
 from epe_jax import audit
 from epe_jax.audit import attack_results, threat_models
-from epe_jax.text import checks
+from epe_jax.report import checks
 
 DELTA = 1e-3
 NOISE_MULTIPLIERS = (0.3, 0.5, 1.0)

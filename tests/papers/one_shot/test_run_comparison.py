@@ -11,7 +11,7 @@ from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import seeds
 from epe_jax.papers.one_shot import run_comparison
 from epe_jax.papers.one_shot import runs as run_tables
-from epe_jax.text import tables
+from epe_jax.report import tables
 from tests import recorded_runs
 from tests.experiment import test_seeds
 

@@ -3,7 +3,7 @@
 import pytest
 
 from epe_jax.epsilon.types import Assumption, Estimate
-from epe_jax.text import cells
+from epe_jax.report import cells
 
 
 @pytest.mark.parametrize('assumption', Assumption)

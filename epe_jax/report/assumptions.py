@@ -5,7 +5,7 @@ import math
 
 from epe_jax.epsilon.types import Assumption
 from epe_jax.fact import Fact, Facts
-from epe_jax.text import wording
+from epe_jax.report import wording
 
 ASSUMPTIONS = {
   Assumption.INDEPENDENT: 'canaries score independently',

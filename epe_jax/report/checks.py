@@ -3,7 +3,7 @@
 from epe_jax.epsilon.null_laws.diagnostics import MIN_SCORES
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.fact import Fact
-from epe_jax.text import assumptions, cells, wording
+from epe_jax.report import assumptions, cells, wording
 
 
 def describe_check(check: Fact) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 from epe_jax.audit import audit_json
 from epe_jax.audit.attack_results import Audit
 from epe_jax.epsilon.types import Estimate
-from epe_jax.text import audit_notes, cells
+from epe_jax.report import audit_notes, cells
 
 
 def describe_in_json(audit: Audit) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import math
 
 from epe_jax.audit import clients
 from epe_jax.audit.attack_results import AttackResult, Audit
-from epe_jax.text import cells, tables
+from epe_jax.report import cells, tables
 
 
 def format_summary_table(

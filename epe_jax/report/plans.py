@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from epe_jax.fact import Fact
-from epe_jax.text import cells, checks, wording
+from epe_jax.report import cells, checks, wording
 
 BASIS = (
   'memory as measured at d = 4,050,748, in float32 on 2 cores of an AMD EPYC. '

@@ -1,6 +1,6 @@
 """The words for what an attacker sees, and for the units of its scores."""
 
-from epe_jax.text import wording
+from epe_jax.report import wording
 
 SEES = {
   'final_model': 'final model',

@@ -11,17 +11,11 @@ from scipy import special
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import SIGNIFICANCE, AttackResult, Audit
 from epe_jax.audit.clients import Participations
-from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.threat_models import EXTERNAL, ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.fact import Fact
-from epe_jax.text import assumptions, cells, checks
+from epe_jax.report import assumptions, cells, checks
 
-_VECTORS = {
-  'min_round': 'the round where it is smallest',
-  'final_model': 'the final model',
-  'change': 'the change from the initial to the final model',
-}
 # With fewer canaries a perfect attack shows no more than ε of about 2.5.
 _FEW = 50
 _CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
@@ -312,52 +306,3 @@ def _name_attackers(texts: Iterable[tuple[AttackResult, str]]) -> list[str]:
   return [
     f'{"; ".join(who)}: {text}' if who else text for text, who in names.items()
   ]
-
-
-def warn_of_delta(delta: float, num_clients: float | None = None) -> str | None:
-  """Says that a δ is too large for its ε to mean anything; else None.
-
-  A mechanism that publishes all of one person in n, drawn at random, is (0, 1/n)-DP.
-
-  Args:
-    delta: δ, in (0, 1).
-    num_clients: n, or as many as there are at least; None if nothing is known of them,
-      and 1/n is taken for 0.01.
-  """
-  if num_clients is None:
-    if delta <= 0.01:
-      return None
-    return (
-      f'δ = {cells.format_delta(delta)} is above 0.01, so that ε = 0 allows to publish '
-      'everything of one person in a hundred; give a δ far below 1/n for n people'
-    )
-  if delta <= 1 / num_clients:
-    return None
-  return (
-    f'δ = {cells.format_delta(delta)} is above 1/n for n = {num_clients:,.0f} clients, '
-    'so that ε = 0 allows to publish everything of one of them; give a δ far below 1/n'
-  )
-
-
-def warn_of_low_dimension(dimension: EffectiveDimensions | None) -> str | None:
-  """Says where the effective dimension is too low, and what to do; else None.
-
-  Args:
-    dimension: what `summarize` gives; None for a run without canaries.
-  """
-  if dimension is None or dimension.threshold is None:
-    return None
-  low = [
-    f'{x:,.0f} in {where}'
-    for name, where in _VECTORS.items()
-    if 0 < (x := getattr(dimension, name)) < dimension.threshold
-  ]
-  if not low:
-    return None
-  return (
-    f"Cosines with canaries of the family '{dimension.family}' are normal "
-    'where the mass of a vector lies on enough coordinates: an effective '
-    f'dimension of {dimension.threshold:,.0f} or more. It is {", ".join(low)}. Take '
-    "estimates from these for doubtful, and train with the family 'sphere' "
-    "(or 'hadamard2', where it is offered), which needs no such thing."
-  )

@@ -1,4 +1,4 @@
-"""The words for facts, by tables of them: each room of `epe_jax.text` has its own."""
+"""The words for facts, by tables of them: each room of `epe_jax.report` has its own."""
 
 from collections.abc import Callable, Mapping
 

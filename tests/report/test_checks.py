@@ -11,8 +11,8 @@ import epe_jax
 from epe_jax.audit import audit_json, evaluation, failed_checks
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.fact import Fact
+from epe_jax.report import assumptions, checks, plans
 from epe_jax.scores import score_audit
-from epe_jax.text import assumptions, checks, plans
 
 _PACKAGE = pathlib.Path(epe_jax.__file__).parent
 NORMAL = stats.norm.ppf((np.arange(500) + 0.5) / 500)

@@ -8,7 +8,7 @@ import pytest
 from epe_jax import accounting, io
 from epe_jax.epsilon.types import Assumption
 from epe_jax.fact import Fact, facts_from_json, facts_to_json
-from epe_jax.text import assumptions
+from epe_jax.report import assumptions
 
 
 def test_every_assumption_has_words_of_its_own():

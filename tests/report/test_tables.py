@@ -2,7 +2,7 @@
 
 import pytest
 
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 TABLE = tables.Table(
   'Of z & ε_lo, 5 %',

@@ -12,7 +12,7 @@ from epe_jax.audit.attack_results import Headline
 from epe_jax.epsilon import registry
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate
-from epe_jax.text import wording
+from epe_jax.report import wording
 
 _SHAPES = {
   Assumption.GAUSSIAN_SCORES: 'Gaussian',

@@ -8,7 +8,7 @@ import shutil
 import sys
 from typing import Any
 
-from epe_jax.text import tables
+from epe_jax.report import tables
 
 _MIN_WIDTH = 40
 

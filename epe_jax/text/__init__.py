@@ -1,1 +1,0 @@
-"""Numbers, estimates and tables as text: what terminal, reports and pages share."""
