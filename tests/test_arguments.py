@@ -61,7 +61,6 @@ CALLS = {
     rng=np.random.default_rng(0), shape=(2,), null=epsilon.Sphere(100)
   ),
   'eps_lo': of_scores(),
-  'epsilon_credible': of_scores(multiplicity=epsilon.Split(seed=0)),
   'epsilon_curve': dict(scores=SCORES, deltas=np.array([1e-5])),
   'epsilon_gdp': dict(mu=1.0, delta=1e-5),
   'epsilon_mixture': dict(
@@ -94,13 +93,9 @@ CALLS = {
   'estimate_shift': dict(scores=SCORES),
   'estimate_shifts': dict(runs=RUNS),
   'family_bound': of_scores(family=FAMILY),
-  'family_credible': of_scores(
-    family=FAMILY, multiplicity=epsilon.Split(seed=0)
-  ),
   'gaussian_family': {},
   'gaussian_lower_bound': of_scores(),
   'gdp_bound': of_scores(),
-  'gdp_credible': of_scores(multiplicity=epsilon.Split(seed=0)),
   'find_sensitivity': dict(
     strategy=np.eye(3), schema=accounting.ParticipationSchema()
   ),

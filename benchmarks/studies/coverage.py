@@ -14,12 +14,8 @@ from typing import Literal, NamedTuple
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax.epsilon.bounds import (
-  bayes,
-  corrections,
-  parametric,
-  threshold_bound,
-)
+from epe_jax.dpsgd import credible, uncorrected
+from epe_jax.epsilon.bounds import corrections, parametric, threshold_bound
 from epe_jax.epsilon.points import mixture, threshold
 from epe_jax.epsilon.single_run import approximate_dp, f_dp, independent
 from epe_jax.epsilon.trade_offs import tradeoff_curves
@@ -83,7 +79,7 @@ class Row(NamedTuple):
 
 NO_BOUNDS: tuple[Estimator, ...] = (
   threshold.eps_lo,
-  functools.partial(_BOUND, multiplicity=corrections.Uncorrected()),
+  functools.partial(_BOUND, multiplicity=uncorrected.Uncorrected()),
 )
 """Numbers that are mistaken for bounds but guarantee nothing."""
 
@@ -103,8 +99,7 @@ FIXED: tuple[Estimator, ...] = (
   functools.partial(_BOUND, multiplicity=corrections.Bonferroni()),
   functools.partial(_BOUND, multiplicity=_SPLIT),
   functools.partial(_BOUND, multiplicity=corrections.Explicit((1.0, 2.0))),
-  functools.partial(_BOUND, multiplicity=_SPLIT, interval='jeffreys'),
-  functools.partial(_BOUND, multiplicity=_SPLIT, interval='katz'),
+  functools.partial(uncorrected.katz_estimate, multiplicity=_SPLIT),
   threshold_bound.gdp_bound,
   functools.partial(
     threshold_bound.gdp_bound, multiplicity=corrections.Bonferroni()
@@ -117,8 +112,8 @@ FIXED: tuple[Estimator, ...] = (
   ),
   parametric.gaussian_lower_bound,
   functools.partial(parametric.gaussian_lower_bound, std='common'),
-  functools.partial(bayes.epsilon_credible, multiplicity=_SPLIT),
-  functools.partial(bayes.gdp_credible, multiplicity=_SPLIT),
+  functools.partial(credible.epsilon_credible, multiplicity=_SPLIT),
+  functools.partial(credible.gdp_credible, multiplicity=_SPLIT),
 )
 """Bounds for fixed numbers of canaries."""
 
@@ -315,7 +310,8 @@ def _of_bound(
 ) -> Row | None:
   """The results of a bound; None if it does not apply to such scores."""
   keywords = getattr(bound, 'keywords', {})
-  if null == 'exact' and keywords.get('interval') == 'katz':
+  function = getattr(bound, 'func', bound)
+  if null == 'exact' and function is uncorrected.katz_estimate:
     return None
   strategy = keywords.get('multiplicity')
   if isinstance(strategy, corrections.Explicit):
@@ -323,9 +319,7 @@ def _of_bound(
     bound = functools.partial(bound, multiplicity=given)
   # If one audit of a batch is rejected, the batch loses its confidence, so the
   # requested level is compared.
-  needs_spread = (
-    getattr(bound, 'func', bound) is parametric.gaussian_lower_bound
-  )
+  needs_spread = function is parametric.gaussian_lower_bound
   kept = (
     _has_spread(scores) if needs_spread else np.full(len(scores.observed), True)
   )
@@ -376,7 +370,7 @@ def _row(
   method = estimate.method
   for ending in ('_null_rejected', '_rejected'):
     method = method.removesuffix(ending)
-  no_promise = ('eps_lo', 'clopper_pearson_uncorrected', 'jeffreys', 'katz')
+  no_promise = ('eps_lo', 'clopper_pearson_uncorrected', 'katz')
   assumes_shape = not estimate.is_shape_free
   assumes_independence = Assumption.INDEPENDENT in estimate.assumes
   has_shape = audits.has_gaussian_scores or (

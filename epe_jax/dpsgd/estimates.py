@@ -21,8 +21,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from epe_jax.epsilon.bounds import bayes, corrections, threshold_bound
-from epe_jax.epsilon.trade_offs import families, tradeoff_curves
+from epe_jax.dpsgd import credible, families, uncorrected
+from epe_jax.epsilon.bounds import corrections, threshold_bound
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -38,8 +39,8 @@ result is not a bound. 'held_out': half of them, and the other half is counted.
 'band': all of them, with one test of all thresholds together.
 """
 
-_MULTIPLICITY: dict[str, corrections.Multiplicity] = {
-  'same': corrections.Uncorrected(),
+_MULTIPLICITY: dict[str, corrections.Correction] = {
+  'same': uncorrected.Uncorrected(),
   'held_out': corrections.Split(seed=0),
   'band': corrections.Band(),
 }
@@ -260,7 +261,7 @@ ESTIMATORS: dict[str, StepEstimator] = {
   'f_dp_zb': StepEstimator(
     'f-DP (ZB)',
     ('same', 'held_out'),
-    _make_f_dp(bayes.gdp_credible, bayes.family_credible),
+    _make_f_dp(credible.gdp_credible, credible.family_credible),
   ),
   'dp_cp': StepEstimator(
     '(ε, δ)-DP (CP)',
@@ -268,12 +269,12 @@ ESTIMATORS: dict[str, StepEstimator] = {
     _make_dp(threshold_bound.lower_bound, sides='both'),
   ),
   'dp_zb': StepEstimator(
-    '(ε, δ)-DP (ZB)', ('same', 'held_out'), _make_dp(bayes.epsilon_credible)
+    '(ε, δ)-DP (ZB)', ('same', 'held_out'), _make_dp(credible.epsilon_credible)
   ),
   'katz': StepEstimator(
     'ε-DP (Katz)',
     ('same', 'held_out'),
-    _make_dp(threshold_bound.lower_bound, interval='katz', sides='both'),
+    _make_dp(uncorrected.katz_estimate),
   ),
 }
 """The estimators of section 6.1, by name."""

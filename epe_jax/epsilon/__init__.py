@@ -20,8 +20,6 @@ Lower bounds, which hold at their confidence:
 - if the trade-off curve is Gaussian, or of a family: `gdp_bound`, `family_bound`,
   `one_run_gdp`.
 - if the scores are Gaussian: `location_mixture_bound`, `gaussian_lower_bound`.
-- over a prior, instead of at every ε: `epsilon_credible`, `gdp_credible`,
-  `family_credible`.
 - while a run goes on: `epsilon_sequence`, `gdp_sequence`.
 
 Around an estimate: `estimate_noise_floor` is what it reports when nothing leaks,

@@ -1,14 +1,10 @@
 from .bounds.anytime import epsilon_sequence as epsilon_sequence
 from .bounds.anytime import gdp_log_evidence as gdp_log_evidence
 from .bounds.anytime import gdp_sequence as gdp_sequence
-from .bounds.bayes import epsilon_credible as epsilon_credible
-from .bounds.bayes import family_credible as family_credible
-from .bounds.bayes import gdp_credible as gdp_credible
 from .bounds.corrections import Band as Band
 from .bounds.corrections import Bonferroni as Bonferroni
 from .bounds.corrections import Explicit as Explicit
 from .bounds.corrections import Split as Split
-from .bounds.corrections import Uncorrected as Uncorrected
 from .bounds.intervals import clopper_pearson_upper as clopper_pearson_upper
 from .bounds.intervals import jeffreys_upper as jeffreys_upper
 from .bounds.parametric import gaussian_lower_bound as gaussian_lower_bound

@@ -15,12 +15,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from epe_jax.epsilon.bounds import bayes, parametric, threshold_bound
+from epe_jax.epsilon.bounds import parametric, threshold_bound
 from epe_jax.epsilon.bounds.corrections import (
   Band,
   Bonferroni,
   Split,
-  Uncorrected,
 )
 from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.points import (
@@ -154,12 +153,6 @@ ENTRIES: tuple[Entry, ...] = (
     lambda x: True,
     kind=_POINT,
   ),
-  Entry(
-    partial(threshold_bound.lower_bound, multiplicity=Uncorrected()),
-    {'clopper_pearson_uncorrected': 'best threshold, uncorrected'},
-    kind=_POINT,
-    is_extra=True,
-  ),
   # Bounds. The first that suits is the headline: in most cases of docs/coverage.md
   # it is the tightest for its design.
   Entry(
@@ -224,18 +217,6 @@ ENTRIES: tuple[Entry, ...] = (
       'gdp_rank_test': 'all thresholds, if f is Gaussian',
       'gdp_clopper_pearson_band': 'under a band, if f is Gaussian',
     },
-    is_extra=True,
-  ),
-  Entry(
-    partial(bayes.epsilon_credible, multiplicity=Split(seed=0)),
-    {'epsilon_credible_split': 'credible, threshold from half'},
-    kind='credible_bound',
-    is_extra=True,
-  ),
-  Entry(
-    partial(bayes.gdp_credible, multiplicity=Split(seed=0)),
-    {'gdp_credible_split': 'credible, if f is Gaussian'},
-    kind='credible_bound',
     is_extra=True,
   ),
 )

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from epe_jax.dpsgd import estimates
-from epe_jax.epsilon.trade_offs import families, tradeoff_curves
+from epe_jax.dpsgd import estimates, families
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from tests.epsilon.plds import from_dp_accounting
 

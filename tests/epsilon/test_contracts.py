@@ -44,15 +44,9 @@ def scores(shape=(), design='fixed', *, scale=D**-0.5, **settings):
 # Each estimator, with the settings that it cannot do without.
 ESTIMATORS = {
   'eps_lo': {},
-  'epsilon_credible': {'multiplicity': SPLIT},
   'family_bound': {'family': epsilon.gaussian_family()},
-  'family_credible': {
-    'family': epsilon.gaussian_family(),
-    'multiplicity': SPLIT,
-  },
   'gaussian_lower_bound': {},
   'gdp_bound': {},
-  'gdp_credible': {'multiplicity': SPLIT},
   'location_mixture': {},
   'location_mixture_bound': {},
   'lower_bound': {},
@@ -205,13 +199,6 @@ def test_leading_axes_are_audits_of_their_own():
     # Scores that are no cosines.
     (
       lambda null: epsilon.Scores(np.array([2.0]), np.zeros(3), null),
-      epsilon.Unknown(),
-    ),
-    # A ratio of counts where one rate is known.
-    (
-      lambda null: epsilon.lower_bound(
-        scores(null=null), delta=1e-5, interval='katz', multiplicity=SPLIT
-      ),
       epsilon.Unknown(),
     ),
   ],

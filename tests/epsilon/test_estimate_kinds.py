@@ -5,13 +5,14 @@ import functools
 import numpy as np
 import pytest
 
-from epe_jax.epsilon.bounds import bayes, parametric, threshold_bound
+from epe_jax.dpsgd import credible
+from epe_jax.dpsgd.uncorrected import Uncorrected
+from epe_jax.epsilon.bounds import parametric, threshold_bound
 from epe_jax.epsilon.bounds.corrections import (
   Band,
   Bonferroni,
   Explicit,
   Split,
-  Uncorrected,
 )
 from epe_jax.epsilon.null_laws import diagnostics
 from epe_jax.epsilon.trade_offs import tradeoff_curves
@@ -61,8 +62,8 @@ def test_strategies_that_make_no_sense_are_refused_by_name(make, message):
     functools.partial(
       threshold_bound.family_bound, family=tradeoff_curves.gaussian_family()
     ),
-    bayes.epsilon_credible,
-    bayes.gdp_credible,
+    credible.epsilon_credible,
+    credible.gdp_credible,
   ],
   ids=['lower_bound', 'gdp', 'family_bound', 'epsilon', 'mu'],
 )
@@ -76,7 +77,7 @@ def test_an_unknown_multiplicity_is_never_taken_for_another(estimator, wrong):
 def test_a_posterior_is_of_one_threshold_and_takes_no_band():
   scores = Scores(np.arange(5.0), np.arange(5.0))
   for wrong in (Band(), Bonferroni()):
-    for estimator in (bayes.epsilon_credible, bayes.gdp_credible):
+    for estimator in (credible.epsilon_credible, credible.gdp_credible):
       with pytest.raises(ValueError, match='give an instance of one of Expl'):
         estimator(scores, delta=1e-3, multiplicity=wrong)
 
@@ -94,10 +95,10 @@ def test_a_bound_is_of_a_kind_and_says_what_it_assumes(multiplicity):
   assert not shaped.is_shape_free
   assert shaped.assumes[-1] == Assumption.GAUSSIAN_CURVE
   if isinstance(multiplicity, Split):
-    credible = bayes.epsilon_credible(
+    belief = credible.epsilon_credible(
       scores, delta=1e-3, multiplicity=multiplicity
     )
-    assert (credible.kind, credible.confidence) == ('credible_bound', 0.95)
+    assert (belief.kind, belief.confidence) == ('credible_bound', 0.95)
   no_bound = bound(scores, Uncorrected())
   assert (no_bound.kind, no_bound.confidence) == ('point_estimate', None)
 
@@ -122,7 +123,7 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
       bound(scores),
       threshold_bound.gdp_bound(scores, delta=1e-5),
       parametric.gaussian_lower_bound(scores, delta=1e-5),
-      bayes.gdp_credible(scores, delta=1e-5, multiplicity=Split(seed=0)),
+      credible.gdp_credible(scores, delta=1e-5, multiplicity=Split(seed=0)),
     ):
       assert (estimate.confidence is None) == rejected
       assert estimate.method.endswith('_null_rejected') == rejected

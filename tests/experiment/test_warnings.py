@@ -53,7 +53,9 @@ def test_a_run_warns_where_canaries_outnumber_clients(check):
 def test_a_run_warns_of_a_delta_above_one_over_its_clients(check):
   assert check('digits', **{'audit.delta': 1 / 400}) == []
   (warning,) = check('digits', **{'audit.delta': 1.01 / 400})
-  assert warning.startswith('audit.delta: δ = 0.002525 is above 1/n for n = 400')
+  assert warning.startswith(
+    'audit.delta: δ = 0.002525 is above 1/n for n = 400'
+  )
 
 
 def test_what_a_delta_allows_is_said_of_people_that_are_not_counted():

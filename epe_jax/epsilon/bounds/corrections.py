@@ -1,16 +1,17 @@
 """The choice among many thresholds, and how a lower bound is corrected for it.
 
 A limit that fails at a given threshold with probability 5 % fails at some
-threshold much more often. `count_errors` is the one place that turns a correction
-into thresholds and the level at which each is tested.
+threshold much more often. A `Correction` says at which thresholds errors are counted,
+and at which level each is tested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import abc
+from collections.abc import Callable
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from jaxtyping import Float
 import numpy as np
@@ -21,13 +22,49 @@ from epe_jax.epsilon.points.threshold import ErrorCounts
 from epe_jax.epsilon.types import Scores, Sides
 
 
-@dataclasses.dataclass(frozen=True)
-class Uncorrected:
-  """The best realisable threshold, without a correction: not a bound."""
+class Counted(NamedTuple):
+  """Errors at some thresholds, and the level of a test at each of them.
+
+  Attributes:
+    scores: that are counted.
+    errors: counts at m thresholds, [*batch, m].
+    significance: chance that the limits at one threshold fail.
+  """
+
+  scores: Scores
+  errors: ErrorCounts
+  significance: float
+
+
+FindBest: TypeAlias = Callable[[Scores, float], Float[np.ndarray, '*batch 1']]
+"""(scores, significance) -> the threshold at which a leak seems strongest."""
+
+
+class Correction(abc.ABC):
+  """A correction for the choice among many thresholds."""
+
+  is_valid: ClassVar[bool] = True
+  """Whether what is corrected so is a bound."""
+
+  @abc.abstractmethod
+  def count_errors(
+    self, scores: Scores, significance: float, find_best: FindBest, sides: Sides
+  ) -> Counted:
+    """Counts errors at the thresholds, at the level of each.
+
+    Args:
+      scores: scores of canaries, any leading axes.
+      significance: chance that any of the limits fails, in (0, 1).
+      find_best: chooses the threshold of a split.
+      sides: which guesses count, for ranks of `Bonferroni`.
+
+    Raises:
+      ValueError: there are too few scores to split.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
-class Band:
+class Band(Correction):
   """The best threshold, with a correction for all of them at once.
 
   It loses least if nothing is known about the best threshold. If the null law is
@@ -35,9 +72,13 @@ class Band:
   otherwise a single test of both rates decides (`rank_test`).
   """
 
+  def count_errors(self, scores, significance, find_best, sides):
+    """All realisable thresholds, at the whole significance."""
+    return count_realisable(scores, significance)
+
 
 @dataclasses.dataclass(frozen=True)
-class Bonferroni:
+class Bonferroni(Correction):
   """The best of a few thresholds, each at its share of the significance.
 
   The thresholds are the scores at fixed ranks among the unobserved canaries (if
@@ -63,9 +104,16 @@ class Bonferroni:
   def __post_init__(self):
     arguments.check_integer('num_thresholds', self.num_thresholds, 1)
 
+  def count_errors(self, scores, significance, find_best, sides):
+    """Thresholds at fixed ranks, which share the significance."""
+    errors = threshold.count_at_fixed_ranks(
+      scores, self.num_thresholds, sides=sides
+    )
+    return Counted(scores, errors, significance / errors.threshold.shape[-1])
+
 
 @dataclasses.dataclass(frozen=True)
-class Explicit:
+class Explicit(Correction):
   """The best of given thresholds, each at its share of the significance.
 
   Attributes:
@@ -88,9 +136,15 @@ class Explicit:
     ):
       raise ValueError(f'thresholds={values!r} must be finite numbers.')
 
+  def count_errors(self, scores, significance, find_best, sides):
+    """Given thresholds, which share the significance."""
+    values = np.asarray(self.thresholds, dtype=np.float64)
+    each = np.broadcast_to(values, (*scores.observed.shape[:-1], values.size))
+    return count_at(scores, each, significance / values.size)
+
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class Split(Correction):
   """A threshold chosen by some canaries, for a bound from the others.
 
   Attributes:
@@ -110,72 +164,22 @@ class Split:
     arguments.check_integer('seed', self.seed, 0, math.inf)
     arguments.check_number('fraction', self.fraction, '(0, 1)')
 
-
-Multiplicity = Uncorrected | Band | Bonferroni | Explicit | Split
-
-
-def check_multiplicity(
-  multiplicity: Any, allowed: Sequence[type[Multiplicity]]
-) -> None:
-  """Raises a ValueError unless this is an instance of an allowed class."""
-  if isinstance(multiplicity, tuple(allowed)):
-    return
-  names = ', '.join(f'{kind.__name__}()' for kind in allowed)
-  raise ValueError(
-    f'multiplicity={multiplicity!r}; give an instance of one of {names}.'
-  )
+  def count_errors(self, scores, significance, find_best, sides):
+    """One threshold for scores that did not choose it."""
+    choose, held_out = partition(scores, self)
+    return count_at(held_out, find_best(choose, significance), significance)
 
 
-class Counted(NamedTuple):
-  """Errors at some thresholds, and the level of a test at each of them.
-
-  Attributes:
-    scores: that are counted.
-    errors: counts at m thresholds, [*batch, m].
-    significance: chance that the limits at one threshold fail.
-  """
-
-  scores: Scores
-  errors: ErrorCounts
-  significance: float
-
-
-def count_errors(
-  scores: Scores,
-  multiplicity: Multiplicity,
-  significance: float,
-  *,
-  find_best: Callable[[Scores, float], Float[np.ndarray, '*batch 1']],
-  sides: Sides = 'in',
-) -> Counted:
-  """Counts errors at the thresholds of a correction, at the level of each.
-
-  Args:
-    scores: scores of canaries, any leading axes.
-    multiplicity: the correction; for Band() and Uncorrected() all realisable
-      thresholds are counted, at the whole significance.
-    significance: chance that any of the limits fails, in (0, 1).
-    find_best: (scores, significance) -> the threshold that a Split() chooses.
-    sides: which guesses count, for the ranks of Bonferroni().
-
-  Raises:
-    ValueError: there are too few scores to split.
-  """
-  match multiplicity:
-    case Explicit(thresholds):
-      values = np.asarray(thresholds, dtype=np.float64)
-      each = np.broadcast_to(values, (*scores.observed.shape[:-1], values.size))
-      return count_at(scores, each, significance / values.size)
-    case Bonferroni(num):
-      errors = threshold.count_at_fixed_ranks(scores, num, sides=sides)
-      share = significance / errors.threshold.shape[-1]
-      return Counted(scores, errors, share)
-    case Split():
-      choose, held_out = partition(scores, multiplicity)
-      return count_at(held_out, find_best(choose, significance), significance)
-    case Band() | Uncorrected():
-      return count_realisable(scores, significance)
-  raise AssertionError(f'{multiplicity!r} was checked, but has no thresholds')
+def check_multiplicity(multiplicity: Any, *allowed: type[Correction]) -> None:
+  """Raises a ValueError unless this is an instance of an allowed class, or of any."""
+  if not isinstance(multiplicity, allowed or Correction):
+    names = ', '.join(
+      f'{kind.__name__}()'
+      for kind in allowed or (Band, Bonferroni, Explicit, Split)
+    )
+    raise ValueError(
+      f'multiplicity={multiplicity!r}; give an instance of one of {names}.'
+    )
 
 
 def count_at(

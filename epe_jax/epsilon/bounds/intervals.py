@@ -6,8 +6,6 @@ of its complement, with the same chance of failure.
 - A Clopper-Pearson limit never fails more often than it says.
 - A Jeffreys limit fails as often as it says on average over the proportion, but at
   some proportions up to three times as often. It is an approximation.
-- A Katz limit is one of the logarithm of a ratio of two proportions, by the delta
-  method. It is an approximation for large counts.
 
 A limit holds at a threshold that does not depend on the counted scores. `band`
 has limits that hold at all thresholds at once.
@@ -76,57 +74,6 @@ def jeffreys_upper(
   0.001918
   """
   return _limit('jeffreys', count, trials, significance)
-
-
-def katz_log_lower(
-  true_positives: Real,
-  positives: int,
-  false_positives: Real,
-  negatives: int | None,
-  significance: float,
-  *,
-  delta: float = 0.0,
-) -> float | Float[np.ndarray, '...']:
-  """One-sided Katz lower limit of log((TPR - δ)/FPR).
-
-  It is the plug-in value minus z times its standard error by the delta method,
-  √(p(1-p)/(n₁(p-δ)²) + (1-a)/(n₀a)) with p and a the two rates. One limit covers
-  both rates, so that the chance of failure need not be divided between them.
-
-  Args:
-    true_positives: number of true positives, integers in [0, positives].
-    positives: n₁ >= 1; these are counted among them.
-    false_positives: number of false positives; if `negatives` is None, the FPR
-      itself, which is then exact.
-    negatives: n₀ >= 1, or None.
-    significance: nominal chance that the limit exceeds the log ratio, in (0, 1).
-    delta: δ, in [0, 1).
-
-  Returns:
-    The limit; -inf if the method does not apply, because a count is 0 or the TPR
-    at most δ. If both rates are 1 the standard error is 0.
-
-  Raises:
-    ValueError: significance is out of range.
-
-  References: Katz et al., Biometrics 34 (1978), for δ = 0.
-
-  >>> round(katz_log_lower(60, 100, 20, 100, 0.025), 3)
-  0.675
-  """
-  check_significance(significance)
-  p = np.asarray(true_positives, dtype=np.float64) / positives
-  a = np.asarray(false_positives, dtype=np.float64)
-  a = a if negatives is None else a / negatives
-  applies = (p > delta) & (a > 0)
-  gain = np.where(applies, p - delta, 1.0)
-  safe = np.where(applies, a, 1.0)
-  variance = p * (1 - p) / (positives * gain**2)
-  if negatives is not None:
-    variance = variance + (1 - safe) / (negatives * safe)
-  z = -special.ndtri(significance)
-  limit = np.log(gain) - np.log(safe) - z * np.sqrt(variance)
-  return scalar_or_array(np.where(applies, limit, -np.inf))
 
 
 def _limit(kind, count, trials, significance):

@@ -1,12 +1,10 @@
 """Valid lower bounds of ε from thresholds on the score.
 
-A bound consists of three choices:
+A bound consists of two choices:
 
 - trade-off curves, which say what a pair of error rates proves: those of any
   (ε, δ)-DP mechanism (`lower_bound`), of a Gaussian one (`gdp_bound`), or of another
   family (`family_bound`);
-- an interval, which turns counts of false positives and false negatives into
-  upper limits of their rates (`intervals`);
 - a correction for the choice among many thresholds, one of the classes of
   `corrections`.
 
@@ -27,18 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, TypeAlias
 
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.epsilon import arguments
 from epe_jax.epsilon.bounds import band, corrections, intervals, rank_bound
 from epe_jax.epsilon.bounds.corrections import (
   Band,
+  Correction,
   Counted,
-  Multiplicity,
-  Uncorrected,
 )
 from epe_jax.epsilon.null_laws import cosine_null, diagnostics
 from epe_jax.epsilon.points import threshold
@@ -54,17 +50,12 @@ from epe_jax.epsilon.types import (
   make_bound,
 )
 
-Interval = Literal['clopper_pearson', 'jeffreys', 'katz']
+Upper: TypeAlias = Callable[..., Float[np.ndarray, '*batch m']]
 
 _BAND = Band()
 _GAUSSIAN = tradeoff_curves.gaussian_family()
 # The best of so many thresholds is practically as good as that of a million.
 _CANDIDATES = 2000
-_UPPER = {
-  'clopper_pearson': intervals.clopper_pearson_upper,
-  'jeffreys': intervals.jeffreys_upper,
-  'band': band.upper_limit,
-}
 
 
 def lower_bound(
@@ -72,8 +63,7 @@ def lower_bound(
   *,
   delta: float,
   significance: float = 0.05,
-  interval: Interval = 'clopper_pearson',
-  multiplicity: Multiplicity = _BAND,
+  multiplicity: Correction = _BAND,
   sides: Sides = 'in',
 ) -> Estimate:
   """Lower bound of ε that exceeds the truth with probability <= significance.
@@ -84,9 +74,9 @@ def lower_bound(
 
   Each of the two limits fails with probability significance/2, for either choice
   of sides. If `scores.null` is given, a is exactly the survival function of the
-  cosine and b has the whole significance; unobserved scores are not needed. The
-  Katz interval has one limit for the ratio, on each side. Band() without
-  `scores.null` uses no such limits, but tests both rates at once (`rank_bound`).
+  cosine and b has the whole significance; unobserved scores are not needed. Band()
+  without `scores.null` uses no such limits, but tests both rates at once
+  (`rank_bound`).
 
   Only thresholds equal to a score are tried, and tied scores are guessed alike.
 
@@ -97,21 +87,18 @@ def lower_bound(
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    interval: how limits are computed from counts. Only 'clopper_pearson' is valid
-      at every rate; 'jeffreys' and 'katz' are approximations.
     multiplicity: the correction for the choice of the threshold.
     sides: which guesses count. Those of 'both' help if the unobserved scores have
       a lower tail that no observed score reaches.
 
   Returns:
     The bound, >= 0. Its confidence is 1 - significance; it is a point estimate if
-    `interval` or `multiplicity` gives no guarantee, or if the unobserved scores
-    reject `scores.null` (`diagnostics.is_null_rejected`).
+    `multiplicity` gives no guarantee, or if the unobserved scores reject
+    `scores.null` (`diagnostics.is_null_rejected`).
 
   Raises:
     ValueError: a setting is out of range, multiplicity is not an instance of a class
-      of `corrections`, another interval than 'clopper_pearson' is combined with
-      Band(), 'katz' with `scores.null`, or a group is too small to split.
+      of `corrections`, or a group is too small to split.
 
   >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
   >>> bound = lower_bound(scores, delta=1e-5)
@@ -121,7 +108,6 @@ def lower_bound(
   check_scores(scores, delta)
   delta = float(delta)
   check_sides(sides)
-  _check_interval(interval, multiplicity, scores)
   curves = _Curves(
     at=functools.partial(_epsilon_at, delta=delta, sides=sides),
     test_ranks=functools.partial(
@@ -130,7 +116,7 @@ def lower_bound(
     sides=sides,
     max_candidates=_CANDIDATES,
   )
-  return _bound(scores, curves, delta, significance, multiplicity, interval)
+  return _bound(scores, curves, delta, significance, multiplicity)
 
 
 def gdp_bound(
@@ -138,7 +124,7 @@ def gdp_bound(
   *,
   delta: float,
   significance: float = 0.05,
-  multiplicity: Multiplicity = _BAND,
+  multiplicity: Correction = _BAND,
 ) -> Estimate:
   """Lower bound of the ε of a Gaussian mechanism, from a lower bound of its μ.
 
@@ -153,13 +139,12 @@ def gdp_bound(
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
     multiplicity: the correction for the choice of the threshold, an instance of a
-      class of `corrections`. Uncorrected(), as in the paper, is the best of all
-      thresholds without a correction, and the result is not a bound.
+      class of `corrections`.
 
   Returns:
     The bound, >= 0, and inf if a cosine of 1 has no false positives. Its
-    confidence is 1 - significance; it is a point estimate for Uncorrected() and if
-    the unobserved scores reject `scores.null`. It is valid for mechanisms whose
+    confidence is 1 - significance; it is a point estimate if `multiplicity` gives no
+    guarantee, and if the unobserved scores reject `scores.null`. It is valid for mechanisms whose
     curve is that of a Gaussian or above, an assumption that counts at thresholds
     cannot test.
 
@@ -192,18 +177,18 @@ def family_bound(
   family: tradeoff_curves.MechanismFamily,
   delta: float,
   significance: float = 0.05,
-  multiplicity: Multiplicity = _BAND,
+  multiplicity: Correction = _BAND,
 ) -> Estimate:
   """Lower bound of the ε of a mechanism of a family, from an upper one of its noise.
 
-  It is `gdp_bound` for other curves, such as those of `families`: of a
-  subsampled Gaussian, or of any mechanism with a PLD. To audit a whole run by
+  It is `gdp_bound` for other curves, such as those of `dpsgd.families`: of
+  a subsampled Gaussian, or of any mechanism with a PLD. To audit a whole run by
   single steps, use a family whose curve is that of one step and whose ε is that of
   all steps.
 
   Args:
     scores: scores of canaries, any leading axes.
-    family: from `tradeoff_curves` or `families`.
+    family: from `tradeoff_curves` or `dpsgd.families`.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
     multiplicity: as in `gdp_bound`. A split chooses the threshold that is best for
@@ -220,8 +205,8 @@ def family_bound(
   """
   check_scores(scores, delta)
 
-  def solve(counted, interval):
-    log_fpr, fnr = limit_rates(counted, interval)
+  def solve(counted, upper):
+    log_fpr, fnr = limit_rates(counted, upper)
     strength = np.empty(fnr.shape[:-1])
     for at in np.ndindex(strength.shape):
       noise = tradeoff_curves.max_noise(family, log_fpr[at], fnr[at])
@@ -258,17 +243,18 @@ class Limits(NamedTuple):
   fnr: Float[np.ndarray, '*batch m']
 
 
-def limit_rates(counted: Counted, interval: str = 'clopper_pearson') -> Limits:
+def limit_rates(
+  counted: Counted, upper: Upper = intervals.clopper_pearson_upper
+) -> Limits:
   """Upper limits of both rates, from counts of errors.
 
   Args:
     counted: errors at some thresholds. Each of the two limits has half of their
       significance; if the null law is known, the FPR is exact and the FNR has all.
-    interval: how limits are computed: 'clopper_pearson', 'jeffreys', or 'band' for
-      limits that hold at all thresholds at once.
+    upper: (count, trials, significance) -> the upper limit of a rate;
+      `band.upper_limit` for limits that hold at all thresholds at once.
   """
   scores, errors, significance = counted
-  upper = _UPPER[interval]
   if scores.has_known_null:
     log_fpr = cosine_null.null_distribution(scores.null).logsf(errors.threshold)
   else:
@@ -294,7 +280,7 @@ def find_best_epsilon(
     sides: which guesses count.
   """
   at = functools.partial(_epsilon_at, delta=delta, sides=sides)
-  return _find_best(at, 'clopper_pearson', None, scores, significance)
+  return find_best(scores, significance, at)
 
 
 def find_best_mu(
@@ -306,7 +292,7 @@ def find_best_mu(
     scores: scores of canaries, any leading axes.
     significance: as in `find_best_epsilon`.
   """
-  return _find_best(_mu_at, 'clopper_pearson', None, scores, significance)
+  return find_best(scores, significance, _mu_at)
 
 
 def list_assumptions(scores: Scores) -> tuple[Assumption, ...]:
@@ -324,11 +310,12 @@ class _Curves(NamedTuple):
   """What pairs of error rates prove, by the trade-off curves of some mechanisms.
 
   Attributes:
-    at: (counted, interval) -> the strength of the leak at each threshold.
+    at: (counted, upper) -> the strength of the leak at each threshold, by limits of
+      rates as in `limit_rates`.
     test_ranks: (scores, significance=...) -> a lower bound of the strength from one
       test of both rates at all thresholds.
-    solve: (counted, interval) -> the strength that all thresholds prove together;
-      None for the largest of `at`.
+    solve: (counted, upper) -> the strength that all thresholds prove together; None
+      for the largest of `at`.
     epsilon: strength -> ε.
     name: prefix of the method.
     shape: what is assumed of the curves.
@@ -336,9 +323,9 @@ class _Curves(NamedTuple):
     max_candidates: number of thresholds that a split chooses from; None for all.
   """
 
-  at: Callable[[Counted, str], Float[np.ndarray, '*batch m']]
+  at: Callable[[Counted, Upper], Float[np.ndarray, '*batch m']]
   test_ranks: Callable[..., Float[np.ndarray, '*batch']]
-  solve: Callable[[Counted, str], Float[np.ndarray, '*batch']] | None = None
+  solve: Callable[[Counted, Upper], Float[np.ndarray, '*batch']] | None = None
   epsilon: Callable = lambda strength: strength
   name: str = ''
   shape: tuple[Assumption, ...] = ()
@@ -351,90 +338,66 @@ def _bound(
   curves: _Curves,
   delta: float,
   significance: float,
-  multiplicity: Multiplicity,
-  interval: str = 'clopper_pearson',
+  multiplicity: Correction,
 ) -> Estimate:
   """The bound of ε that curves give, under a correction for many thresholds."""
   check_significance(significance)
-  corrections.check_multiplicity(multiplicity, get_args(Multiplicity))
-  of_counts = 'band' if multiplicity == Band() else interval
-  find_best = functools.partial(
-    _find_best, curves.at, interval, curves.max_candidates
+  corrections.check_multiplicity(multiplicity)
+  is_band = isinstance(multiplicity, Band)
+  choose = functools.partial(
+    find_best, at=curves.at, max_candidates=curves.max_candidates
   )
-
-  method = f'{interval}_{type(multiplicity).__name__.lower()}'
-  if multiplicity == Band() and not scores.has_known_null:
+  if is_band and not scores.has_known_null:
     method = 'rank_test'
     strength = curves.test_ranks(scores, significance=significance)
   else:
-    counted = corrections.count_errors(
-      scores,
-      multiplicity,
-      significance,
-      find_best=find_best,
-      sides=curves.sides,
+    method = f'clopper_pearson_{type(multiplicity).__name__.lower()}'
+    counted = multiplicity.count_errors(
+      scores, significance, choose, curves.sides
     )
+    upper = band.upper_limit if is_band else intervals.clopper_pearson_upper
     if curves.solve is not None:
-      strength = curves.solve(counted, of_counts)
+      strength = curves.solve(counted, upper)
     else:
-      strength = np.max(curves.at(counted, of_counts), axis=-1)
-  is_valid = interval == 'clopper_pearson' and multiplicity != Uncorrected()
+      strength = np.max(curves.at(counted, upper), axis=-1)
   return make_bound(
     curves.epsilon(np.asarray(strength)),
     delta,
     f'{curves.name}{method}',
     significance=significance,
     assumes=(*list_assumptions(scores), *curves.shape),
-    kind='confidence_bound' if is_valid else 'point_estimate',
+    kind='confidence_bound' if multiplicity.is_valid else 'point_estimate',
     rejected=diagnostics.name_rejected_null(scores),
   )
 
 
-def _find_best(at, interval, max_candidates, scores, significance):
-  """The realisable threshold at which a leak seems strongest, [*batch, 1]."""
+def find_best(
+  scores: Scores,
+  significance: float,
+  at: Callable[..., Float[np.ndarray, '*batch m']],
+  max_candidates: int | None = None,
+) -> Float[np.ndarray, '*batch 1']:
+  """The realisable threshold at which a leak seems strongest.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    significance: chance that the limits at a threshold fail, in (0, 1).
+    at: counted errors -> the strength of the leak at each threshold.
+    max_candidates: number of thresholds to try; None for all.
+  """
   counted = corrections.count_realisable(scores, significance, max_candidates)
-  best = np.argmax(at(counted, interval), axis=-1, keepdims=True)
+  best = np.argmax(at(counted), axis=-1, keepdims=True)
   return np.take_along_axis(counted.errors.threshold, best, axis=-1)
 
 
-def _epsilon_at(counted, interval, *, delta, sides):
+def _epsilon_at(
+  counted, upper=intervals.clopper_pearson_upper, *, delta, sides
+):
   """ε of (ε, δ)-DP at each threshold."""
-  if interval == 'katz':
-    return _katz(counted, delta, sides)
-  log_fpr, fnr = limit_rates(counted, interval)
+  log_fpr, fnr = limit_rates(counted, upper)
   return threshold.epsilon_at(log_fpr, np.log(fnr), delta, sides=sides)
 
 
-def _mu_at(counted, interval):
+def _mu_at(counted, upper=intervals.clopper_pearson_upper):
   """μ of a Gaussian mechanism at each threshold."""
-  return tradeoff_curves.gdp_mu(*limit_rates(counted, interval))
-
-
-def _katz(counted, delta, sides):
-  scores, errors, significance = counted
-  num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
-  _, missed, wrong = errors
-  share = significance if sides == 'in' else significance / 2
-  limit = functools.partial(
-    intervals.katz_log_lower, significance=share, delta=delta
-  )
-  epsilon = limit(num - missed, num, wrong, num_null)
-  if sides == 'both':
-    epsilon = np.maximum(
-      epsilon, limit(num_null - wrong, num_null, missed, num)
-    )
-  return np.maximum(epsilon, 0.0)
-
-
-def _check_interval(interval, multiplicity, scores):
-  arguments.check_choice('interval', interval, get_args(Interval))
-  if interval != 'clopper_pearson' and multiplicity == Band():
-    raise ValueError(
-      f'interval={interval!r} has no band over all thresholds. Use '
-      "interval='clopper_pearson' or another multiplicity."
-    )
-  if interval == 'katz' and scores.has_known_null:
-    raise ValueError(
-      "interval='katz' is for a ratio of two counted rates, but "
-      f"null={scores.null} makes the FPR exact. Use interval='clopper_pearson'."
-    )
+  return tradeoff_curves.gdp_mu(*limit_rates(counted, upper))

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import interpolate
 import tqdm
 
-from epe_jax.epsilon.trade_offs import families
+from epe_jax.dpsgd import families
 
 # Beyond these noise multipliers (ε far above 100 and below 0.1) ε is extrapolated.
 _NOISES, _NODES = (0.4, 30.0), 24

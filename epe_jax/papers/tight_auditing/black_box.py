@@ -11,8 +11,7 @@ import jax
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.dpsgd import black_box, dp_sgd, estimates
-from epe_jax.epsilon.trade_offs import families
+from epe_jax.dpsgd import black_box, dp_sgd, estimates, families
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import audits

@@ -5,8 +5,8 @@ from typing import Any
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.dpsgd import estimates
-from epe_jax.epsilon.trade_offs import families, tradeoff_curves
+from epe_jax.dpsgd import estimates, families
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import simulated_steps
 from epe_jax.report import tables

@@ -52,24 +52,6 @@ def test_a_table_and_a_single_count_give_the_same_limit():
     assert limit(np.array([[0], [1]]), 100, 0.01).shape == (2, 1)
 
 
-def test_katz_limit_is_scipys_for_a_ratio():
-  ratio = stats.contingency.relative_risk(60, 100, 20, 90)
-  low = ratio.confidence_interval(0.95).low
-  limit = intervals.katz_log_lower(60, 100, 20, 90, 0.025)
-  assert limit == pytest.approx(np.log(low))
-
-
-def test_katz_limit_fails_about_as_often_as_it_says_with_delta():
-  rng = np.random.default_rng(0)
-  hits, alarms = rng.binomial(2000, 0.5, 20000), rng.binomial(1500, 0.3, 20000)
-  limit = intervals.katz_log_lower(hits, 2000, alarms, 1500, 0.05, delta=0.1)
-  # Five standard errors are 0.008; the method itself is approximate.
-  assert np.mean(limit > np.log(0.4 / 0.3)) == pytest.approx(0.05, abs=0.012)
-  zero = intervals.katz_log_lower(np.array([0, 5, 100]), 1000, 0, 10, 0.05)
-  assert np.all(zero == -np.inf)
-  assert intervals.katz_log_lower(1, 100, 5, 10, 0.05, delta=0.01) == -np.inf
-
-
 @pytest.mark.parametrize('trials', [1, 2, 30, 1000, 20_000])
 def test_band_holds_together_as_often_as_it_says(trials):
   level = band.local_level(trials, 0.05)

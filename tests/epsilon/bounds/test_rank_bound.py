@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from epe_jax.dpsgd import families
 from epe_jax.epsilon.bounds import band, rank_bound, threshold_bound
 from epe_jax.epsilon.bounds.corrections import Bonferroni
 from epe_jax.epsilon.points import threshold
-from epe_jax.epsilon.trade_offs import families, tradeoff_curves
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from epe_jax.dpsgd.uncorrected import Uncorrected
 from epe_jax.epsilon.bounds.corrections import (
   Band,
   Bonferroni,
   Explicit,
   Split,
-  Uncorrected,
 )
 from epe_jax.epsilon.bounds.threshold_bound import lower_bound
 from epe_jax.epsilon.null_laws.cosine_null import CosineNull
 from epe_jax.epsilon.points import gaussian, threshold
-from epe_jax.epsilon.types import Scores, Sphere, make_null
+from epe_jax.epsilon.types import Scores, make_null
 
 DELTA = 1e-5
 DIM = 10**6
@@ -167,11 +167,6 @@ def test_leading_axes_are_independent_audits(strategy):
 def test_only_guarantees_carry_confidence():
   scores = draw(np.random.default_rng(5), 10, 1, 200)
   assert bound(scores, significance=0.1).confidence == 0.9
-  for interval in ('jeffreys', 'katz'):
-    estimate = bound(scores, Bonferroni(), interval=interval)
-    assert estimate.confidence is None
-    assert estimate.method == f'{interval}_bonferroni'
-    assert estimate.epsilon[0] > 1
   assert bound(scores, Uncorrected()).confidence is None
 
 
@@ -225,10 +220,7 @@ def test_the_second_direction_finds_a_lower_tail():
 
 def test_bad_settings_are_refused():
   scores = Scores(np.arange(5.0), np.arange(5.0))
-  cosines = Scores(np.zeros(5), np.empty(0), null=Sphere(9))
   cases = [
-    (scores, dict(strategy=Band(), interval='katz'), 'no band'),
-    (cosines, dict(strategy=Split(0), interval='katz'), 'dim=9'),
     (scores, dict(significance=0.0), 'significance=0'),
     (Scores(np.zeros(1), np.zeros(5)), dict(strategy=Split(0)), '1 observed'),
   ]
@@ -267,19 +259,13 @@ def test_any_scores_give_a_number_or_a_plain_error(
   observed, unobserved, dim, sides
 ):
   scores = Scores(observed, unobserved, null=make_null(dim))
-  intervals = ['clopper_pearson', 'jeffreys', 'katz']
   for strategy in [*VALID, Uncorrected()]:
-    for interval in intervals:
-      try:
-        estimate = bound(scores, strategy, interval=interval, sides=sides)
-      except ValueError as refusal:
-        told = str(refusal)
-        estimate = None
-      known = ('no band', 'one part empty', 'makes the FPR exact')
-      if estimate is None:
-        assert any(words in told for words in known)
-      else:
-        assert estimate.epsilon >= 0
+    sizes = [observed.size] if dim else [observed.size, unobserved.size]
+    if isinstance(strategy, Split) and min(sizes) < 2:
+      with pytest.raises(ValueError, match='one part empty'):
+        bound(scores, strategy, sides=sides)
+    else:
+      assert bound(scores, strategy, sides=sides).epsilon >= 0
 
 
 @pytest.mark.parametrize('sides', ['in', 'both'])

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from epe_jax.dpsgd import families
 from epe_jax.epsilon.bounds import rank_bound
 from epe_jax.epsilon.bounds.rank_bound import Curve
 from epe_jax.epsilon.points import gaussian
 from epe_jax.epsilon.single_run import approximate_dp, f_dp, guessing
 from epe_jax.epsilon.single_run.independent import one_run_independent, p_value
-from epe_jax.epsilon.trade_offs import families, tradeoff_curves
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Scores
 
 DELTA = 1e-5

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from epe_jax.dpsgd import families
+from epe_jax.dpsgd.uncorrected import Uncorrected
 from epe_jax.epsilon.bounds import threshold_bound
 from epe_jax.epsilon.bounds.corrections import (
   Band,
   Explicit,
   Split,
-  Uncorrected,
 )
 from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.null_laws.cosine_null import CosineNull
-from epe_jax.epsilon.trade_offs import families, tradeoff_curves
+from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores, Sphere
 from tests.epsilon import plds
 

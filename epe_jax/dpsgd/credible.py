@@ -17,14 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
+from epe_jax.dpsgd.uncorrected import Uncorrected
 from epe_jax.epsilon.bounds import corrections, rank_bound, threshold_bound
-from epe_jax.epsilon.bounds.corrections import Explicit, Split, Uncorrected
+from epe_jax.epsilon.bounds.corrections import Explicit, Split
 from epe_jax.epsilon.null_laws import cosine_null, diagnostics
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import (
@@ -320,21 +321,20 @@ def _estimate(
 ):
   check_scores(scores, delta)
   check_significance(significance)
-  corrections.check_multiplicity(multiplicity, get_args(SingleThreshold))
+  corrections.check_multiplicity(multiplicity, Explicit, Split, Uncorrected)
   counts = _count_errors(scores, multiplicity, significance, choose)
   # Audits with equal counts have equal posteriors.
   bounds = {c: quantiles(c, np.array([significance]))[0] for c in set(counts)}
   batch = scores.observed.shape[:-1]
   epsilon = np.reshape([bounds[c] for c in counts], batch)
   strategy = type(multiplicity).__name__.lower()
-  valid = multiplicity != Uncorrected()
   return make_bound(
     epsilon,
     delta,
     f'{name}_{strategy}',
     significance=significance,
     assumes=(*threshold_bound.list_assumptions(scores), *shape),
-    kind='credible_bound' if valid else 'point_estimate',
+    kind='credible_bound' if multiplicity.is_valid else 'point_estimate',
     rejected=diagnostics.name_rejected_null(scores),
   )
 
@@ -350,11 +350,8 @@ def _count_errors(scores, multiplicity, significance, choose):
     best = choose(scores, significance)
     counted = corrections.count_at(scores, best, significance)
   else:
-    counted = corrections.count_errors(
-      scores,
-      multiplicity,
-      significance,
-      find_best=threshold_bound.find_best_mu,
+    counted = multiplicity.count_errors(
+      scores, significance, threshold_bound.find_best_mu, 'in'
     )
   scores, errors, _ = counted
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from epe_jax.epsilon.bounds import bayes, threshold_bound
-from epe_jax.epsilon.bounds.bayes import ConfusionCounts
-from epe_jax.epsilon.bounds.corrections import Explicit, Split, Uncorrected
+from epe_jax.dpsgd import credible
+from epe_jax.dpsgd.credible import ConfusionCounts
+from epe_jax.dpsgd.uncorrected import Uncorrected
+from epe_jax.epsilon.bounds import threshold_bound
+from epe_jax.epsilon.bounds.corrections import Explicit, Split
 from epe_jax.epsilon.null_laws.cosine_null import CosineNull
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores, Sphere, make_null
@@ -62,13 +64,13 @@ def test_quantiles_agree_with_draws_from_the_posterior(counts, reverse):
     mu = np.abs(mu)
   for found, drawn in (
     (
-      bayes.epsilon_quantiles(
+      credible.epsilon_quantiles(
         counts, PROBABILITIES, delta=DELTA, reverse=reverse
       ),
       epsilon,
     ),
     (
-      bayes.mu_quantiles(counts, PROBABILITIES, reverse=reverse),
+      credible.mu_quantiles(counts, PROBABILITIES, reverse=reverse),
       np.maximum(mu, 0),
     ),
   ):
@@ -80,7 +82,7 @@ def test_quantiles_agree_with_draws_from_the_posterior(counts, reverse):
 
 def test_the_wrong_prior_is_noticed():
   fpr, fnr = draw(ConfusionCounts(1, 10, 1, 10), 10**5, seed=1)
-  found = bayes.epsilon_quantiles(
+  found = credible.epsilon_quantiles(
     ConfusionCounts(0, 10, 0, 10), np.array([0.5]), delta=DELTA
   )
   assert abs(np.mean(plug_in(fpr, fnr) <= found) - 0.5) > 0.1
@@ -93,7 +95,7 @@ def test_the_mass_agrees_with_quadrature(counts):
   second = stats.beta(0.5 + fn, 0.5 + n1 - fn)
   for probability in (0.05, 0.9):
     probabilities = np.array([probability])
-    mu = bayes.mu_quantiles(counts, probabilities)[0]
+    mu = credible.mu_quantiles(counts, probabilities)[0]
     below, _ = integrate.quad(
       lambda p, m=mu: second.cdf(
         stats.norm.sf(m + stats.norm.ppf(first.ppf(p)))
@@ -118,7 +120,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize('counts', PUBLISHED)
 def test_quantiles_are_those_of_privacy_estimates(counts):
-  found = bayes.epsilon_quantiles(
+  found = credible.epsilon_quantiles(
     counts, np.array([0.05, 0.025, 0.975]), delta=DELTA, reverse=True
   )
   np.testing.assert_allclose(found, PUBLISHED[counts], atol=0.01)
@@ -130,7 +132,7 @@ def test_privacy_estimates_still_says_so():
   counts = ConfusionCounts(500, 1000, 510, 1000)
   table = theirs.AttackResults(FN=510, FP=500, TN=500, TP=490)
   upper = theirs.compute_eps_hi(table, DELTA, 0.05, 'joint-beta')
-  found = bayes.epsilon_quantiles(
+  found = credible.epsilon_quantiles(
     counts, np.array([0.95]), delta=DELTA, reverse=True
   )
   assert found[0] == pytest.approx(upper, abs=0.02)
@@ -142,14 +144,14 @@ def test_credible_bounds_are_above_those_of_two_clopper_pearson_limits():
     sample = stats.norm.ppf((np.arange(1000) + 0.5) / 1000)
     scores = Scores(sample + mu, sample)
     settings = dict(delta=DELTA, multiplicity=Explicit((mu / 2,)))
-    credible = bayes.gdp_credible(scores, **settings)
+    belief = credible.gdp_credible(scores, **settings)
     confident = threshold_bound.gdp_bound(scores, **settings)
-    plain = bayes.epsilon_credible(scores, **settings)
+    plain = credible.epsilon_credible(scores, **settings)
     truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
-    assert plain.epsilon < confident.epsilon < credible.epsilon < truth
-    assert credible.epsilon > 0.8 * truth
-    assert credible.method == 'gdp_credible_explicit'
-    assert credible.confidence == 0.95
+    assert plain.epsilon < confident.epsilon < belief.epsilon < truth
+    assert belief.epsilon > 0.8 * truth
+    assert belief.method == 'gdp_credible_explicit'
+    assert belief.confidence == 0.95
 
 
 def test_an_exact_null_leaves_the_posterior_of_the_fnr():
@@ -160,11 +162,11 @@ def test_an_exact_null_leaves_the_posterior_of_the_fnr():
   fnr = stats.beta.ppf(0.95, fn + 0.5, 1000 - fn + 0.5)
   log_fpr = CosineNull(dim).logsf(at)
   settings = dict(delta=DELTA, multiplicity=Explicit((at,)))
-  epsilon = bayes.epsilon_credible(scores, **settings).epsilon
+  epsilon = credible.epsilon_credible(scores, **settings).epsilon
   assert epsilon == pytest.approx(np.log(1 - DELTA - fnr) - log_fpr, rel=1e-6)
   mu = -special.ndtri_exp(log_fpr) - special.ndtri(fnr)
-  credible = bayes.gdp_credible(scores, **settings).epsilon
-  assert credible == pytest.approx(
+  found = credible.gdp_credible(scores, **settings).epsilon
+  assert found == pytest.approx(
     tradeoff_curves.epsilon_gdp(mu, DELTA), rel=1e-6
   )
 
@@ -172,19 +174,19 @@ def test_an_exact_null_leaves_the_posterior_of_the_fnr():
 def test_nothing_caps_epsilon():
   cosines = Scores(np.full(1000, 0.5), np.empty(0), null=Sphere(10**5))
   settings = dict(delta=DELTA, multiplicity=Explicit((0.5,)))
-  assert bayes.epsilon_credible(cosines, **settings).epsilon > 10_000
-  assert bayes.gdp_credible(cosines, **settings).epsilon > 10_000
+  assert credible.epsilon_credible(cosines, **settings).epsilon > 10_000
+  assert credible.gdp_credible(cosines, **settings).epsilon > 10_000
   certain = Scores(np.ones(10), np.empty(0), null=Sphere(10))
   settings = dict(delta=DELTA, multiplicity=Explicit((1.0,)))
-  assert bayes.epsilon_credible(certain, **settings).epsilon == np.inf
-  assert bayes.gdp_credible(certain, **settings).epsilon == np.inf
+  assert credible.epsilon_credible(certain, **settings).epsilon == np.inf
+  assert credible.gdp_credible(certain, **settings).epsilon == np.inf
 
 
 def test_a_reversed_attack_proves_something_only_if_the_reverse_counts():
   counts = ConfusionCounts(900, 1000, 900, 1000)
   for quantiles in (
-    bayes.mu_quantiles,
-    lambda *a, **k: bayes.epsilon_quantiles(*a, delta=DELTA, **k),
+    credible.mu_quantiles,
+    lambda *a, **k: credible.epsilon_quantiles(*a, delta=DELTA, **k),
   ):
     assert quantiles(counts, PROBABILITIES)[-1] == 0
     both = quantiles(counts, PROBABILITIES, reverse=True)
@@ -197,7 +199,7 @@ def test_without_leakage_the_reverse_always_claims_a_leak():
   rng = np.random.default_rng(2)
   scores = Scores(rng.normal(size=(100, 200)), rng.normal(size=(100, 200)))
   settings = dict(delta=DELTA, multiplicity=Explicit((0.0,)))
-  for estimator in (bayes.epsilon_credible, bayes.gdp_credible):
+  for estimator in (credible.epsilon_credible, credible.gdp_credible):
     one = np.asarray(estimator(scores, **settings).epsilon)
     both = np.asarray(estimator(scores, **settings, reverse=True).epsilon)
     # Five standard errors above 5 %: a failure has probability 3e-7 or less.
@@ -210,18 +212,20 @@ def test_a_bound_is_the_quantile_of_its_significance():
   settings = dict(
     delta=DELTA, multiplicity=Explicit((0.5,)), significance=0.025
   )
-  bound = bayes.epsilon_credible(scores, **settings)
+  bound = credible.epsilon_credible(scores, **settings)
   assert bound.confidence == 0.975
-  assert bound.epsilon == bayes.epsilon_quantiles(COUNTS[0], low, delta=DELTA)
-  mu = bayes.mu_quantiles(COUNTS[0], low)
-  bound = bayes.gdp_credible(scores, **settings)
+  assert bound.epsilon == credible.epsilon_quantiles(
+    COUNTS[0], low, delta=DELTA
+  )
+  mu = credible.mu_quantiles(COUNTS[0], low)
+  bound = credible.gdp_credible(scores, **settings)
   assert bound.epsilon == tradeoff_curves.epsilon_gdp(mu, DELTA)
 
 
 def test_the_threshold_must_not_come_from_the_counted_scores():
   rng = np.random.default_rng(3)
   scores = Scores(rng.normal(1, 1, 300), rng.normal(0, 1, 300))
-  for estimator in (bayes.epsilon_credible, bayes.gdp_credible):
+  for estimator in (credible.epsilon_credible, credible.gdp_credible):
     split = estimator(scores, delta=DELTA, multiplicity=Split(0))
     best = estimator(scores, delta=DELTA, multiplicity=Uncorrected())
     assert split.confidence == 0.95
@@ -234,11 +238,11 @@ def test_leading_axes_are_independent_audits():
   scores = Scores(rng.normal(2, 1, (2, 2, 40)), rng.normal(size=(2, 2, 50)))
   for multiplicity in (Explicit((1.0,)), Split(0), Uncorrected()):
     settings = dict(delta=DELTA, multiplicity=multiplicity)
-    together = np.asarray(bayes.gdp_credible(scores, **settings).epsilon)
+    together = np.asarray(credible.gdp_credible(scores, **settings).epsilon)
     assert together.shape == (2, 2)
     for at in np.ndindex(2, 2):
       alone = Scores(scores.observed[at], scores.unobserved[at])
-      assert together[at] == bayes.gdp_credible(alone, **settings).epsilon
+      assert together[at] == credible.gdp_credible(alone, **settings).epsilon
 
 
 @pytest.mark.integration
@@ -250,10 +254,10 @@ def test_any_counts_give_ordered_numbers(n0, n1, share0, share1):
   counts = ConfusionCounts(round(share0 * n0), n0, round(share1 * n1), n1)
   for reverse in (False, True):
     for found in (
-      bayes.epsilon_quantiles(
+      credible.epsilon_quantiles(
         counts, PROBABILITIES, delta=DELTA, reverse=reverse
       ),
-      bayes.mu_quantiles(counts, PROBABILITIES, reverse=reverse),
+      credible.mu_quantiles(counts, PROBABILITIES, reverse=reverse),
     ):
       assert np.all(np.isfinite(found))
       assert np.all(np.diff(found, prepend=0) >= 0)
@@ -263,14 +267,18 @@ def test_settings_out_of_range_are_refused():
   scores = scores_with(COUNTS[2])
   one = Explicit((0.5,))
   with pytest.raises(ValueError, match='single one'):
-    bayes.gdp_credible(scores, delta=DELTA, multiplicity=Explicit((0.5, 0.6)))
+    credible.gdp_credible(
+      scores, delta=DELTA, multiplicity=Explicit((0.5, 0.6))
+    )
   with pytest.raises(ValueError, match='delta=0'):
-    bayes.gdp_credible(scores, delta=0.0, multiplicity=one)
+    credible.gdp_credible(scores, delta=0.0, multiplicity=one)
   with pytest.raises(ValueError, match='significance=0'):
-    bayes.gdp_credible(scores, delta=DELTA, multiplicity=one, significance=0.0)
+    credible.gdp_credible(
+      scores, delta=DELTA, multiplicity=one, significance=0.0
+    )
   with pytest.raises(ValueError, match='probabilities='):
-    bayes.mu_quantiles(COUNTS[0], np.array([1.0]))
+    credible.mu_quantiles(COUNTS[0], np.array([1.0]))
   with pytest.raises(ValueError, match='false_negatives <= positives'):
-    bayes.mu_quantiles(ConfusionCounts(0, 10, 11, 10), PROBABILITIES)
+    credible.mu_quantiles(ConfusionCounts(0, 10, 11, 10), PROBABILITIES)
   with pytest.raises(ValueError, match='false_positives <= negatives'):
-    bayes.mu_quantiles(ConfusionCounts(11, 10, 0, 10), PROBABILITIES)
+    credible.mu_quantiles(ConfusionCounts(11, 10, 0, 10), PROBABILITIES)

@@ -1,0 +1,158 @@
+"""Numbers that are reported as bounds of ε and are none, for comparison with the paper.
+
+The best of all thresholds without a correction for their choice, and the Katz limit,
+which is an approximation for large counts.
+
+References: Nasr et al., "Tight auditing of differentially private machine learning"
+(2023), section 6.1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import ClassVar
+
+from jaxtyping import Float
+import numpy as np
+from scipy import special
+
+from epe_jax.epsilon.bounds import corrections, threshold_bound
+from epe_jax.epsilon.bounds.corrections import Correction, Counted, Split
+from epe_jax.epsilon.types import (
+  Estimate,
+  Real,
+  Scores,
+  check_scores,
+  check_significance,
+  make_bound,
+  scalar_or_array,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Uncorrected(Correction):
+  """The best realisable threshold, without a correction: not a bound."""
+
+  is_valid: ClassVar[bool] = False
+
+  def count_errors(self, scores, significance, find_best, sides):
+    """All realisable thresholds, at the whole significance."""
+    return corrections.count_realisable(scores, significance)
+
+
+def katz_estimate(
+  scores: Scores,
+  *,
+  delta: float,
+  multiplicity: Split | Uncorrected,
+  significance: float = 0.05,
+) -> Estimate:
+  """The Katz limit of the ratio of both rates, at the best threshold.
+
+  Each of the two directions, log((TPR - δ)/FPR) and log((TNR - δ)/FNR), has half of
+  the significance.
+
+  Args:
+    scores: scores of canaries, any leading axes, whose null law is not known.
+    delta: δ, in (0, 1).
+    multiplicity: what chooses the threshold.
+    significance: nominal chance that it exceeds the true ε, in (0, 1).
+
+  Returns:
+    A point estimate, >= 0.
+
+  Raises:
+    ValueError: a setting is out of range, the null law is known, or a group is too
+      small to split.
+  """
+  check_scores(scores, delta)
+  check_significance(significance)
+  corrections.check_multiplicity(multiplicity, Split, Uncorrected)
+  if scores.has_known_null:
+    raise ValueError(
+      'the Katz limit is of a ratio of two counted rates, but '
+      f'null={scores.null} makes the FPR exact. Use another estimator.'
+    )
+  at = functools.partial(_epsilon_at, delta=float(delta))
+  counted = multiplicity.count_errors(
+    scores,
+    significance,
+    functools.partial(threshold_bound.find_best, at=at, max_candidates=2000),
+    'both',
+  )
+  return make_bound(
+    np.max(at(counted), axis=-1),
+    float(delta),
+    f'katz_{type(multiplicity).__name__.lower()}',
+    significance=significance,
+    assumes=threshold_bound.list_assumptions(scores),
+    kind='point_estimate',
+  )
+
+
+def katz_log_lower(
+  true_positives: Real,
+  positives: int,
+  false_positives: Real,
+  negatives: int | None,
+  significance: float,
+  *,
+  delta: float = 0.0,
+) -> float | Float[np.ndarray, '...']:
+  """One-sided Katz lower limit of log((TPR - δ)/FPR).
+
+  It is the plug-in value minus z times its standard error by the delta method,
+  √(p(1-p)/(n₁(p-δ)²) + (1-a)/(n₀a)) with p and a the two rates. One limit covers
+  both rates, so that the chance of failure need not be divided between them.
+
+  Args:
+    true_positives: number of true positives, integers in [0, positives].
+    positives: n₁ >= 1; these are counted among them.
+    false_positives: number of false positives; if `negatives` is None, the FPR
+      itself, which is then exact.
+    negatives: n₀ >= 1, or None.
+    significance: nominal chance that the limit exceeds the log ratio, in (0, 1).
+    delta: δ, in [0, 1).
+
+  Returns:
+    The limit; -inf if the method does not apply, because a count is 0 or the TPR
+    at most δ. If both rates are 1 the standard error is 0.
+
+  Raises:
+    ValueError: significance is out of range.
+
+  References: Katz et al., Biometrics 34 (1978), for δ = 0.
+
+  >>> round(katz_log_lower(60, 100, 20, 100, 0.025), 3)
+  0.675
+  """
+  check_significance(significance)
+  p = np.asarray(true_positives, dtype=np.float64) / positives
+  a = np.asarray(false_positives, dtype=np.float64)
+  a = a if negatives is None else a / negatives
+  applies = (p > delta) & (a > 0)
+  gain = np.where(applies, p - delta, 1.0)
+  safe = np.where(applies, a, 1.0)
+  variance = p * (1 - p) / (positives * gain**2)
+  if negatives is not None:
+    variance = variance + (1 - safe) / (negatives * safe)
+  z = -special.ndtri(significance)
+  limit = np.log(gain) - np.log(safe) - z * np.sqrt(variance)
+  return scalar_or_array(np.where(applies, limit, -np.inf))
+
+
+def _epsilon_at(
+  counted: Counted, *, delta: float
+) -> Float[np.ndarray, '*batch m']:
+  scores, errors, significance = counted
+  num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
+  _, missed, wrong = errors
+  limit = functools.partial(
+    katz_log_lower, significance=significance / 2, delta=delta
+  )
+  epsilon = np.maximum(
+    limit(num - missed, num, wrong, num_null),
+    limit(num_null - wrong, num_null, missed, num),
+  )
+  return np.maximum(epsilon, 0.0)
