@@ -26,9 +26,11 @@ _ROOMS = [
   'report',
   'sampling',
   'scores',
+  'several_runs',
   'tasks',
   'training',
   'types',
+  'watch',
 ]
 
 __getattr__, _, __all__ = lazy_loader.attach(

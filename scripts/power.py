@@ -15,7 +15,8 @@ from epe_jax import extras
 with extras.explain_missing():
   import tqdm
 
-  from epe_jax import epsilon, io
+  from epe_jax import io
+  from epe_jax.planning import power
   from epe_jax.report import tables
 
 # The true ε, and the one that is to be certified.
@@ -30,7 +31,7 @@ _PAIRS = [
   (10.0, 8.0),
 ]
 # Name of a column, bound, and whether the law of unobserved scores is known.
-_COLUMNS: list[tuple[str, epsilon.BoundName, bool]] = [
+_COLUMNS: list[tuple[str, power.BoundName, bool]] = [
   ('thresholds, known null', 'lower_bound', True),
   ('thresholds', 'lower_bound', False),
   ('gdp, known null', 'gdp', True),
@@ -53,9 +54,9 @@ _OUT = flags.DEFINE_string('out', None, 'Page to write the table into.')
 
 def _make_table(pairs: list[tuple[float, float]]) -> tables.Table:
   def format_cell(
-    truth: float, certified: float, bound: epsilon.BoundName, known_law: bool
+    truth: float, certified: float, bound: power.BoundName, known_law: bool
   ) -> str:
-    needed = epsilon.min_canaries(
+    needed = power.min_canaries(
       bound,
       certified=certified,
       truth=truth,

@@ -42,7 +42,7 @@ ORDER = [
   ['canaries', 'sampling'],
   ['training'],
   ['audit'],
-  ['dpsgd'],
+  ['dpsgd', 'several_runs', 'watch'],
   ['data', 'tasks'],
   ['experiment'],
   # Results hold facts; below this line they become words.
@@ -126,12 +126,12 @@ def test_estimators_import_no_jax():
 
 # They score canaries or estimate from scores, which an audit has done.
 COMPUTE = {
-  'add_rounds',
   'bound_sequentially',
   'bound_simultaneously',
   'estimate_with_interval',
   'evaluate',
   'evaluate_by_round',
+  'evaluate_rounds',
   'evaluate_scores',
   'score_all',
 }

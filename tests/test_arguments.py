@@ -1,4 +1,4 @@
-"""Public functions of `epsilon` and `accounting` name the argument that is wrong."""
+"""Public functions of numbers and scores name the argument that is wrong."""
 
 import dataclasses
 import inspect
@@ -11,14 +11,27 @@ import typing
 import numpy as np
 import pytest
 
-from epe_jax import accounting, epsilon
+from epe_jax import accounting, epsilon, planning, several_runs, watch
 
 FUNCTIONS = {
   name: getattr(module, name)
-  for module in (epsilon, accounting)
+  for module in (epsilon, accounting, planning, several_runs, watch)
   for name in module.__all__
   if inspect.isfunction(getattr(module, name))
 }
+# They take records, plans and audits, which other tests damage.
+for _name in (
+  'bound_sequentially',
+  'bound_simultaneously',
+  'derive_models',
+  'evaluate_by_round',
+  'evaluate_rounds',
+  'evaluate_runs',
+  'judge_claim',
+  'plan',
+  'restrict_record',
+):
+  del FUNCTIONS[_name]
 SCORES = epsilon.Scores(np.linspace(-1, 3, 60), np.linspace(-2, 2, 50))
 COINS = epsilon.Scores(SCORES.observed, SCORES.unobserved, design='coin_flip')
 RUNS = [
@@ -30,7 +43,7 @@ RUNS = [
 NORMAL = dict(mean0=0.0, std0=1.0, mean1=1.0, std1=1.0)
 THREE = np.array([1.0, 2.0, 3.0])
 TAILS = np.full(20, -2.0)
-EFFECTS = epsilon.random_effects(THREE, np.full(3, 0.1))
+EFFECTS = several_runs.random_effects(THREE, np.full(3, 0.1))
 FAMILY = epsilon.gaussian_family()
 NOTHING = lambda log_fpr: -np.expm1(log_fpr)
 
@@ -290,7 +303,7 @@ def test_extreme_input_gives_a_number_or_an_error_that_names_an_argument():
 def test_no_score_is_evidence_against_a_claim_that_allows_more():
   for mu in np.geomspace(1, 1e100, 200):
     for vectors in (None, np.zeros(20, int)):
-      evidence = epsilon.gdp_log_evidence(
+      evidence = watch.gdp_log_evidence(
         np.full(20, np.log(0.5)), mu, vectors=vectors, dim=100
       )
       assert np.all(evidence < 1e-12), mu
@@ -361,6 +374,6 @@ def test_a_list_of_numbers_is_as_good_as_an_array():
   assert epsilon.epsilon_mixture(lists, 1e-5) == epsilon.epsilon_mixture(
     arrays, 1e-5
   )
-  assert epsilon.random_effects(lists, [0.1, 0.1]) == epsilon.random_effects(
-    arrays, np.full(2, 0.1)
-  )
+  assert several_runs.random_effects(
+    lists, [0.1, 0.1]
+  ) == several_runs.random_effects(arrays, np.full(2, 0.1))

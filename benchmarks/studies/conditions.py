@@ -15,22 +15,17 @@ import numpy as np
 from scipy import linalg
 
 from epe_jax import accounting
-from epe_jax.audit import (
-  clients,
-  run_effects,
-  sequential,
-  threat_models,
-  upper_bounds,
-)
+from epe_jax.audit import clients, threat_models, upper_bounds
 from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.server_response import respond_at_end
 from epe_jax.epsilon import Gaussian, Scores
 from epe_jax.epsilon.points import mixture
-from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.report import tables
 from epe_jax.sampling import canary_schedules, client_schedules
+from epe_jax.several_runs import over_runs, run_effects
 from epe_jax.training.round_scalars import RoundScalars
+from epe_jax.watch import sequential
 from studies import simulated_runs, study
 
 DELTA = 1e-5

@@ -1,7 +1,5 @@
 from .audited_algorithm import audited as audited
 from .audited_algorithm import score_observers as score_observers
-from .by_round import bound_simultaneously as bound_simultaneously
-from .by_round import evaluate_by_round as evaluate_by_round
 from .evaluation import Audit as Audit
 from .evaluation import evaluate as evaluate
 from .evaluation import evaluate_scores as evaluate_scores
@@ -17,8 +15,6 @@ from .record import make_record as make_record
 from .record import write_record as write_record
 from .release import every_nth_round as every_nth_round
 from .release import last_n_rounds as last_n_rounds
-from .release import restrict_record as restrict_record
-from .sequential import bound_sequentially as bound_sequentially
 from .threat_models import THREAT_MODELS as THREAT_MODELS
 from .threat_models import ThreatModel as ThreatModel
 from .threat_models.likelihood import score_mixture as score_mixture

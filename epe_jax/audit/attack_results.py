@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.audit.threat_models import (
   EXTERNAL,
   ThreatModel,
@@ -162,39 +161,16 @@ class Headline(NamedTuple):
   point: Estimate | None
 
 
-class RoundEstimate(NamedTuple):
-  """What an attacker could tell after some rounds.
-
-  Attributes:
-    round: t, in [1, T].
-    threat_model: the attacker.
-    estimate: a point estimate with an interval, or a lower bound.
-    num_observed: canaries that had taken part by then.
-    num_unobserved: canaries that never did.
-  """
-
-  round: int
-  threat_model: ThreatModel
-  estimate: Estimate
-  num_observed: int
-  num_unobserved: int
-
-
 class Audit(NamedTuple):
   """What an audit found.
 
   Attributes:
     attacks: of each attacker, in the order in which they were given.
     is_simultaneous: lower bounds hold all together, not each by itself.
-    by_round: ε after some rounds; None unless `by_round.add_rounds` added it.
-    sequential: bounds that hold after all rounds at once; None likewise, or if no
-      attacker's scores have a known law.
   """
 
   attacks: tuple[AttackResult, ...]
   is_simultaneous: bool = False
-  by_round: tuple[RoundEstimate, ...] | None = None
-  sequential: SequentialBounds | None = None
 
   @property
   def by_strength(self) -> tuple[AttackResult, ...]:

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from epe_jax._version import __version__
 from epe_jax.accounting import Allocation, Analytic, Mixture
 from epe_jax.audit import threat_models
@@ -16,10 +14,7 @@ from epe_jax.audit.attack_results import (
   Audit,
   Headline,
   Rates,
-  RoundEstimate,
 )
-from epe_jax.audit.run_effects import OverRuns
-from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Assumption, Estimate, Floor
 from epe_jax.fact import facts_from_json, facts_to_json
@@ -29,17 +24,12 @@ def to_json(audit: Audit) -> dict[str, Any]:
   """Lists, dicts, strings and numbers; some numbers may not be finite."""
   headline = audit.headline
   bound = headline and headline.bound
-  fields = {
+  return {
     'version': __version__,
     'attacks': [_attack_to_json(attack, bound) for attack in audit.attacks],
     'headline': headline and _headline_to_json(headline),
     'is_simultaneous': audit.is_simultaneous,
   }
-  if audit.by_round is not None:
-    fields['by_round'] = estimates_to_json(audit.by_round)
-    bounds = audit.sequential
-    fields['sequential'] = bounds and _sequential_to_json(bounds)
-  return fields
 
 
 def from_json(values: Mapping[str, Any]) -> Audit:
@@ -49,16 +39,7 @@ def from_json(values: Mapping[str, Any]) -> Audit:
     KeyError: a field is missing.
   """
   attacks = tuple(map(_attack_from_json, values['attacks']))
-  models = {a.threat_model.key: a.threat_model for a in attacks}
-  rows, bounds = values.get('by_round'), values.get('sequential')
-  return Audit(
-    attacks,
-    bool(values['is_simultaneous']),
-    by_round=None
-    if rows is None
-    else tuple(_round_estimate_from_json(row, models) for row in rows),
-    sequential=bounds and _sequential_from_json(bounds),
-  )
+  return Audit(attacks, bool(values['is_simultaneous']))
 
 
 def analytic_to_json(analytic: Analytic) -> dict[str, Any]:
@@ -90,56 +71,14 @@ def analytic_from_json(values: Mapping[str, Any]) -> Analytic:
   )
 
 
-def estimates_to_json(
-  estimates: Sequence[RoundEstimate],
-) -> list[dict[str, Any]]:
-  """A row for each estimate after some rounds."""
-  return [
-    one._asdict()
-    | {'threat_model': one.threat_model.key}
-    | {'estimate': _estimate_to_json(one.estimate)}
-    for one in estimates
-  ]
-
-
-def rounds_to_json(
-  leaked: Sequence[RoundEstimate], bounds: SequentialBounds | None
-) -> dict[str, Any]:
-  """A row for each estimate after some rounds, and bounds of all rounds at once."""
-  rows = estimates_to_json(leaked)
-  return {
-    'each_round': rows,
-    'all_rounds': bounds and _sequential_to_json(bounds),
-  }
-
-
-def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
-  """A row for each attacker, from what `run_effects.evaluate_runs` returns."""
-  return [
-    row._asdict()
-    | {
-      'threat_model': row.threat_model.key,
-      'runs': [run._asdict() for run in row.runs],
-      'spread': row.spread._asdict(),
-      'mean': row.mean._asdict(),
-      'bound': _estimate_to_json(row.bound),
-      'new_run': row.new_run._asdict(),
-      'failed_checks': {
-        run: facts_to_json(checks) for run, checks in row.failed_checks.items()
-      },
-    }
-    for row in rows
-  ]
-
-
 def _headline_to_json(headline: Headline) -> dict[str, Any]:
   """The bound, its attacker and its point estimate."""
   attack, bound, point = headline
-  return _estimate_to_json(bound) | {
+  return estimate_to_json(bound) | {
     'threat_model': attack.threat_model.key,
     'num_observed': attack.num_observed,
     'num_unobserved': attack.num_unobserved,
-    'point_estimate': point and _estimate_to_json(point),
+    'point_estimate': point and estimate_to_json(point),
   }
 
 
@@ -163,20 +102,21 @@ def _attack_to_json(
     'agreement': attack.agreement and attack.agreement._asdict(),
     'analytic': attack.analytic and analytic_to_json(attack.analytic),
     'estimates': [
-      _estimate_to_json(estimate)
+      estimate_to_json(estimate)
       | {
         'excess': attack.describe_excess(estimate),
         'is_headline': estimate is headline,
       }
       for estimate in attack.estimates
     ],
-    'joint_bound': attack.joint_bound and _estimate_to_json(attack.joint_bound),
+    'joint_bound': attack.joint_bound and estimate_to_json(attack.joint_bound),
     'bootstrap_interval': attack.bootstrap_interval
     and list(attack.bootstrap_interval),
   }
 
 
-def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
+def estimate_to_json(estimate: Estimate) -> dict[str, Any]:
+  """The fields of an estimate."""
   return dataclasses.asdict(estimate) | {
     'assumes': [str(assumption) for assumption in estimate.assumes],
     'is_shape_free': estimate.is_shape_free,
@@ -203,60 +143,19 @@ def _attack_from_json(values: Mapping[str, Any]) -> AttackResult:
     ),
     agreement=agreement
     and Agreement(**{name: float(x) for name, x in agreement.items()}),
-    estimates=tuple(map(_estimate_from_json, values['estimates'])),
+    estimates=tuple(map(estimate_from_json, values['estimates'])),
     analytic=analytic and analytic_from_json(analytic),
     notes=facts_from_json(values['notes']),
     contradictions=facts_from_json(values['contradictions']),
-    joint_bound=joint and _estimate_from_json(joint),
+    joint_bound=joint and estimate_from_json(joint),
     bootstrap_interval=_interval_from_json(values['bootstrap_interval']),
     unit=values['unit'],
     scale=float(values['scale']),
   )
 
 
-def _sequential_to_json(bounds: SequentialBounds) -> dict[str, Any]:
-  arrays = {
-    name: x.tolist()
-    for name, x in bounds._asdict().items()
-    if isinstance(x, np.ndarray)
-  }
-  return bounds._asdict() | arrays | {'threat_model': bounds.threat_model.key}
-
-
-def _sequential_from_json(values: Mapping[str, Any]) -> SequentialBounds:
-  model = threat_models.find(values['threat_model'])
-  if model is None:
-    raise ValueError(f'no attacker has the key {values["threat_model"]!r}')
-  evidence = values['log_evidence']
-  return SequentialBounds(
-    threat_model=model,
-    delta=float(values['delta']),
-    significance=float(values['significance']),
-    rounds=np.array(values['rounds'], int),
-    num_canaries=np.array(values['num_canaries'], int),
-    mu=np.array(values['mu'], float),
-    epsilon_gdp=np.array(values['epsilon_gdp'], float),
-    epsilon=np.array(values['epsilon'], float),
-    claim=None if values['claim'] is None else float(values['claim']),
-    log_evidence=None if evidence is None else np.array(evidence, float),
-  )
-
-
-def _round_estimate_from_json(
-  values: Mapping[str, Any], models: Mapping[str, ThreatModel]
-) -> RoundEstimate:
-  """One row of `estimates_to_json`; its attacker is one of the audit or package."""
-  key = values['threat_model']
-  model = models.get(key) or threat_models.find(key)
-  if model is None:
-    raise ValueError(f'no attacker has the key {key!r}')
-  estimate = _estimate_from_json(values['estimate'])
-  return RoundEstimate(
-    **{**values, 'threat_model': model, 'estimate': estimate}
-  )
-
-
-def _estimate_from_json(values: Mapping[str, Any]) -> Estimate:
+def estimate_from_json(values: Mapping[str, Any]) -> Estimate:
+  """The estimate that `estimate_to_json` wrote; raises a KeyError if a field is missing."""
   floor, interval = values['floor'], values['interval']
   return Estimate(
     epsilon=float(values['epsilon']),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
   from epe_jax.audit.attack_results import Audit
-  from epe_jax.audit.sequential import ClaimTest
   from epe_jax.epsilon.types import Estimate
   from epe_jax.experiment.run_result import RunResult
+  from epe_jax.watch.sequential import ClaimTest
 
 
 def check_claim(claim: float | None) -> None:

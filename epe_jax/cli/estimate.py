@@ -254,9 +254,9 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
     raise ValueError(
       f'--out={given.out} is for one file, but {len(paths)} are given.'
     )
-  from epe_jax.audit import audit_json, run_effects
   from epe_jax.report import over_runs_report
   from epe_jax.scores import score_files
+  from epe_jax.several_runs import run_effects
 
   files = [score_files.find_scores(path).resolve() for path in paths]
   for path, file in zip(paths, files):
@@ -272,7 +272,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
   )
   # Of the strongest attacker, as of a single run.
   bounds = [effects[-1].bound]
-  return Estimated(audit_json.runs_to_json(effects), text, bounds)
+  return Estimated(run_effects.runs_to_json(effects), text, bounds)
 
 
 def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
@@ -286,22 +286,19 @@ def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
         f'--claim={given.claim:g} cannot be judged: {path}: {warning}'
       )
     score_input.tell(f'warning: {path}: {warning}')
-  bounds = privacy_estimates.bound_by_intervals(
+  bound = privacy_estimates.bound_counts(
     counts, delta=_require_delta(given, path)
   )
   text = privacy_estimates.format_counts(
-    counts, bounds, markdown=given.format == 'markdown'
+    counts, bound, markdown=given.format == 'markdown'
   )
-  certain = [bound for bound in bounds if bound.kind == 'confidence_bound']
-  return Estimated(
-    [dataclasses.asdict(bound) for bound in bounds], text, certain
-  )
+  return Estimated([dataclasses.asdict(bound)], text, [bound])
 
 
 def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
-  from epe_jax.audit import audit_json, by_round, sequential
   from epe_jax.epsilon.types import Estimate
   from epe_jax.report import over_rounds_report
+  from epe_jax.watch import by_round, rounds_json, sequential
 
   rounds = by_round.evaluate_by_round(record, delta=given.delta)
   bounds = sequential.bound_sequentially(
@@ -310,7 +307,7 @@ def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
   text = over_rounds_report.format_over_rounds(
     rounds, bounds, markdown=given.format == 'markdown'
   )
-  values = audit_json.rounds_to_json(rounds, bounds)
+  values = rounds_json.rounds_to_json(by_round.Rounds(tuple(rounds), bounds))
   if given.claim is None or bounds is None:
     return Estimated(values, text, [])
   # They hold at all rounds at once, so that the largest does.
@@ -325,8 +322,8 @@ def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
 
 
 def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
-  from epe_jax.audit import audit_json, by_round
   from epe_jax.report import over_rounds_report
+  from epe_jax.watch import by_round, rounds_json
 
   deltas = None if given.delta is None else [given.delta]
   if given.deltas is not None:
@@ -349,7 +346,7 @@ def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
   text = over_rounds_report.format_simultaneous(
     bounds, markdown=given.format == 'markdown'
   )
-  return Estimated(audit_json.estimates_to_json(bounds), text, [])
+  return Estimated(rounds_json.estimates_to_json(bounds), text, [])
 
 
 def _require_delta(given: flags.FlagValues, path: str) -> float:

@@ -104,9 +104,9 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     FileNotFoundError: there is no such file.
     ValueError: it has no scores, or flags do not go together.
   """
-  from epe_jax.audit import release
   from epe_jax.epsilon.types import Scores
   from epe_jax.scores.formats import base
+  from epe_jax.watch import published_models
 
   path, loaded = _read(values, paths)
   scores = loaded.scores
@@ -135,7 +135,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     _tell_conventions(path, scores, loaded.tool, higher)
     failed = base.find_reversed(scores, higher=higher, option='--higher')
     return ScoreInput(path, scores, failed)
-  part = release.restrict_record(
+  part = published_models.restrict_record(
     scores, every=values.every, last=values.last, models=values.models
   )
   return ScoreInput(path, part)

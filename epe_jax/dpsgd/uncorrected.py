@@ -148,6 +148,7 @@ def _epsilon_at(
   scores, errors, significance = counted
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   _, missed, wrong = errors
+  assert wrong is not None, 'they are counted'
   limit = functools.partial(
     katz_log_lower, significance=significance / 2, delta=delta
   )

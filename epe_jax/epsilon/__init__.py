@@ -20,12 +20,9 @@ Lower bounds, which hold at their confidence:
 - if the trade-off curve is Gaussian, or of a family: `gdp_bound`, `family_bound`,
   `one_run_gdp`.
 - if the scores are Gaussian: `location_mixture_bound`, `gaussian_lower_bound`.
-- while a run goes on: `epsilon_sequence`, `gdp_sequence`.
 
 Around an estimate: `estimate_noise_floor` is what it reports when nothing leaks,
-`bootstrap_interval` how far it scatters, `random_effects` what several runs say
-together, `min_canaries` how many canaries a bound needs, `compute_risks` what ε means
-for a person. `registry` is the table from which an audit chooses by what is known of
+`bootstrap_interval` how far it scatters, `compute_risks` what ε means for a person. `registry` is the table from which an audit chooses by what is known of
 the scores. Names are imported when they are first used.
 
 The modules: `types`, `arguments` and `registry`; `null_laws`, `points`, `bounds`,

@@ -1,6 +1,3 @@
-from .bounds.anytime import epsilon_sequence as epsilon_sequence
-from .bounds.anytime import gdp_log_evidence as gdp_log_evidence
-from .bounds.anytime import gdp_sequence as gdp_sequence
 from .bounds.corrections import Band as Band
 from .bounds.corrections import Bonferroni as Bonferroni
 from .bounds.corrections import Explicit as Explicit
@@ -8,10 +5,6 @@ from .bounds.corrections import Split as Split
 from .bounds.intervals import clopper_pearson_upper as clopper_pearson_upper
 from .bounds.intervals import jeffreys_upper as jeffreys_upper
 from .bounds.parametric import gaussian_lower_bound as gaussian_lower_bound
-from .bounds.power import BoundName as BoundName
-from .bounds.power import Power as Power
-from .bounds.power import compute_power as compute_power
-from .bounds.power import min_canaries as min_canaries
 from .bounds.threshold_bound import family_bound as family_bound
 from .bounds.threshold_bound import gdp_bound as gdp_bound
 from .bounds.threshold_bound import lower_bound as lower_bound
@@ -34,17 +27,6 @@ from .points.mixture import most_exposed as most_exposed
 from .points.threshold import eps_lo as eps_lo
 from .points.threshold import max_threshold as max_threshold
 from .scatter.bootstrap import bootstrap_interval as bootstrap_interval
-from .scatter.over_runs import EpsilonSpread as EpsilonSpread
-from .scatter.over_runs import RandomEffects as RandomEffects
-from .scatter.over_runs import ShiftEstimate as ShiftEstimate
-from .scatter.over_runs import compute_epsilon_spread as compute_epsilon_spread
-from .scatter.over_runs import epsilon_of_mean as epsilon_of_mean
-from .scatter.over_runs import epsilon_of_new_run as epsilon_of_new_run
-from .scatter.over_runs import estimate_shift as estimate_shift
-from .scatter.over_runs import estimate_shifts as estimate_shifts
-from .scatter.over_runs import mean_shift_bound as mean_shift_bound
-from .scatter.over_runs import pool_scores as pool_scores
-from .scatter.over_runs import random_effects as random_effects
 from .single_run.approximate_dp import one_run as one_run
 from .single_run.f_dp import one_run_gdp as one_run_gdp
 from .single_run.independent import one_run_independent as one_run_independent

@@ -15,14 +15,7 @@ import numpy as np
 import tqdm
 
 from epe_jax import io, progress
-from epe_jax.audit import (
-  audited_algorithm,
-  by_round,
-  evaluation,
-  release,
-  sequential,
-  upper_bounds,
-)
+from epe_jax.audit import audited_algorithm, evaluation, release, upper_bounds
 from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.record import Record, write_record
@@ -51,6 +44,8 @@ from epe_jax.experiment import (
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.parallel import in_flight, sharding
+from epe_jax.watch import by_round, sequential
+from epe_jax.watch.by_round import Rounds
 
 
 def train(
@@ -229,7 +224,7 @@ def train(
   if not sharding.is_primary():
     return None
 
-  audit, dimension, claim = Audit(()), None, None
+  audit, leaks_by_round, dimension, claim = Audit(()), None, None, None
   record_sha256 = clients_shifts = None
   if setup.is_audited:
     # 5. Write the record: all that estimates need, without the model.
@@ -244,7 +239,7 @@ def train(
     if not config.simulation:
       record = release.redact_record(record)
     with _phase('estimating ε, and what estimators report without a leak'):
-      audit = requests.wait_for(
+      audit, leaks_by_round = requests.wait_for(
         functools.partial(_evaluate, record, threat_models),
         f'Stopped after the last round, which is saved in {files.folder}.',
       )
@@ -272,6 +267,7 @@ def train(
     setup,
     privacy=privacy,
     audit=audit,
+    leaks_by_round=leaks_by_round,
     claim=claim,
     dimension=dimension,
     evaluation=test_metrics,
@@ -286,15 +282,17 @@ def train(
   return result
 
 
-def _evaluate(record: Record, threat_models: Sequence[ThreatModel]) -> Audit:
-  """The audit, with its ε by round if only this process can compute that.
+def _evaluate(
+  record: Record, threat_models: Sequence[ThreatModel]
+) -> tuple[Audit, Rounds | None]:
+  """The audit, and ε after rounds if only this process can compute that.
 
   A report adds it for the attackers of the package, which every process can score.
   """
   audit = evaluation.evaluate(record, threat_models=threat_models)
   if set(threat_models) <= set(THREAT_MODELS):
-    return audit
-  return by_round.add_rounds(audit, record)
+    return audit, None
+  return audit, by_round.evaluate_rounds(record, audit)
 
 
 def _agree_to_stop(

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax.audit import release
-from epe_jax.audit.by_round import add_rounds
 from epe_jax.audit.record import Record, load_record
 from epe_jax.experiment import (
   metrics,
@@ -19,6 +18,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.watch.by_round import evaluate_rounds
 
 _NOT_OF_RUN = 'damaged or of another run; restore it, or make the run again.'
 
@@ -67,12 +67,12 @@ def load_finished_run(
       result.audit, record, files.attack_scores
     )
     is_missing = (
-      by_round and audit.by_round is None and record.trace is not None
+      by_round and result.leaks_by_round is None and record.trace is not None
     )
-    if is_missing:
-      audit = add_rounds(audit, record)
     result = dataclasses.replace(result, audit=audit)
     if is_missing:
+      leaks = evaluate_rounds(record, audit)
+      result = dataclasses.replace(result, leaks_by_round=leaks)
       run_result.write_result(files.result, result)
   return FinishedRun(result, record, history)
 

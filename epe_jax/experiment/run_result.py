@@ -12,8 +12,10 @@ from epe_jax.audit import audit_json
 from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.clients import Shifts
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
-from epe_jax.audit.sequential import ClaimTest
 from epe_jax.fact import Fact, Facts, facts_from_json, facts_to_json
+from epe_jax.watch import rounds_json
+from epe_jax.watch.by_round import Rounds
+from epe_jax.watch.sequential import ClaimTest
 
 DELTA_EXPONENT = -1.1
 """The number of clients to this power is δ, where a config has none."""
@@ -54,6 +56,7 @@ class RunResult:
       as `clients.find_shifts` gives it; None of any other server, and without noise
       or canaries.
     audit: the estimates of all attackers; without any if there were no canaries.
+    leaks_by_round: ε of attackers after rounds; None until a report has added it.
     effective_dimension: of the vectors that were scored; None likewise.
     claim: how `audit.claim` stands; None if nothing is claimed, or no attacker's
       scores can test it.
@@ -103,6 +106,7 @@ class RunResult:
   arithmetic: Sequence[str] | None
   model_sha256: str
   record_sha256: str | None
+  leaks_by_round: Rounds | None = None
   argv: Sequence[str] | None = None
   chunk: int | None = None
   seconds_per_round: float | None = None
@@ -148,11 +152,13 @@ def write_result(path: str | os.PathLike, result: RunResult) -> None:
   """
   dimensions, claim = result.effective_dimension, result.claim
   of_canary, amplification = result.analytic_assumes, result.amplification
+  leaks = result.leaks_by_round
   fields = vars(result) | {
     'analytic_assumes': of_canary and facts_to_json(of_canary),
     'clients_analytic_assumes': facts_to_json(result.clients_analytic_assumes),
     'amplification': amplification and amplification.to_json(),
     'audit': audit_json.to_json(result.audit),
+    'leaks_by_round': leaks and rounds_json.rounds_to_json(leaks),
     'effective_dimension': dimensions and dimensions._asdict(),
     'claim': claim and claim._asdict(),
   }
@@ -215,7 +221,8 @@ def _from_json(values: Mapping[str, Any]) -> RunResult:
   }
   dimensions, claim = values['effective_dimension'], values['claim']
   of_canary, amplification = values['analytic_assumes'], values['amplification']
-  shifts = values['clients_shifts']
+  shifts, leaks = values['clients_shifts'], values.get('leaks_by_round')
+  audit = audit_json.from_json(values['audit'])
   parsed = {
     'analytic_assumes': of_canary and facts_from_json(of_canary),
     'clients_analytic_assumes': facts_from_json(
@@ -224,7 +231,8 @@ def _from_json(values: Mapping[str, Any]) -> RunResult:
     'amplification': amplification and Fact.from_json(amplification),
     'clients_shifts': shifts
     and tuple(Mixture(*map(tuple, law)) for law in shifts),
-    'audit': audit_json.from_json(values['audit']),
+    'audit': audit,
+    'leaks_by_round': leaks and rounds_json.rounds_from_json(leaks, audit),
     'effective_dimension': dimensions and EffectiveDimensions(**dimensions),
     'claim': claim and _parse_claim(claim),
   }

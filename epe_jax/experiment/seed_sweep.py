@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from epe_jax import io
 from epe_jax.audit import threat_models, upper_bounds
-from epe_jax.epsilon.scatter import over_runs
-from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.experiment import seeds, sweep_points, workdirs
 from epe_jax.experiment.config_files import Config
+from epe_jax.several_runs import over_runs
+from epe_jax.several_runs.over_runs import ShiftEstimate
 
 
 class SeedEstimates(NamedTuple):

@@ -16,12 +16,13 @@ from epe_jax._version import __version__
 from epe_jax.audit import attack_results, effective_dimensions
 from epe_jax.audit.clients import Shifts
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
-from epe_jax.audit.sequential import ClaimTest
 from epe_jax.experiment import build
 from epe_jax.experiment.analytic import PrivacyAnalysis
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.types import Array, Params
+from epe_jax.watch.by_round import Rounds
+from epe_jax.watch.sequential import ClaimTest
 
 
 def summarize_run(
@@ -38,6 +39,7 @@ def summarize_run(
   model_sha256: str,
   record_sha256: str | None,
   clients_shifts: Shifts | None,
+  leaks_by_round: Rounds | None,
   argv: Sequence[str] | None,
 ) -> RunResult:
   """Summarizes a finished run.
@@ -56,6 +58,7 @@ def summarize_run(
     model_sha256: likewise.
     record_sha256: likewise; None without canaries.
     clients_shifts: likewise.
+    leaks_by_round: likewise.
     argv: likewise, with paths.
   """
   rounds_of_canary = setup.participants.canaries.sum(axis=0)
@@ -82,6 +85,7 @@ def summarize_run(
     clients_analytic_assumes=of_client.assumes,
     amplification=privacy.amplification,
     clients_shifts=clients_shifts,
+    leaks_by_round=leaks_by_round,
     audit=audit,
     claim=claim,
     effective_dimension=dimension,

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from absl import logging
 
-from epe_jax.audit import audited_algorithm, release, sequential
+from epe_jax.audit import audited_algorithm, release
 from epe_jax.experiment import build, programs
 from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
+from epe_jax.watch import sequential
 
 Watch = Callable[[audited_algorithm.AuditState, int], str | None]
 """(flushed state, rounds so far) -> how the claim stands; None if it is too early."""

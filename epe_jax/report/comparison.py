@@ -10,8 +10,6 @@ import numpy as np
 from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.epsilon.scatter import over_runs
-from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.experiment import sweep, sweep_points, sweep_status
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import cells, html, labelled_runs, page, tables
@@ -23,6 +21,8 @@ from epe_jax.report.labelled_runs import (
   format_setting,
 )
 from epe_jax.report.page import Cells, Figure, Items, Page, Section, Text
+from epe_jax.several_runs import over_runs
+from epe_jax.several_runs.over_runs import ShiftEstimate
 
 CAVEATS = (
   'These ε are of canaries; of clients nothing was measured.',

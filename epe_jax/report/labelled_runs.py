@@ -16,13 +16,13 @@ from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import Headline
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.epsilon.scatter import over_runs
-from epe_jax.epsilon.scatter.over_runs import ShiftEstimate
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, seed_sweep, workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.seed_sweep import SeedEstimates
 from epe_jax.report import audit_notes, facts, provenance
+from epe_jax.several_runs import over_runs
+from epe_jax.several_runs.over_runs import ShiftEstimate
 
 
 class LabelledRun(NamedTuple):

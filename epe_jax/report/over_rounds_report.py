@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import RoundEstimate
-from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import cells, tables
+from epe_jax.watch.by_round import RoundEstimate
+from epe_jax.watch.sequential import SequentialBounds
 
 _TITLES = (
   (False, 'Point estimates, with 90 % intervals: no guarantee'),

@@ -10,8 +10,8 @@ References:
 
 from collections.abc import Sequence
 
-from epe_jax.audit.run_effects import Effect, OverRuns
 from epe_jax.report import attackers, cells, checks, tables
+from epe_jax.several_runs.run_effects import Effect, OverRuns
 
 _COLUMNS = (
   'μ is by how much taking part shifts a canary on average, in standard deviations '

@@ -8,11 +8,11 @@ from epe_jax.audit import clients, threat_models
 from epe_jax.audit.attack_results import (
   AttackResult,
   Audit,
-  RoundEstimate,
 )
 from epe_jax.audit.clients import Participations
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import assumptions, audit_notes, cells, facts
+from epe_jax.watch.by_round import RoundEstimate
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '

@@ -8,11 +8,12 @@ import pytest
 from scipy import stats
 
 from epe_jax import accounting, audit, io
-from epe_jax.audit import release, sequential
+from epe_jax.audit import release
 from epe_jax.audit.threat_models import DECORRELATED, RESIDUAL
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.report import checks
 from epe_jax.training.round_scalars import RoundScalars
+from epe_jax.watch import sequential
 
 ROUNDS, NOISE, DIM, DELTA = 40, 0.8, 10_000, 1e-5
 

@@ -11,6 +11,7 @@ from scipy import stats
 from epe_jax.audit import release, threat_models
 from epe_jax.audit.threat_models import maximum, own_round, shifted_scores
 from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.watch import published_models
 from tests import recorded_runs
 
 
@@ -20,7 +21,7 @@ def simulated(request):
 
 
 def models_of(simulated, shown, **settings):
-  return release.derive_models(simulated.record, shown, **settings)
+  return published_models.derive_models(simulated.record, shown, **settings)
 
 
 def differences(simulated, stops):
@@ -132,7 +133,7 @@ def test_a_difference_of_models_with_nothing_in_it_shows_nothing():
     aggregate=trace,
     change=rounds.aggregate_norm @ trace,
   )
-  seen = release.derive_models(record, release.every_nth_round(12, 4))
+  seen = published_models.derive_models(record, release.every_nth_round(12, 4))
   cosines = seen.cosines['models']
   assert np.all(cosines[0] == 0)
   assert np.all(np.isfinite(cosines))
@@ -250,7 +251,7 @@ def test_what_cannot_be_shown_is_refused():
 
   def refused(match, *, record=record, shown=every, **changes):
     with pytest.raises(ValueError, match=match):
-      release.derive_models(record, shown, **changes)
+      published_models.derive_models(record, shown, **changes)
 
   def changed(**fields):
     return dataclasses.replace(record, **fields)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from epe_jax import audit
-from epe_jax.audit import sequential
 from epe_jax.experiment import audited_run, run_result, watch
 from epe_jax.report import first_page, leaks, report
+from epe_jax.watch import sequential
 from tests import helpers, recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

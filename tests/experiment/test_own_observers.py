@@ -68,10 +68,9 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   assert read.threat_model.name == 'signs'
   assert read.estimates == first.estimates
   # Only the process of the run can score it, so it has estimated all.
-  assert SIGNS in {row.threat_model for row in result.audit.by_round}
-  again = run_result.load_result(tmp_path / 'result.json').audit
-  assert again.by_round == result.audit.by_round
-  assert again.sequential == result.audit.sequential
+  assert SIGNS in {row.threat_model for row in result.leaks_by_round.each_round}
+  again = run_result.load_result(tmp_path / 'result.json')
+  assert again.leaks_by_round == result.leaks_by_round
   assert 'signs' in report.format_report(result)
   assert '| signs |' in report.write_report(tmp_path).read_text()
   record = audit.load_record(tmp_path / 'private/scores.npz')

@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture(scope='package', autouse=True)
 def short_over_rounds():
   """What leaked by round is shown of two rounds, and with rough intervals."""
-  from epe_jax.audit import by_round
+  from epe_jax.watch import by_round
 
   short = {
     '_NUM_ROUNDS': 2,

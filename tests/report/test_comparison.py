@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attack_results, evaluation, threat_models
-from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.types import Estimate, Floor
 from epe_jax.experiment.seed_sweep import SeedEstimates
 from epe_jax.report import comparison, labelled_runs
 from epe_jax.report.figures import comparison as figures
+from epe_jax.several_runs import over_runs
 from tests import recorded_runs
 
 _OWN = threat_models.OWN

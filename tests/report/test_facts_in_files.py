@@ -3,11 +3,12 @@
 import pytest
 
 from epe_jax import io, planning
-from epe_jax.audit import by_round, evaluation
+from epe_jax.audit import evaluation
 from epe_jax.experiment import run_result
 from epe_jax.fact import Fact
 from epe_jax.planning import plans
 from epe_jax.report import plans as plan_words
+from epe_jax.watch import by_round
 from tests import recorded_runs
 from tests.sentences import find_sentences
 
@@ -33,9 +34,9 @@ def _make_record(kind):
 def test_results_hold_no_english(tmp_path, kind):
   record = _make_record(kind)
   audit = evaluation.evaluate(record, floors=False)
-  audit = by_round.add_rounds(audit, record)
   result = recorded_runs.result(
     audit=audit,
+    leaks_by_round=by_round.evaluate_rounds(record, audit),
     amplification=Fact('no_tight_analysis', {'kind': 'fixed_size'}),
   )
   path = tmp_path / 'result.json'

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax.audit import by_round, evaluation, sequential, threat_models
+from epe_jax.audit import evaluation, threat_models
 from epe_jax.epsilon.points import gaussian
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores
@@ -24,6 +24,7 @@ from epe_jax.report.figures import (
   style,
   training,
 )
+from epe_jax.watch import by_round, sequential
 from tests import recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -52,9 +53,8 @@ def run_of(record, analytic):
     analytic_epsilon=analytic,
     num_observed=int(record.observed.sum()),
     num_unobserved=int((~record.observed).sum()),
-    audit=by_round.add_rounds(
-      evaluation.evaluate(record, floors=False), record
-    ),
+    audit=(found := evaluation.evaluate(record, floors=False)),
+    leaks_by_round=by_round.evaluate_rounds(record, found),
   )
 
 
@@ -204,15 +204,11 @@ def test_attackers_are_points_with_intervals_floors_and_bounds():
   assert list(x) == [20.0, 20.0]
 
 
-def test_the_bound_of_external_scores_is_drawn_although_an_estimate_precedes_it():
+def test_the_bound_of_external_scores_is_drawn():
   rng = np.random.default_rng(0)
   scores = Scores(rng.normal(2, 1, 100), rng.normal(0, 1, 100))
   audit = evaluation.evaluate_scores(scores, delta=1e-5)
   (attack,) = audit.attacks
-  first = next(
-    e for e in attack.estimates if e.method.startswith('clopper_pearson')
-  )
-  assert first.kind == 'point_estimate'
   fig = attackers.draw_attackers(
     audit.attacks, analytic=np.nan, canaries='100 and 100', finding='ε'
   )
@@ -327,10 +323,13 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
     one._replace(estimate=unbounded(one.estimate))
     for one in by_round.evaluate_by_round(record, rounds=[10, 20], resamples=20)
   ]
-  audit = result.audit._replace(attacks=tuple(attacks), by_round=tuple(leaked))
+  audit = result.audit._replace(attacks=tuple(attacks))
+  leaks = by_round.Rounds(tuple(leaked), None)
   for analytic in (float('inf'), float('nan')):
     figures = of_audit.draw_run(
-      dataclasses.replace(result, audit=audit, analytic_epsilon=analytic),
+      dataclasses.replace(
+        result, audit=audit, leaks_by_round=leaks, analytic_epsilon=analytic
+      ),
       record,
       recorded_runs.metrics(20),
     )

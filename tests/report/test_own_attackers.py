@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax import audit
-from epe_jax.audit import by_round, evaluation, release
+from epe_jax.audit import evaluation, release
 from epe_jax.audit.record import write_record
 from epe_jax.experiment import (
   finished_runs,
@@ -18,6 +18,7 @@ from epe_jax.experiment import (
 from epe_jax.report import comparison, labelled_runs, report
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import of_audit, style
+from epe_jax.watch import by_round, rounds_json
 from tests import recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -44,14 +45,15 @@ def folder(tmp_path_factory):
   found = evaluation.evaluate(
     record, threat_models=(*audit.THREAT_MODELS, MINE), floors=False
   )
-  found = by_round.add_rounds(found, record)
   write_record(folder / 'private/scores.npz', record)
   own_attacker_scores.write_attack_scores(
     folder / 'private/attack_scores.npz', found
   )
   config = recorded_runs.result().config
   result = recorded_runs.result(
-    audit=found, config=config | {'clients_per_round': 3, 'audit': {}}
+    audit=found,
+    leaks_by_round=by_round.evaluate_rounds(record, found),
+    config=config | {'clients_per_round': 3, 'audit': {}},
   )
   result = recorded_runs.fit_result(result, record)
   run_result.write_result(folder / 'result.json', result)
@@ -77,18 +79,20 @@ def test_it_is_read_back_with_its_scores(run):
 
 
 def test_its_rounds_are_read_back(run):
-  rows = [x for x in run.result.audit.by_round if x.threat_model == MINE]
+  rows = [
+    x for x in run.result.leaks_by_round.each_round if x.threat_model == MINE
+  ]
   assert rows
   everything = by_round.evaluate_by_round(
     run.record,
-    rounds=sorted({x.round for x in run.result.audit.by_round}),
+    rounds=sorted({x.round for x in run.result.leaks_by_round.each_round}),
     models=(*audit.THREAT_MODELS, MINE),
   )
   assert rows == [x for x in everything if x.threat_model == MINE]
   # Adding them changes no row of another attacker.
   others = [x for x in everything if x.threat_model != MINE]
   assert others == [
-    x for x in run.result.audit.by_round if x.threat_model != MINE
+    x for x in run.result.leaks_by_round.each_round if x.threat_model != MINE
   ]
 
 
@@ -98,15 +102,16 @@ def test_the_first_report_adds_rounds_to_the_result(run, tmp_path):
   files.scores.parent.mkdir()
   write_record(files.scores, run.record)
   files.metrics.write_text('')
-  expected = by_round.add_rounds(
-    evaluation.evaluate(run.record, floors=False), run.record
-  )
-  before = expected._replace(by_round=None, sequential=None)
-  result = dataclasses.replace(run.result, audit=before)
+  found = evaluation.evaluate(run.record, floors=False)
+  result = dataclasses.replace(run.result, audit=found, leaks_by_round=None)
   run_result.write_result(files.result, result)
-  assert finished_runs.load_finished_run(tmp_path).result.audit == before
+  read = finished_runs.load_finished_run(tmp_path).result
+  assert (read.audit, read.leaks_by_round) == (found, None)
   finished_runs.load_finished_run(tmp_path, by_round=True)
-  assert run_result.load_result(files.result).audit == expected
+  read = run_result.load_result(files.result)
+  expected = by_round.evaluate_rounds(run.record, found)
+  to_json = rounds_json.rounds_to_json
+  assert to_json(read.leaks_by_round) == to_json(expected)
 
 
 @pytest.mark.integration

@@ -50,7 +50,7 @@ from epe_jax.epsilon.types import (
   make_bound,
 )
 
-Upper: TypeAlias = Callable[..., Float[np.ndarray, '*batch m']]
+Upper: TypeAlias = Callable[..., float | Float[np.ndarray, '...']]
 
 _BAND = Band()
 _GAUSSIAN = tradeoff_curves.gaussian_family()

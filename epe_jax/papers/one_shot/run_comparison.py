@@ -26,13 +26,13 @@ from epe_jax import io
 from epe_jax import progress as progress_bars
 from epe_jax.epsilon.null_laws import noise_floor
 from epe_jax.epsilon.points import gaussian
-from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.types import (
   Scores,
   Sphere,
 )
 from epe_jax.experiment import build, seeds, workdirs
 from epe_jax.experiment.config_files import Config
+from epe_jax.several_runs import over_runs
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Of ε̂ over experiments, as the paper has them."""

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib import figure
 import numpy as np
 
-from epe_jax.audit import by_round, release, threat_models, upper_bounds
+from epe_jax.audit import release, threat_models, upper_bounds
 from epe_jax.audit.attack_results import AttackResult
 from epe_jax.papers import grid, item
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
+from epe_jax.watch import by_round
 
 _COLUMNS = (
   threat_models.CHANGE,

@@ -21,6 +21,7 @@ from epe_jax.report.figures import (
   training,
 )
 from epe_jax.report.leaks import find_leaks
+from epe_jax.watch.by_round import Rounds
 
 CAPTIONS = {
   'summary.png': (
@@ -199,21 +200,21 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
       canaries=canaries,
       finding=sentences.title_over_delta(result),
     ),
-    **_draw_rounds(audit, record, analytic),
+    **_draw_rounds(result.leaks_by_round, record, analytic),
   }
 
 
 def _draw_rounds(
-  audit: Audit, record: Record, analytic: float
+  leaks: Rounds | None, record: Record, analytic: float
 ) -> dict[str, figure.Figure]:
   """Draws what needs the cosines of every round; nothing where they are missing."""
   figures = {}
-  if audit.by_round:
+  if leaks is not None and leaks.each_round:
     figures['by_round.png'] = epsilons.draw_over_rounds(
-      audit.by_round,
-      audit.sequential,
+      leaks.each_round,
+      leaks.all_rounds,
       analytic=analytic,
-      finding=sentences.title_over_rounds(audit.by_round),
+      finding=sentences.title_over_rounds(leaks.each_round),
     )
   if record.trace is not None:
     figures['trace.png'] = cosines.draw_trace(

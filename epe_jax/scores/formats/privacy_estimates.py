@@ -12,7 +12,7 @@ responsible-ai-toolbox-privacy at 66d2d45. Zanella-Béguelin et al. (2023).
 
 import os
 import pathlib
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,7 @@ from epe_jax.epsilon.types import Estimate, Scores, Sides
 from epe_jax.report import cells, tables
 from epe_jax.scores.formats.base import ScoreFormat
 
-Interval = Literal['clopper_pearson', 'jeffreys']
-
 FIELDS = ('FN', 'FP', 'TN', 'TP')
-
-_LABELS: dict[Interval, str] = {
-  'clopper_pearson': 'Clopper-Pearson',
-  'jeffreys': 'Jeffreys (approximate, no bound)',
-}
 
 
 class Counts(NamedTuple):
@@ -94,25 +87,22 @@ def bound_counts(
   *,
   delta: float,
   significance: float = 0.05,
-  interval: Interval = 'clopper_pearson',
   sides: Sides = 'both',
 ) -> Estimate:
   """Lower bound of ε from counts at one threshold.
 
   It is `epsilon.lower_bound` at a threshold that was fixed in advance, and is
-  what `privacy_estimates.compute_eps_lo` computes for method='beta' or
-  'jeffreys'. Where an attack is worse than chance, that guesses the other way
+  what `privacy_estimates.compute_eps_lo` computes for method='beta'. Where an attack is worse than chance, that guesses the other way
   around; this is 0.
 
   Args:
     counts: of canaries with which the threshold was not chosen.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    interval: how rates are bounded; 'jeffreys' is only approximate.
     sides: which guesses count; privacy-estimates takes both.
 
   Returns:
-    The bound, or a point estimate for 'jeffreys'.
+    The bound.
 
   Raises:
     ValueError: a setting is out of range.
@@ -125,7 +115,6 @@ def bound_counts(
     counts.to_scores(),
     delta=delta,
     significance=significance,
-    interval=interval,
     multiplicity=corrections.Explicit((0.5,)),
     sides=sides,
   )
@@ -149,26 +138,14 @@ def warn_if_reversed(counts: Counts) -> str | None:
   )
 
 
-def bound_by_intervals(counts: Counts, *, delta: float) -> list[Estimate]:
-  """The bound of each interval, at 95 %.
-
-  Args:
-    counts: as in `bound_counts`.
-    delta: δ, in (0, 1).
-  """
-  return [
-    bound_counts(counts, delta=delta, interval=interval) for interval in _LABELS
-  ]
-
-
 def format_counts(
-  counts: Counts, bounds: list[Estimate], *, markdown: bool = False
+  counts: Counts, bound: Estimate, *, markdown: bool = False
 ) -> str:
   """What counts say of ε, as a table.
 
   Args:
     counts: the counts.
-    bounds: what `bound_by_intervals` returns.
+    bound: what `bound_counts` returns.
     markdown: whether the table is in Markdown instead of text.
 
   Returns:
@@ -176,12 +153,9 @@ def format_counts(
   """
   guesses = ', '.join(f'{n} {x:,}' for n, x in zip(FIELDS, counts))
   table = tables.Table(
-    f'One threshold, {guesses}, δ = {cells.format_delta(bounds[0].delta)}',
+    f'One threshold, {guesses}, δ = {cells.format_delta(bound.delta)}',
     ('limits of both rates', *cells.HEAD),
-    [
-      (label, *cells.format_cells(bound))
-      for label, bound in zip(_LABELS.values(), bounds)
-    ],
+    [('Clopper-Pearson', *cells.format_cells(bound))],
     [
       'They hold if the threshold was chosen without these canaries, and if '
       'canaries score independently.'

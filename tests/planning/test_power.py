@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from epe_jax.epsilon.bounds import parametric, power, threshold_bound
+from epe_jax.epsilon.bounds import parametric, threshold_bound
 from epe_jax.epsilon.single_run import approximate_dp, f_dp
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Scores, Sphere
+from epe_jax.planning import power
 
 DELTA = 1e-5
 DIM = 10**8  # So large that a cosine is Gaussian.

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.audit import run_effects
-from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
@@ -19,6 +17,7 @@ from epe_jax.epsilon.types import (
   make_null,
 )
 from epe_jax.report import over_runs_report
+from epe_jax.several_runs import over_runs, run_effects
 from tests import recorded_runs
 from tests.in_process import run_command
 

@@ -25,10 +25,10 @@ from epe_jax.audit.threat_models.shifted_scores import (
   can_fit_null,
   split_scores,
 )
-from epe_jax.epsilon.bounds import anytime
 from epe_jax.epsilon.null_laws import cosine_null
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Gaussian, Scores
+from epe_jax.watch import anytime
 
 _LARGEST = 1 - 2.0**-24
 # Of the largest share of a round in what moves, what is none.

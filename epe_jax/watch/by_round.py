@@ -4,17 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 import dataclasses
 import itertools
+from typing import NamedTuple
 
 from jaxtyping import Int
 import numpy as np
 
-from epe_jax.audit import (
-  evaluation,
-  release,
-  sequential,
-  threat_models,
-)
-from epe_jax.audit.attack_results import SIGNIFICANCE, Audit, RoundEstimate
+from epe_jax.audit import evaluation, release, threat_models
+from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import (
   THREAT_MODELS,
@@ -34,6 +30,8 @@ from epe_jax.epsilon.types import (
   check_delta,
   check_significance,
 )
+from epe_jax.watch import published_models, sequential
+from epe_jax.watch.sequential import SequentialBounds
 
 # Fewer canaries than this scatter too much to start a curve with.
 _MIN_OBSERVED = 30
@@ -41,29 +39,56 @@ _MIN_OBSERVED = 30
 _NUM_ROUNDS = 6
 
 
-def add_rounds(audit: Audit, record: Record) -> Audit:
-  """The audit with the ε of its attackers after each of some rounds.
+class RoundEstimate(NamedTuple):
+  """What an attacker could tell after some rounds.
+
+  Attributes:
+    round: t, in [1, T].
+    threat_model: the attacker.
+    estimate: a point estimate with an interval, or a lower bound.
+    num_observed: canaries that had taken part by then.
+    num_unobserved: canaries that never did.
+  """
+
+  round: int
+  threat_model: ThreatModel
+  estimate: Estimate
+  num_observed: int
+  num_unobserved: int
+
+
+class Rounds(NamedTuple):
+  """ε of the attackers of a run after its rounds.
+
+  Attributes:
+    each_round: after each of some rounds.
+    all_rounds: bounds that hold after all rounds at once; None if no attacker's
+      scores have a known law.
+  """
+
+  each_round: tuple[RoundEstimate, ...]
+  all_rounds: SequentialBounds | None
+
+
+def evaluate_rounds(record: Record, audit: Audit) -> Rounds | None:
+  """ε of the attackers of an audit after each of some rounds, and at all at once.
 
   Args:
-    audit: what `evaluate` returned. An attacker of a user who was read from a file
-      can no longer score, and is left out.
-    record: what it was evaluated from.
+    record: what attackers saw of the run.
+    audit: of the record. An attacker of a user who was read from a file can no longer
+      score, and is left out.
 
   Returns:
-    The audit with `by_round` and `sequential`; as it is if the record has no
-    trace.
+    None if the record has no trace.
   """
   if record.trace is None:
-    return audit
+    return None
   estimates = evaluate_by_round(
     record,
     rounds=choose_rounds(record, num=_NUM_ROUNDS).tolist(),
     models=[attack.threat_model for attack in audit.attacks],
   )
-  return audit._replace(
-    by_round=tuple(estimates),
-    sequential=sequential.bound_sequentially(record),
-  )
+  return Rounds(tuple(estimates), sequential.bound_sequentially(record))
 
 
 def evaluate_by_round(
@@ -81,7 +106,7 @@ def evaluate_by_round(
   ones, by the maximum and the likelihood over the rounds so far, by their own
   rounds so far, and by what training has made of the initial model so far. The
   last is scored when training ends; before, it is derived from the trace, as
-  `release.derive_models` does, where it can be.
+  `published_models.derive_models` does, where it can be.
 
   Where an attacker's estimate is calibrated it is given, with an interval for the
   scatter of canaries. Every attacker has a lower bound without a shape assumed;
@@ -104,7 +129,7 @@ def evaluate_by_round(
   """
   delta = record.delta if delta is None else delta
   rounds_shown = choose_rounds(record) if rounds is None else rounds
-  derivable = release.explain_not_derivable(record) is None
+  derivable = published_models.explain_not_derivable(record) is None
   nulls = _find_nulls(record, models)
 
   def evaluate_round(t: int) -> list[RoundEstimate]:
@@ -161,7 +186,7 @@ def bound_simultaneously(
   for delta in levels:
     check_delta(delta)
   nulls = _find_nulls(record, THREAT_MODELS)
-  derivable = release.explain_not_derivable(record) is None
+  derivable = published_models.explain_not_derivable(record) is None
   scored = [
     (t, attack_scores)
     for t in map(int, shown)
@@ -226,7 +251,7 @@ def _score_round(
   if t == record.num_rounds or not derivable:
     return
   only = np.arange(1, record.num_rounds + 1) == t
-  model = release.derive_models(record, only)
+  model = published_models.derive_models(record, only)
   # Its norm is estimated, so its null law is that of unobserved canaries.
   if np.count_nonzero(~model.observed) < 2:
     return

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import audit_json, threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
-from epe_jax.epsilon.scatter import over_runs
 from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores, Unknown
-from epe_jax.fact import Facts
+from epe_jax.fact import Facts, facts_to_json
+from epe_jax.several_runs import over_runs
 
 # By how much the correlation of runs falls short of 1 if one is a copy: in the order
 # of canaries, in increasing order times their number, and of a few scores.
@@ -125,6 +125,25 @@ def evaluate_runs(
     )
     for attacker in by_run[0]
     if all(attacker in scores for scores in by_run)
+  ]
+
+
+def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
+  """A row for each attacker, from what `evaluate_runs` returns."""
+  return [
+    row._asdict()
+    | {
+      'threat_model': row.threat_model.key,
+      'runs': [run._asdict() for run in row.runs],
+      'spread': row.spread._asdict(),
+      'mean': row.mean._asdict(),
+      'bound': audit_json.estimate_to_json(row.bound),
+      'new_run': row.new_run._asdict(),
+      'failed_checks': {
+        run: facts_to_json(checks) for run, checks in row.failed_checks.items()
+      },
+    }
+    for row in rows
   ]
 
 

@@ -8,14 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from epe_jax.audit import (
-  audit_json,
-  by_round,
-  evaluation,
-  release,
-  sequential,
-  threat_models,
-)
+from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.record import write_record
 from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.audit.threat_models import external
@@ -23,6 +16,7 @@ from epe_jax.epsilon import registry
 from epe_jax.epsilon.points import gaussian, mixture
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
+from epe_jax.watch import by_round, published_models, rounds_json, sequential
 from tests import recorded_runs
 from tests.in_process import run_command
 
@@ -206,11 +200,12 @@ def test_bounds_of_all_rounds_at_once_are_a_table_of_their_own(simulated):
   ]
   assert lines[2].split()[2] == f'{bounds.mu[-1]:.2f}'
   assert lines[2].split()[-1].startswith('1e')
-  values = audit_json.rounds_to_json(rows, bounds)
+  values = rounds_json.rounds_to_json(by_round.Rounds(tuple(rows), bounds))
   assert len(values['each_round']) == len(rows)
   assert values['all_rounds']['mu'] == bounds.mu.tolist()
   assert json.loads(json.dumps(values['all_rounds']))['claim'] == 2.0
-  assert audit_json.rounds_to_json(rows, None)['all_rounds'] is None
+  none = rounds_json.rounds_to_json(by_round.Rounds(tuple(rows), None))
+  assert none['all_rounds'] is None
 
 
 def test_a_round_that_the_run_has_not_is_refused():
@@ -220,12 +215,12 @@ def test_a_round_that_the_run_has_not_is_refused():
 
 def test_a_part_of_a_run_is_shown(small):
   record = small.record
-  assert release.restrict_record(record) is record
-  some = release.restrict_record(record, every=2, last=6)
+  assert published_models.restrict_record(record) is record
+  some = published_models.restrict_record(record, every=2, last=6)
   np.testing.assert_array_equal(
     some.included.sum(axis=1), record.included[7::2].sum(axis=1)
   )
-  seen = release.restrict_record(record, every=4, models=True)
+  seen = published_models.restrict_record(record, every=4, models=True)
   assert seen.sees == 'models'
   assert len(seen.trace) == 3
 

@@ -1,0 +1,8 @@
+"""Several runs of one config: the mean of their shifts, and a prediction for one more.
+
+`evaluate_runs` reads records or scores; `random_effects` and the others are of shifts.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,14 @@
+from .anytime import epsilon_sequence as epsilon_sequence
+from .anytime import gdp_log_evidence as gdp_log_evidence
+from .anytime import gdp_sequence as gdp_sequence
+from .by_round import RoundEstimate as RoundEstimate
+from .by_round import Rounds as Rounds
+from .by_round import bound_simultaneously as bound_simultaneously
+from .by_round import evaluate_by_round as evaluate_by_round
+from .by_round import evaluate_rounds as evaluate_rounds
+from .published_models import derive_models as derive_models
+from .published_models import restrict_record as restrict_record
+from .sequential import ClaimTest as ClaimTest
+from .sequential import SequentialBounds as SequentialBounds
+from .sequential import bound_sequentially as bound_sequentially
+from .sequential import judge_claim as judge_claim
