@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 from studies import simulated_runs
 
-from epe_jax.audit import attack_results, clients, release, upper_bounds
+from epe_jax.audit import attack_results, release, upper_bounds
 from epe_jax.audit.record import make_record
-from epe_jax.experiment import run_result
+from epe_jax.experiment import client_rounds, run_result
 from epe_jax.fact import Fact
 from epe_jax.training.round_scalars import RoundScalars
 
@@ -84,7 +84,9 @@ def client_shifts(record, n):
   """What the model keeps of clients who take part once in each of n periods."""
   of_rounds = upper_bounds.expect_shifts(record)
   periods = np.array_split(np.arange(len(of_rounds)), n)
-  return clients.find_shifts(of_rounds, [[(p, 1 / len(p)) for p in periods]])
+  return client_rounds.find_shifts(
+    of_rounds, [[(p, 1 / len(p)) for p in periods]]
+  )
 
 
 def show_as(record, name):

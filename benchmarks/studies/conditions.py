@@ -15,13 +15,14 @@ import numpy as np
 from scipy import linalg
 
 from epe_jax import accounting
-from epe_jax.audit import clients, threat_models, upper_bounds
+from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.server_response import respond_at_end
 from epe_jax.epsilon import Gaussian, Scores
 from epe_jax.epsilon.points import mixture
 from epe_jax.epsilon.trade_offs import tradeoff_curves
-from epe_jax.report import tables
+from epe_jax.experiment import client_rounds
+from epe_jax.report import clients, tables
 from epe_jax.sampling import canary_schedules, client_schedules
 from epe_jax.several_runs import over_runs, run_effects
 from epe_jax.training.round_scalars import RoundScalars
@@ -211,9 +212,9 @@ def _claim_of_sampled(
   proven = _prove_sampled(probability)
   of_canary = float(tradeoff_curves.epsilon_gdp(1.0, DELTA))
   claim = max(1.05 * proven, share * of_canary)
-  run = clients.Participations(1, 12, proven, is_sampled=True)
+  run = client_rounds.Participations(1, 12, proven, is_sampled=True)
   try:
-    clients.check_claim('claim', claim, of_canary, run)
+    client_rounds.check_claim('claim', claim, of_canary, run)
   except ValueError:
     return {_CLAIM: False}
   record = _record_by_law(
@@ -265,7 +266,7 @@ def _expect_clients(
   interval = found.points[0](found.scores, delta=delta).interval
   assert interval is not None, 'it is of one audit'
   epochs = np.array_split(np.arange(rounds), of_clients)
-  expected = clients.find_shifts(
+  expected = client_rounds.find_shifts(
     of_rounds, [[(epoch, 1 / len(epoch)) for epoch in epochs]]
   )
   (_, low), (_, high) = (

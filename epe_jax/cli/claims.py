@@ -39,8 +39,8 @@ def describe_whom(
   """
   if claim is None:
     return ''
-  from epe_jax.audit import clients
   from epe_jax.epsilon.trade_offs import tradeoff_curves
+  from epe_jax.experiment import client_rounds
   from epe_jax.report import audit_notes, facts
 
   run, of_canary = facts.count_participations(result), result.analytic_epsilon
@@ -48,7 +48,7 @@ def describe_whom(
     if delta not in (None, result.delta):
       mu = tradeoff_curves.mu_of_epsilon(of_canary, result.delta)
       of_canary = float(tradeoff_curves.epsilon_gdp(mu, delta))
-    clients.check_claim('--claim', claim, of_canary, run)
+    client_rounds.check_claim('--claim', claim, of_canary, run)
   return audit_notes.describe_participations(run)
 
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax import accounting
-from epe_jax.audit import clients
-from epe_jax.experiment import build, participation, run_result
+from epe_jax.experiment import build, client_rounds, participation, run_result
 from epe_jax.experiment.config_files import Config
 from epe_jax.fact import Fact
 
@@ -66,11 +65,11 @@ def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
     ),
   )
   if of_canary is not None and config.audit.claim is not None:
-    clients.check_claim(
+    client_rounds.check_claim(
       'audit.claim',
       config.audit.claim,
       of_canary.epsilon,
-      clients.Participations(
+      client_rounds.Participations(
         int(participants.canaries.sum(axis=0).max()),
         participants.max_rounds,
         privacy.clients.epsilon,

@@ -9,9 +9,9 @@ import numpy as np
 
 from epe_jax import accounting, streams
 from epe_jax.accounting import ParticipationSchema, matrix_mechanism
-from epe_jax.audit import clients as audit_clients
-from epe_jax.audit.clients import Schedule, Shifts
-from epe_jax.data import federated
+from epe_jax.data import federated, participation_log
+from epe_jax.experiment import client_rounds
+from epe_jax.experiment.client_rounds import Schedule, Shifts
 from epe_jax.experiment.config_files import Config
 from epe_jax.sampling import canary_schedules, client_schedules
 from epe_jax.training import correlated_noise
@@ -352,7 +352,7 @@ def find_client_shifts(
       [([t], 1.0) for t in np.flatnonzero(taken[:, client]).tolist()]
       for client in chosen
     ]
-  return audit_clients.find_shifts(of_rounds, schedules)
+  return client_rounds.find_shifts(of_rounds, schedules)
 
 
 def _schedule_clients(
@@ -400,7 +400,7 @@ def _schedule_clients(
       f'canaries.schedule={config.canaries.schedule!r}; give the log of a real '
       "system, in which no canary is: not with 'as_clients'."
     )
-  schedule, num_logged = client_schedules.replay_log(
+  schedule, num_logged = participation_log.replay_log(
     p.log, data.client_ids.tolist()
   )
   if config.rounds > num_logged:

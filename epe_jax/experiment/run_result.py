@@ -10,8 +10,8 @@ from epe_jax import io
 from epe_jax.accounting import Mixture
 from epe_jax.audit import audit_json
 from epe_jax.audit.attack_results import Audit
-from epe_jax.audit.clients import Shifts
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
+from epe_jax.experiment.client_rounds import Shifts
 from epe_jax.fact import Fact, Facts, facts_from_json, facts_to_json
 from epe_jax.watch import rounds_json
 from epe_jax.watch.by_round import Rounds
@@ -53,7 +53,7 @@ class RunResult:
     amplification: what is known of amplification by sampling; None if no clients
       are sampled.
     clients_shifts: what a linear server is expected to leave of clients in the model,
-      as `clients.find_shifts` gives it; None of any other server, and without noise
+      as `client_rounds.find_shifts` gives it; None of any other server, and without noise
       or canaries.
     audit: the estimates of all attackers; without any if there were no canaries.
     leaks_by_round: ε of attackers after rounds; None until a report has added it.

@@ -14,10 +14,10 @@ import numpy as np
 from epe_jax import canaries, io
 from epe_jax._version import __version__
 from epe_jax.audit import attack_results, effective_dimensions
-from epe_jax.audit.clients import Shifts
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.experiment import build
 from epe_jax.experiment.analytic import PrivacyAnalysis
+from epe_jax.experiment.client_rounds import Shifts
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.types import Array, Params

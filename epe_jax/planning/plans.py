@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epe_jax import accounting
-from epe_jax.audit import clients
 from epe_jax.audit.server_response import respond_at_end
 from epe_jax.audit.threat_models import CHANGE, FINAL, shifted_scores
 from epe_jax.epsilon.types import Floor
+from epe_jax.experiment import client_rounds
 from epe_jax.fact import Fact, Facts, facts_to_json
 from epe_jax.planning.planned_costs import Costs
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Reason
-from epe_jax.report import cells, tables
+from epe_jax.report import cells, clients, tables
 from epe_jax.report import plans as words
 
 MAX_CANARIES = 100_000
@@ -264,7 +264,9 @@ def _compare_with_clients(plan: Plan) -> Iterator[Fact]:
   response = respond_at_end(run.rounds, momentum=run.server_momentum)
   of_rounds = response / (run.noise_multiplier * np.linalg.norm(response))
   periods = np.array_split(np.arange(run.rounds), n)
-  laws = clients.find_shifts(of_rounds, [[(x, 1 / len(x)) for x in periods]])
+  laws = client_rounds.find_shifts(
+    of_rounds, [[(x, 1 / len(x)) for x in periods]]
+  )
   expected = clients.compute_epsilons(laws, run.delta, limit)
   of_model = {'model': model.key, **expected._asdict()}
   yield Fact('clients_differ_in_model', allowed | of_model)

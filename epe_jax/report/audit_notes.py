@@ -10,9 +10,9 @@ from scipy import special
 
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import SIGNIFICANCE, AttackResult, Audit
-from epe_jax.audit.clients import Participations
 from epe_jax.audit.threat_models import EXTERNAL, ThreatModel
 from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment.client_rounds import Participations
 from epe_jax.fact import Fact
 from epe_jax.report import assumptions, cells, checks
 

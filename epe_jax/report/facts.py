@@ -8,14 +8,15 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import clients, curves
 from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.audit.threat_models.own_round import score_own_round
 from epe_jax.epsilon.types import Assumption
+from epe_jax.experiment import client_rounds
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.fact import Facts
+from epe_jax.report import clients, curves
 
 # Schedules by which canaries may take part in different numbers of rounds.
 _VARYING = ('as_clients', 'replace')
@@ -108,13 +109,13 @@ def list_analytic_epsilons(result: RunResult) -> list[AnalyticEpsilon]:
   return [of_canary, of_client]
 
 
-def count_participations(result: RunResult) -> clients.Participations:
+def count_participations(result: RunResult) -> client_rounds.Participations:
   """How often canaries and clients of a run take part."""
   schedule = result.config.get('canaries', {}).get('schedule')
   limit, amplified = result.clients_analytic_epsilon, math.inf
   if result.amplification and result.amplification.key == 'amplified':
     amplified = float(str(result.amplification.values['epsilon']))
-  return clients.Participations(
+  return client_rounds.Participations(
     result.participations,
     result.clients_participations,
     min(limit, amplified),
@@ -126,7 +127,7 @@ def count_participations(result: RunResult) -> clients.Participations:
 
 
 def estimate_guesses(
-  attack: AttackResult, participations: clients.Participations
+  attack: AttackResult, participations: client_rounds.Participations
 ) -> float | None:
   """The share of right guesses, at even odds, whether a canary took part.
 

@@ -8,17 +8,18 @@ never said to be one of people.
 from collections.abc import Sequence
 import math
 
-from epe_jax.audit import clients, threat_models
+from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
-from epe_jax.audit.clients import Participations
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import DELTA_EXPONENT, RunResult
 from epe_jax.report import (
   assumptions,
   audit_notes,
   cells,
+  clients,
   facts,
   leaks,
   sentences,

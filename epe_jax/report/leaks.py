@@ -4,12 +4,13 @@ from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
-from epe_jax.audit import clients, threat_models
+from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import AttackResult, Audit
-from epe_jax.audit.clients import ClientEpsilon, Participations
 from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts
+from epe_jax.report import clients, facts
+from epe_jax.report.clients import ClientEpsilon
 
 FINAL_MODEL, EVERY_ROUND, WORST_CASE = (
   'final model',

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from epe_jax.audit import clients
 from epe_jax.audit.attack_results import AttackResult
-from epe_jax.audit.clients import AttackRisks, Participations
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.upper_bounds import Excess
 from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import assumptions, cells, facts, sentences, tables
+from epe_jax.report import assumptions, cells, clients, facts, sentences, tables
+from epe_jax.report.clients import AttackRisks
 
 _RISKS = {
   'in or out': 'accuracy',

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 import math
 from typing import Any
 
-from epe_jax.audit import clients, threat_models
+from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import (
   AttackResult,
   Audit,
 )
-from epe_jax.audit.clients import Participations
+from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import assumptions, audit_notes, cells, facts
+from epe_jax.report import assumptions, audit_notes, cells, clients, facts
 from epe_jax.watch.by_round import RoundEstimate
 
 NOT_AUDITED = (

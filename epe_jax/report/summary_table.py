@@ -2,15 +2,15 @@
 
 import math
 
-from epe_jax.audit import clients
 from epe_jax.audit.attack_results import AttackResult, Audit
-from epe_jax.report import cells, tables
+from epe_jax.experiment import client_rounds
+from epe_jax.report import cells, clients, tables
 
 
 def format_summary_table(
   audit: Audit,
   *,
-  participations: clients.Participations | None = None,
+  participations: client_rounds.Participations | None = None,
 ) -> str:
   """`make_summary_table` as text, without a final newline."""
   table = make_summary_table(
@@ -23,7 +23,7 @@ def format_summary_table(
 def make_summary_table(
   audit: Audit,
   *,
-  participations: clients.Participations | None = None,
+  participations: client_rounds.Participations | None = None,
 ) -> tables.Table:
   """One line for each attacker: ε, μ, floor, the first bound and the analytic ε.
 
@@ -65,7 +65,7 @@ def _summarize(attack: AttackResult) -> list[str]:
 
 
 def format_client(
-  attack: AttackResult, participations: clients.Participations
+  attack: AttackResult, participations: client_rounds.Participations
 ) -> str:
   """ε of a client by an attacker, as a cell: expected, or at most.
 

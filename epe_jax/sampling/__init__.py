@@ -12,7 +12,6 @@ from epe_jax.sampling.client_schedules import (
   fixed_size,
   limited,
   poisson,
-  replay_log,
   shuffled_epochs,
 )
 
@@ -25,7 +24,6 @@ __all__ = [
   'limited',
   'once_per_period',
   'poisson',
-  'replay_log',
   'shuffled_epochs',
   'worst_case',
 ]

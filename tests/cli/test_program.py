@@ -281,7 +281,7 @@ def test_a_delta_too_large_for_any_number_of_people_is_warned_of(
   ):
     code, _, err = run(capsys, *argv, '--delta=0.3')
     assert code == 0
-    assert err.startswith(f'warning: δ = 3e-1 is {said}'), argv
+    assert err.startswith(f'warning: δ = 0.3 is {said}'), argv
     code, out, err = run(capsys, *argv, '--delta=1')
     assert (code, out) == (2, '')
     assert err.startswith('error: --delta=1')

@@ -9,7 +9,7 @@ from epe_jax import accounting
 from epe_jax.accounting import matrix_mechanism
 from epe_jax.audit.record import load_record
 from epe_jax.audit.threat_models import residual, shifted_scores
-from epe_jax.data import federated
+from epe_jax.data import federated, participation_log
 from epe_jax.epsilon.points import mixture
 from epe_jax.experiment import (
   analytic,
@@ -279,7 +279,7 @@ def test_of_a_log_the_client_counts_of_whom_most_is_kept(tmp_path):
   config = _config(
     **{'participation.kind': 'log', 'participation.log': str(path), 'rounds': 3}
   )
-  clients, _ = client_schedules.replay_log(path, DATA.client_ids.tolist())
+  clients, _ = participation_log.replay_log(path, DATA.client_ids.tolist())
   for of_rounds, most in (([0.9, 0.3, 0.2], 0.9), ([0.4, 0.3, 0.2], 0.5)):
     laws = participation.find_client_shifts(
       config, DATA, clients, np.array(of_rounds)

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from epe_jax.audit import clients, evaluation, threat_models, upper_bounds
+from epe_jax.audit import evaluation, threat_models, upper_bounds
 from epe_jax.audit.attack_results import Audit
 from epe_jax.epsilon.types import Scores
-from epe_jax.experiment import finished_runs, run_result
+from epe_jax.experiment import client_rounds, finished_runs, run_result
 from epe_jax.fact import Fact
 from epe_jax.report import (
   cells,
@@ -208,7 +208,7 @@ def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven(
     | {'participation': {'kind': 'poisson'}},
     clients_participations=12,
     clients_analytic_epsilon=20.1,
-    clients_shifts=clients.find_shifts(of_rounds, drawn),
+    clients_shifts=client_rounds.find_shifts(of_rounds, drawn),
     amplification=Fact(
       'amplified', {'epsilon': 1.07, 'rounds': 20, 'probability': 0.05}
     ),

@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from epe_jax.audit import clients, evaluation, threat_models
+from epe_jax.audit import evaluation, threat_models
 from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
-from epe_jax.report import cells, run_tables
+from epe_jax.experiment import client_rounds
+from epe_jax.report import cells, clients, run_tables
 from tests import recorded_runs
 
-_ALIKE = clients.Participations(1, 1, 12.0)
+_ALIKE = client_rounds.Participations(1, 1, 12.0)
 
 
 @pytest.fixture(scope='module')
@@ -74,7 +75,7 @@ def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
   ]
   record = recorded_runs.by_vectors(momentum=0.0).record
   shifts = recorded_runs.client_shifts(record, 9)
-  often = clients.Participations(1, 9, 300.0, shifts=shifts)
+  often = client_rounds.Participations(1, 9, 300.0, shifts=shifts)
   lines = {
     line[0]: line[1:]
     for line in run_tables.make_risk_table(attacks, often).body

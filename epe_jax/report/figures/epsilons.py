@@ -10,8 +10,8 @@ import numpy as np
 
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_results import AttackResult
-from epe_jax.audit.curves import DeltaCurve
 from epe_jax.report import cells, over_rounds_report
+from epe_jax.report.curves import DeltaCurve
 from epe_jax.report.facts import DeltaCurves
 from epe_jax.report.figures import style
 from epe_jax.watch.by_round import RoundEstimate

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit.attack_results import AttackResult, Audit
-from epe_jax.audit.curves import Tradeoff
 from epe_jax.report import cells
+from epe_jax.report.curves import Tradeoff
 from epe_jax.report.facts import TradeoffCurves
 from epe_jax.report.figures import style
 

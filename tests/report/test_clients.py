@@ -8,10 +8,11 @@ import pytest
 from studies import simulated_runs
 
 from epe_jax import accounting
-from epe_jax.audit import clients, evaluation, threat_models, upper_bounds
+from epe_jax.audit import evaluation, threat_models, upper_bounds
 from epe_jax.epsilon.points import mixture
 from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
-from epe_jax.report import summary_table
+from epe_jax.experiment import client_rounds
+from epe_jax.report import clients, summary_table
 from epe_jax.sampling import client_schedules
 from tests import recorded_runs
 
@@ -20,7 +21,7 @@ _DELTA = 1e-3
 
 def _participations(record, n, limit=math.inf, **settings):
   shifts = recorded_runs.client_shifts(record, n)
-  return clients.Participations(1, n, limit, shifts=shifts, **settings)
+  return client_rounds.Participations(1, n, limit, shifts=shifts, **settings)
 
 
 def _simulate(repetitions=1, momentum=0.0, **settings):
@@ -68,7 +69,7 @@ def test_shifts_of_a_client_add_up_in_the_model_of_a_linear_server(agree):
   measured = (kept @ direction) / (left @ direction).std()
   record = _simulate(momentum=momentum, noise=z)
   rounds_of_client = [[([t], 1.0) for t in range(rounds - n, rounds)]]
-  laws = clients.find_shifts(
+  laws = client_rounds.find_shifts(
     upper_bounds.expect_shifts(record), rounds_of_client
   )
   assert laws[agree].shifts == pytest.approx((measured,), rel=0.03)
@@ -81,7 +82,7 @@ def test_the_law_of_rounds_that_are_drawn_is_that_of_simulated_clients(
   rng, rounds, num = np.random.default_rng(0), 40, 200_000
   of_rounds = rng.uniform(0.05, 0.3, rounds)
   schedule = [([t], probability) for t in range(rounds)]
-  orthogonal, agreeing = clients.find_shifts(of_rounds, [schedule])
+  orthogonal, agreeing = client_rounds.find_shifts(of_rounds, [schedule])
   taken = rng.random((num, rounds)) < probability
   for law, sums in (
     (orthogonal, np.sqrt(taken @ of_rounds**2)),
@@ -99,16 +100,16 @@ def test_the_law_of_rounds_that_are_drawn_is_that_of_simulated_clients(
 def test_a_law_has_no_client_beyond_the_most_exposed_one():
   of_rounds = np.linspace(0.2, 2.0, 7)
   blocks = [(np.arange(3), 1 / 3), (np.arange(3, 7), 1 / 4)]
-  orthogonal, agreeing = clients.find_shifts(of_rounds, [blocks])
+  orthogonal, agreeing = client_rounds.find_shifts(of_rounds, [blocks])
   assert max(agreeing.shifts) == pytest.approx(of_rounds[2] + of_rounds[6])
   assert max(orthogonal.shifts) == pytest.approx(
     math.hypot(of_rounds[2], of_rounds[6]), rel=1e-5
   )
   assert sum(agreeing.weights) == pytest.approx(1, abs=1e-4)
   # Equal ones are kept as they are.
-  equal = clients.find_shifts(np.full(7, 0.7), [blocks])
+  equal = client_rounds.find_shifts(np.full(7, 0.7), [blocks])
   assert equal[1].shifts == pytest.approx((1.4,) * len(equal[1].shifts))
-  none = clients.find_shifts(of_rounds, [[]])
+  none = client_rounds.find_shifts(of_rounds, [[]])
   assert none[1].shifts == none[0].shifts == (0.0,)
 
 
@@ -221,12 +222,12 @@ def test_where_the_rounds_of_clients_are_not_recorded_nothing_is_expected():
   final = evaluation.evaluate(record, delta=_DELTA, floors=False).find(
     threat_models.FINAL
   )
-  unknown = clients.Participations(1, 3, 9.0)
+  unknown = client_rounds.Participations(1, 3, 9.0)
   assert clients.expect_client(final, unknown) is None
   assert summary_table.format_client(final, unknown) == '≤ 9.00'
-  assert not clients.Participations(3, 3, 9.0).differ
-  assert clients.Participations(3, 3, 9.0, canaries_vary=True).differ
-  assert clients.Participations(3, 3, 9.0, is_sampled=True).differ
+  assert not client_rounds.Participations(3, 3, 9.0).differ
+  assert client_rounds.Participations(3, 3, 9.0, canaries_vary=True).differ
+  assert client_rounds.Participations(3, 3, 9.0, is_sampled=True).differ
 
 
 @pytest.mark.parametrize('epsilon', [0.0, math.inf])
@@ -242,14 +243,14 @@ def test_canaries_that_show_nothing_or_everything_have_a_factor(epsilon):
 
 
 def test_a_claim_is_refused_where_canaries_may_leak_more_than_clients():
-  once = clients.Participations(1, 12, 20.1)
-  clients.check_claim('claim', 0.5, 4.38, once)
+  once = client_rounds.Participations(1, 12, 20.1)
+  client_rounds.check_claim('claim', 0.5, 4.38, once)
   sampled = once._replace(is_sampled=True)
-  clients.check_claim('claim', 4.38, 4.38, sampled)
+  client_rounds.check_claim('claim', 4.38, 4.38, sampled)
   with pytest.raises(ValueError, match=r'claim=2 .* allowed ε = 4\.38\. Claim'):
-    clients.check_claim('claim', 2.0, 4.38, sampled)
+    client_rounds.check_claim('claim', 2.0, 4.38, sampled)
   with pytest.raises(ValueError, match=r'claim=2 .* 12 rounds .* in 13'):
-    clients.check_claim('claim', 2.0, 40.0, once._replace(canaries=13))
+    client_rounds.check_claim('claim', 2.0, 40.0, once._replace(canaries=13))
 
 
 def test_a_bound_of_sums_over_rounds_has_its_reason():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax.audit import curves
+from epe_jax.report import curves
 
 
 @pytest.mark.parametrize('num_out', [3, 400])
