@@ -15,7 +15,7 @@ from absl import flags
 import harness
 
 from epe_jax import canaries
-from epe_jax.papers.one_shot import gaussian_mechanism
+from papers.one_shot import gaussian_mechanism
 
 _FAMILIES = flags.DEFINE_list('families', ['hadamard', 'hadamard2'], 'Which.')
 _DIM = flags.DEFINE_integer('dim', 1_000_000, 'd.')

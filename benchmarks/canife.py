@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from epe_jax.papers.canife import crafting, images, two_layer
+from papers.canife import crafting, images, two_layer
 
 _TORCH = flags.DEFINE_string(
   'torch',

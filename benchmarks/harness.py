@@ -26,6 +26,8 @@ import numpy as np
 from epe_jax import __version__, io
 
 HERE = pathlib.Path(__file__).resolve().parent
+# The papers are next to the package, and no part of it.
+sys.path.append(str(HERE.parent))
 RESULTS = HERE / 'results'
 
 

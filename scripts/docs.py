@@ -10,6 +10,7 @@ import functools
 import pathlib
 import re
 import shutil
+import sys
 
 from absl import app, flags
 from PIL import Image
@@ -17,8 +18,6 @@ from PIL import Image
 from epe_jax import extras, io
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.papers import files, registry
-from epe_jax.papers.one_shot import mechanism
 from epe_jax.report import (
   comparison,
   glossary,
@@ -27,6 +26,11 @@ from epe_jax.report import (
 )
 
 _ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(_ROOT))
+
+from papers import files, registry
+from papers.one_shot import mechanism
+
 _RUNS = _ROOT / 'docs' / 'runs'
 _RESULTS = _ROOT / 'docs' / 'results'
 _CHECK = _RUNS / 'check.txt'
@@ -65,7 +69,7 @@ _RUN = flags.DEFINE_multi_string(
 )
 _GAUSSIAN = flags.DEFINE_string('gaussian', None, 'Rows of Algorithm 1, .json.')
 _ITEMS = flags.DEFINE_multi_string(
-  'results', [], 'Folder with items that `epe-jax reproduce` wrote.'
+  'results', [], 'Folder with items that `scripts/reproduce.py` wrote.'
 )
 
 

@@ -20,16 +20,20 @@ from collections.abc import Sequence
 import functools
 import math
 import pathlib
+import sys
 
 from absl import app, flags
 
 from epe_jax import extras
 
+# The papers are next to the package, and no part of it.
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+
 with extras.explain_missing():
   import tqdm
 
   from epe_jax import canaries, epsilon, io
-  from epe_jax.papers.one_shot import gaussian_mechanism, mechanism
+  from papers.one_shot import gaussian_mechanism, mechanism
 
 _SIGMAS = ('4.22', '1.54', '0.541')
 _PLOTS = ('.png', '.pdf', '.svg')

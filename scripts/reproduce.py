@@ -1,11 +1,226 @@
-"""Makes tables and figures of the paper, as `epe-jax reproduce` does.
+"""Reproduces tables and figures of papers, with the papers' numbers in brackets.
 
+  python scripts/reproduce.py --list
   python scripts/reproduce.py algorithm1 --scale=small
+  python scripts/reproduce.py emnist emnist_bars --scale=small --emnist=emnist_all.sqlite
+  python scripts/reproduce.py tight:figure3 tight:figure4 --scale=paper
+  python scripts/reproduce.py stackoverflow --scale=medium --stackoverflow=stackoverflow.sqlite \\
+    --field=rounds=120 --field=server.learning_rate=0.56
+  python scripts/reproduce.py emnist_bars --scale=paper --emnist=emnist_all.sqlite \\
+    --field=noise_multiplier=0.0487
 
-`python scripts/reproduce.py --help` has all flags.
+Items of "Tight Auditing of Differentially Private Machine Learning" have names that
+begin with tight:. Names of the first paper's items may begin with one_shot:.
+
+Tables are written to WORKDIR/SCALE/ITEM as table.txt, .md and .tex, and figures as .png
+and .pdf. Their runs are in WORKDIR/SCALE/runs. Items share runs. Finished runs are not
+repeated, and interrupted ones are resumed. A field that differs between the runs of an
+item, such as noise_multiplier, has the given value alone.
 """
 
-from epe_jax.cli import program
+from collections.abc import Mapping, Sequence
+import pathlib
+import shlex
+import sys
+from typing import Any
+
+from absl import app, flags
+
+from epe_jax import extras
+
+# The papers are next to the package, and no part of it.
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+
+with extras.explain_missing():
+  from epe_jax.cli import command_flags, config_flags, launching, program
+  from epe_jax.cli.command_flags import Flag
+  from epe_jax.experiment import stopping
+  from epe_jax.report import tables
+  from papers import registry, settings
+  from papers.item import Item, Workspace
+
+# Data sets that have a flag of their own.
+_DATA_FLAGS = ('emnist', 'stackoverflow', 'word_count')
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `reproduce`."""
+  command_flags.define(
+    values,
+    Flag(
+      'scale',
+      'Sizes, those of papers/settings.py.',
+      ('smoke', 'small', 'medium', 'paper'),
+      'small',
+    ),
+    Flag('list', 'List all items.', bool, False),
+    command_flags.WORKDIR._replace(
+      help='Folder for all files.', default='runs/paper'
+    ),
+    Flag('emnist', 'Data, as data.path of its config.'),
+    Flag(
+      'emnist_only_digits',
+      'Train on the split of digits alone, for a file of few writers. Always at '
+      'small scale.',
+      bool,
+      False,
+    ),
+    Flag('stackoverflow', 'Data, as data.path of its config.'),
+    Flag(
+      'word_count',
+      'Word counts of StackOverflow, as data.word_count of its config.',
+    ),
+    Flag(
+      'data',
+      'NAME=PATH of any other data set that an item reads.',
+      set,
+      [],
+    ),
+    Flag(
+      'synthetic',
+      'Train on generated data. Default at smoke scale.',
+      bool,
+      False,
+    ),
+    Flag(
+      'field',
+      'FIELD=VALUE of the config of all runs, such as rounds=100; give a workdir of '
+      'its own.',
+      set,
+      [],
+    ),
+    *launching.FLAGS,
+    command_flags.RETRY,
+  )
+
+
+@stopping.end_politely
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  names = values(list(argv))[1:]
+  from epe_jax import io
+  from epe_jax.experiment import summary
+  from papers import files
+
+  if values.list:
+    print(_format_items())
+    return 0
+  try:
+    selected = registry.select_items(names)
+  except ValueError as error:
+    raise _ask_for_items(str(error)) from None
+  if not selected:
+    raise _ask_for_items('no item is given')
+  io.check_folder('workdir', values.workdir)
+  config = settings.get_config(values.scale)
+  _check_scale(values, selected, config)
+  data = _collect_data(values)
+  for name in selected:
+    item = registry.ITEMS[name]
+    workspace = _make_workspace(values, item, data)
+    product = item.make(config[item.experiment], workspace)
+    folder = pathlib.Path(
+      values.workdir, values.scale, registry.folder_of(name)
+    )
+    origin = {
+      'scale': values.scale,
+      'command': _format_command(values, name, workspace.data),
+      'versions': summary.collect_versions(),
+    }
+    files.write_item(folder, name, product, origin)
+    parts = [f'# {item.title}', *map(tables.format_text, product.tables)]
+    print('\n\n'.join(parts))
+    print(f'\nTables and figures: {folder}\n')
+  return 0
+
+
+def _ask_for_items(problem: str) -> app.UsageError:
+  return app.UsageError(
+    f'{problem}; give some of these, or all:\n{_format_items()}'
+  )
+
+
+def _check_scale(
+  values: flags.FlagValues, names: Sequence[str], config: Any
+) -> None:
+  """Refuses items that the scale lacks, and fields of items that are no runs."""
+  experiments = {name: item.experiment for name, item in registry.ITEMS.items()}
+  missing = [name for name in names if experiments[name] not in config]
+  if missing:
+    have = [name for name, e in experiments.items() if e in config]
+    raise app.UsageError(
+      f'--scale={values.scale} has no {", ".join(missing)}, but '
+      f'{", ".join(have)}; give another scale.'
+    )
+  fixed = [n for n in names if 'config' not in config[experiments[n]]]
+  if values.field and fixed:
+    raise app.UsageError(
+      f'--field={values.field[0]}, but {", ".join(fixed)} have no runs with a '
+      'config; leave them out.'
+    )
+
+
+def _format_items() -> str:
+  """The name, title and source of all items, in columns."""
+  rows = [
+    [name, item.title, item.source] for name, item in registry.ITEMS.items()
+  ]
+  return tables.align_columns(rows, '<<<')
+
+
+def _collect_data(values: flags.FlagValues) -> dict[str, pathlib.Path]:
+  """The path of each data set, by its name."""
+  names = sorted({n for item in registry.ITEMS.values() for n in item.data})
+  paths = {
+    name: pathlib.Path(path)
+    for name in _DATA_FLAGS
+    if (path := getattr(values, name))
+  }
+  for argument in values.data:
+    name, _, path = argument.partition('=')
+    if not (name and path):
+      raise app.UsageError(f'--data={argument!r}; give NAME=PATH.')
+    if name not in names:
+      raise app.UsageError(
+        f'--data={argument!r}, but no item reads {name!r}; give one of {names}.'
+      )
+    paths[name] = pathlib.Path(path)
+  return paths
+
+
+def _make_workspace(
+  values: flags.FlagValues, item: Item, data: Mapping[str, pathlib.Path]
+) -> Workspace:
+  """Where an item has its runs, and those of the data sets that it reads."""
+  own = {name: path for name, path in data.items() if name in item.data}
+  is_missing = not own.keys() & item.data[:1]
+  folder = pathlib.Path(values.workdir, values.scale, 'runs', item.experiment)
+  return Workspace(
+    folder,
+    own,
+    synthetic=values.synthetic or (values.scale == 'smoke' and is_missing),
+    only_digits=values.emnist_only_digits,
+    fields=config_flags.parse_assignments('field', values.field),
+    launch=launching.make_launch(values, folder),
+    retry=values.retry,
+  )
+
+
+def _format_command(
+  values: flags.FlagValues, name: str, data: Mapping[str, pathlib.Path]
+) -> str:
+  """The command that makes an item, with the names of data files without folders."""
+  words = ['python', 'scripts/reproduce.py', name, f'--scale={values.scale}']
+  for key, path in data.items():
+    flag = key if key in _DATA_FLAGS else f'data={key}'
+    words.append(f'--{flag}={path.name}')
+  if 'emnist' in data and values.emnist_only_digits:
+    words.append('--emnist_only_digits')
+  words += [f'--field={argument}' for argument in values.field]
+  if values.synthetic:
+    words.append('--synthetic')
+  return shlex.join(words)
+
 
 if __name__ == '__main__':
-  program.run_script('reproduce')
+  program.run_script('reproduce', sys.modules[__name__])

@@ -7,6 +7,7 @@ import types
 
 import jax
 import jax.numpy as jnp
+from ml_collections import config_dict
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ import epe_jax
 from epe_jax import audit
 from epe_jax.audit.record import RoundScalars
 from epe_jax.canaries import registry as families
-from epe_jax.data import data_sets, examples
+from epe_jax.data import data_sets
 from epe_jax.epsilon import registry as estimators
 
 PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'extend.md'
@@ -108,8 +109,9 @@ def test_a_data_set_is_loaded_by_its_name(add_file, monkeypatch):
   added = eval(f'{{{line}}}')
   add_file(file, added['stripes'])
   monkeypatch.setitem(data_sets.MODULES, 'stripes', added['stripes'])
-  assert 'stripes' in data_sets.list_example_level()
-  loaded = examples.load_examples('stripes', rng_seed=0, num_train=50)
-  assert loaded.train['pixels'].shape == (50, 8, 8, 1)
-  assert loaded.train['pixels'].max() == 1
-  assert 'drawn stripes' in loaded.source
+  assert 'stripes' in data_sets.list_federated()
+  config = config_dict.create(seed=0, data=dict(num_clients=5))
+  loaded = data_sets.find_federated('stripes').load(config)
+  assert (loaded.train.num_clients, loaded.train.num_examples) == (5, 50)
+  assert loaded.train.columns['pixels'].max() == 1
+  assert loaded.source == 'drawn stripes'

@@ -186,7 +186,6 @@ def test_without_jax_a_command_names_the_extra(tmp_path):
   calls = [
     ['run', 'digits'],
     ['sweep', 'digits', '--grid=noise'],
-    ['reproduce', 'algorithm1'],
     ['data', 'x', '--out=y'],
   ]
   for (code, err), call in zip(

@@ -76,19 +76,6 @@ CLAIM_OF_SEVERAL = CLAIM._replace(
   help='Claimed ε. The exit status is 1 if the headline bound exceeds it; with '
   '--simultaneous, if any bound does that assumes no shape, as these hold together.'
 )
-SCALE = Flag(
-  'scale',
-  'Sizes, those of epe_jax.configs.paper.',
-  ('smoke', 'small', 'medium', 'paper'),
-  'small',
-)
-FIELD = Flag(
-  'field',
-  'FIELD=VALUE of the config of all runs, such as rounds=100; give a workdir of '
-  'its own.',
-  set,
-  [],
-)
 WORKDIR = Flag('workdir', 'Folder of the run.')
 OUT = Flag('out', 'Folder of what is written.')
 VERBOSE = Flag('verbose', 'Print every estimate and its meaning.', bool, False)

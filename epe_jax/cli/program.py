@@ -4,7 +4,7 @@ A command imports what it needs when it is called: estimates from a file of scor
 need no JAX.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dis
 import importlib
 import os
@@ -13,7 +13,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 from absl import app, flags
 
@@ -43,7 +43,6 @@ COMMANDS = {
   'estimate': 'ε from scores of any system, without JAX',
   'sweep': 'runs over a grid of settings or seeds',
   'report': 'rewrite the report of a run, or compare runs',
-  'reproduce': 'tables and figures of the paper',
   'data': 'download or import federated data',
   'check': 'check whether an aggregation adds noise as it claims',
 }
@@ -53,6 +52,8 @@ Each has a module of `epe_jax.cli` with its help as docstring, `define_flags(val
 `execute(values, argv)`, which returns the exit status.
 """
 
+# Whose `raise` statements foresee bad input: the package, and a script with its papers.
+_OURS = {'epe_jax', 'papers', '__main__'}
 # Folders of packages of others, and of Python itself.
 _PACKAGES = {'site-packages', 'dist-packages'}
 _PYTHON = sysconfig.get_path('stdlib')
@@ -82,11 +83,15 @@ _STATUSES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+  argv: Sequence[str] | None = None,
+  others: Mapping[str, ModuleType] = MappingProxyType({}),
+) -> int:
   """Runs a command.
 
   Args:
     argv: arguments without the name of the program; those of the process if None.
+    others: commands that are not of `COMMANDS`, by name.
 
   Returns:
     The exit status.
@@ -94,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   terminal.prepare_streams()
   try:
     with tables.limit_width(terminal.measure_width(sys.stdout)):
-      status = _dispatch(sys.argv[1:] if argv is None else argv)
+      status = _dispatch(sys.argv[1:] if argv is None else argv, others)
     sys.stdout.flush()
   except OSError as error:
     # Of output to a full disk.
@@ -104,15 +109,17 @@ def main(argv: Sequence[str] | None = None) -> int:
   return status
 
 
-def run_script(name: str) -> None:
+def run_script(name: str, module: ModuleType | None = None) -> None:
   """Runs a command as a program of scripts/, and ends the process.
 
   Like programs of absl, it ends with 1 whatever is wrong.
 
   Args:
     name: of the command.
+    module: that has it; None for a command of `COMMANDS`.
   """
-  sys.exit(min(main([name, *sys.argv[1:]]), 1))
+  others = {} if module is None else {name: module}
+  sys.exit(min(main([name, *sys.argv[1:]], others), 1))
 
 
 def format_help() -> str:
@@ -141,7 +148,7 @@ def format_command_help(module: ModuleType) -> str:
   return '\n'.join([text, '', 'Flags:', '', *listed, ''])
 
 
-def _dispatch(argv: Sequence[str]) -> int:
+def _dispatch(argv: Sequence[str], others: Mapping[str, ModuleType]) -> int:
   name, *rest = [*argv] or ['']
   if name in ('--help', '-h', '-help', 'help'):
     if not rest:
@@ -151,14 +158,18 @@ def _dispatch(argv: Sequence[str]) -> int:
   if name == '--version':
     print(f'epe_jax {__version__}')
     return OK
-  if name not in COMMANDS:
+  if name not in (*COMMANDS, *others):
     return _refuse_command(name)
+  program = f'scripts/{name}.py' if name in others else f'epe-jax {name}'
+  find = lambda: (
+    others.get(name) or importlib.import_module(f'epe_jax.cli.{name}')
+  )
   try:
-    return _run(name, rest)
+    return _run(program, find, rest)
   except (app.UsageError, flags.Error) as error:
     _print_traceback()
     _print_error(
-      f'{_explain_type(str(error))}\nepe-jax {name} --help has examples and all flags.'
+      f'{_explain_type(str(error))}\n{program} --help has examples and all flags.'
     )
     return FAILED
   except KeyboardInterrupt:
@@ -173,7 +184,7 @@ def _dispatch(argv: Sequence[str]) -> int:
   except Exception as error:
     if is_of_input(error):
       _print_traceback()
-      _print_error(_name_flags(name, _explain_os_error(error)))
+      _print_error(_name_flags(find(), _explain_os_error(error)))
       return FAILED
     traceback.print_exc()
     print(_BUG, file=sys.stderr)
@@ -200,22 +211,24 @@ def is_of_input(error: Exception) -> bool:
     at = at.tb_next
   assert at is not None, 'it was raised'
   frame = at.tb_frame
-  if frame.f_globals.get('__name__', '').partition('.')[0] == 'epe_jax':
+  if frame.f_globals.get('__name__', '').partition('.')[0] in _OURS:
     return frame.f_code.co_code[at.tb_lasti] == dis.opmap['RAISE_VARARGS']
   path = pathlib.Path(frame.f_code.co_filename)
   return not (_PACKAGES & {*path.parts} or path.is_relative_to(_PYTHON))
 
 
-def _run(name: str, rest: Sequence[str]) -> int:
+def _run(
+  program: str, find: Callable[[], ModuleType], rest: Sequence[str]
+) -> int:
   with extras.explain_missing():
-    module = importlib.import_module(f'epe_jax.cli.{name}')
+    module = find()
     if {'--help', '-h', '-help', '--helpfull'} & {*rest}:
       print(format_command_help(module), end='')
       return OK
     values = flags.FlagValues()
     module.define_flags(values)
     try:
-      return module.execute(values, [f'epe-jax {name}', *rest])
+      return module.execute(values, [program, *rest])
     except flags.UnrecognizedFlagError as error:
       other = _OF_JSON.get(error.flagname, '')
       if other.partition('=')[0] not in values:
@@ -271,10 +284,10 @@ def _explain_type(text: str) -> str:
   )
 
 
-def _name_flags(name: str, text: str) -> str:
+def _name_flags(module: ModuleType, text: str) -> str:
   """An error about arguments of a function, with the flags that set them."""
   values = flags.FlagValues()
-  importlib.import_module(f'epe_jax.cli.{name}').define_flags(values)
+  module.define_flags(values)
   names = '|'.join(map(re.escape, values))
   return re.sub(rf'(?<![\w.-])(?:num_)?((?:{names})=)', r'--\1', text)
 

@@ -6,19 +6,14 @@ texts, downloads, imports and workloads follow from the declaration.
 
 from collections.abc import Callable, Mapping
 import importlib
-import os
 import pathlib
 from typing import Any, NamedTuple
 
 from epe_jax.data import fields, sources
 
 MODULES = {
-  'cifar10': 'epe_jax.data.cifar10',
   'digits': 'epe_jax.data.digits',
   'emnist': 'epe_jax.data.emnist',
-  'fashion_mnist': 'epe_jax.data.fashion_mnist',
-  'purchase100': 'epe_jax.data.purchase100',
-  'random': 'epe_jax.data.random_images',
   'stackoverflow': 'epe_jax.data.stackoverflow',
 }
 """name -> module. Modules load neither JAX nor Arrow until they load data."""
@@ -80,49 +75,9 @@ class Federated(NamedTuple):
   downloads: Mapping[str, Download] = {}
 
 
-class Examples(NamedTuple):
-  """Labelled examples for training and for the test.
-
-  Attributes:
-    train: columns: the inputs, uint8 from 0 to `scale`, or float32 in [0, 1] if
-      scale is 1; and label, integers [n] in [0, num_classes).
-    test: the same columns of other examples.
-    source: what they are, a phrase that every result prints.
-    inputs: name of the column of inputs: 'pixels' [n, h, w, c] or 'features'
-      [n, 600].
-    num_classes: number of classes.
-    scale: the largest input.
-  """
-
-  train: sources.Columns
-  test: sources.Columns
-  source: str
-  inputs: str = 'pixels'
-  num_classes: int = 10
-  scale: int = 255
-
-
-class ExampleLevel(NamedTuple):
-  """A data set of single examples in memory, for DP-SGD.
-
-  Attributes:
-    load: (path or None, seed of what is drawn) -> `Examples`.
-    path: what the path should name, to follow "give"; '' if the data can be
-      generated.
-  """
-
-  load: Callable[[str | os.PathLike | None, int], Examples]
-  path: str = ''
-
-
 def list_federated() -> list[str]:
   """Lists the data sets of clients, the values of config.task."""
-  return _list_names(Federated)
-
-
-def list_example_level() -> list[str]:
-  """Lists the data sets of single examples."""
-  return _list_names(ExampleLevel)
+  return sorted(MODULES)
 
 
 def find_federated(name: str) -> Federated:
@@ -131,16 +86,10 @@ def find_federated(name: str) -> Federated:
   Raises:
     ValueError: there is none of this name.
   """
-  return _find(name, Federated)
-
-
-def find_example_level(name: str) -> ExampleLevel:
-  """Finds a data set of single examples.
-
-  Raises:
-    ValueError: there is none of this name.
-  """
-  return _find(name, ExampleLevel)
+  names = list_federated()
+  if name not in names:
+    raise ValueError(f'no data {name!r}. Use one of {names}.')
+  return find_module(name).DATA_SET
 
 
 def list_downloads() -> dict[str, Download]:
@@ -210,18 +159,3 @@ def list_jobs() -> dict[str, pathlib.Path]:
 def find_module(name: str) -> Any:
   """Imports the module of a data set; raises a KeyError if there is none."""
   return importlib.import_module(MODULES[name])
-
-
-def _list_names(kind: type) -> list[str]:
-  return [
-    name
-    for name in sorted(MODULES)
-    if isinstance(find_module(name).DATA_SET, kind)
-  ]
-
-
-def _find(name: str, kind: type) -> Any:
-  names = _list_names(kind)
-  if name not in names:
-    raise ValueError(f'no data {name!r}. Use one of {names}.')
-  return find_module(name).DATA_SET

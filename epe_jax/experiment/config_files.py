@@ -20,7 +20,7 @@ GRIDS = 'grids'
 """The file of the package that has the axes of sweeps."""
 
 # Files of the package that are no jobs.
-_NO_JOBS = {'__init__', 'common', GRIDS, 'paper'}
+_NO_JOBS = {'__init__', 'common', GRIDS}
 
 
 def complete_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

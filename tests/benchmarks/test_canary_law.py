@@ -6,7 +6,7 @@ import dp_accounting
 import pytest
 
 from epe_jax import canaries
-from epe_jax.papers.one_shot import gaussian_mechanism
+from papers.one_shot import gaussian_mechanism
 
 # Of 30 p-values one is below this in 3 of 10^5 cases.
 _REJECT = 1e-6

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from epe_jax import canaries
-from epe_jax.papers.one_shot import gaussian_mechanism
 from epe_jax.parallel import sharding
+from papers.one_shot import gaussian_mechanism
 
 
 def rows(c, num=None):

@@ -92,7 +92,6 @@ def call(folder, *command):
     [('data', 'f.sqlite', '--out=a', '--workers=2')],
     [('data', 'f.h5', '--out=b', '--workers=1')],
     [('data', 'mine:rows', '--out=c', '--workers=1')],
-    [('reproduce', 'algorithm1', '--scale=smoke', '--workdir=paper')],
     [('check', 'make_sum:make', '--shapes=20')],
   ],
   ids=lambda calls: ' '.join(calls[0][:2]),

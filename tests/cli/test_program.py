@@ -42,7 +42,7 @@ def test_help_lists_every_command_with_a_line_each(capsys):
     code, out, _ = run(capsys, *argv)
     assert code == 0
     for name, summary in program.COMMANDS.items():
-      assert f'  {name:<9}  {summary}\n' in out
+      assert f'  {name:<8}  {summary}\n' in out
 
 
 @pytest.mark.parametrize('name', program.COMMANDS)
@@ -431,7 +431,6 @@ def test_a_folder_that_cannot_be_written_is_one_line(
   [
     ('run', 'digits:smoke', '--workdir=/proc/x'),
     ('sweep', 'digits', '--axis=seed=0,1', '--workdir=/proc/x'),
-    ('reproduce', 'algorithm1', '--scale=smoke', '--workdir=/proc/x'),
     ('data', 'a.npz', '--out=/proc/x'),
   ],
 )

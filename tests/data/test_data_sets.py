@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax.cli import program
-from epe_jax.data import data_sets, examples, imports, prepare, sources
+from epe_jax.data import data_sets, imports, prepare, sources
 from epe_jax.experiment import (
   audited_run,
   config_fields,
@@ -71,25 +71,13 @@ DATA_SET = data_sets.Federated(
 )
 """
 
-STARS = """
-import numpy as np
-from epe_jax.data import data_sets
-
-def load(path, rng_seed):
-  columns = {'pixels': np.full((4, 2, 2, 1), 255, np.uint8), 'label': np.arange(4)}
-  return data_sets.Examples(columns, columns, 'four stars', num_classes=4)
-
-DATA_SET = data_sets.ExampleLevel(load, 'a file of stars')
-"""
-
 
 @pytest.fixture
 def weather(tmp_path, monkeypatch):
-  for name, text in (('weather', WEATHER), ('stars', STARS)):
-    (tmp_path / f'{name}_data.py').write_text(text)
-    # The one line.
-    monkeypatch.setitem(data_sets.MODULES, name, f'{name}_data')
-    monkeypatch.delitem(sys.modules, f'{name}_data', raising=False)
+  (tmp_path / 'weather_data.py').write_text(WEATHER)
+  # The one line.
+  monkeypatch.setitem(data_sets.MODULES, 'weather', 'weather_data')
+  monkeypatch.delitem(sys.modules, 'weather_data', raising=False)
   monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -137,18 +125,9 @@ def test_a_new_data_set_is_in_the_help_and_is_imported_by_its_recipe(
   assert meta['recipe'] == 'weather'
 
 
-@pytest.mark.usefixtures('weather')
-def test_a_new_data_set_of_single_examples_is_loaded_by_its_name():
-  stars = examples.load_examples('stars', rng_seed=0, num_train=2)
-  assert stars.train['pixels'].max() == 1.0
-  assert stars.source.startswith('four stars (2 of 4 train')
-
-
-def test_a_data_set_of_the_other_kind_is_not_found():
+def test_an_unknown_data_set_is_refused_with_those_there_are():
   with pytest.raises(ValueError, match=r"no data 'random'.*'emnist'"):
     data_sets.find_federated('random')
-  with pytest.raises(ValueError, match=r"no data 'emnist'.*'random'"):
-    data_sets.find_example_level('emnist')
 
 
 @pytest.mark.parametrize('name', data_sets.list_downloads())

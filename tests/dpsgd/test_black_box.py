@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax.dpsgd import black_box
-from epe_jax.tasks import fully_connected
 from epe_jax.training import fedavg
+from papers.models import fully_connected
 
 TASK = fully_connected.task(3, num_features=4, hidden=())
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax.dpsgd import input_canaries
-from epe_jax.tasks import convnet, fully_connected
+from papers.models import convnet, fully_connected
 
 TASK = fully_connected.task(4, num_features=20, hidden=(9,))
 RNG = np.random.default_rng(0)

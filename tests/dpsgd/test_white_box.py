@@ -17,7 +17,7 @@ from epe_jax import epsilon
 from epe_jax.dpsgd import dp_sgd, white_box
 from epe_jax.dpsgd.gradient_canaries import GradientCanary, make_gradient_canary
 from epe_jax.epsilon.null_laws import diagnostics
-from epe_jax.papers.tight_auditing import planted_bugs
+from papers.tight_auditing import planted_bugs
 from tests import helpers
 
 # jax_privacy 2.0 calls what optax 0.2.8 has renamed.

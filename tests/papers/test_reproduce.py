@@ -10,13 +10,14 @@ import pytest
 from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.experiment import finished_runs, sweep
-from epe_jax.papers import files, registry, reported
-from epe_jax.papers.item import Item, Product, from_training
-from epe_jax.papers.one_shot import noise_tables
 from epe_jax.report import tables
+from papers import files, registry, reported
+from papers import settings as scales
+from papers.item import Item, Product, from_training
+from papers.one_shot import noise_tables
 from tests.in_process import run_script
 
-_REPORTED = reported.Reported('epe_jax.papers.one_shot')
+_REPORTED = reported.Reported('papers.one_shot')
 ROOT = pathlib.Path(__file__).parents[2]
 # Items that share runs are made by one call.
 GROUPS = {
@@ -252,8 +253,7 @@ def check_the_laws(made):
 
 
 def test_the_papers_tables_have_the_noise_levels_of_the_configs():
-  spec = {}
-  exec((ROOT / 'configs' / 'paper.py').read_text(), spec)
+  spec = vars(scales)
   config = spec['get_config']('paper')
   for name in ('stackoverflow', 'emnist', 'emnist_5x34', 'accuracy'):
     noises = [row['noise'] for row in _REPORTED.load_rows(name)]
@@ -264,8 +264,7 @@ def test_the_papers_tables_have_the_noise_levels_of_the_configs():
 
 
 def test_the_paper_scale_changes_nothing_of_the_papers_settings():
-  spec = {}
-  exec((ROOT / 'configs' / 'paper.py').read_text(), spec)
+  spec = vars(scales)
   config = spec['get_config']('paper')
   for name in ('stackoverflow', 'emnist', 'emnist_5x34', 'accuracy'):
     assert all(not some for some in config[name].sets)

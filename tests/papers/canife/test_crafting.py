@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.papers.canife import attack, crafting, training, two_layer
 from epe_jax.training import clipping, fedavg
+from papers.canife import attack, crafting, training, two_layer
 from tests import helpers
 
 P, H, C = 12, 6, 4

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from epe_jax.accounting import gaussian
-from epe_jax.papers.canife import composition, images, round_epsilon, runs
-from tests import helpers
+from papers import settings as scales
+from papers.canife import composition, images, round_epsilon, runs
 
 
 def clopper_pearson(count, num):
@@ -134,7 +134,7 @@ def test_what_is_out_of_range_is_named(call, message):
 
 
 def load_settings(**changes):
-  settings = helpers.load_config('paper').canife
+  settings = scales.get_config().canife
   settings.update(changes)
   return settings
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from epe_jax import canaries
-from epe_jax.papers.one_shot import gaussian_mechanism
+from papers.one_shot import gaussian_mechanism
 
 # A test of laws makes six Kolmogorov-Smirnov tests, so a right law fails one of
 # them with probability at most 6e-6.

@@ -4,11 +4,12 @@ import pathlib
 
 import pytest
 
-from epe_jax.experiment import config_files, sweep, sweep_points
-from epe_jax.papers import grid
-from epe_jax.papers.item import Workspace
-from epe_jax.papers.one_shot import utility
-from epe_jax.papers.registry import ITEMS
+from epe_jax.experiment import sweep, sweep_points
+from papers import grid
+from papers import settings as scales
+from papers.item import Workspace
+from papers.one_shot import utility
+from papers.registry import ITEMS
 from tests import recorded_runs
 
 
@@ -28,7 +29,7 @@ def test_a_table_says_at_which_noise_the_model_did_not_learn():
 
 
 def test_runs_with_and_without_canaries_move_as_far_for_one_sum():
-  settings = config_files.load_config('paper:medium').accuracy
+  settings = scales.get_config('medium').accuracy
   workspace = Workspace(pathlib.Path(), synthetic=True)
   base = grid.make_base_config(settings, workspace)
   points = sweep_points.make_grid(base, settings.axes)
@@ -45,7 +46,7 @@ def test_runs_with_and_without_canaries_move_as_far_for_one_sum():
 
 
 def test_fields_of_a_workspace_replace_those_of_the_scale():
-  settings = config_files.load_config('paper:smoke').stackoverflow
+  settings = scales.get_config('smoke').stackoverflow
   fields = {'rounds': 7, 'server.learning_rate': 0.25}
   workspace = Workspace(pathlib.Path(), synthetic=True, fields=fields)
   config = grid.make_base_config(settings, workspace)
@@ -57,8 +58,8 @@ def test_fields_of_a_workspace_replace_those_of_the_scale():
 
 
 def test_the_medium_scale_trains_the_papers_model():
-  settings = config_files.load_config('paper:medium')
-  paper = config_files.load_config('paper:paper')
+  settings = scales.get_config('medium')
+  paper = scales.get_config('paper')
   workspace = Workspace(pathlib.Path(), synthetic=True)
   for name in settings:
     ours = grid.make_base_config(settings[name], workspace)
@@ -77,7 +78,7 @@ def list_runs(monkeypatch, item, workspace):
     raise InterruptedError
 
   monkeypatch.setattr(sweep, 'run_sweep', stop)
-  settings = config_files.load_config('paper:medium')
+  settings = scales.get_config('medium')
   with pytest.raises(InterruptedError):
     ITEMS[item].make(settings[ITEMS[item].experiment], workspace)
   return listed
@@ -102,9 +103,7 @@ def test_repetitions_are_trained_at_the_noise_level_that_is_given(monkeypatch):
   assert len({*names['stackoverflow'], *names['bars']}) == 7
   apart = every._replace(fields={'canaries.unobserved': 10})
   with pytest.raises(ValueError, match='leave it out'):
-    ITEMS['accuracy'].make(
-      config_files.load_config('paper:medium').accuracy, apart
-    )
+    ITEMS['accuracy'].make(scales.get_config('medium').accuracy, apart)
 
 
 def test_an_accuracy_that_swings_is_averaged_over_the_last_evaluations():

@@ -8,10 +8,10 @@ from epe_jax.audit.record import make_record
 from epe_jax.epsilon.points import gaussian
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import seeds
-from epe_jax.papers.one_shot import run_comparison
-from epe_jax.papers.one_shot import runs as run_tables
 from epe_jax.report import tables
 from epe_jax.several_runs import over_runs
+from papers.one_shot import run_comparison
+from papers.one_shot import runs as run_tables
 from tests import recorded_runs
 from tests.experiment import test_seeds
 

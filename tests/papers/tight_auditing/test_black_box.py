@@ -10,12 +10,7 @@ pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax.dpsgd import estimates
 from epe_jax.epsilon.types import Scores
-from epe_jax.papers.tight_auditing import (
-  accounted_run,
-  audits,
-  black_box,
-  workloads,
-)
+from papers.tight_auditing import accounted_run, audits, black_box, workloads
 
 # jax_privacy 2.0 calls what optax 0.2.8 has renamed.
 pytestmark = [
@@ -46,7 +41,7 @@ def make_work(**changes):
   return workloads.Workload(
     settings,
     workloads.fully_connected.task(3, num_features=5, hidden=(30,)),
-    workloads.examples_lib.Examples(draw(40), draw(70), 'drawn', 'features', 3),
+    workloads.Examples(draw(40), draw(70), 'drawn', 'features', 3),
     accounted_run.AccountedRun(np.zeros(1), np.zeros(1)),
   )
 

@@ -8,10 +8,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.epsilon.trade_offs import tradeoff_curves
-from epe_jax.papers.tight_auditing import (
-  bug_hunts,
-  simulated_steps,
-)
+from papers.tight_auditing import bug_hunts, simulated_steps
 
 CLAIMED, DELTA = 1.27, 1e-5
 SIGMA = 1 / tradeoff_curves.mu_of_epsilon(CLAIMED, DELTA)

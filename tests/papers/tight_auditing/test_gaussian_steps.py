@@ -8,8 +8,8 @@ from epe_jax.epsilon.bounds import threshold_bound
 from epe_jax.epsilon.bounds.corrections import Explicit
 from epe_jax.epsilon.bounds.threshold_bound import lower_bound
 from epe_jax.epsilon.trade_offs import tradeoff_curves
-from epe_jax.papers import reported
-from epe_jax.papers.tight_auditing import gaussian_steps, simulated_steps
+from papers import reported
+from papers.tight_auditing import gaussian_steps, simulated_steps
 
 DELTA = 1e-5
 
@@ -43,7 +43,7 @@ def test_limits_of_counts_are_those_of_the_library():
 
 
 def test_reported_numbers_are_read_for_each_paper():
-  paper = reported.Reported('epe_jax.papers.tight_auditing')
+  paper = reported.Reported('papers.tight_auditing')
   row = paper.find_row('table1_f_dp_cp', epsilon=16)
   assert row is not None
   assert row['cifar10_wrn16'] == 11.14

@@ -11,7 +11,7 @@ pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax.dpsgd import estimates
 from epe_jax.epsilon.types import Scores
-from epe_jax.papers.tight_auditing import (
+from papers.tight_auditing import (
   accounted_run,
   audits,
   white_box_games,
@@ -66,11 +66,9 @@ def test_a_finished_game_is_not_trained_again(
     'features': rng.random((n, 5), np.float32),
     'label': rng.integers(0, 3, n, np.int32),
   }
-  loaded = workloads.examples_lib.Examples(
-    draw(40), draw(20), 'drawn', 'features', 3
-  )
+  loaded = workloads.Examples(draw(40), draw(20), 'drawn', 'features', 3)
   monkeypatch.setattr(
-    workloads.examples_lib, 'load_examples', lambda *_, **__: loaded
+    workloads.loading, 'load_examples', lambda *_, **__: loaded
   )
   work = workloads.load_workload(make_settings(), {}, delta=DELTA, seed=0)
   play = lambda **changes: white_box_games.play_game(

@@ -1,0 +1,1 @@
+"""Data of single examples on which the papers train."""

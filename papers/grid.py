@@ -1,0 +1,184 @@
+"""Items that are made from the finished runs of a federated grid."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from epe_jax.experiment import (
+  config_files,
+  finished_runs,
+  sweep,
+  sweep_points,
+)
+from papers import item
+
+
+class Run(finished_runs.FinishedRun):
+  """A finished run of a grid over noise and repetitions."""
+
+  __slots__ = ()
+
+  @property
+  def noise(self) -> float:
+    """The noise multiplier z."""
+    return self.result.noise_multiplier
+
+  @property
+  def repetitions(self) -> int:
+    """The number of rounds with a canary that is observed."""
+    return self.result.participations
+
+  @property
+  def is_audited(self) -> bool:
+    """Whether there were canaries."""
+    return bool(self.result.audit.attacks)
+
+
+def from_grid(
+  title: str,
+  source: str,
+  experiment: str,
+  data: Sequence[str],
+  make: Callable[..., item.Product],
+  *,
+  fixed: Mapping[str, Any] | None = None,
+  adjust: Callable[[Sequence[sweep_points.Point]], None] | None = None,
+  **options: Any,
+) -> item.Item:
+  """An item of the runs of a grid, which trains those that are missing.
+
+  Args:
+    title: as in `item.Item`, and so are source, experiment and data.
+    source: see there.
+    experiment: see there.
+    data: see there.
+    make: (runs, **options) -> tables and figures.
+    fixed: axis of the grid -> the one value of it that the item needs.
+    adjust: changes the configs of the runs.
+    **options: for `make`.
+  """
+
+  def make_item(settings: Any, workspace: item.Workspace) -> item.Product:
+    axes = [
+      (
+        names,
+        choose_values(names, values, {**(fixed or {}), **workspace.fields}),
+      )
+      for names, values in settings.axes
+    ]
+    points = sweep_points.make_grid(make_base_config(settings, workspace), axes)
+    if adjust is not None:
+      adjust(points)
+    outcome = sweep.run_sweep(
+      points,
+      workspace.folder,
+      launch=workspace.launch,
+      retry=workspace.retry,
+    )
+    if outcome.failed:
+      reasons = '\n'.join(f'  {k}: {why}' for k, why in outcome.failed.items())
+      raise ValueError(
+        f'{workspace.folder.name}: {len(outcome.failed)} of {len(points)} runs '
+        f'failed; --retry tries them again.\n{reasons}'
+      )
+    runs = [
+      Run(*finished_runs.load_finished_run(outcome.finished[point.name]))
+      for point in points
+    ]
+    return make(runs, **options)
+
+  return item.Item(title, source, experiment, make_item, data)
+
+
+def choose_values(
+  names: str | Sequence[str], values: Sequence[Any], fields: Mapping[str, Any]
+) -> Sequence[Any]:
+  """The values of an axis: those of a scale, or the one that is given.
+
+  Args:
+    names: the field of the axis, or its fields.
+    values: of the scale.
+    fields: field -> its one value.
+
+  Raises:
+    ValueError: one of several fields is given, which move together.
+  """
+  if isinstance(names, str):
+    return [fields[names]] if names in fields else values
+  if given := [name for name in names if name in fields]:
+    raise ValueError(
+      f'--field={given[0]}={fields[given[0]]}, but the item compares runs that differ '
+      f'in {" and ".join(names)}; leave it out.'
+    )
+  return values
+
+
+def make_base_config(settings: Any, workspace: item.Workspace) -> Any:
+  """The config of an experiment with its data, before the axes of a grid.
+
+  Args:
+    settings: config, a name, and sets, the fields that change it.
+    workspace: of the item.
+
+  Raises:
+    ValueError: the path of the data is not given, or a field that the workspace sets
+      has another type.
+  """
+  config = config_files.load_config(settings.config)
+  for fields in settings.sets:
+    config.update(fields)
+  (point,) = sweep_points.make_grid(
+    config, [(field, [value]) for field, value in workspace.fields.items()]
+  )
+  config = point.config
+  if config.task == 'digits':
+    return config
+  path = workspace.data.get(config.task)
+  if path is None and not workspace.synthetic:
+    raise ValueError(
+      f'--{config.task} is not given. Give the data file, or --synthetic to '
+      'train on generated data.'
+    )
+  config.data.path = path and str(path)
+  config.data.synthetic = workspace.synthetic
+  if config.task == 'emnist' and workspace.only_digits:
+    config.data.only_digits = True
+  if config.task == 'stackoverflow':
+    words = workspace.data.get('word_count')
+    config.data.word_count = words and str(words)
+  return config
+
+
+def describe_runs(runs: Sequence[Run]) -> list[str]:
+  """The data and the sizes of runs, as sentences without repetition."""
+  sentences = []
+  for run in runs:
+    r = run.result
+    canaries = (
+      f'{r.num_observed:,} observed canaries and '
+      f'{r.num_unobserved:,} unobserved'
+      if run.is_audited
+      else 'no canaries'
+    )
+    sentences.append(f'Data: {r.data}.')
+    sentences.append(
+      f'{r.rounds:,} rounds of {r.config["clients_per_round"]:,} clients, '
+      f'd = {r.dim:,}, {canaries}.'
+    )
+  return [*dict.fromkeys(sentences), *describe_learning(runs)]
+
+
+def describe_learning(runs: Sequence[Run]) -> list[str]:
+  """What the accuracies of runs are worth, a sentence or two."""
+  baselines = dict.fromkeys(run.result.baseline_accuracy for run in runs)
+  listed = ', '.join(f'{100 * baseline:.2f} %' for baseline in baselines)
+  failed = dict.fromkeys(
+    f'{run.noise:g}'
+    for run in runs
+    if run.result.accuracy <= run.result.baseline_accuracy
+  )
+  sentences = [f'The majority class alone has an accuracy of {listed}.']
+  if failed:
+    sentences.append(
+      f'At noise {", ".join(failed)} a model is no better: it did not learn.'
+    )
+  return sentences

@@ -1,0 +1,1 @@
+"""Models of single examples which the papers train."""

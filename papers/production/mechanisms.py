@@ -1,0 +1,244 @@
+"""Matrix mechanisms and rings side by side: accuracy, and what attackers find."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib import figure
+import numpy as np
+
+from epe_jax.audit import release, threat_models, upper_bounds
+from epe_jax.audit.attack_results import AttackResult
+from epe_jax.report import cells, tables
+from epe_jax.report.figures import style
+from epe_jax.watch import by_round
+from papers import grid, item
+
+_COLUMNS = (
+  threat_models.CHANGE,
+  threat_models.OWN,
+  threat_models.RESIDUAL,
+  threat_models.DECORRELATED,
+)
+# Of each mechanism, in every figure.
+_STYLES = {
+  'independent': (style.BLACK, 'o'),
+  'tree': (style.GREEN, 's'),
+  'banded': (style.BLUE, 'D'),
+  'bisr': (style.PURPLE, 'v'),
+  'blt': (style.VERMILLION, '^'),
+}
+
+
+def make_mechanisms(runs: Sequence[grid.Run]) -> item.Product:
+  """Makes the table and figures of runs that differ in mechanism and noise.
+
+  Args:
+    runs: with a trace.
+  """
+  table = _make_table(
+    'ε of canaries in the worst rounds, and accuracy',
+    runs,
+    {'noise of rounds': [_name(run) for run in runs]},
+    _COLUMNS,
+    [
+      'z: noise of one round in clip norms, if noise is independent; otherwise such '
+      'that one participation leaks no more.',
+      'After each round: the analytic ε is of the canary whose rounds so far give away '
+      'most, and the measured one of all that took part by then. Each panel is the run '
+      'whose accuracy is next to one that all mechanisms reach.',
+      'Canaries take part in the rounds that give away most of those a client may have.',
+      'The analytic ε of a client in a tree is that of all its nodes; prefix sums, which '
+      'are released, show less.',
+    ],
+  )
+  return item.Product(
+    [table],
+    {
+      'utility': _draw_utility(runs),
+      'by_round': _draw_by_round(_choose_equal(runs)),
+    },
+  )
+
+
+def make_rings(runs: Sequence[grid.Run]) -> item.Product:
+  """Makes the table of runs behind secure aggregation, by the bits of its ring.
+
+  Args:
+    runs: with a trace.
+  """
+  rings = [run.record.ring if run.record else None for run in runs]
+  table = _make_table(
+    'ε of canaries behind secure aggregation, and accuracy',
+    runs,
+    {
+      'bits': [
+        str(run.result.config['secure_aggregation']['bits'] or 'float32')
+        for run in runs
+      ],
+      'norm of a message': [
+        # A ring has the noise, z clip norms, in steps of its grid.
+        f'{ring.l2 * run.noise / ring.std:.4g}' if ring else '-'
+        for run, ring in zip(runs, rings)
+      ],
+      'went round': [f'{ring.wrapped:,}' if ring else '-' for ring in rings],
+    },
+    _COLUMNS[:3],
+    [
+      'The norm of a message is the largest, in clip norms: rotated and rounded to the '
+      'grid. Coordinates of the sums went round the ring, of all rounds.',
+      'z: noise of one round in clip norms. float32: sums of updates, with Gaussian '
+      'noise; otherwise of integers with Skellam noise.',
+    ],
+  )
+  return item.Product([table], {})
+
+
+def _make_table(
+  title: str,
+  runs: Sequence[grid.Run],
+  names: Mapping[str, Sequence[str]],
+  models: Sequence[threat_models.ThreatModel],
+  notes: Sequence[str],
+) -> tables.Table:
+  """A row for each run: columns with its names, accuracy, and ε of attackers."""
+  body = [
+    [
+      *named,
+      f'{run.noise:g}',
+      cells.format_percent(run.result.accuracy),
+      *(
+        cells.format_with_interval(run.result.audit.find_first(model))
+        for model in models
+      ),
+      cells.format_analytic(_find_worst(run).analytic),
+      cells.format_number(run.result.clients_analytic_epsilon),
+    ]
+    for named, run in zip(zip(*names.values()), runs)
+  ]
+  head = [
+    *names,
+    'z',
+    'accuracy',
+    *(f'ε, {model.name}' for model in models),
+    'analytic ε, canary',
+    'client',
+  ]
+  notes = [
+    *notes,
+    'Point estimates with 90 % intervals.',
+    *cells.explain_rejected(c for line in body for c in line),
+    *grid.describe_runs(runs),
+  ]
+  return tables.Table(title, head, body, notes)
+
+
+def _name(run: grid.Run) -> str:
+  return run.result.config['noise']['correlation']
+
+
+def _find_worst(run: grid.Run) -> AttackResult:
+  """The strongest attacker, who knows all other updates."""
+  return run.result.audit.by_strength[-1]
+
+
+def _group(runs: Sequence[grid.Run]) -> Mapping[str, list[grid.Run]]:
+  groups: dict[str, list[grid.Run]] = {}
+  for run in runs:
+    groups.setdefault(_name(run), []).append(run)
+  return groups
+
+
+def _choose_equal(runs: Sequence[grid.Run]) -> list[grid.Run]:
+  """Of each mechanism the run whose accuracy is next to one that all reach."""
+  groups = _group(runs)
+  target = min(max(r.result.accuracy for r in g) for g in groups.values())
+  return [
+    min(group, key=lambda r: abs(r.result.accuracy - target))
+    for group in groups.values()
+  ]
+
+
+def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
+  """Accuracy against the measured ε of the final model and of the worst case."""
+  fig, panels = style.make_panels(2, columns=2, height=4.0)
+  titles = 'worst case, all rounds', 'final model'
+  for axes, title in zip(panels, titles):
+    shown = []
+    for name, group in _group(runs).items():
+      color, marker = _STYLES[name]
+      epsilons = [
+        float(attack.first.epsilon)
+        for run in group
+        if (
+          attack := _find_worst(run)
+          if title == titles[0]
+          else run.result.audit.find(threat_models.CHANGE)
+        )
+      ]
+      shown += epsilons
+      axes.plot(
+        epsilons,
+        [100 * run.result.accuracy for run in group],
+        marker + '-',
+        color=color,
+        label=name,
+      )
+    axes.set(xlabel=f'ε of a canary, {title}', ylabel='test accuracy, %')
+    style.set_epsilon_axis(axes, 'x', style.find_highest(shown))
+  style.draw_legend(fig, list(panels))
+  return fig
+
+
+def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
+  """Measured and analytic ε after each round, of mechanisms of like accuracy."""
+  fig, panels = style.make_panels(len(runs), columns=3, height=3.4)
+  for axes, run in zip(panels, runs):
+    color, marker = _STYLES[_name(run)]
+    record = run.record
+    assert record is not None, 'it is audited'
+    worst = (
+      threat_models.RESIDUAL
+      if record.strategy is None
+      else threat_models.DECORRELATED
+    )
+    rows = [
+      row
+      for row in by_round.evaluate_by_round(record, models=[worst])
+      if row.estimate.confidence is None and row.threat_model == worst
+    ]
+    axes.errorbar(
+      [row.round for row in rows],
+      [float(row.estimate.epsilon) for row in rows],
+      yerr=np.abs(
+        [
+          np.subtract(row.estimate.interval or (0, 0), row.estimate.epsilon)
+          for row in rows
+        ]
+      ).T,
+      fmt=marker,
+      color=color,
+      label='measured, 90 % interval',
+    )
+    # From the round on by which two canaries have taken part.
+    num = np.logical_or.accumulate(record.assigned).sum(axis=1)
+    rounds = range(1 + int(np.argmax(num >= 2)), record.num_rounds + 1)
+    limits = (
+      upper_bounds.bound_known_rounds(
+        release.truncate_after(record, t), record.delta
+      )
+      for t in rounds
+    )
+    axes.plot(
+      rounds,
+      [limit.epsilon for limit in limits if limit is not None],
+      '--',
+      color=color,
+      label='analytic',
+    )
+    axes.set(
+      title=f'{_name(run)}, z = {run.noise:g}: '
+      f'{cells.format_percent(run.result.accuracy)}',
+      xlabel='round',
+      ylabel='ε',
+    )
+    axes.legend(loc='lower right')
+  return fig
