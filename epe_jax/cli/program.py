@@ -160,7 +160,7 @@ def _dispatch(argv: Sequence[str], others: Mapping[str, ModuleType]) -> int:
     return OK
   if name not in (*COMMANDS, *others):
     return _refuse_command(name)
-  program = f'scripts/{name}.py' if name in others else f'epe-jax {name}'
+  program = f'{name}.py' if name in others else f'epe-jax {name}'
   find = lambda: (
     others.get(name) or importlib.import_module(f'epe_jax.cli.{name}')
   )

@@ -253,8 +253,7 @@ def check_the_laws(made):
 
 
 def test_the_papers_tables_have_the_noise_levels_of_the_configs():
-  spec = vars(scales)
-  config = spec['get_config']('paper')
+  config = scales.get_config('paper')
   for name in ('stackoverflow', 'emnist', 'emnist_5x34', 'accuracy'):
     noises = [row['noise'] for row in _REPORTED.load_rows(name)]
     assert list(config[name].axes[0][1]) == noises
@@ -264,7 +263,6 @@ def test_the_papers_tables_have_the_noise_levels_of_the_configs():
 
 
 def test_the_paper_scale_changes_nothing_of_the_papers_settings():
-  spec = vars(scales)
-  config = spec['get_config']('paper')
+  config = scales.get_config('paper')
   for name in ('stackoverflow', 'emnist', 'emnist_5x34', 'accuracy'):
     assert all(not some for some in config[name].sets)
