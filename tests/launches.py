@@ -16,8 +16,8 @@ import numpy as np
 
 from epe_jax.audit import evaluation
 from epe_jax.data import federated
-from epe_jax.experiment import audited_run, model_evaluation
-from epe_jax.parallel import in_flight, sharding
+from epe_jax.experiment import audited_run, in_flight, model_evaluation
+from epe_jax.parallel import sharding
 from epe_jax.tasks import digits
 from epe_jax.types import Task
 from tests import helpers

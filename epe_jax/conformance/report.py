@@ -13,7 +13,7 @@ from epe_jax.conformance.session import OUT_OF_TIME
 from epe_jax.report import cells, tables, terminal
 
 SCHEMA_VERSION = 1
-"""Of a report as JSON, which `report.schema.json` describes."""
+"""Of a report as JSON."""
 
 
 @dataclasses.dataclass(frozen=True)

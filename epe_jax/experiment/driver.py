@@ -27,6 +27,7 @@ from epe_jax.experiment import (
   checkpoint,
   chunk_size,
   dispatch,
+  in_flight,
   inputs,
   metrics,
   model_evaluation,
@@ -43,7 +44,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.parallel import in_flight, sharding
+from epe_jax.parallel import sharding
 from epe_jax.watch import by_round, sequential
 from epe_jax.watch.by_round import Rounds
 

@@ -10,7 +10,8 @@ import tqdm
 
 from epe_jax import progress
 from epe_jax.data import cohort, federated
-from epe_jax.parallel import in_flight, sharding
+from epe_jax.experiment import in_flight
+from epe_jax.parallel import sharding
 from epe_jax.types import Array, Batch, Params, Task, Weighted, weighted
 
 # Examples at once on a device: a batch for which the layers have their fast

@@ -22,11 +22,11 @@ from epe_jax.experiment import (
   build,
   config_fields,
   dispatch,
+  in_flight,
   model_evaluation,
   programs,
 )
 from epe_jax.experiment.config_files import Config
-from epe_jax.parallel import in_flight
 from epe_jax.training import fedavg
 
 Progress: TypeAlias = Callable[..., Any]

@@ -1,7 +1,6 @@
 """The command `epe-jax check`, its script, the example and the pytest fixture."""
 
 import dataclasses
-import importlib.resources
 import json
 import math
 import os
@@ -12,10 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 
 from absl import flags
-import jsonschema
 import pytest
 import yaml
 
@@ -197,7 +194,7 @@ def test_status_badge_and_file_say_what_was_found(
   file, badge = tmp_path / 'report.json', tmp_path / 'badge.json'
   argv = ['check', f'{EXAMPLE}:make', f'--require={require}']
   assert cli.main([*argv, f'--report={file}', f'--badge={badge}']) == code
-  load_schema().validate(io.read_json(file))
+  assert io.read_json(file)['schema_version'] == 1
   assert io.read_json(badge) == {
     'schemaVersion': 1,
     'label': 'privacy rules',
@@ -206,37 +203,11 @@ def test_status_badge_and_file_say_what_was_found(
   }
 
 
-def load_schema():
-  """The validator of reports, of the file that is installed."""
-  name = 'report.schema.json'
-  settings = tomllib.loads((ROOT / 'pyproject.toml').read_text('utf-8'))
-  installed = settings['tool']['setuptools']['package-data']
-  assert name in installed['epe_jax.conformance']
-  file = importlib.resources.files('epe_jax.conformance') / name
-  schema = json.loads(file.read_text('utf-8'))
-  jsonschema.Draft202012Validator.check_schema(schema)
-  return jsonschema.Draft202012Validator(schema)
-
-
-@pytest.mark.parametrize(
-  'change',
-  [
-    lambda body: body.pop('schema_version'),
-    lambda body: body.update(schema_version=2),
-    lambda body: body.update(epsilon='much'),
-    lambda body: body['results'][0].update(status='fine'),
-    lambda body: body['results'][1].update(finding=None),
-  ],
-)
-def test_the_schema_refuses_what_is_no_report(change):
+def test_a_report_as_json_has_the_fields_of_a_report_and_its_version():
   body = json.loads(io.format_json(make_report('privacy').to_json()))
-  assert {*body} == {
-    'schema_version',
-    *(field.name for field in dataclasses.fields(conformance.Report)),
-  }
-  load_schema().validate(body)
-  change(body)
-  assert not load_schema().is_valid(body)
+  fields = [field.name for field in dataclasses.fields(conformance.Report)]
+  assert [*body] == ['schema_version', *fields]
+  assert body['schema_version'] == 1
 
 
 def read_action():
@@ -302,7 +273,7 @@ def test_what_a_mechanism_does_wrong_is_said(
   out, err = capsys.readouterr()
   assert message in ' '.join(err.split())
   if code != 2:
-    load_schema().validate(json.loads(out))
+    assert json.loads(out)['schema_version'] == 1
 
 
 _HOSTILE = """
@@ -451,7 +422,7 @@ def test_the_status_is_that_of_the_report_whatever_a_mechanism_does(
   assert message in err
   assert bool(out) == (code != 2)
   if out:
-    load_schema().validate(json.loads(out))
+    assert json.loads(out)['schema_version'] == 1
 
 
 def has_ended(pid):
@@ -570,7 +541,7 @@ def test_the_action_writes_a_report_a_badge_and_a_summary(name, code, tmp_path):
   # All of it is code, whatever a mechanism prints.
   assert all(line.startswith('    ') for line in text.splitlines()[1:])
   report = io.read_json(tmp_path / 'privacy-check' / 'report.json')
-  load_schema().validate(report)
+  assert report['schema_version'] == 1
   badge = io.read_json(tmp_path / 'privacy-check' / 'badge.json')
   assert badge['color'] == ('red' if code else 'blue')
 

@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import evaluation
-from epe_jax.experiment import audited_run, driver, model_evaluation, seeds
-from epe_jax.parallel import in_flight, sharding
+from epe_jax.experiment import (
+  audited_run,
+  driver,
+  in_flight,
+  model_evaluation,
+  seeds,
+)
+from epe_jax.parallel import sharding
 from epe_jax.tasks import digits as digits_task
 from tests import helpers, launches, processes
 from tests.helpers import softmax_regression
