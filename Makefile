@@ -25,9 +25,9 @@ CHANGED = $(shell git diff --name-only --diff-filter=d $(BASE) -- 'epe_jax/*.py'
 LAWS := tests/test_architecture.py tests/accounting/test_gaussian.py \
   tests/audit/test_attack_statistics.py tests/audit/test_audit_step.py \
   tests/audit/test_record.py tests/canaries/test_bits.py \
-  tests/epsilon/points/test_gaussian.py \
-  tests/epsilon/points/test_mixture.py \
-  tests/epsilon/bounds/test_threshold_bound.py tests/sampling \
+  tests/epsilon/test_two_gaussians.py \
+  tests/epsilon/test_mixture.py \
+  tests/epsilon/test_threshold_bound.py tests/sampling \
   tests/training/test_clipping.py tests/training/test_fedavg.py
 quick: $(VENV)/installed-dev
 	$(BIN)/ruff check -q .

@@ -22,7 +22,7 @@ import optax
 
 from epe_jax import canaries
 from epe_jax.data import cohort, digits, federated
-from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Sphere
 from epe_jax.report import tables
 from epe_jax.tasks import digits as digits_task

@@ -222,7 +222,7 @@ def test_no_module_of_epsilon_defines_what_it_is_called():
 
 @pytest.mark.integration
 def test_importing_epsilon_loads_no_estimator():
-  heavy = 'numpy', 'scipy', 'epe_jax.epsilon.points.gaussian', 'epe_jax.epsilon'
+  heavy = 'numpy', 'scipy', 'epe_jax.epsilon.two_gaussians', 'epe_jax.epsilon'
   assert find_loaded('import epe_jax.epsilon', *heavy) == ['epe_jax.epsilon']
 
 

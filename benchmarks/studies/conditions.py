@@ -18,9 +18,7 @@ from epe_jax import accounting
 from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.server_response import respond_at_end
-from epe_jax.epsilon import Gaussian, Scores
-from epe_jax.epsilon.points import mixture
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import Gaussian, Scores, mixture, tradeoff_curves
 from epe_jax.experiment import client_rounds
 from epe_jax.report import clients, tables
 from epe_jax.sampling import canary_schedules, client_schedules

@@ -15,10 +15,17 @@ from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax.dpsgd import credible, uncorrected
-from epe_jax.epsilon.bounds import corrections, parametric, threshold_bound
-from epe_jax.epsilon.points import mixture, threshold
-from epe_jax.epsilon.single_run import approximate_dp, f_dp, independent
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import (
+  approximate_dp,
+  corrections,
+  f_dp,
+  gaussian_bound,
+  independent,
+  mixture,
+  threshold,
+  threshold_bound,
+  tradeoff_curves,
+)
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -110,8 +117,8 @@ FIXED: tuple[Estimator, ...] = (
     family=tradeoff_curves.gaussian_family()._replace(name='family'),
     multiplicity=_SPLIT,
   ),
-  parametric.gaussian_lower_bound,
-  functools.partial(parametric.gaussian_lower_bound, std='common'),
+  gaussian_bound.gaussian_lower_bound,
+  functools.partial(gaussian_bound.gaussian_lower_bound, std='common'),
   functools.partial(credible.epsilon_credible, multiplicity=_SPLIT),
   functools.partial(credible.gdp_credible, multiplicity=_SPLIT),
 )
@@ -167,7 +174,7 @@ def measure(audits: Audits) -> list[Row]:
   kinds: dict[str, NullLaw] = {'empirical': Unknown()}
   if audits.null != Unknown():
     kinds = {'exact': audits.null, **kinds}
-  passed = parametric.gaussian_p_value(_spread(audits.fixed))
+  passed = gaussian_bound.gaussian_p_value(_spread(audits.fixed))
   share = float(np.mean(np.asarray(passed) >= 0.01))
   for null, law in kinds.items():
     scale = np.sqrt(law.dim) if isinstance(law, Sphere) else 1.0
@@ -319,7 +326,7 @@ def _of_bound(
     bound = functools.partial(bound, multiplicity=given)
   # If one audit of a batch is rejected, the batch loses its confidence, so the
   # requested level is compared.
-  needs_spread = function is parametric.gaussian_lower_bound
+  needs_spread = function is gaussian_bound.gaussian_lower_bound
   kept = (
     _has_spread(scores) if needs_spread else np.full(len(scores.observed), True)
   )

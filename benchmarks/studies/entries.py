@@ -14,9 +14,7 @@ from jax_privacy import auditing
 import numpy as np
 import privacy_estimates
 
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.bounds import corrections
-from epe_jax.epsilon.points import threshold
+from epe_jax.epsilon import corrections, registry, threshold
 from epe_jax.epsilon.types import Assumption, Scores
 from studies import coverage
 from studies.score_sets import DELTA

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import optimize, special, stats
 
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Gaussian, NullLaw, Scores, Unknown
 
 

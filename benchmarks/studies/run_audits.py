@@ -17,7 +17,7 @@ from epe_jax import canaries
 from epe_jax.audit import threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import (
   NullLaw,
   Scores,

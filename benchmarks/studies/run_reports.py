@@ -17,7 +17,7 @@ from epe_jax.audit import (
   threat_models,
 )
 from epe_jax.audit.threat_models import ThreatModel, residual
-from epe_jax.epsilon.points import mixture
+from epe_jax.epsilon import mixture
 from epe_jax.report import tables
 from studies import simulated_runs, study
 

@@ -6,8 +6,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 import numpy as np
 
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import arguments, tradeoff_curves
 from epe_jax.epsilon.types import check_delta
 from epe_jax.fact import Fact
 

@@ -33,10 +33,8 @@ from epe_jax.audit.threat_models import (
   score_all,
 )
 from epe_jax.audit.threat_models.external import score_external
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.points import mixture, shift_fit
+from epe_jax.epsilon import bootstrap, mixture, registry, shift_fit
 from epe_jax.epsilon.registry import Estimator
-from epe_jax.epsilon.scatter import bootstrap
 from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
 from epe_jax.fact import Fact, Facts
 

@@ -12,8 +12,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon.null_laws import cosine_null, diagnostics
-from epe_jax.epsilon.points import shift_fit
+from epe_jax.epsilon import cosine_null, diagnostics, shift_fit
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,

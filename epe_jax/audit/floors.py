@@ -8,8 +8,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.audit.threat_models import AttackScores
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.null_laws import noise_floor
+from epe_jax.epsilon import noise_floor, registry
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Estimate
 

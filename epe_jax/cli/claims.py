@@ -39,7 +39,7 @@ def describe_whom(
   """
   if claim is None:
     return ''
-  from epe_jax.epsilon.trade_offs import tradeoff_curves
+  from epe_jax.epsilon import tradeoff_curves
   from epe_jax.experiment import client_rounds
   from epe_jax.report import audit_notes, facts
 

@@ -24,10 +24,15 @@ import numpy as np
 from scipy import optimize, special
 
 from epe_jax.dpsgd.uncorrected import Uncorrected
-from epe_jax.epsilon.bounds import corrections, rank_bound, threshold_bound
-from epe_jax.epsilon.bounds.corrections import Explicit, Split
-from epe_jax.epsilon.null_laws import cosine_null, diagnostics
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import (
+  corrections,
+  cosine_null,
+  diagnostics,
+  rank_bound,
+  threshold_bound,
+  tradeoff_curves,
+)
+from epe_jax.epsilon.corrections import Explicit, Split
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,

@@ -22,8 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from epe_jax.dpsgd import credible, families, uncorrected
-from epe_jax.epsilon.bounds import corrections, threshold_bound
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import corrections, threshold_bound, tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,

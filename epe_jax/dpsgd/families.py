@@ -16,7 +16,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import arguments
-from epe_jax.epsilon.trade_offs.tradeoff_curves import (
+from epe_jax.epsilon.tradeoff_curves import (
   Lines,
   MechanismFamily,
   check_steps,

@@ -17,8 +17,8 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon.bounds import corrections, threshold_bound
-from epe_jax.epsilon.bounds.corrections import Correction, Counted, Split
+from epe_jax.epsilon import corrections, threshold_bound
+from epe_jax.epsilon.corrections import Correction, Counted, Split
 from epe_jax.epsilon.types import (
   Estimate,
   Real,

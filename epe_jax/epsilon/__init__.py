@@ -22,11 +22,9 @@ Lower bounds, which hold at their confidence:
 - if the scores are Gaussian: `location_mixture_bound`, `gaussian_lower_bound`.
 
 Around an estimate: `estimate_noise_floor` is what it reports when nothing leaks,
-`bootstrap_interval` how far it scatters, `compute_risks` what ε means for a person. `registry` is the table from which an audit chooses by what is known of
-the scores. Names are imported when they are first used.
-
-The modules: `types`, `arguments` and `registry`; `null_laws`, `points`, `bounds`,
-`single_run` and `scatter` from scores; `trade_offs` from mechanisms.
+`bootstrap_interval` how far it scatters, `compute_risks` what ε means for a person.
+`registry` is the table from which an audit chooses by what is known of the scores.
+Names are imported when they are first used.
 """
 
 import lazy_loader

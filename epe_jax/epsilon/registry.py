@@ -15,21 +15,24 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from epe_jax.epsilon.bounds import parametric, threshold_bound
-from epe_jax.epsilon.bounds.corrections import (
+from epe_jax.epsilon import (
+  approximate_dp,
+  f_dp,
+  gaussian_bound,
+  independent,
+  maximum,
+  mixture,
+  noise_floor,
+  threshold,
+  threshold_bound,
+  tradeoff_curves,
+  two_gaussians,
+)
+from epe_jax.epsilon.corrections import (
   Band,
   Bonferroni,
   Split,
 )
-from epe_jax.epsilon.null_laws import noise_floor
-from epe_jax.epsilon.points import (
-  gaussian,
-  maximum,
-  mixture,
-  threshold,
-)
-from epe_jax.epsilon.single_run import approximate_dp, f_dp, independent
-from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Kind, Scores
 
 Estimator = noise_floor.Estimator
@@ -89,8 +92,8 @@ _GDP = tradeoff_curves.gaussian_family()
 # Those that some attackers choose themselves.
 MIXTURE: Estimator = mixture.location_mixture
 MOST_EXPOSED: Estimator = mixture.most_exposed
-NULL_STD: Estimator = partial(gaussian.two_gaussian, std='null')
-FITTED: Estimator = partial(gaussian.two_gaussian, std='fitted')
+NULL_STD: Estimator = partial(two_gaussians.two_gaussian, std='null')
+FITTED: Estimator = partial(two_gaussians.two_gaussian, std='fitted')
 COUNTED: Estimator = partial(threshold.max_threshold, rates='empirical')
 _FEW: Estimator = partial(
   threshold_bound.lower_bound, multiplicity=Bonferroni()
@@ -199,7 +202,7 @@ ENTRIES: tuple[Entry, ...] = (
     uses_shift=True,
   ),
   Entry(
-    parametric.gaussian_lower_bound,
+    gaussian_bound.gaussian_lower_bound,
     {
       'gaussian_lower_bound': 'both Gaussians, spread free',
       'gaussian_lower_bound_rejected': 'both Gaussians, rejected',

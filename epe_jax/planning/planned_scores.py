@@ -35,8 +35,7 @@ from epe_jax.audit.threat_models import (
   shifted_scores,
 )
 from epe_jax.audit.threat_models import maximum as maxima
-from epe_jax.epsilon.null_laws import noise_floor
-from epe_jax.epsilon.points import shift_fit
+from epe_jax.epsilon import noise_floor, shift_fit
 from epe_jax.epsilon.types import (
   Gaussian,
   Scores,

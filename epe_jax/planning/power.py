@@ -20,10 +20,15 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.bounds import band, rank_bound
-from epe_jax.epsilon.single_run import approximate_dp, f_dp, guessing
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import (
+  approximate_dp,
+  arguments,
+  band,
+  f_dp,
+  guessing,
+  rank_bound,
+  tradeoff_curves,
+)
 from epe_jax.epsilon.types import check_delta, check_significance
 
 BoundName = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']

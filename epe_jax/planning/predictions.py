@@ -20,8 +20,7 @@ from epe_jax.audit.threat_models import (
   AttackScores,
   ThreatModel,
 )
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.null_laws import noise_floor
+from epe_jax.epsilon import noise_floor, registry
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Estimate, Scores
 from epe_jax.planning import planned_costs, planned_run, planned_scores

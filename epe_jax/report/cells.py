@@ -9,8 +9,7 @@ import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit.attack_results import Headline
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import registry, tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.report import wording
 

@@ -1,6 +1,6 @@
 """A sentence for each check of an audit, made from its key and its numbers."""
 
-from epe_jax.epsilon.null_laws.diagnostics import MIN_SCORES
+from epe_jax.epsilon.diagnostics import MIN_SCORES
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.fact import Fact
 from epe_jax.report import assumptions, cells, wording

@@ -24,9 +24,8 @@ from scipy import optimize
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import AttackResult
-from epe_jax.epsilon.points import mixture
-from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
-from epe_jax.epsilon.trade_offs.risks import Curve, Risks
+from epe_jax.epsilon import mixture, risks, tradeoff_curves
+from epe_jax.epsilon.risks import Curve, Risks
 from epe_jax.experiment.client_rounds import Participations, Shifts
 
 FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001

@@ -15,10 +15,14 @@ from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.epsilon.bounds import intervals
-from epe_jax.epsilon.null_laws import cosine_null
-from epe_jax.epsilon.points import gaussian, mixture, threshold
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import (
+  cosine_null,
+  intervals,
+  mixture,
+  threshold,
+  tradeoff_curves,
+  two_gaussians,
+)
 from epe_jax.epsilon.types import Estimate, Scores
 
 
@@ -80,7 +84,7 @@ def compute_gaussian_over_delta(
   if math.isinf(analytic):
     return np.full(len(deltas), math.inf)
   mu = tradeoff_curves.mu_of_epsilon(analytic, delta)
-  return np.asarray(gaussian.epsilon_two_gaussians(0, 1, mu, 1, deltas))
+  return np.asarray(two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, deltas))
 
 
 def compute_tradeoffs(

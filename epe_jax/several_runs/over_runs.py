@@ -29,9 +29,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.points import shift_fit
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import arguments, shift_fit, tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,

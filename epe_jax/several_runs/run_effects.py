@@ -11,7 +11,7 @@ import numpy as np
 from epe_jax.audit import audit_json, threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores, Unknown
 from epe_jax.fact import Facts, facts_to_json
 from epe_jax.several_runs import over_runs

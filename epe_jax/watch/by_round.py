@@ -21,8 +21,7 @@ from epe_jax.audit.threat_models.shifted_scores import (
   describe_shifted,
   split_scores,
 )
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.bounds import threshold_bound
+from epe_jax.epsilon import registry, threshold_bound
 from epe_jax.epsilon.types import (
   Estimate,
   NullLaw,

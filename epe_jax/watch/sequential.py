@@ -5,7 +5,7 @@ and, where that was recorded, removes all others from what the round released. I
 cosine with what is left has an exact law for a canary without a part in the run,
 whatever the noise is, so that noise which is weaker than stated is seen as such.
 Where noise is correlated over rounds, the attacker combines them, in units of the
-noise that is measured. Theory: `epsilon.bounds.anytime`.
+noise that is measured. Theory: `anytime`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from epe_jax.audit.threat_models.shifted_scores import (
   can_fit_null,
   split_scores,
 )
-from epe_jax.epsilon.null_laws import cosine_null
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import cosine_null, tradeoff_curves
 from epe_jax.epsilon.types import Gaussian, Scores
 from epe_jax.watch import anytime
 

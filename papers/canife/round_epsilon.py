@@ -10,8 +10,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.epsilon.bounds import intervals
-from epe_jax.epsilon.points import threshold
+from epe_jax.epsilon import intervals, threshold
 
 CONFIDENCE = 0.95
 """Of the two-sided Clopper-Pearson interval of each rate."""

@@ -15,7 +15,7 @@ from epe_jax import io, streams
 from epe_jax.audit import evaluation
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import maximum
-from epe_jax.epsilon.points import gaussian, threshold
+from epe_jax.epsilon import threshold, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.types import Array, Key, Params
 from papers.canife import attack, crafting, training, two_layer
@@ -310,7 +310,7 @@ def _read_record(record: Record) -> dict[str, dict[str, float | None]]:
   largest = maximum.max_over_rounds(record.trace)
   scores = Scores(largest[record.observed], largest[~record.observed])
   paper = {
-    'estimate': gaussian.two_gaussian(scores, delta=record.delta),
+    'estimate': two_gaussians.two_gaussian(scores, delta=record.delta),
     'bound': threshold.eps_lo(scores, delta=record.delta),
   }
   ours[PAPER] = {name: float(x.epsilon) for name, x in paper.items()}

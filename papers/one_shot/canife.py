@@ -8,7 +8,7 @@ import numpy as np
 
 from epe_jax.accounting import gaussian
 from epe_jax.audit import threat_models
-from epe_jax.epsilon.points import threshold
+from epe_jax.epsilon import threshold
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import tables
 from papers import item, reported

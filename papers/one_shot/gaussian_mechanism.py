@@ -19,9 +19,8 @@ import numpy as np
 from epe_jax import canaries
 from epe_jax.audit import observers
 from epe_jax.canaries import _normals, _threefry
+from epe_jax.epsilon import tradeoff_curves, two_gaussians
 from epe_jax.epsilon import types as epsilon_types
-from epe_jax.epsilon.points import gaussian
-from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.types import Array, Key
 
 ESTIMATORS = ('null', 'fitted')  # The calibrated one first.
@@ -183,7 +182,9 @@ def run_estimators(
     null=epsilon_types.Sphere(dim),
   )
   return {
-    std: np.asarray(gaussian.two_gaussian(scores, delta=delta, std=std).epsilon)
+    std: np.asarray(
+      two_gaussians.two_gaussian(scores, delta=delta, std=std).epsilon
+    )
     for std in ESTIMATORS
   }
 

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib import figure
 import tqdm
 
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.report import tables
 from epe_jax.report.figures import style
 from papers import item, reported

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from epe_jax.audit import threat_models
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.epsilon.points import mixture
+from epe_jax.epsilon import mixture
 from epe_jax.experiment import finished_runs
 from epe_jax.report import cells, facts, tables
 from papers import grid, item, reported

@@ -7,7 +7,7 @@ import numpy as np
 
 from epe_jax.audit import threat_models
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.report import cells, tables
 from papers import grid, item, reported

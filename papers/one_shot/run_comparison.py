@@ -24,8 +24,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax import progress as progress_bars
-from epe_jax.epsilon.null_laws import noise_floor
-from epe_jax.epsilon.points import gaussian
+from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import (
   Scores,
   Sphere,
@@ -40,7 +39,7 @@ QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 Std = Literal['null', 'fitted']
 
 STDS: tuple[Std, ...] = ('null', 'fitted')
-"""Which std `gaussian.two_gaussian` takes: the calibrated one and the paper's."""
+"""Which std `two_gaussians.two_gaussian` takes: the calibrated one and the paper's."""
 
 
 class DesignEstimate(NamedTuple):
@@ -218,7 +217,7 @@ def _estimate_designs(
     )
     num = scores.observed.size
     for std in STDS:
-      estimate = gaussian.two_gaussian(scores, delta=delta, std=std)
+      estimate = two_gaussians.two_gaussian(scores, delta=delta, std=std)
       yield DesignEstimate(
         experiment=experiment,
         design=design,
@@ -242,7 +241,7 @@ def _estimate_floor(
   """What an estimator reports of so many cosines when nothing leaks."""
   floor = noise_floor.estimate_noise_floor(
     np.random.default_rng(0),
-    functools.partial(gaussian.two_gaussian, std=std),
+    functools.partial(two_gaussians.two_gaussian, std=std),
     delta=delta,
     num_observed=num,
     num_unobserved=0,

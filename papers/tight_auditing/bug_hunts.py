@@ -10,7 +10,7 @@ import numpy as np
 import tqdm
 
 from epe_jax.dpsgd import estimates
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style

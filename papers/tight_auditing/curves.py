@@ -6,7 +6,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.dpsgd import estimates, families
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.report import tables
 from epe_jax.report.figures import style
 from papers import item, reported

@@ -8,9 +8,7 @@ from matplotlib import figure
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon.bounds import intervals
-from epe_jax.epsilon.points import threshold
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import intervals, threshold, tradeoff_curves
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
 from papers import item, reported

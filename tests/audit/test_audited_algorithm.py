@@ -19,7 +19,7 @@ from epe_jax.audit import (
 from epe_jax.audit.record import load_record
 from epe_jax.audit.threat_models import own_round
 from epe_jax.audit.threat_models.residual import score_residual
-from epe_jax.epsilon.points import gaussian
+from epe_jax.epsilon import two_gaussians
 from epe_jax.epsilon.types import Gaussian, Scores, Sphere
 from epe_jax.experiment import audited_run, build
 from epe_jax.sampling import canary_schedules
@@ -416,13 +416,14 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   own = own_round.score_own_round(trace, participation)
 
   analytic = accounting.epsilon_of_releases(z, delta=delta).epsilon
-  estimate = gaussian.two_gaussian(
+  estimate = two_gaussians.two_gaussian(
     Scores(own, np.zeros(0), null=Sphere(d)), delta=delta, std='null'
   ).epsilon
   # sqrt(d) mean has standard error 1/sqrt(k); carried through epsilon(mu).
   error = 1 / np.sqrt(rounds)
   slope = (
-    gaussian.epsilon_two_gaussians(0, 1, 1 / z + error, 1, delta) - analytic
+    two_gaussians.epsilon_two_gaussians(0, 1, 1 / z + error, 1, delta)
+    - analytic
   )
   assert abs(estimate - analytic) < 3 * slope
   # A noise twice as large would be seen.
@@ -498,10 +499,10 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   if z == 0.2:
     assert 1 / sigma_eff < 1 / z - 1
   analytic = accounting.epsilon_of_releases(z, delta=delta).epsilon
-  estimate = gaussian.two_gaussian(
+  estimate = two_gaussians.two_gaussian(
     Scores(alone, np.zeros(0), null=Gaussian()), delta=delta, std='null'
   ).epsilon
-  slope = gaussian.epsilon_two_gaussians(
+  slope = two_gaussians.epsilon_two_gaussians(
     0, 1, 1 / z + 1 / np.sqrt(num), 1, delta
   )
   assert abs(estimate - analytic) < 3 * (slope - analytic)

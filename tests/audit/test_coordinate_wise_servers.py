@@ -10,7 +10,7 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.configs import digits
-from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Sphere
 from epe_jax.experiment import build
 

@@ -9,7 +9,7 @@ from studies import conditions, simulated_runs
 
 from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.threat_models.noise_scale import measure_noise
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.report import audit_notes, checks
 from tests import recorded_runs
 

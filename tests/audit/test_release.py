@@ -10,7 +10,7 @@ from scipy import stats
 
 from epe_jax.audit import release, threat_models
 from epe_jax.audit.threat_models import maximum, own_round, shifted_scores
-from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.epsilon import diagnostics
 from epe_jax.watch import published_models
 from tests import recorded_runs
 

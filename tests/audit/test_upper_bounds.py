@@ -18,9 +18,7 @@ from epe_jax.audit import (
   upper_bounds,
 )
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.epsilon import types
-from epe_jax.epsilon.points import mixture
-from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
+from epe_jax.epsilon import mixture, risks, tradeoff_curves, types
 from tests import recorded_runs
 
 _DELTA = 1e-5

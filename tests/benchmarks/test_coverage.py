@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from studies import coverage, laws, run_audits, simulated_runs
 
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5

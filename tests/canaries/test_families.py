@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from epe_jax import canaries
-from epe_jax.epsilon.null_laws import cosine_null
+from epe_jax.epsilon import cosine_null
 
 
 def rows(c: canaries.Canaries) -> np.ndarray:

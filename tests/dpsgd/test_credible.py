@@ -9,10 +9,9 @@ from scipy import integrate, special, stats
 from epe_jax.dpsgd import credible
 from epe_jax.dpsgd.credible import ConfusionCounts
 from epe_jax.dpsgd.uncorrected import Uncorrected
-from epe_jax.epsilon.bounds import threshold_bound
-from epe_jax.epsilon.bounds.corrections import Explicit, Split
-from epe_jax.epsilon.null_laws.cosine_null import CosineNull
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import threshold_bound, tradeoff_curves
+from epe_jax.epsilon.corrections import Explicit, Split
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DELTA = 1e-5

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epe_jax.dpsgd import estimates, families
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from tests.epsilon.plds import from_dp_accounting
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from epe_jax.dpsgd import families
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from tests.epsilon.plds import from_dp_accounting
 
 DELTA = 1e-5

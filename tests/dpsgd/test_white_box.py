@@ -16,7 +16,7 @@ pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 from epe_jax import epsilon
 from epe_jax.dpsgd import dp_sgd, white_box
 from epe_jax.dpsgd.gradient_canaries import GradientCanary, make_gradient_canary
-from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.epsilon import diagnostics
 from papers.tight_auditing import planted_bugs
 from tests import helpers
 

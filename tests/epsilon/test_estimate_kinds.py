@@ -7,15 +7,18 @@ import pytest
 
 from epe_jax.dpsgd import credible
 from epe_jax.dpsgd.uncorrected import Uncorrected
-from epe_jax.epsilon.bounds import parametric, threshold_bound
-from epe_jax.epsilon.bounds.corrections import (
+from epe_jax.epsilon import (
+  diagnostics,
+  gaussian_bound,
+  threshold_bound,
+  tradeoff_curves,
+)
+from epe_jax.epsilon.corrections import (
   Band,
   Bonferroni,
   Explicit,
   Split,
 )
-from epe_jax.epsilon.null_laws import diagnostics
-from epe_jax.epsilon.trade_offs import tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate, Scores, Sphere
 
 VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0)]
@@ -122,7 +125,7 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
     for estimate in (
       bound(scores),
       threshold_bound.gdp_bound(scores, delta=1e-5),
-      parametric.gaussian_lower_bound(scores, delta=1e-5),
+      gaussian_bound.gaussian_lower_bound(scores, delta=1e-5),
       credible.gdp_credible(scores, delta=1e-5, multiplicity=Split(seed=0)),
     ):
       assert (estimate.confidence is None) == rejected

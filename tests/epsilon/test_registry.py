@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import evaluation
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.null_laws import noise_floor
-from epe_jax.epsilon.points import gaussian
-from epe_jax.epsilon.points.mixture import location_mixture
+from epe_jax.epsilon import noise_floor, registry, two_gaussians
+from epe_jax.epsilon.mixture import location_mixture
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -37,7 +35,9 @@ KINDS_OF_SCORES = {
 
 def mean_difference(scores: Scores, *, delta: float) -> Estimate:
   gap = np.mean(scores.observed, axis=-1) - np.mean(scores.unobserved, axis=-1)
-  epsilon = gaussian.epsilon_two_gaussians(0, 1, np.maximum(gap, 0), 1, delta)
+  epsilon = two_gaussians.epsilon_two_gaussians(
+    0, 1, np.maximum(gap, 0), 1, delta
+  )
   return Estimate(epsilon, delta, 'mean_difference', None)
 
 

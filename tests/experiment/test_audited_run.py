@@ -11,7 +11,7 @@ from epe_jax import io
 from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.record import load_record
 from epe_jax.data import cohort
-from epe_jax.epsilon.null_laws import diagnostics
+from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Sphere
 from epe_jax.experiment import (
   audited_run,

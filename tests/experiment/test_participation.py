@@ -10,7 +10,7 @@ from epe_jax.accounting import matrix_mechanism
 from epe_jax.audit.record import load_record
 from epe_jax.audit.threat_models import residual, shifted_scores
 from epe_jax.data import federated, participation_log
-from epe_jax.epsilon.points import mixture
+from epe_jax.epsilon import mixture
 from epe_jax.experiment import (
   analytic,
   audited_run,

@@ -17,7 +17,7 @@ from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import threat_models
 from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.audit.threat_models import shifted_scores
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Unknown
 from epe_jax.experiment import finished_runs
 from epe_jax.planning import planned_costs, planned_scores, plans, predictions

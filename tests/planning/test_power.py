@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from epe_jax.epsilon.bounds import parametric, threshold_bound
-from epe_jax.epsilon.single_run import approximate_dp, f_dp
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import (
+  approximate_dp,
+  f_dp,
+  gaussian_bound,
+  threshold_bound,
+  tradeoff_curves,
+)
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.planning import power
 
@@ -17,7 +21,9 @@ DIM = 10**8  # So large that a cosine is Gaussian.
 BOUNDS = {
   'lower_bound': threshold_bound.lower_bound,
   'gdp': threshold_bound.gdp_bound,
-  'gaussian': functools.partial(parametric.gaussian_lower_bound, std='common'),
+  'gaussian': functools.partial(
+    gaussian_bound.gaussian_lower_bound, std='common'
+  ),
   'one_run': approximate_dp.one_run,
   'one_run_gdp': f_dp.one_run_gdp,
 }

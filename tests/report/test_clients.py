@@ -9,8 +9,7 @@ from studies import simulated_runs
 
 from epe_jax import accounting
 from epe_jax.audit import evaluation, threat_models, upper_bounds
-from epe_jax.epsilon.points import mixture
-from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
+from epe_jax.epsilon import mixture, risks, tradeoff_curves
 from epe_jax.experiment import client_rounds
 from epe_jax.report import clients, summary_table
 from epe_jax.sampling import client_schedules

@@ -11,8 +11,7 @@ import pytest
 from scipy import special, stats
 
 from epe_jax.audit import evaluation, threat_models
-from epe_jax.epsilon.points import gaussian
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import cells, facts
 from epe_jax.report.figures import (
@@ -69,7 +68,7 @@ def record():
 @pytest.fixture(scope='module')
 def drawn(record):
   """Every figure of that run, whose noise multiplier is said to be 1/4."""
-  analytic = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5)
+  analytic = two_gaussians.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5)
   lines = recorded_runs.metrics(20)
   return of_audit.draw_run(run_of(record, analytic), record, lines)
 
@@ -252,7 +251,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
   mean = calibrated[2].scores.observed.mean() * np.sqrt(record.dim)
   reach = 1.645 / np.sqrt(2000)
   low, high = (
-    gaussian.epsilon_two_gaussians(0, 1, x, 1, 1 / 2000)
+    two_gaussians.epsilon_two_gaussians(0, 1, x, 1, 1 / 2000)
     for x in (mean - reach, mean + reach)
   )
   vertices = axes.collections[2].get_paths()[0].vertices

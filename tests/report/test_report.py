@@ -15,8 +15,7 @@ from epe_jax import cli, io
 from epe_jax.accounting import Analytic
 from epe_jax.audit import attack_results, evaluation, release, threat_models
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.epsilon import types
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.fact import Fact

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import evaluation, threat_models
-from epe_jax.epsilon.trade_offs import risks, tradeoff_curves
+from epe_jax.epsilon import risks, tradeoff_curves
 from epe_jax.experiment import client_rounds
 from epe_jax.report import cells, clients, run_tables
 from tests import recorded_runs

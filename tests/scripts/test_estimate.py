@@ -11,8 +11,7 @@ from epe_jax._version import __version__
 from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.record import Record, write_record
 from epe_jax.audit.threat_models import external
-from epe_jax.epsilon.null_laws import noise_floor
-from epe_jax.epsilon.points import gaussian
+from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import Assumption, Scores, Sphere
 from epe_jax.report import checks, report
 from epe_jax.scores import score_files
@@ -218,7 +217,7 @@ _LAWS = {
 @pytest.mark.parametrize('law', _LAWS)
 def test_floors_of_external_scores_hold_for_any_law(law):
   rng, audits = np.random.default_rng(0), 160
-  estimator = functools.partial(gaussian.two_gaussian, std='fitted')
+  estimator = functools.partial(two_gaussians.two_gaussian, std='fitted')
   above, p = [], []
   for _ in range(audits):
     scores = Scores(_LAWS[law](rng, 40), _LAWS[law](rng, 40))

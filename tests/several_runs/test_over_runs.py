@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
   Scores,

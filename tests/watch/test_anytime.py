@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax.epsilon.bounds import rank_bound
-from epe_jax.epsilon.null_laws import cosine_null
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import cosine_null, rank_bound, tradeoff_curves
 from epe_jax.watch import anytime
 
 DELTA = 1e-5

@@ -12,8 +12,7 @@ from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.record import write_record
 from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.audit.threat_models import external
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.points import gaussian, mixture
+from epe_jax.epsilon import mixture, registry, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
 from epe_jax.watch import by_round, published_models, rounds_json, sequential
@@ -58,8 +57,8 @@ def test_after_the_last_round_the_estimates_are_those_of_the_run(small):
 def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
   record = recorded_runs.by_law(observed=400, unobserved=400, shift=3.0)
   rows = by_round.evaluate_by_round(record, rounds=[5, 20])
-  truth = gaussian.epsilon_two_gaussians(0, 1, 3.0, 1, 1e-5)
-  slope = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5) - truth
+  truth = two_gaussians.epsilon_two_gaussians(0, 1, 3.0, 1, 1e-5)
+  slope = two_gaussians.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5) - truth
   for t in (5, 20):
     (row,) = at_round(rows, t, threat_models.OWN)
     n = record.included[:t].sum()

@@ -8,7 +8,7 @@ from scipy import stats
 from studies import conditions, simulated_runs
 
 from epe_jax.audit import threat_models
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.watch import sequential
 from epe_jax.watch.sequential import bound_sequentially
 from tests import recorded_runs

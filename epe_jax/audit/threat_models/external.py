@@ -7,8 +7,7 @@ import numpy as np
 from epe_jax.audit import failed_checks
 from epe_jax.audit.threat_models.shifted_scores import draw_null, name_law
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.null_laws import noise_floor
+from epe_jax.epsilon import noise_floor, registry
 from epe_jax.epsilon.types import Scores
 
 # The largest chance that scores without a spread are dealt to a group.

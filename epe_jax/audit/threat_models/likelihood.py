@@ -15,8 +15,7 @@ from epe_jax.audit.threat_models.shifted_scores import (
   split_scores,
 )
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.points import threshold
+from epe_jax.epsilon import registry, threshold
 from epe_jax.epsilon.types import Unknown
 
 

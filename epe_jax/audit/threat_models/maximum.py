@@ -28,9 +28,7 @@ from epe_jax.audit.threat_models.threat_model import (
   AttackScores,
   ThreatModel,
 )
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.null_laws import noise_floor
-from epe_jax.epsilon.points import maximum, shift_fit, threshold
+from epe_jax.epsilon import maximum, noise_floor, registry, shift_fit, threshold
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Scores, Unknown
 from epe_jax.fact import Fact

@@ -23,9 +23,7 @@ from epe_jax.audit.threat_models.threat_model import (
   AttackScores,
   ThreatModel,
 )
-from epe_jax.epsilon import registry
-from epe_jax.epsilon.null_laws import noise_floor
-from epe_jax.epsilon.points import shift_fit
+from epe_jax.epsilon import noise_floor, registry, shift_fit
 from epe_jax.epsilon.types import Gaussian, NullLaw, Scores, Sphere, Unknown
 from epe_jax.fact import Fact, Facts
 

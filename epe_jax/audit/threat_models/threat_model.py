@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit.record import Record
-from epe_jax.epsilon.null_laws import noise_floor
+from epe_jax.epsilon import noise_floor
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Scores
 from epe_jax.fact import Facts

@@ -3,7 +3,7 @@
 import warnings
 
 from epe_jax.auditor.auditor import Auditor
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.fact import Fact
 from epe_jax.report import checks
 

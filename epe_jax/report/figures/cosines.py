@@ -15,7 +15,7 @@ from scipy import stats
 from epe_jax.audit.attack_results import AttackResult
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.epsilon.null_laws import cosine_null
+from epe_jax.epsilon import cosine_null
 from epe_jax.epsilon.types import NullLaw, Sphere
 from epe_jax.report import attackers
 from epe_jax.report.figures import style

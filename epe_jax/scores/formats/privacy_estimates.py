@@ -18,7 +18,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import failed_checks
-from epe_jax.epsilon.bounds import corrections, threshold_bound
+from epe_jax.epsilon import corrections, threshold_bound
 from epe_jax.epsilon.types import Estimate, Scores, Sides
 from epe_jax.report import cells, tables
 from epe_jax.scores.formats.base import ScoreFormat

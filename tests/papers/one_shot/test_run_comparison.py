@@ -5,7 +5,7 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit.record import make_record
-from epe_jax.epsilon.points import gaussian
+from epe_jax.epsilon import two_gaussians
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import seeds
 from epe_jax.report import tables
@@ -36,7 +36,7 @@ def test_shares_of_scores_pool_to_the_whole():
       np.sort(getattr(pooled, name)), np.sort(getattr(whole, name))
     )
   one, other = (
-    gaussian.two_gaussian(scores, delta=1e-5).epsilon
+    two_gaussians.two_gaussian(scores, delta=1e-5).epsilon
     for scores in (whole, pooled)
   )
   assert one == pytest.approx(other, rel=1e-9)
@@ -131,7 +131,7 @@ def test_a_row_is_the_estimate_of_the_pooled_cosines(tmp_path, trained):
   final = np.float32(np.concatenate(final))
   for std in ('null', 'fitted'):
     (row,) = run_comparison.select_rows(rows, 'several', std)
-    expected = gaussian.two_gaussian(
+    expected = two_gaussians.two_gaussian(
       Scores(final, np.empty(0), Sphere(DIM)), delta=1e-3, std=std
     ).epsilon
     assert row.epsilon == pytest.approx(expected, rel=1e-3)

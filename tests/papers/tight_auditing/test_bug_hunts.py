@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import tradeoff_curves
 from papers.tight_auditing import bug_hunts, simulated_steps
 
 CLAIMED, DELTA = 1.27, 1e-5

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon.bounds import threshold_bound
-from epe_jax.epsilon.bounds.corrections import Explicit
-from epe_jax.epsilon.bounds.threshold_bound import lower_bound
-from epe_jax.epsilon.trade_offs import tradeoff_curves
+from epe_jax.epsilon import threshold_bound, tradeoff_curves
+from epe_jax.epsilon.corrections import Explicit
+from epe_jax.epsilon.threshold_bound import lower_bound
 from papers import reported
 from papers.tight_auditing import gaussian_steps, simulated_steps
 

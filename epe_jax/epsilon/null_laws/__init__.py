@@ -1,1 +1,0 @@
-"""How unobserved canaries score, and what estimators then report."""

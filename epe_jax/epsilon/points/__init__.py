@@ -1,1 +1,0 @@
-"""Point estimates of ε, which guarantee nothing, and the fits behind them."""

@@ -1,1 +1,0 @@
-"""How estimates scatter over canaries and over runs."""

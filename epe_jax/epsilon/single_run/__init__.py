@@ -1,1 +1,0 @@
-"""Lower bounds on ε from one run whose canaries independent coins included."""
