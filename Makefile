@@ -124,17 +124,18 @@ results: $(VENV)/installed-dev
 	  --stackoverflow=$(STACKOVERFLOW) --word_count=$(WORD_COUNT)
 	$(BIN)/python scripts/docs.py --results=runs/paper/$(SCALE)
 
-# How often bounds fail, and how estimators compare, with their data files in
-# docs/data; an hour on 2 cores.
+# How often bounds fail, and how estimators compare; an hour on 2 cores.
 studies: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/coverage.py --out=docs/coverage.md
-	$(BIN)/python benchmarks/leaderboard.py --out=docs/leaderboard.md
+	$(BIN)/python benchmarks/coverage.py --out=docs/data
+	$(BIN)/python benchmarks/leaderboard.py --out=docs/data
+	$(BIN)/python benchmarks/pages.py
 
 # docs/reliability.md: kills, full disks, flipped bits, long runs, this Python; hours.
 reliability: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/faults.py --out=docs/reliability.md
-	$(BIN)/python benchmarks/soak.py --out=docs/reliability.md
-	$(BIN)/python benchmarks/versions.py --out=docs/reliability.md
+	$(BIN)/python benchmarks/faults.py --out=docs/data
+	$(BIN)/python benchmarks/soak.py --out=docs/data
+	$(BIN)/python benchmarks/versions.py --out=docs/data
+	$(BIN)/python benchmarks/pages.py
 
 # Which single changes of a room of the core no test of it notices; days. It changes the
 # files of the checkout one at a time, so give it a clone. It can be interrupted, and goes
@@ -163,7 +164,7 @@ bench: $(VENV)/installed-dev frameworks-installed
 	for name in $(BENCHMARKS); do python=$(BIN)/python; \
 	  [ $$name = auditor_overhead ] && python=$(FRAMEWORKS)/torch/bin/python; \
 	  PYTHONPATH=. $$python benchmarks/$$name.py || exit 1; done
-	$(BIN)/python benchmarks/page.py
+	$(BIN)/python benchmarks/pages.py
 
 bench-quick: $(VENV)/installed-dev
 	for name in $(QUICK); do $(BIN)/python benchmarks/$$name.py --quick \

@@ -1,11 +1,11 @@
 """Measures how often the conformance suite is wrong, and what it detects.
 
-  python benchmarks/conformance.py --runs=1000 --out=docs/conformance.md
+  python benchmarks/conformance.py --runs=1000 --out=docs/data
 
 checks correct mechanisms with that many seeds each, each with a claim of its own, and
-faulty ones of many degrees with a tenth as many. It writes every row to `data/` next to the
-page, and what the page shows of them between its markers. It takes some two hours on 2
-cores; with --folder it goes on where it was interrupted. Fails if a rule breaks too often.
+faulty ones of many degrees with a tenth as many. It writes every row, of which `pages.py`
+shows a part. It takes some two hours on 2 cores; with --folder it goes on where it was
+interrupted. Fails if a rule breaks too often.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,18 @@ import functools
 import math
 import os
 import pathlib
-import re
 import sys
 from typing import Any, NamedTuple
 
 from absl import app, flags
 import numpy as np
+import pandas as pd
 from scipy import stats
-from studies import data_files, study
+from studies import study
 import tqdm
 
-from epe_jax import conformance, io
+from epe_jax import conformance
 from epe_jax.conformance import laws, measurements
-from epe_jax.report import tables
 
 # The mechanisms that the tests have.
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
@@ -41,9 +40,7 @@ _WORKERS = flags.DEFINE_integer(
 _FOLDER = flags.DEFINE_string(
   'folder', None, 'Keeps finished batches, so that the study can be continued.'
 )
-_OUT = flags.DEFINE_string(
-  'out', None, 'Page to write into; its data files are in data/ next to it.'
-)
+_OUT = flags.DEFINE_string('out', None, 'Folder of data files.')
 
 CLAIM = conformance.Claim(
   clip_norm=1.0,
@@ -70,8 +67,6 @@ _BUDGET = 10.0
 _BATCH = 20
 # A rule is allowed 1e-4; so many more than that are no accident.
 _ALLOWED = 1e-4
-# What the page says of the rate, if the number of checks suffices.
-_SHOWN = 1e-3
 
 
 class Batch(NamedTuple):
@@ -348,7 +343,7 @@ def make_batches(runs: int, seed: int) -> list[Batch]:
 
 def tabulate_alarms(
   checks: Mapping[str, Sequence[Row]],
-) -> tuple[tables.Table, list[str]]:
+) -> tuple[pd.DataFrame, list[str]]:
   """False alarms by rule over all correct mechanisms, and rules with too many."""
   body, bad, alarms = [], [], []
   for rule in conformance.RULES:
@@ -375,18 +370,18 @@ def tabulate_alarms(
     if study.fails_too_often(broken, len(checked), _ALLOWED, 1e-3):
       bad.append(rule)
   num = len({row.seed for row in checks['Plain']})
-  notes = [
+  print(
     f'{len(correct.CORRECT)} correct mechanisms ({", ".join(correct.CORRECT)}), '
     f'{num:,} checks of each, and twice as many of {", ".join(_PUBLISH)}. A rule '
     f'breaks at p < {laws.ALPHA:g}; p < 0.01 should come in 1 % of checks at most.'
-  ]
+  )
   if alarms:
-    notes.append(f'False alarms: {", ".join(alarms)}.')
+    print(f'False alarms: {", ".join(alarms)}.')
   head = ['rule', 'checks', 'false alarms', 'p < 0.01', 'smallest p']
-  return tables.Table('False alarms', head, body, notes), bad
+  return pd.DataFrame(body, columns=head), bad
 
 
-def tabulate_power(checks: Mapping[str, Sequence[Row]]) -> tables.Table:
+def tabulate_power(checks: Mapping[str, Sequence[Row]]) -> pd.DataFrame:
   """Share of checks in which each degree of a fault is detected."""
   body = []
   for name, (_, rule, unit, values) in DEGREES.items():
@@ -398,10 +393,11 @@ def tabulate_power(checks: Mapping[str, Sequence[Row]]) -> tables.Table:
     f'{num} checks of each. Claim: S = 1, z = 1, n = 10 and '
     f'{CLAIM.dim} coordinates; more coordinates detect less noise that is missing.'
   )
-  return tables.Table('Detected', ['rule', 'fault', 'detected'], body, [note])
+  print(note)
+  return pd.DataFrame(body, columns=['rule', 'fault', 'detected'])
 
 
-def tabulate_bugs() -> tables.Table:
+def tabulate_bugs() -> pd.DataFrame:
   """What the report names for each seeded bug."""
   body = []
   for bug, (rule, cause) in seeded_bugs.EXPECTED.items():
@@ -414,7 +410,7 @@ def tabulate_bugs() -> tables.Table:
     marks = ['yes' if x else '**no**' for x in (is_found, is_named)]
     body.append([text, f'`{rule}`', f'`{cause}`', *marks, others])
   head = ['bug', 'rule', 'cause', 'found', 'named', 'also broken']
-  return tables.Table('Seeded bugs', head, body)
+  return pd.DataFrame(body, columns=head)
 
 
 def main(argv: list[str]) -> None:
@@ -451,93 +447,13 @@ def main(argv: list[str]) -> None:
     'power': tabulate_power(checks),
     'bugs': tabulate_bugs(),
   }
-  print('\n\n'.join(map(tables.format_text, made.values())))
-  if _OUT.value:
-    page = pathlib.Path(_OUT.value)
-    folder = page.parent / 'data'
-    for name, table in made.items():
-      records = data_files.list_records(table)
-      data_files.write_records(folder / f'conformance_{name}.csv', records)
-    blocks = make_blocks(folder)
-    io.write_text(page, tables.splice(page.read_text(), blocks))
+  for name, table in made.items():
+    print(table.to_string(index=False))
+    if _OUT.value:
+      path = pathlib.Path(_OUT.value) / f'conformance_{name}.csv'
+      table.to_csv(path, index=False)
   if bad:
     raise SystemExit(f'Too many false alarms: {", ".join(bad)}.')
-
-
-def make_blocks(folder: pathlib.Path) -> dict[str, str]:
-  """What the page shows between its markers, from its data files.
-
-  Args:
-    folder: of the data files.
-  """
-  alarms, power, bugs = (
-    data_files.read_records(folder / f'conformance_{name}.csv')
-    for name in ('alarms', 'power', 'bugs')
-  )
-  checks = sum(int(row['checks'].replace(',', '')) for row in alarms)
-  false = sum(int(row['false alarms']) for row in alarms)
-  rates = {row['rule']: _bound_rate(row) for row in alarms}
-  less_known = ', '.join(
-    f'{rule} ({rate:.1e})' for rule, rate in rates.items() if rate > _SHOWN
-  )
-  unmeasured = ', '.join(
-    f'`{rule}`' for rule in conformance.RULES if rule not in rates
-  )
-  found, named = (
-    sum(row[name] == 'yes' for row in bugs) for name in ('found', 'named')
-  )
-  degrees: dict[tuple[str, str], list[Mapping[str, str]]] = {}
-  for row in power:
-    kind = re.sub(r'[\d.,]+', '', row['fault'])
-    degrees.setdefault((row['rule'], kind), []).append(row)
-  table = tables.Table(
-    '',
-    ['rule', 'detected in every check', 'the next weaker fault', 'detected'],
-    [[rule, *_find_edge(rows)] for (rule, _), rows in degrees.items()],
-  )
-  link_alarms = data_files.link(
-    'data/conformance_alarms.csv', 'by rule, with p-values'
-  )
-  link_power = data_files.link('data/conformance_power.csv', 'a row per degree')
-  link_bugs = data_files.link(
-    'data/conformance_bugs.csv', 'each bug with its rule and its cause'
-  )
-  return {
-    'alarms': f'{false:,} false alarms in {checks:,} checks of '
-    f'{len(alarms)} rules on correct mechanisms, with claims of 1 to 60,000 '
-    f'coordinates, S from {_CLIP_NORMS[0]:g} to {_CLIP_NORMS[1]:g}, z from '
-    f'{_NOISES[0]:g} to {_NOISES[1]:g} and {_CLIENTS[0]} to {_CLIENTS[1]} '
-    'clients. With 95 % '
-    f'confidence the rate of each rule is at most {_SHOWN:g}'
-    f'{", except that of " if less_known else ""}{less_known}. Not among them, as '
-    f'they do not apply or need processes: {unmeasured}. {link_alarms}',
-    'power': f'{tables.format_markdown(table)}\n\n{link_power}',
-    'bugs': f'The rule that each breaks is found for {found} of {len(bugs)} bugs, and '
-    f'its cause named for {named}. {link_bugs}',
-  }
-
-
-def _bound_rate(row: Mapping[str, str]) -> float:
-  """Upper bound of the rate of false alarms of a rule, at 95 % confidence."""
-  false, checks = int(row['false alarms']), int(row['checks'].replace(',', ''))
-  return float(stats.beta.ppf(0.95, false + 1, checks - false))
-
-
-def _find_edge(rows: Sequence[Mapping[str, str]]) -> tuple[str, str, str]:
-  """The weakest fault that is always detected, and the strongest that is not.
-
-  Args:
-    rows: degrees of one fault, from weak to strong or from strong to weak.
-  """
-  if rows[0]['detected'] == '100%':
-    rows = rows[::-1]
-  missed = [row for row in rows if row['detected'] != '100%']
-  weakest = rows[len(missed)] if len(missed) < len(rows) else None
-  return (
-    weakest['fault'] if weakest else '-',
-    missed[-1]['fault'] if missed else '-',
-    missed[-1]['detected'] if missed else '-',
-  )
 
 
 if __name__ == '__main__':

@@ -1,13 +1,12 @@
 """Measures how often every bound exceeds the truth; docs/coverage.md.
 
-  python benchmarks/coverage.py --out=docs/coverage.md
+  python benchmarks/coverage.py --out=docs/data
 
-Takes about an hour on 2 cores. Writes every row to `data/` next to the page, and the
-rows that the page shows between its markers. With --only_conditions it measures the
-unusual conditions alone: minutes. Fails if a statement is false more often than stated.
+Takes about an hour on 2 cores. Writes every row, of which `pages.py` shows some. With
+--only_conditions it measures the unusual conditions alone: minutes. Fails if a statement is false more often than stated.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 import functools
 import os
 import pathlib
@@ -18,7 +17,8 @@ from absl import app, flags
 from epe_jax import extras
 
 with extras.explain_missing():
-  from studies import conditions, coverage, data_files, laws, run_reports
+  import pandas as pd
+  from studies import conditions, coverage, laws, run_reports
   import tqdm
 
   from epe_jax import io
@@ -44,9 +44,7 @@ _ONLY_CONDITIONS = flags.DEFINE_bool(
   False,
   'Only the unusual conditions.',
 )
-_OUT = flags.DEFINE_string(
-  'out', None, 'Page to write into; its data files are in data/ next to it.'
-)
+_OUT = flags.DEFINE_string('out', None, 'Folder of data files.')
 
 _DELTA = 1e-5
 # Directions of canaries, dimension, and observed canaries of runs.
@@ -58,26 +56,6 @@ _RUN_SHAPES = (
   ('orthogonal 10000', 128),
   ('sphere 1000000', 128),
   ('orthogonal 1000000', 128),
-)
-
-# What the page shows of the study: tables by how their titles begin, and bounds with
-# the null law that they know.
-_SHOWN_TABLES = (
-  '500 + 500 canaries',
-  'sphere, d = 1,024',
-  'hadamard, d = 1,024',
-)
-_SHOWN_BOUNDS = (
-  ('eps_lo', 'exact'),
-  ('clopper_pearson_bonferroni', 'exact'),
-  ('gaussian_lower_bound', 'exact'),
-  ('eps_lo', 'empirical'),
-  ('rank_test', 'empirical'),
-  ('gdp_rank_test', 'empirical'),
-  ('gaussian_lower_bound', 'empirical'),
-  ('one_run', 'coins'),
-  ('one_run_gdp', 'coins'),
-  ('one_run_independent_gdp', 'coins'),
 )
 
 
@@ -101,7 +79,7 @@ def _numbers(
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
-  files: dict[str, Sequence[data_files.Record]] = {}
+  files: dict[str, pd.DataFrame] = {}
   reports, broken = None, []
   if not _ONLY_CONDITIONS.value:
     files['coverage'], reports, broken = _measure_bounds()
@@ -111,59 +89,21 @@ def main(argv: list[str]) -> None:
     seed=_SEED.value,
     **_study_settings('condition'),
   )
-  table = conditions.make_table(rows)
-  files['conditions'] = data_files.list_records(table)
+  files['conditions'] = conditions.make_table(rows)
   broken += [row for row in rows if conditions.find_broken(row)]
-  print(tables.format_text(table))
+  print(files['conditions'].to_string(index=False))
   if _OUT.value:
-    page = pathlib.Path(_OUT.value)
-    folder = page.parent / 'data'
-    for name, records in files.items():
-      data_files.write_records(folder / f'{name}.csv', records)
+    folder = pathlib.Path(_OUT.value)
+    for name, frame in files.items():
+      frame.to_csv(folder / f'{name}.csv', index=False)
     if reports is not None:
       io.write_json(folder / 'simulated_reports.json', reports._asdict())
-    blocks = make_blocks(folder)
-    io.write_text(page, tables.splice(page.read_text('utf-8'), blocks))
   if broken:
     raise SystemExit(f'{len(broken)} statements are false too often: {broken}')
 
 
-def make_blocks(folder: pathlib.Path) -> dict[str, str]:
-  """What the page shows between its markers, from its data files.
-
-  Args:
-    folder: of the data files.
-  """
-  records = data_files.read_records(folder / 'coverage.csv')
-  several = data_files.link(
-    'data/coverage.csv', 'every bound, number of canaries and family'
-  )
-  blocks = {}
-  for name in ('gaussian', 'coupled', 'runs', 'others'):
-    shown = [
-      record
-      for record in records
-      if record['study'] == name
-      and record['table'].startswith(_SHOWN_TABLES)
-      and (record['bound'], record['null']) in _SHOWN_BOUNDS
-    ]
-    blocks[name] = f'\n{coverage.format_records(shown)}\n\n{several}\n'
-  rows = data_files.read_records(folder / 'conditions.csv')
-  one_run = [row for row in rows if ' runs ' not in f' {row["condition"]} ']
-  table = tables.format_markdown(data_files.make_table(one_run, list(rows[0])))
-  of_runs = data_files.link(
-    'data/conditions.csv', 'with statements about several runs'
-  )
-  blocks['conditions'] = f'\n{table}\n\n{of_runs}\n'
-  reports = tables.Table(**io.read_json(folder / 'simulated_reports.json'))
-  blocks['reports'] = f'\n{tables.format_markdown(reports)}\n'
-  return blocks
-
-
-def _measure_bounds() -> tuple[
-  list[data_files.Record], tables.Table, list[Any]
-]:
-  """Records of bounds, the table of reports, and rows that are broken."""
+def _measure_bounds() -> tuple[pd.DataFrame, tables.Table, list[Any]]:
+  """Rows of bounds, the table of reports, and rows that are broken."""
   epsilons = _numbers(_EPSILON, float, 'numbers >= 0', lambda e: 0 <= e < 1e3)
   nums = _numbers(_NUM, int, 'integers >= 8', lambda k: k >= 8)
 
@@ -186,7 +126,7 @@ def _measure_bounds() -> tuple[
     workers=_WORKERS.value,
     progress=functools.partial(tqdm.tqdm, unit='run'),
   )
-  records: list[data_files.Record] = []
+  records: list[dict[str, str]] = []
   rest = iter(several)
   for name, cases in sections.items():
     rows = [row for _ in cases for row in next(rest)]
@@ -196,7 +136,7 @@ def _measure_bounds() -> tuple[
   broken: list[Any] = [
     row for rows in several for row in rows if coverage.find_broken(row)
   ]
-  return records, table, broken + run_reports.find_broken(reports)
+  return pd.DataFrame(records), table, broken + run_reports.find_broken(reports)
 
 
 def _study_settings(unit: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ into the folder. A step that hangs or fails does not end the others. Steps that 
 finished are not repeated: the same command goes on where the last one was cut off. It
 needs no network and no data.
 
-`cp runs/gpu/gpu_*.json benchmarks/results` and `python benchmarks/page.py` show the records
+`cp runs/gpu/gpu_*.json benchmarks/results` and `python benchmarks/pages.py` show the records
 in docs/benchmarks.md.
 """
 

@@ -1,11 +1,10 @@
 """A long run and a long sweep: memory, descriptors, threads and disk stay as they are.
 
-  python benchmarks/soak.py --out=docs/reliability.md
+  python benchmarks/soak.py --out=docs/data
 
 runs 20,000 rounds of digits with an evaluation and a checkpoint every 200, and a sweep of
-20 points, and samples their processes once a second. Writes what it saw to `data/` next
-to the page, draws it, and writes the table between its markers. Fails if what a process
-holds grows. It takes some ten minutes on 2 cores.
+20 points, and samples their processes once a second. Writes the samples and what they come
+to, and draws them. Fails if what a process holds grows. It takes some ten minutes on 2 cores.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,19 +17,16 @@ from typing import NamedTuple
 from absl import app, flags
 import harness
 from matplotlib import figure
+import pandas as pd
 import psutil
-from studies import data_files, trials
+from studies import trials
 
-from epe_jax import io
 from epe_jax.experiment import metrics, workdirs
-from epe_jax.report import tables
 from epe_jax.report.figures import style
 
 _ROUNDS = flags.DEFINE_integer('rounds', 20_000, 'Of the run.', lower_bound=400)
 _POINTS = flags.DEFINE_integer('points', 20, 'Of the sweep.', lower_bound=2)
-_OUT = flags.DEFINE_string(
-  'out', None, 'Page to write into; its data file and figure are next to it.'
-)
+_OUT = flags.DEFINE_string('out', None, 'Folder of data files and the figure.')
 
 _EVERY = 1.0
 # Growth of the median from the second quarter to the last: of memory what the
@@ -126,7 +122,7 @@ def _count(workdir: pathlib.Path) -> int:
 
 def summarize(
   samples: Mapping[str, Sequence[Sample]],
-) -> tuple[tables.Table, list[str]]:
+) -> tuple[pd.DataFrame, list[str]]:
   """Medians of the second and the last quarter, the largest of all, and what grows.
 
   Quarters are of the time from the first finished round, or point, to the last. Peaks
@@ -151,8 +147,8 @@ def summarize(
       share = _ALLOWED.get(field)
       if share is not None and after > before * (1 + share):
         grown.append(f'{title} of {name}: {before:.4g} to {after:.4g}')
-  head = ['', 'what it holds', 'second quarter', 'last quarter', 'largest']
-  return tables.Table('', head, body), grown
+  head = ['process', 'what it holds', 'second quarter', 'last quarter']
+  return pd.DataFrame(body, columns=[*head, 'largest']), grown
 
 
 def draw(samples: Mapping[str, Sequence[Sample]]) -> figure.Figure:
@@ -189,24 +185,17 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
       samples[name] = watch(arguments, pathlib.Path(folder))
   table, grown = summarize(samples)
-  print(tables.format_text(table))
+  print(table.to_string(index=False))
   if _OUT.value:
-    page = pathlib.Path(_OUT.value)
-    records = [
-      {'process': name, **{k: f'{v:.4g}' for k, v in x._asdict().items()}}
+    folder = pathlib.Path(_OUT.value)
+    table.to_csv(folder / 'soak.csv', index=False)
+    frame = pd.DataFrame(
+      {'process': name, **x._asdict()}
       for name, some in samples.items()
       for x in some
-    ]
-    data_files.write_records(page.parent / 'data' / 'soak.csv', records)
-    pictures = page.parent / 'reliability'
-    pictures.mkdir(exist_ok=True)
-    draw(samples).savefig(pictures / 'soak.svg', metadata={'Date': None})
-    link = data_files.link('data/soak.csv', 'one a second')
-    block = (
-      f'{tables.format_markdown(table)}\n\n'
-      f'![Memory, descriptors, threads and disk](reliability/soak.svg)\n\n{link}'
     )
-    io.write_text(page, tables.splice(page.read_text(), {'soak': block}))
+    frame.to_csv(folder / 'soak_samples.csv', index=False, float_format='%.4g')
+    draw(samples).savefig(folder / 'soak.svg', metadata={'Date': None})
   if grown:
     raise SystemExit('; '.join(grown))
 

@@ -1,11 +1,11 @@
 """The README's two commands with one Python, in a fresh clone and a fresh environment.
 
-  python benchmarks/versions.py --out=docs/reliability.md
+  python benchmarks/versions.py --out=docs/data
 
 clones the last commit, runs `make run` and `make test` there with the Python that runs
-this, and writes a row for this Python and system to `data/versions.csv` next to the page,
-and all rows between the markers of the page. Fails if a command does. It takes a quarter
-of an hour on 2 cores; with --folder it goes on where it was interrupted.
+this, and writes a row for this Python and system to `versions.csv`. Fails if a command
+does. It takes a quarter of an hour on 2 cores; with --folder it goes on where it was
+interrupted.
 """
 
 import json
@@ -17,18 +17,13 @@ import sys
 import tempfile
 
 from absl import app, flags
-from studies import data_files
-
-from epe_jax import io
-from epe_jax.report import tables
+import pandas as pd
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _FOLDER = flags.DEFINE_string(
   'folder', None, 'Keeps the clone and what has ended, to go on from there.'
 )
-_OUT = flags.DEFINE_string(
-  'out', None, 'Page to write into; its data file is in data/ next to it.'
-)
+_OUT = flags.DEFINE_string('out', None, 'Folder of the data file.')
 # Targets of make, and what the last line of interest says in their output.
 _TARGETS = {
   'run': r'ε of at least [\d.]+ in the worst case',
@@ -107,17 +102,14 @@ def main(argv: list[str]) -> None:
   with tempfile.TemporaryDirectory() as temporary:
     folder = pathlib.Path(_FOLDER.value or temporary).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    row = measure(folder)
-  print(tables.format_text(data_files.make_table([row], list(row))))
+    rows = pd.DataFrame([measure(folder)])
+  print(rows.to_string(index=False))
   if _OUT.value:
-    page = pathlib.Path(_OUT.value)
-    file = page.parent / 'data' / 'versions.csv'
-    rows = data_files.read_records(file) if file.exists() else []
-    others = [x for x in rows if x['Python'] != row['Python']]
-    rows = sorted([*others, row], key=lambda x: x['Python'])
-    data_files.write_records(file, rows)
-    block = tables.format_markdown(data_files.make_table(rows, list(row)))
-    io.write_text(page, tables.splice(page.read_text(), {'versions': block}))
+    file = pathlib.Path(_OUT.value) / 'versions.csv'
+    if file.exists():
+      rows = pd.concat([pd.read_csv(file, dtype=str), rows])
+    rows = rows.drop_duplicates('Python', keep='last').sort_values('Python')
+    rows.to_csv(file, index=False)
 
 
 if __name__ == '__main__':

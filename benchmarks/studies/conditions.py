@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
+import pandas as pd
 from scipy import linalg
 
 from epe_jax import accounting
@@ -20,7 +21,7 @@ from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.server_response import respond_at_end
 from epe_jax.epsilon import Gaussian, Scores, mixture, tradeoff_curves
 from epe_jax.experiment import client_rounds
-from epe_jax.report import clients, tables
+from epe_jax.report import clients
 from epe_jax.sampling import canary_schedules, client_schedules
 from epe_jax.several_runs import over_runs, run_effects
 from epe_jax.training.round_scalars import RoundScalars
@@ -330,22 +331,18 @@ def find_broken(row: Row) -> bool:
   return study.fails_too_often(row.false, row.audits, row.stated)
 
 
-def make_table(rows: Sequence[Row]) -> tables.Table:
+def make_table(rows: Sequence[Row]) -> pd.DataFrame:
   """A line for each condition and statement."""
-  return tables.Table(
-    '',
-    ['condition', 'statement', 'audits', 'may be false', 'was false'],
-    [
-      [
-        row.title,
-        row.statement,
-        f'{row.audits:,}',
-        f'{100 * row.stated:g} %',
-        f'{100 * row.false / row.audits:.1f} %'
-        f'{" **broken**" if find_broken(row) else ""}',
-      ]
-      for row in rows
-    ],
+  return pd.DataFrame(
+    {
+      'condition': row.title,
+      'statement': row.statement,
+      'audits': f'{row.audits:,}',
+      'may be false': f'{100 * row.stated:g} %',
+      'was false': f'{100 * row.false / row.audits:.1f} %'
+      f'{" **broken**" if find_broken(row) else ""}',
+    }
+    for row in rows
   )
 
 

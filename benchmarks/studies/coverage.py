@@ -34,8 +34,7 @@ from epe_jax.epsilon.types import (
   Sphere,
   Unknown,
 )
-from epe_jax.report import tables
-from studies import data_files, laws, run_audits, study
+from studies import laws, run_audits, study
 from studies.laws import Audits
 
 _SPLIT = corrections.Split(seed=0)
@@ -241,49 +240,12 @@ def list_records(study_name: str, rows: Sequence[Row]) -> list[dict[str, str]]:
   ]
 
 
-def format_records(records: Sequence[data_files.Record]) -> str:
-  """A Markdown table for each title: shares that exceed, and the median bound.
-
-  Args:
-    records: as `list_records` makes them.
-  """
-  return '\n\n'.join(
-    f'**{title}**\n\n{_table([r for r in records if r["table"] == title])}'
-    for title in dict.fromkeys(record['table'] for record in records)
-  )
-
-
 def _find_law(case: Case) -> laws.Law:
   if case.kind == 'Gaussian':
     return laws.gaussian(float(case.what), case.delta)
   if case.kind == 'coupled':
     return laws.coupled(float(case.what), case.delta)
   return next(law for law in laws.others() if law.name == case.what)
-
-
-def _table(records: Sequence[data_files.Record]) -> str:
-  def column(record: data_files.Record) -> str:
-    truth = f'ε = {record["epsilon"]}'
-    return f'{record["law"]}, {truth}' if record['law'] else truth
-
-  columns = list(dict.fromkeys(map(column, records)))
-  body = []
-  for bound, null in dict.fromkeys((r['bound'], r['null']) for r in records):
-    cells = {
-      column(r): r for r in records if (r['bound'], r['null']) == (bound, null)
-    }
-    first = next(iter(cells.values()))
-    body.append(
-      [
-        bound,
-        null,
-        first['assumes'],
-        first['may_exceed'],
-        *(_cell(cells.get(name)) for name in columns),
-      ]
-    )
-  head = ['bound', 'null', 'assumes', 'may exceed', *columns]
-  return tables.format_markdown(tables.Table('', head, body))
 
 
 def _assumes(row: Row) -> str:
@@ -299,17 +261,6 @@ def _promise(row: Row) -> str:
     return 'no guarantee'
   level = f'{100 * row.stated:.0f} %'
   return f'{level} on average' if row.kind == 'credible_bound' else level
-
-
-def _cell(record: data_files.Record | None) -> str:
-  if record is None:
-    return ''
-  text = f'{record["exceeded_percent"]} %, {record["median"]}'
-  if record['exceeded_scores_percent']:
-    text += f'; {record["exceeded_scores_percent"]} % of scores'
-  if record['gaussian_percent']:
-    text += f'; {record["gaussian_percent"]} % pass'
-  return f'{text} **broken**' if record['broken'] else text
 
 
 def _of_bound(

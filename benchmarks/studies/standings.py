@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from epe_jax.report import tables
 from studies import study
 from studies.entries import SIGNIFICANCE, Entry
 from studies.score_sets import RUNS, ScoreSet
@@ -98,7 +98,7 @@ def summarize(
   return Standing(entry, exceeded, medians, float(np.median(seconds)), broken)
 
 
-def make_table(found: Sequence[Standing]) -> tables.Table:
+def make_table(found: Sequence[Standing]) -> pd.DataFrame:
   """A row for each estimator: valid bounds, other bounds, estimates."""
   groups = list(dict.fromkeys(group for one in found for group in one.medians))
   ranked = sorted(
@@ -109,33 +109,20 @@ def make_table(found: Sequence[Standing]) -> tables.Table:
       -(one.score or 0),
     ),
   )
-  return tables.Table(
-    'Estimators on frozen scores',
-    [
-      'estimator',
-      'of',
-      'assumes',
-      'kind',
-      'exceeds',
-      *groups,
-      'score',
-      'ms',
-    ],
-    [
-      [
-        one.entry.name,
-        one.entry.origin,
-        one.entry.assumes,
-        'bound' if one.entry.is_bound else '',
-        _format_exceeded(one),
-        *(_format_median(one, group) for group in groups),
-        '' if one.score is None else f'{one.score:.2f}',
-        f'{1000 * one.seconds:.2g}'
-        if one.seconds < 0.1
-        else f'{1000 * one.seconds:.0f}',
-      ]
-      for one in ranked
-    ],
+  return pd.DataFrame(
+    {
+      'estimator': one.entry.name,
+      'of': one.entry.origin,
+      'assumes': one.entry.assumes,
+      'kind': 'bound' if one.entry.is_bound else '',
+      'exceeds': _format_exceeded(one),
+      **{group: _format_median(one, group) for group in groups},
+      'score': '' if one.score is None else f'{one.score:.2f}',
+      'ms': f'{1000 * one.seconds:.2g}'
+      if one.seconds < 0.1
+      else f'{1000 * one.seconds:.0f}',
+    }
+    for one in ranked
   )
 
 

@@ -1,6 +1,8 @@
 """The coverage study: it knows a bound from a number that is none."""
 
 import numpy as np
+import pages
+import pandas as pd
 import pytest
 from scipy import stats
 from studies import coverage, laws, run_audits, simulated_runs
@@ -19,7 +21,7 @@ def study(kind, whats, num, audits, **settings):
 
 
 def format_markdown(rows):
-  return coverage.format_records(coverage.list_records('any', rows))
+  return pages.format_bounds(pd.DataFrame(coverage.list_records('any', rows)))
 
 
 @pytest.mark.integration

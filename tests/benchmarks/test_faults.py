@@ -67,8 +67,8 @@ def test_the_table_counts_every_trial(faults):
     faults.Trial('kill', 'run', '', outcome)
     for outcome in ('same', 'same', 'close', 'lost')
   ]
-  (line,) = faults.tabulate(rows).body
-  assert line == ['kill', 'run', '4', '2', '1', '0', '0', '1']
+  (line,) = faults.tabulate(rows).to_numpy().tolist()
+  assert line == ['kill', 'run', 4, 2, 1, 0, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""The pages of benchmarks: what the result files say, and nothing else."""
+"""The pages of benchmarks and studies: what is recorded, and nothing else."""
 
-import io
 import itertools
+import math
 import pathlib
 import re
+import types
 
+import pandas as pd
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -12,171 +14,135 @@ BENCHMARKS = ROOT / 'benchmarks'
 
 
 @pytest.fixture
-def load(load_benchmark):
-  return load_benchmark
+def pages(load_benchmark):
+  return load_benchmark('pages')
 
 
 @pytest.fixture
-def page(load):
-  return load('page')
+def results(pages, monkeypatch, tmp_path):
+  """A folder of result files, empty at first."""
+  monkeypatch.setattr(pages, 'RESULTS', tmp_path)
+  return tmp_path
 
 
-def target(load, **changes):
-  made = load('targets').Target('it', 'file', 'a/b', 2.0)
-  return made._replace(**changes)
+def list_sections():
+  text = (ROOT / 'docs' / 'benchmarks.md').read_text()
+  return re.findall(r'<!-- begin (\w+) -->', text)
 
 
-@pytest.fixture
-def fill(page):
-  """docs/benchmarks.md with the figures of some records."""
-  return lambda records: page.page(page.PAGE.read_text(), records)
-
-
-def test_the_committed_pages_are_what_the_run_results_say(page):
-  records = page.read()
-  for path, replace_figures in page.PAGES.items():
-    text = path.read_text()
-    assert replace_figures(text, records) == text
+def test_the_committed_pages_are_what_is_recorded(pages):
+  for name in pages.SHOWS:
+    page = (ROOT / 'docs' / f'{name}.md').read_text()
+    assert pages.fill_page(name) == page
 
 
 def test_every_section_has_its_figures_or_says_that_they_are_missing(
-  load, page, fill
+  pages, results
 ):
-  made = fill({})
-  sections = page.list_sections(made)
+  made = pages.fill_page('benchmarks')
+  sections = set(list_sections()) - {'targets'}
   assert made.count('Not measured yet.') == len(sections)
+  assert sections == pages.TABLES.keys()
   for name in sections:
     assert f'benchmarks/{name}.py' in made
-  assert load('targets').ROWS.keys() <= set(sections)
-  reached = made[made.index('## Targets') : made.index('## Canary kernels')]
-  lines = [line for line in reached.splitlines() if re.search('[≤≥]', line)]
-  targets = load('targets')
-  assert len(lines) == len(targets.TARGETS)
-  assert all('| not measured |  |' in line for line in lines)
+  assert made.count('| - | not measured |') == len(pages.TARGETS)
+
+
+def test_a_figure_that_a_result_lacks_is_an_error_and_not_an_empty_cell(
+  pages, results
+):
+  target = types.SimpleNamespace(
+    file='file', rows='', where='', at='a/b', sign='≤', bound=2.0
+  )
+  assert pages.measure(target) is None
+  (results / 'file.json').write_text(
+    '{"a": {"c": 1}, "sizes": [{"d": 1, "x": 3}, {"d": 2, "x": 5}]}'
+  )
+  with pytest.raises(KeyError, match='a/b'):
+    pages.measure(target)
+  vars(target).update(rows='sizes', where='d == 2', at='x')
+  assert pages.measure(target) == 5
+  target.where = 'd == 3'
+  with pytest.raises(ValueError, match='size 1'):
+    pages.measure(target)
 
 
 @pytest.mark.parametrize(
-  ('value', 'at_most', 'said'),
+  ('value', 'sign', 'said'),
   [
-    (1.5, True, 'met'),
-    (2.0, True, 'met'),
-    (2.5, True, 'missed by 0.5'),
-    (2.5, False, 'met'),
-    (2.0, False, 'met'),
-    (1.5, False, 'missed by 0.5'),
+    (1.5, '≤', 'met'),
+    (2.0, '≤', 'met'),
+    (2.5, '≤', 'missed by 0.5'),
+    (2.5, '≥', 'met'),
+    (2.0, '≥', 'met'),
+    (1.5, '≥', 'missed by 0.5'),
+    (None, '≥', 'not measured'),
   ],
 )
-def test_a_target_is_met_or_missed_by_the_figure(
-  load, page, value, at_most, said
-):
-  asked = target(load, at_most=at_most)
-  assert page.measured(asked, {'file': {'a': {'b': value}}}) == value
-  assert page.verdict(asked, value) == said
+def test_a_target_is_met_or_missed_by_the_figure(pages, value, sign, said):
+  target = types.SimpleNamespace(at='a/b', sign=sign, bound=2.0)
+  assert pages.judge(target, value) == said
 
 
-def test_a_figure_that_is_no_number_is_refused(load, page):
-  with pytest.raises(ValueError, match='a/b is not a number'):
-    page.verdict(target(load), float('nan'))
-
-
-def test_a_path_that_leads_nowhere_is_an_error_and_not_an_empty_cell(
-  load, page
-):
-  record = {'a': {'c': 1}}
-  with pytest.raises(ValueError, match=r"'a/b' leads nowhere at 'b'.*'c'"):
-    page.measured(target(load), {'file': record})
-  assert page.measured(target(load), {'file': {'a': {'b': None}}}) is None
-  optional = target(load, at='a/b?')
-  assert page.measured(optional, {'file': record}) is None
-  assert page.measured(optional, {'file': {'a': {'b': 3}}}) == 3
-  layout = load('layout')
-  found = {'sizes': [{'d': 1, 'k': 2, 'x': 3}, {'d': 1, 'k': 4, 'x': 5}]}
-  assert layout.find(found, 'sizes[d=1,k=4]/x') == 5
-  with pytest.raises(ValueError, match=r'no \[d=2\] among 2'):
-    layout.find(found, 'sizes[d=2]/x')
-  with pytest.raises(ValueError, match='is no step'):
-    layout.find(found, 'sizes[/x')
-
-
-def test_a_file_of_any_form_is_shown_to_its_last_figure(load):
-  record = {
-    'points': [{'m': 1, 'seconds': {'a': 0.5}}, {'m': 2, 'bytes': 17}],
-    'works': {'A': {'ratio': 3.25}, 'B': {'ratio': 4.75}},
-    'nested': {'x': {'y': 6.125}},
-    'ok': True,
-    'several': [7, 8],
-    'machine': {'cpu': 'not a figure'},
-  }
-  made = load('layout').everything(record)
-  cells = {cell for table in made for row in table.body for cell in row}
-  wanted = {'500 ms', '17 B', 'A', '3.25', '4.75', '6.12', 'yes', '7, 8'}
-  assert wanted <= cells
-  assert 'not a figure' not in cells
-  for table in made:
-    assert all(len(row) == len(table.head) for row in table.body)
-
-
-def test_a_run_result_without_a_section_is_shown_too(fill):
-  record = {
-    'speed': 31.5,
-    'machine': {'cpu': 'fast', 'cores': 3, 'numpy': '9'},
-    'date': '2026-01-02T03:04:05+00:00',
-    'load_before': 0.25,
-  }
-  made = fill({'of_its_own': record})
-  section = made[made.index('## of its own') :]
-  for said in ('fast, 3 cores', 'numpy 9', '2026-01-02 03:04', '0.25', '31.5'):
-    assert said in section
-
-
-def kernels():
-  """A result of benchmarks/canary_kernels.py, its figures made up."""
-  forms = {'|x|^2': 0.001, 'hadamard': 0.004, 'sphere': 12.0, 'stored': 0.5}
-  rows = []
-  for dim in (100_000, 4_050_748):
-    scale = dim / 4_050_748
-    projections = {name: {'best': scale * x} for name, x in forms.items()}
-    rows.append(
-      {
-        'dim': dim,
-        'canaries': 2000,
-        'vectors': 1,
-        'stored_bytes': 4 * 2000 * dim,
-        'project': projections,
-        'passes': {name: x / 0.001 for name, x in forms.items()},
-        'superpose_2': {'hadamard': {'best': 0.25}},
-      }
+def test_every_column_is_a_figure_of_its_result(pages):
+  for name, asked in pages.TABLES.items():
+    rows = pages.list_rows(
+      pages.read_record(name),
+      *(asked.get(key, '') for key in ('rows', 'within', 'where')),
     )
-  machine = {'cpu': 'made up', 'cores': 1}
-  return {'sizes': rows, 'machine': machine, 'date': '2026-01-01T00:00:00'}
+    for path in asked['columns'].values():
+      assert path.partition(' as ')[0] in rows, (name, path)
 
 
-def test_kernels_are_shown_next_to_their_floor_and_their_target(fill):
-  made = fill({'canary_kernels': kernels()})
-  target = next(line for line in made.splitlines() if '2,000 cosines' in line)
-  assert '| ≤ 5 | 4 | met |' in target
-  section = made[made.index('## Canary kernels') :]
-  # d, k, vectors, floor, hadamard, and no hadamard2 in the file.
-  assert '| 4,050,748 | 2,000 | 1 | 1 ms | 4 ms | - | 12 s |' in section
-  assert '1 of 39 are met, 0 missed, 38 not measured.' in made
+def test_bounds_that_fail_too_often_are_not_among_the_best(pages):
+  assert '**broken**' not in pages.show_leaderboard('best')
+  assert '**broken**' in pages.show_leaderboard('broken')
 
 
-def test_a_figure_is_the_same_file_whenever_it_is_drawn(load):
-  drawings = load('drawings')
-  drawn = []
-  for _ in range(2):
-    file = io.BytesIO()
-    figures = drawings.draw({'canary_kernels': kernels()})
-    drawings.save(figures['kernels.svg'], file)
-    drawn.append(file.getvalue())
-  assert drawn[0] == drawn[1]
-  assert b'one pass' in drawn[0]
+def test_a_degree_that_is_never_detected_has_no_edge(pages):
+  rows = pd.DataFrame({'fault': ['1 %', '2 %'], 'detected': ['0%', '5%']})
+  assert pages._find_edge(rows) == ('-', '2 %', '5%')
+  rows.detected = ['100%', '100%']
+  assert pages._find_edge(rows) == ('2 %', '-', '-')
 
 
-def test_make_runs_every_benchmark_and_each_has_a_section(page):
+def test_each_finding_says_what_was_told_and_on_what_its_epsilon_depends(
+  load_benchmark,
+):
+  page = (ROOT / 'docs' / 'findings.md').read_text(encoding='utf-8')
+  details = page.split('## Details')[1].split('## Results')[0].split('\n\n**')
+  assert len(details) > 10
+  for detail in details[1:]:
+    assert re.search(r'not\sreported\syet|reported to', detail, re.I), detail
+  text = load_benchmark('findings')._describe_finding(
+    {'rule': 'resume', 'measured': '', 'epsilon': math.inf},
+    {'claimed_epsilon': 4.377, 'delta': 1e-5},
+  )
+  assert text[text.index('ε') :] in page
+
+
+def test_every_module_of_mechanisms_is_checked(load_benchmark):
+  modules = (BENCHMARKS / 'frameworks').glob('*_subjects.py')
+  checked = {f'{x}_subjects' for x in load_benchmark('findings')._MODULES}
+  assert {x.stem for x in modules} == checked
+
+
+def test_the_version_of_what_comes_from_a_repository_has_its_commit(
+  load_benchmark, monkeypatch
+):
+  findings = load_benchmark('findings')
+  origin = '{"vcs_info": {"commit_id": "0123456789"}}'
+  package = types.SimpleNamespace(version='2.3', read_text=lambda _: origin)
+  monkeypatch.setattr(findings.metadata, 'distribution', lambda _: package)
+  assert findings._describe_version('any') == '2.3 at 01234567'
+  package.read_text = lambda _: None
+  assert findings._describe_version('any') == '2.3'
+
+
+def test_make_runs_every_benchmark_and_each_has_a_section(pages):
   makefile = (ROOT / 'Makefile').read_text().replace('\\\n', ' ')
   listed = re.search('^BENCHMARKS := (.*)$', makefile, re.M)[1].split()
-  assert sorted(listed) == sorted(page.list_sections(page.PAGE.read_text()))
+  assert sorted(listed) == sorted(set(list_sections()) - {'targets'})
   recording = {
     path.stem
     for path in BENCHMARKS.glob('*.py')
@@ -186,9 +152,9 @@ def test_make_runs_every_benchmark_and_each_has_a_section(page):
   assert all(f"'{name}'" in of_gpu for name in recording - set(listed))
 
 
-def test_exponents_are_slopes_of_logarithms(load):
+def test_exponents_are_slopes_of_logarithms(load_benchmark):
   sizes = [1.0, 4.0, 16.0]
-  growth = load('growth')
+  growth = load_benchmark('growth')
   assert growth.exponent(sizes, [3 * x**2 for x in sizes]) == pytest.approx(2)
   assert growth.exponent(sizes, [5.0] * 3) == pytest.approx(0)
   points = [
@@ -205,8 +171,8 @@ def test_exponents_are_slopes_of_logarithms(load):
 
 
 @pytest.mark.parametrize('dim', [1e5, 1e6, 4e6])
-def test_the_model_has_as_many_parameters_as_asked_for(load, dim):
-  growth = load('growth')
+def test_the_model_has_as_many_parameters_as_asked_for(load_benchmark, dim):
+  growth = load_benchmark('growth')
   units = growth.hidden(int(dim))
   sizes = (256, units, units, 10)
   have = sum(a * b + b for a, b in itertools.pairwise(sizes))

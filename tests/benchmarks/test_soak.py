@@ -30,14 +30,14 @@ def test_memory_that_grows_with_rounds_is_a_leak_and_a_peak_is_none(
   table, found = soak.summarize({'400 rounds': samples})
   assert len(found) == grown
   assert all('memory, MB of 400 rounds' in text for text in found)
-  assert table.body[0][-1] == '900'
+  assert table.largest[0] == '900'
 
 
 def test_what_ends_between_two_samples_is_summarized(soak):
   samples = [soak.Sample(1.0, n, 100.0, 9, 5, 1.0) for n in (0, 2)]
   table, found = soak.summarize({'2 points': samples})
   assert not found
-  assert table.body[0][1:] == ['memory, MB', '100', '100', '100']
+  assert [*table.iloc[0][1:]] == ['memory, MB', '100', '100', '100']
 
 
 def test_a_process_that_has_ended_is_not_sampled(soak, tmp_path):
