@@ -5,24 +5,18 @@ import textwrap
 
 import griffe
 
-# From a prompt to the next empty line.
-_EXAMPLE = re.compile(r'^([ \t]*)>>> .*(?:\n[ \t]*\S.*)*', re.M)
-
-
-def fence_examples(text: str) -> str:
-  """Puts each run of prompts and outputs between fences."""
-
-  def fence(match: re.Match) -> str:
-    code = textwrap.dedent(match.group())
-    return textwrap.indent(f'```pycon\n{code}\n```', match.group(1))
-
-  return _EXAMPLE.sub(fence, text)
-
 
 class FenceExamples(griffe.Extension):
-  """Fences the examples of every docstring before it is parsed."""
+  """Fences each run of prompts and outputs, up to the next empty line."""
 
   def on_object(self, *, obj: griffe.Object, **kwargs) -> None:
-    """Changes the docstring of an object that was read."""
+    """Changes the docstring of an object before it is parsed."""
     if obj.docstring is not None:
-      obj.docstring.value = fence_examples(obj.docstring.value)
+      obj.docstring.value = re.sub(
+        r'^([ \t]*)>>> .*(?:\n[ \t]*\S.*)*',
+        lambda found: textwrap.indent(
+          f'```pycon\n{textwrap.dedent(found[0])}\n```', found[1]
+        ),
+        obj.docstring.value,
+        flags=re.MULTILINE,
+      )
