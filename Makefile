@@ -69,10 +69,13 @@ test-frameworks: $(VENV)/installed-dev frameworks-installed
 	bash tests/auditor/adapters/run.sh $(FRAMEWORKS)
 
 # docs/notebooks: the notebooks of colabs with what they show; minutes.
+NBCONVERT := nbconvert --execute --to markdown --output-dir=docs/notebooks \
+  --template-file=colabs/page.md.j2 \
+  --NbConvertApp.output_files_dir='{notebook_name}'
 notebooks: $(VENV)/installed-dev frameworks-installed
-	$(BIN)/python colabs/render.py quickstart estimators threat_models \
-	  repetitions flax_nnx correlated_noise tight_auditing
-	PYTHONPATH=$(CURDIR) $(FRAMEWORKS)/torch/bin/python colabs/render.py own_loop
+	rm -rf docs/notebooks
+	$(BIN)/python -m $(NBCONVERT) $(filter-out %/own_loop.ipynb,$(wildcard colabs/*.ipynb))
+	PYTHONPATH=$(CURDIR) $(FRAMEWORKS)/torch/bin/python -m $(NBCONVERT) colabs/own_loop.ipynb
 
 # docs/frameworks: an audit of each framework, with its figure; minutes.
 frameworks: $(VENV)/installed-dev frameworks-installed

@@ -148,7 +148,6 @@ def _read_page(path):
 def test_the_docs_have_a_notebook_with_its_outputs(path):
   page, cells = _read_page(path), _read(path).cells
   for cell in cells:
-    # The page has a note below the title.
     assert cell.source.partition('\n\n')[2] in page
     assert cell.source.partition('\n\n')[0] in page
   figures = re.findall(rf'!\[png\]\(({path.stem}/\w+\.png)\)', page)
