@@ -94,8 +94,9 @@ site: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'To read it, and search it: $(BIN)/python -m http.server --directory site'
 
-# The figures of the README, from files in TensorFlow Federated's format. One run
-# has fewer clients in a round because its stand-in data have few.
+# The figures of the README, from files in TensorFlow Federated's format, and the
+# report in Chromium. One run has fewer clients in a round because its stand-in data
+# have few.
 EMNIST ?= data/emnist_all.sqlite
 STACKOVERFLOW ?= data/stackoverflow.sqlite
 WORD_COUNT ?= data/stackoverflow.word_count
@@ -118,6 +119,9 @@ docs: $(VENV)/installed-dev
 	  --run=digits=runs/digits --run=emnist=runs/emnist \
 	  --run=emnist62=runs/emnist62 \
 	  --run=stackoverflow=runs/stackoverflow
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1100,1150 \
+	  --screenshot=$(CURDIR)/docs/screenshots/report_wide.png \
+	  file://$(CURDIR)/runs/digits/report.html
 
 # docs/results.md and docs/results: the papers' tables and figures; hours.
 SCALE ?= small

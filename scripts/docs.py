@@ -15,7 +15,7 @@ import sys
 from absl import app, flags
 from PIL import Image
 
-from epe_jax import extras, io
+from epe_jax import io
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
@@ -44,26 +44,6 @@ _COMPARED = {
   'stackoverflow': 'StackOverflow',
 }
 
-_INSTALL = """\
-From a checkout, with Python 3.11 or newer:
-
-```sh
-pip install '.[training,reports]'
-```
-
-From a wheel, which a checkout makes and any machine installs:
-
-```sh
-pip wheel --no-deps --wheel-dir=dist .
-pip install "$(echo dist/epe_jax-*.whl)[training,reports]"
-```"""
-_INSTALL_FROM_REGISTRY = """\
-With Python 3.11 or newer:
-
-```sh
-pip install '{name}[training,reports]'
-```"""
-
 _RUN = flags.DEFINE_multi_string(
   'run', [], 'NAME=WORKDIR of a finished run, to be copied to docs/runs/NAME.'
 )
@@ -86,7 +66,6 @@ def make_blocks() -> dict[str, dict[str, str]]:
     'README.md': {
       'digits': f'```text\n{_quote_page(digits, 3)}\n```',
       'check': f'```text\n{_quote_check()}\n```',
-      'install': _describe_installation(),
     },
     'docs/headline.md': {'headline': f'```text\n{_quote_page(digits, 1)}\n```'},
     'docs/tutorial.md': {
@@ -123,12 +102,6 @@ def _quote_check() -> str:
   text = _CHECK.read_text(encoding='utf-8').strip()
   summary, _, *findings = text.split('\n\n')
   return '\n\n'.join([summary, '...', *findings])
-
-
-def _describe_installation() -> str:
-  if extras.REGISTRY_NAME is None:
-    return _INSTALL
-  return _INSTALL_FROM_REGISTRY.format(name=extras.REGISTRY_NAME)
 
 
 def splice_pages() -> dict[str, str]:

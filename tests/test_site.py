@@ -26,7 +26,7 @@ def count_words(text):
 
 def test_nobody_is_asked_to_read_too_much():
   pages = {ROOT / 'README.md', *ROOT.glob('docs/**/*.md')}
-  for folder in ('frameworks', 'runs'):  # Written by commands alone.
+  for folder in ('frameworks', 'runs'):  # Outputs, but for a sentence or two.
     pages -= {*ROOT.glob(f'docs/{folder}/**/*.md')}
   assert {ROOT / 'README.md', ROOT / 'docs' / 'faq.md'} <= pages
   counts = [count_words(page.read_text('utf-8')) for page in pages]
