@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import functools
 import math
 import pathlib
+from typing import Any
 
 from absl import app, flags
 import pandas as pd
@@ -98,7 +99,7 @@ def tabulate(rows: Sequence[Trial]) -> pd.DataFrame:
   outcomes = pd.DataFrame({'trials': 1, **x._asdict()} for x in rows)
   for outcome, head in _HEAD.items():
     outcomes[head] = outcomes.outcome == outcome
-  kinds = outcomes.groupby(['fault', 'subject'], sort=False)
+  kinds: Any = outcomes.groupby(['fault', 'subject'], sort=False)
   counts = kinds[['trials', *_HEAD.values()]].sum().reset_index()
   return counts.rename(columns={'subject': 'what it befell'})
 

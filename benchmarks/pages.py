@@ -10,7 +10,7 @@ pages are what this writes.
 from collections.abc import Callable
 import pathlib
 import re
-from typing import Any
+from typing import Any, TypeAlias
 
 from absl import app
 import matplotlib as mpl
@@ -27,7 +27,7 @@ _HERE = pathlib.Path(__file__).parent
 DOCS = _HERE.parent / 'docs'
 RESULTS = _HERE / 'results'
 TABLES = yaml.safe_load((_HERE / 'tables.yaml').read_text('utf-8'))
-TARGETS = pd.read_csv(_HERE / 'targets.csv', keep_default_na=False)
+TARGETS: Any = pd.read_csv(_HERE / 'targets.csv', keep_default_na=False)
 # So many rows of a result file, and so many estimators.
 _ROWS_SHOWN, _BEST_SHOWN = 6, 12
 _BEST = ['estimator', 'of', 'assumes', 'exceeds', 'Gaussian', 'runs', 'score']
@@ -54,6 +54,8 @@ _COLORS = {
   'stored': style.SKY,
 }
 NOT_MEASURED = 'not measured'
+# A pandas.DataFrame, whose methods return unions to pyright.
+Frame: TypeAlias = Any
 
 
 def read_record(name: str) -> dict[str, Any] | None:
@@ -62,13 +64,13 @@ def read_record(name: str) -> dict[str, Any] | None:
   return io.read_json(path) if path.exists() else None
 
 
-def read_data(name: str) -> pd.DataFrame:
+def read_data(name: str) -> Frame:
   """A file of docs/data, its cells as they stand there."""
   path = DOCS / 'data' / f'{name}.csv'
   return pd.read_csv(path, dtype=str, keep_default_na=False)
 
 
-def format_table(frame: pd.DataFrame) -> str:
+def format_table(frame: Frame) -> str:
   """A table in Markdown, of cells that are text."""
   rows = frame.to_numpy().tolist()
   return tables.format_markdown(tables.Table('', [*frame.columns], rows))
@@ -99,7 +101,7 @@ def format_figure(path: str, value: Any) -> str:
 
 def list_rows(
   record: dict[str, Any], rows: str, within: str = '', where: str = ''
-) -> pd.DataFrame:
+) -> Frame:
   """Rows of a result file, which has them in a list or by their keys.
 
   Args:
@@ -111,13 +113,10 @@ def list_rows(
   found = record[rows] if rows else [record]
   if isinstance(found, dict):
     found = [{'key': key, **row} for key, row in found.items()]
-  if within:
-    found = [
-      {**{f'row/{k}': v for k, v in row.items()}, **element}
-      for row in found
-      for element in row[within]
-    ]
-  frame = pd.json_normalize(found, sep='/')
+  meta = [key for key in found[0] if key != within] if within else None
+  frame = pd.json_normalize(
+    found, within or None, meta, sep='/', meta_prefix='row/'
+  )
   return frame.query(where) if where else frame
 
 
@@ -219,7 +218,7 @@ def show_coverage(name: str) -> str:
   return format_bounds(frame[is_shown])
 
 
-def format_bounds(frame: pd.DataFrame) -> str:
+def format_bounds(frame: Frame) -> str:
   """A table for each title: shares that exceed, and the median bound, by truth.
 
   Args:
@@ -280,7 +279,7 @@ def show_conformance(name: str) -> str:
   )
 
 
-def _find_edge(rows: pd.DataFrame) -> tuple[str, str, str]:
+def _find_edge(rows: Frame) -> tuple[str, ...]:
   """The weakest fault that is always detected, and the strongest that is not.
 
   Args:
@@ -340,9 +339,7 @@ DRAWN: dict[str, Callable[[dict[str, Any]], figure.Figure]] = {
 """Result file -> what draws it."""
 
 
-def _draw_lines(
-  panel, rows: pd.DataFrame, x: str, before: str, after: str = ''
-):
+def _draw_lines(panel, rows: Frame, x: str, before: str, after: str = ''):
   """A line for each form, on logarithmic axes, and one for the floor."""
   for form, marker in zip([*_COLORS, 'floor'], 'oD^vxP '):
     if (column := f'{before}{form}{after}') in rows:

@@ -37,11 +37,11 @@ def test_kernels_that_overlap_are_busy_once():
 
 
 def test_every_gpu_target_is_of_a_step(load_benchmark, tmp_path):
-  gpu, targets = load_benchmark('gpu'), load_benchmark('targets')
+  gpu, pages = load_benchmark('gpu'), load_benchmark('pages')
   steps = gpu.list_steps(tmp_path, quick=True)
   names = [step.name for step in steps]
   assert len(names) == len({*names})
-  asked = {x.file for x in targets.TARGETS if x.file.startswith('gpu_')}
+  asked = {x for x in pages.TARGETS.file if x.startswith('gpu_')}
   assert asked
   assert {x.removeprefix('gpu_') for x in asked} <= {*names}
   for step in steps:
