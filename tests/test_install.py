@@ -228,14 +228,15 @@ def imported(path):
       names = [str(node.module)]
     for name in names:
       head = name.partition('.')[0]
-      if head != 'epe_jax' and head not in sys.stdlib_module_names:
+      ours = {'epe_jax', 'papers'}
+      if head not in ours | sys.stdlib_module_names:
         yield head
 
 
 def test_whatever_is_imported_is_declared():
   files = itertools.chain.from_iterable(
     (ROOT / folder).rglob('*.py')
-    for folder in ('epe_jax', 'configs', 'scripts')
+    for folder in ('epe_jax', 'configs', 'papers', 'scripts')
   )
   declared = {
     extra: {canonicalize_name(r.name) for r in installed.requirements(extra)}
