@@ -62,17 +62,6 @@ def test_wanted_files_come_out_under_names_of_our_own(tmp_path, format):
   assert sorted(folder.iterdir()) == [folder / f'{i}.h5' for i in range(3)]
 
 
-def test_a_size_beyond_what_a_header_holds_is_in_an_extension(tmp_path):
-  info, data = member('x.h5', b'data' * 200)
-  info.size = 0
-  info.pax_headers = {'size': str(len(data)), 'mtime': '1.5'}
-  raw = tar((info, b''))
-  end = raw.rindex(b'x.h5') + 512
-  raw = raw[:end] + data + bytes(-len(data) % 512) + bytes(1024)
-  (file,) = extracted(tmp_path, raw).values()
-  assert file.read_bytes() == data
-
-
 @pytest.mark.parametrize(
   ('hostile', 'message'),
   [
@@ -115,25 +104,10 @@ def test_links_and_devices_that_are_not_wanted_are_skipped(tmp_path):
   assert {p.name for p in (tmp_path / 'out').iterdir()} == {'0.h5'}
 
 
-def test_a_negative_size_in_an_extension_is_refused(tmp_path):
-  raw = tar(member('y.h5', b'y'), member('x.h5', pax_headers={'size': '-512'}))
-  with pytest.raises(ValueError, match=r'f\.tar\.bz2 is damaged'):
-    extracted(tmp_path, raw)
-
-
 def test_members_after_a_header_that_is_no_header_are_not_passed_over(tmp_path):
   raw = bytearray(tar(member('y.h5', b'y'), member('x.h5', b'x')))
   raw[1024] ^= 1
   with pytest.raises(ValueError, match='no member begins at byte 1024'):
-    extracted(tmp_path, bytes(raw))
-
-
-def test_a_negative_size_in_a_header_is_refused(tmp_path):
-  raw = bytearray(tar(member('x.h5', b'x')))
-  raw[124:136] = b'\xff' * 12
-  raw[148:156] = b' ' * 8
-  raw[148:156] = b'%06o\0 ' % sum(raw[:512])
-  with pytest.raises(ValueError, match=r"'x\.h5' is not a regular|is damaged"):
     extracted(tmp_path, bytes(raw))
 
 
@@ -154,25 +128,6 @@ def test_an_archive_cut_anywhere_is_truncated(tmp_path):
     with pytest.raises(ValueError, match=r'f\.tar\.bz2 is damaged, truncated'):
       extracted(tmp_path, raw[:cut])
     shutil.rmtree(tmp_path / 'out')
-
-
-def test_a_flipped_bit_in_an_archive_is_an_error(tmp_path):
-  path = tmp_path / 'f.tar.bz2'
-  whole = bz2.compress(tar(member('x.h5', BYTES[:3000])))
-  for at in np.linspace(0, len(whole) - 1, 40).astype(int):
-    damaged = bytearray(whole)
-    damaged[at] ^= 16
-    path.write_bytes(damaged)
-    (tmp_path / 'out').mkdir()
-    with pytest.raises(ValueError, match=r'f\.tar\.bz2'):
-      archives.extract(path, tmp_path / 'out', suffix='.h5')
-    shutil.rmtree(tmp_path / 'out')
-
-
-@pytest.mark.parametrize('raw', [b'', b'no tar' * 1000])
-def test_what_is_no_tar_is_refused(tmp_path, raw):
-  with pytest.raises(ValueError, match=r'truncated'):
-    extracted(tmp_path, raw)
 
 
 def test_unpacking_onto_a_full_disk_removes_what_it_began(

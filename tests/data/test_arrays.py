@@ -1,14 +1,8 @@
 """Files of arrays: rows go to their clients, in whatever order they come."""
 
-from io import BytesIO
-import math
-import os
-import zipfile
-
 import numpy as np
 import pytest
 
-from epe_jax import io
 from epe_jax.data import arrays
 
 
@@ -75,62 +69,6 @@ def test_other_arrays_are_refused_with_a_cure(tmp_path, columns, message):
   path = _write(tmp_path / 'f.npz', **columns)
   with pytest.raises(ValueError, match=rf'{path}.*{message}.*np\.savez'):
     _rows(path)
-
-
-def _header(shape, dtype='<f8'):
-  header = BytesIO()
-  fields = {'descr': dtype, 'fortran_order': False, 'shape': shape}
-  np.lib.format.write_array_header_1_0(header, fields)
-  return header.getvalue()
-
-
-@pytest.mark.parametrize('shape', [(1 << 30,), (1 << 45, 2), (2,), (0,)])
-def test_a_header_that_announces_another_size_is_refused_before_room_is_made(
-  tmp_path, monkeypatch, shape
-):
-  def made(*_, **__):
-    raise AssertionError('room was made')
-
-  path = tmp_path / 'f.npz'
-  with zipfile.ZipFile(path, 'w') as archive:
-    archive.writestr('client_id.npy', _header((1,), '<i8') + bytes(8))
-    archive.writestr('x.npy', _header(shape) + bytes(8))
-  monkeypatch.setattr(np.lib.format, 'read_array', made)
-  announced = 8 * math.prod(shape)
-  said = rf"'x\.npy' announces an array of {announced} bytes, but has 8"
-  with pytest.raises(ValueError, match=said):
-    _rows(path)
-  with pytest.raises(ValueError, match=said):
-    io.read_arrays(path)
-
-
-def test_an_archive_that_announces_more_than_it_can_hold_is_refused(tmp_path):
-  path = tmp_path / 'f.npz'
-  with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive:
-    archive.writestr('x.npy', _header((10,)) + bytes(80))
-  raw = bytearray(path.read_bytes())
-  # The size of the member in the directory at the end: 24 bytes behind its mark.
-  at = raw.index(b'PK\1\2') + 24
-  raw[at : at + 4] = (1 << 31).to_bytes(4, 'little')
-  path.write_bytes(raw)
-  with pytest.raises(ValueError, match=r"'x\.npy' announces 2147483648 bytes"):
-    _rows(path)
-
-
-def test_arrays_that_no_memory_can_hold_are_refused(tmp_path, monkeypatch):
-  path = _write(tmp_path / 'f.npz', client_id=np.array([1]), x=np.ones(1))
-  pages = {'SC_PAGE_SIZE': 1, 'SC_PHYS_PAGES': 200}
-  monkeypatch.setattr(os, 'sysconf', pages.__getitem__)
-  with pytest.raises(ValueError, match='this machine has 200 of memory'):
-    _rows(path)
-
-
-def test_files_are_read_where_the_system_does_not_tell_its_memory(
-  tmp_path, monkeypatch
-):
-  path = _write(tmp_path / 'f.npz', client_id=np.array([1]), x=np.ones(1))
-  monkeypatch.delattr(os, 'sysconf')  # As on Windows.
-  assert _rows(path)
 
 
 def test_damaged_and_missing_files_are_refused(tmp_path):

@@ -149,11 +149,3 @@ def test_counts_are_accepted_when_equal_and_refused_when_one_differs(name):
       data_sets.check_counts(name, missing)
   with pytest.raises(ValueError, match=r'more.* should not be there'):
     data_sets.check_counts(name, {**right, 'more': sources.Split(1, 1)})
-
-
-def test_the_table_is_of_hashes_and_plain_file_names():
-  for public in data_sets.list_downloads().values():
-    assert public.splits
-    for file in public.files:
-      assert re.fullmatch(r'[a-z_.0-9]+\.(tar\.bz2|lzma)', file.name)
-      assert file.sha256 is None or re.fullmatch('[0-9a-f]{64}', file.sha256)

@@ -81,8 +81,3 @@ def test_no_more_is_read_than_what_is_under_way(monkeypatch):
 def test_a_process_that_dies_is_told_of():
   with pytest.raises(RuntimeError, match=r'decoding process died.*resume'):
     _decoded(_source(_clients()), transform=_exit, workers=1)
-
-
-def test_a_negative_number_of_processes_is_refused():
-  with pytest.raises(ValueError, match='workers=-1 is negative'):
-    _decoded(_source(_clients()), workers=-1)

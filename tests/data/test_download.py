@@ -1,16 +1,13 @@
 """Public files: fetched whole or not at all, and nothing else taken for them."""
 
-import errno
 import hashlib
 import io
-import pathlib
 import socket
 import tarfile
 import time
 from types import SimpleNamespace
 
 import numpy as np
-import pooch
 import pytest
 
 from epe_jax.data import data_sets, download, emnist
@@ -112,18 +109,6 @@ def test_an_error_of_the_server_is_explained_with_a_cure(
   assert names(tmp_path) == []
 
 
-def test_without_a_network_the_error_says_what_to_do(tmp_path):
-  with socket.socket() as closed:
-    closed.bind(('127.0.0.1', 0))
-    url = f'http://127.0.0.1:{closed.getsockname()[1]}'
-    server = SimpleNamespace(url=url)
-    with (
-      http_files.without_proxies(),
-      pytest.raises(ConnectionError, match=f'refused.*{CURE}'),
-    ):
-      fetch(server, tmp_path)
-
-
 def test_a_server_that_says_nothing_is_waited_for_and_not_for_ever(
   tmp_path, monkeypatch
 ):
@@ -135,17 +120,6 @@ def test_a_server_that_says_nothing_is_waited_for_and_not_for_ever(
       pytest.raises(ConnectionError, match=f'timed out.*{CURE}'),
     ):
       fetch(server, tmp_path)
-
-
-def test_a_full_disk_is_explained_and_nothing_is_left(tmp_path, monkeypatch):
-  def fill(self, url, file, pooch):
-    pathlib.Path(file).write_bytes(BYTES)
-    raise OSError(errno.ENOSPC, 'No space left on device')
-
-  monkeypatch.setattr(pooch.HTTPDownloader, '__call__', fill)
-  with pytest.raises(OSError, match=f'{tmp_path}: the disk is full'):
-    download.fetch('emnist', tmp_path)
-  assert names(tmp_path) == []
 
 
 def test_unknown_names_and_other_protocols_are_refused(tmp_path):
@@ -178,12 +152,3 @@ def test_the_word_count_is_unpacked_beside_its_archive(tmp_path):
   assert plain.read_bytes() == b'mine 1\n'
   with pytest.raises(ValueError, match='Give the archive'):
     download.unpack_word_count(plain)
-
-
-def test_an_archive_of_two_word_counts_is_refused(tmp_path):
-  path = word_count_archive(
-    tmp_path, ('a.word_count', b''), ('b.word_count', b'')
-  )
-  with pytest.raises(ValueError, match='not one word count'):
-    download.unpack_word_count(path)
-  assert names(tmp_path) == [path.name]

@@ -89,11 +89,6 @@ def test_pixels_that_are_none_are_refused_with_their_place(
   assert not list((tmp_path / 'cache').glob('[!.]*'))
 
 
-def test_a_missing_file_is_refused_with_a_cure(tmp_path):
-  with pytest.raises(FileNotFoundError, match=r'nowhere does not exist. Give'):
-    emnist.load(tmp_path / 'nowhere', only_digits=True)
-
-
 @pytest.mark.integration
 def test_processes_that_import_at_once_agree(tmp_path):
   rows = [

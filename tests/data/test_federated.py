@@ -42,20 +42,6 @@ def test_every_builder_gives_back_the_rows_of_every_client():
   _assert_equal(federated.from_arrays(columns, owners), clients)
 
 
-def test_the_order_of_dictionaries_does_not_matter():
-  clients = _clients()
-  backwards = {
-    i: dict(reversed(columns.items()))
-    for i, columns in reversed(clients.items())
-  }
-  a = federated.from_clients(clients)
-  b = federated.from_clients(backwards)
-  assert list(a.columns) == list(b.columns)
-  np.testing.assert_array_equal(a.offsets, b.offsets)
-  for name in a.columns:
-    np.testing.assert_array_equal(a.columns[name], b.columns[name])
-
-
 def test_rows_of_a_client_keep_their_order_when_clients_are_interleaved():
   rng = np.random.default_rng(1)
   owners = rng.choice(np.array(['a', 'b', 'c']), 300)
@@ -98,16 +84,6 @@ def test_contradictions_are_refused(columns, offsets, ids, message):
   columns = {name: np.array(column) for name, column in columns.items()}
   with pytest.raises(ValueError, match=message):
     federated.FederatedData(columns, np.array(offsets), np.array(list(ids)))
-
-
-def test_ids_that_are_not_strings_are_refused():
-  with pytest.raises(ValueError, match=r'dtype int64\. Use strings'):
-    federated.from_arrays({'x': np.arange(3)}, np.arange(3))
-
-
-def test_a_column_without_an_id_for_each_row_is_refused():
-  with pytest.raises(ValueError, match='names 2 rows'):
-    federated.from_arrays({'x': np.arange(3)}, np.array(['a', 'b']))
 
 
 _X = np.arange(3.0)

@@ -71,16 +71,6 @@ def test_a_file_of_another_form_is_refused_by_name(tmp_path, splits, message):
     sources.open_source(path).__enter__()
 
 
-def test_a_file_without_groups_or_cut_short_is_refused_by_name(tmp_path):
-  path = tmp_path / 'f.h5'
-  with h5py.File(path, 'w') as file:
-    file['x'] = [1, 2]
-  for _ in range(2):
-    with pytest.raises(ValueError, match=f'{path}.*Expected an HDF5 file'):
-      hdf5.open_source(path).__enter__()
-    path.write_bytes(path.read_bytes()[:-100])
-
-
 def test_a_missing_h5py_is_an_error_with_the_cure(tmp_path, monkeypatch):
   path = write(tmp_path / 'f.h5', {'train': CLIENTS})
   monkeypatch.setitem(sys.modules, 'h5py', None)

@@ -56,16 +56,6 @@ def test_a_run_takes_as_many_clients_of_a_file_as_its_config_says(
     assert stackoverflow.load_workload(config).train.client_ids.tolist() == ids
 
 
-def test_words_are_numbered_as_in_a_file_of_counts(tmp_path, file):
-  counts = tmp_path / 'word_count'
-  counts.write_text('quick 9\nbe 5\nto 5\nor 1\n')
-  _, test, words = stackoverflow.load(
-    file, word_count=counts, cache=tmp_path, **_SIZES
-  )
-  assert words == ('quick', 'be', 'to')
-  assert test.columns['words'].tolist() == [[2, 1, 0, 0]]
-
-
 def test_a_file_is_imported_once_for_each_vocabulary_and_length(
   tmp_path, file, monkeypatch
 ):

@@ -167,22 +167,6 @@ def test_words_follow_the_law_of_zipf():
     assert share == pytest.approx(law[low:high].sum() / law.sum(), rel=0.03)
 
 
-def test_a_user_has_a_topic_and_the_same_in_every_split():
-  source = synthetic.generate_sentences(0, num_clients=60, vocabulary_size=SIZE)
-  topics = [
-    {
-      client_id: np.bincount(ranks[ranks >= 50] % 50).argmax()
-      for client_id, columns in _clients(source, split).items()
-      if len(ranks := _ranks({client_id: columns})) > 2000
-    }
-    for split in ('train', 'test')
-  ]
-  both = topics[0].keys() & topics[1].keys()
-  assert len(both) > 5
-  assert all(topics[0][user] == topics[1][user] for user in both)
-  assert len({topics[0][user] for user in both}) > 3
-
-
 @pytest.mark.parametrize(
   ('make', 'arguments', 'message'),
   [
@@ -238,14 +222,3 @@ def test_at_the_smallest_size_every_writer_has_an_image(num_clients):
   for split in source.splits:
     sizes = [raw.num_examples for _, raw in source.read(split, {}, None)]
     assert min(sizes) >= 1
-
-
-def test_an_unknown_split_or_feature_is_refused():
-  source = synthetic.generate_sentences(0, num_clients=9)
-  with pytest.raises(
-    ValueError, match="synthetic data has no split 'all_train', only"
-  ):
-    next(source.read('all_train', {}, None))
-  (_, raw), *_ = source.read('heldout', {}, None)
-  with pytest.raises(ValueError, match="no feature 'score'"):
-    source.decode(raw, {'score': (np.int64, ())})

@@ -140,16 +140,6 @@ def test_nothing_imports_tensorflow(tmp_path):
   assert done.stdout.splitlines()[-1:] == ['6 False'], done.stderr
 
 
-def test_a_package_that_is_not_there_is_named_with_a_cure():
-  code = (
-    "import sys; sys.modules['array_record'] = None; import epe_jax.data.tfds"
-  )
-  done = subprocess.run(
-    [sys.executable, '-c', code], capture_output=True, text=True, check=False
-  )
-  assert "pip install '.[tfds]'" in done.stderr.splitlines()[-1]
-
-
 # What is refused.
 def _unsorted(client_ids):
   columns = {
@@ -255,31 +245,3 @@ def test_a_damaged_data_set_is_refused_when_it_is_opened(
     tfds.open_source(directory),
   ):
     pass
-
-
-def test_a_damaged_record_is_refused_when_it_is_read(tmp_path):
-  _, directory = _prepared(tmp_path)
-  raw = bytearray(_shard(directory).read_bytes())
-  raw[300] ^= 255
-  _shard(directory).write_bytes(raw)
-  message = f"{directory}, split 'all_train', records 0 to 5: .*prepared"
-  with (
-    tfds.open_source(directory) as source,
-    pytest.raises(ValueError, match=message),
-  ):
-    list(source.read('all_train', {}, None))
-
-
-def test_what_is_not_there_is_refused(tmp_path):
-  with (
-    pytest.raises(FileNotFoundError, match=r'no dataset_info\.json'),
-    tfds.open_source(tmp_path),
-  ):
-    pass
-  _, directory = _prepared(tmp_path)
-  with tfds.open_source(directory) as source:
-    with pytest.raises(ValueError, match=r"no split 'train', only \['all_test"):
-      next(source.read('train', {}, None))
-    raw = next(source.read('all_train', {}, None))[1]
-    with pytest.raises(ValueError, match="row 0: no feature 'word'"):
-      source.decode(raw, {'word': (bytes, ())})

@@ -136,12 +136,3 @@ def test_numbers_have_the_bits_that_the_largest_needs(size, dtype):
   encoded = vocabulary.encode([b'1 oov', str(size).encode()], ids, 2)
   assert encoded.dtype == dtype
   assert encoded.tolist() == [[1, size + 1], [size, 0]]
-
-
-@pytest.mark.parametrize(
-  ('sentence', 'message'),
-  [(b'a \xff', 'row 1: .*is not UTF-8'), (b'a\0b', 'row 1: .*has a NUL')],
-)
-def test_what_is_no_text_is_not_encoded(sentence, message):
-  with pytest.raises(ValueError, match=message):
-    vocabulary.encode([b'a', sentence], {}, 2)
