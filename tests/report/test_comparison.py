@@ -105,14 +105,6 @@ def test_a_comparison_is_a_page_a_text_and_a_figure(runs, tmp_path):
   assert '<img' in page
 
 
-def test_folders_are_called_by_as_much_as_tells_them_apart(tmp_path):
-  paths = [tmp_path / 'a/run', tmp_path / 'b/run']
-  assert labelled_runs._shorten(paths) == ['a/run', 'b/run']
-  assert labelled_runs._shorten([tmp_path / 'a', tmp_path / 'b']) == ['a', 'b']
-  with pytest.raises(ValueError, match='more than once'):
-    labelled_runs.label_workdirs([tmp_path, f'{tmp_path}/.'])
-
-
 def test_sweeps_show_the_floors_of_their_estimates(runs):
   points = [
     run._replace(settings={'noise': noise})

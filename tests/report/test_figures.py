@@ -1,18 +1,14 @@
 """Figures of a finished audit: what is drawn, read off the drawings."""
 
 import dataclasses
-import itertools
 import math
 
-import matplotlib
-from matplotlib import colors
 import numpy as np
 import pytest
 from scipy import special, stats
 
 from epe_jax.audit import evaluation, threat_models
 from epe_jax.epsilon import tradeoff_curves, two_gaussians
-from epe_jax.epsilon.types import Scores
 from epe_jax.report import cells, facts
 from epe_jax.report.figures import (
   attackers,
@@ -203,19 +199,6 @@ def test_attackers_are_points_with_intervals_floors_and_bounds():
   assert list(x) == [20.0, 20.0]
 
 
-def test_the_bound_of_external_scores_is_drawn():
-  rng = np.random.default_rng(0)
-  scores = Scores(rng.normal(2, 1, 100), rng.normal(0, 1, 100))
-  audit = evaluation.evaluate_scores(scores, delta=1e-5)
-  (attack,) = audit.attacks
-  fig = attackers.draw_attackers(
-    audit.attacks, analytic=np.nan, canaries='100 and 100', finding='ε'
-  )
-  (axes,) = fig.axes
-  ticks = [x for x in axes.get_lines() if x.get_marker() == '|']
-  assert [float(x.get_xdata()[0]) for x in ticks] == [attack.bounds[0].epsilon]
-
-
 def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
   record, drawn
 ):
@@ -351,27 +334,6 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
     ]
 
 
-def test_the_accuracy_figure_shows_percent_loss_and_clip_norm():
-  left, middle, right = training.draw_accuracy(recorded_runs.metrics(20)).axes
-  (line,) = left.get_lines()
-  np.testing.assert_allclose(np.asarray(line.get_xdata()), [0, 5, 10, 15, 20])
-  np.testing.assert_allclose(
-    np.asarray(line.get_ydata()), [10, 82, 91, 94, 95.5]
-  )
-  assert len(curve(middle, 'clients')[0]) == 20
-  assert len(curve(middle, 'test')[0]) == 5
-  low, high = right.get_ylim()
-  assert low == 0
-  assert high > 0.1
-
-
-def test_losses_of_zero_and_of_no_value_are_drawn_without_a_warning(tmp_path):
-  lost = [{'loss': 0.0}, {'loss': 'NaN'}, {'loss': 'Infinity'}, {'loss': 1e9}]
-  records = [r | x for r, x in zip(recorded_runs.metrics(4)[1:], lost)]
-  training.draw_accuracy(records).savefig(tmp_path / 'accuracy.png')
-  assert (tmp_path / 'accuracy.png').read_bytes().startswith(b'\x89PNG')
-
-
 def test_a_loss_that_diverges_is_cut_off_and_said_to_be():
   lines = recorded_runs.metrics(20)
   _, calm, _ = training.draw_accuracy(lines).axes
@@ -433,18 +395,3 @@ def test_a_run_has_every_figure_that_has_a_caption():
   left, _ = of_audit.draw_run(result, other, lines)['by_round.png'].axes
   rounds, _ = curve(left, 'change of the model')
   assert len(rounds) == 1
-
-
-def test_attackers_differ_in_colour_for_all_kinds_of_sight():
-  """In lightness or blue against yellow, which few confuse."""
-
-  def seen(color):
-    r, g, b = colors.to_rgb(color)
-    return np.array([0.3 * r + 0.6 * g + 0.1 * b, b - (r + g) / 2])
-
-  looks = list(style.assign_styles([]).values())
-  for a, b in itertools.combinations(looks, 2):
-    same_marker = (a.marker, a.filled) == (b.marker, b.filled)
-    assert not same_marker
-    assert np.abs(seen(a.color) - seen(b.color)).max() > 0.05
-  assert matplotlib.colors.is_color_like(style.GREY)

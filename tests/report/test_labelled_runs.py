@@ -54,19 +54,3 @@ def test_replicates_differ_in_the_seed_alone():
   assert group.shifts == {OWN_ROUND: [one, other]}
   widths = [label({'model.width': width}, [one]) for width in (8, 16)]
   assert labelled_runs.group_replicates(widths) == []
-
-
-def test_where_errors_explain_all_scatter_no_range_is_shown():
-  shifts = [ShiftEstimate(mu, 1.0) for mu in (1.0, 1.1, 1.2)]
-  table = comparison.make_variation_table([label({}, shifts)])
-  assert table is not None
-  row = dict(zip(table.head, table.body[0]))
-  assert row['runs'] == 'all seeds'
-  assert row['τ'] == '0.00'
-  assert row['std of ε'] == row['5-95 % of runs'] == '-'
-
-
-def test_one_run_of_each_has_no_table():
-  alone = label({}, [ShiftEstimate(1, 1)])
-  assert comparison.make_variation_table([alone]) is None
-  assert comparison.make_variation_table([]) is None

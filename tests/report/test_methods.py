@@ -10,7 +10,3 @@ def test_no_two_methods_have_one_name_and_none_needs_the_line_above():
   for name in LABELS:
     assert not name.startswith('the same')
     assert ' them' not in name
-
-
-def test_names_fit_the_columns_of_a_report():
-  assert max(map(len, LABELS)) <= 32

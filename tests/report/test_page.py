@@ -51,12 +51,6 @@ def test_every_rendering_has_every_block_in_its_order(render):
   assert 'Nothing' not in text
 
 
-def test_a_terminal_shows_no_figure_and_the_appendix_on_request():
-  assert 'seen' not in page.render_text(_PAGE)
-  assert 'One.' not in page.render_text(_PAGE)
-  assert '![What is &lt; seen.](a.png)' in page.render_markdown(_PAGE)
-
-
 def test_the_appendix_is_closed_and_says_what_is_in_it():
   for text in (page.render_markdown(_PAGE), html.render_html(_PAGE, {})):
     first, appendix = text.split('<details')
@@ -94,17 +88,6 @@ def test_a_definition_is_found_by_its_own_name(key):
 def test_markup_is_escaped_but_in_code():
   assert '```sh\nmake < x\n```' in page.render_markdown(_PAGE)
   assert '<pre tabindex="0">make &lt; x</pre>' in html.render_html(_PAGE, {})
-
-
-def test_html_marks_the_row_the_alarm_and_groups_of_columns():
-  text = html.render_html(_PAGE, {'a.png': _SVG})
-  marked = text[text.index('class="headline-row"') :]
-  assert marked.index('last') < marked.index('</tr>')
-  assert '<p class="alarm">Alas.</p>' in text
-  assert '<th colspan="1" scope="colgroup">a canary</th>' in text
-  assert 'id="figure-a"' in text
-  # A figure that was not drawn is left out.
-  assert 'id="figure-a"' not in html.render_html(_PAGE, {})
 
 
 def test_the_files_of_a_page_end_with_its_markdown(tmp_path):
@@ -164,7 +147,7 @@ def test_markdown_shows_what_users_name_and_obeys_nothing_of_it(text):
 
 def test_any_text_comes_back_from_its_markdown():
   rng = np.random.default_rng(0)
-  for _ in range(3000):
+  for _ in range(500):
     text = ''.join(rng.choice([*r'\`*_[]()<>!&#~|:;=-ab1 '], 12)).strip()
     shown = _MARKDOWN.render(f'x {tables.escape_markdown(text)}')
     assert html_text.unescape(shown) == f'<p>x {text}</p>\n'

@@ -55,13 +55,6 @@ def test_a_table_is_folded_where_it_is_too_wide_and_no_word_is_broken():
   assert 'removed' in narrow
 
 
-def test_paragraphs_are_as_wide_as_the_limit_and_no_wider_after_it():
-  text = 'word ' * 60
-  with tables.limit_width(50):
-    assert max(map(len, tables.fill_paragraph(text).splitlines())) == 49
-  assert max(map(len, tables.fill_paragraph(text).splitlines())) == 99
-
-
 def test_markdown_escapes_what_would_end_a_cell():
   lines = tables.format_markdown(TABLE).splitlines()
   assert lines[0] == '**Of z & ε_lo, 5 %**'
@@ -76,8 +69,3 @@ def test_latex_escapes_what_latex_reads():
   for letter in '∞εσ²%&_':
     plain = made.replace(rf'\{letter}', '').replace(' & ', '')
     assert letter not in plain, letter
-
-
-def test_a_row_that_lacks_a_cell_is_refused():
-  with pytest.raises(ValueError, match='shorter'):
-    tables.format_text(tables.Table('', ['a', 'b'], [['1']]))

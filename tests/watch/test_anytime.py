@@ -160,12 +160,6 @@ def test_canaries_with_vectors_of_their_own_are_weighed_alike():
   assert alone[-1] > shared[-1] > 0.9 * alone[-1]
 
 
-@pytest.mark.usefixtures('types_unchecked')
-def test_a_vector_is_given_for_each_canary():
-  with pytest.raises(ValueError, match='one for each canary'):
-    anytime.gdp_sequence(np.zeros(3), vectors=np.zeros(2, int))
-
-
 def test_noise_that_is_a_tenth_too_weak_is_soon_found_out():
   rng, audits, noise = np.random.default_rng(5), 100, 0.3
   found = 0
