@@ -20,31 +20,11 @@ def arrays(tmp_path_factory):
   ('name', 'change', 'message'),
   [
     ('periods', lambda x: np.int64(0), r'periods=0 is out of range'),
-    ('delta', lambda x: np.float64(0), r'delta=0\.0 is out of range'),
-    ('dim', lambda x: np.int64(1), r'dim=1 is out of range'),
-    ('dim', lambda x: np.int64(2**62), r'dim=46.* is out of range'),
     ('dim', lambda x: x // 10, r'rounds_effective_dimension has numbers > dim'),
     ('rounds_canary_norm', lambda x: x * 1e30, 'rounds_noise_std is not noise'),
-    ('rounds_canary_norm', lambda x: x * 0, 'rounds_canary_norm has numbers'),
-    ('rounds_noise_std', lambda x: x * 0, 'rounds_noise_std is not noise_mul'),
-    ('rounds_clip_norm', lambda x: x * 1e30, 'rounds_clip_norm has numbers'),
     ('weight', lambda x: x * 2, 'weight is not what momentum keeps'),
-    ('noise_multiplier', lambda x: np.nan, r'noise_multiplier=nan is out'),
     ('rounds_clip_norm', lambda x: x[:-1], r'rounds_clip_norm has shape'),
-    ('rounds_noise_std', lambda x: x + np.inf, r'rounds_noise_std has numbers'),
-    ('rounds_clip_norm', lambda x: x * np.nan, r'rounds_clip_norm has numbers'),
-    *(
-      (
-        f'rounds_{name}',
-        lambda x: np.append(x[1:], np.nan),
-        'rounds_.* not fin',
-      )
-      for name in ('noise_std', 'num_clients', 'sum_norm', 'residual_norm')
-    ),
-    ('rounds_residual_norm', lambda x: x * np.nan, 'rounds_residual_norm has'),
-    ('cosines_aggregate', lambda x: x[:-1], r'cosines_aggregate has shape'),
     ('cosines_final', lambda x: x * np.inf, r'cosines_final has numbers'),
-    ('assigned', lambda x: x[:, :-1], r'assigned has shape'),
   ],
 )
 def test_a_file_that_was_changed_by_hand_is_called_damaged(

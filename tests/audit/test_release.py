@@ -283,21 +283,3 @@ def test_what_cannot_be_shown_is_refused():
   first = 1 + int(np.argmax(lonely.included.any(axis=1)))
   with pytest.raises(ValueError, match='1 of 2 observed canaries took part'):
     release.truncate_after(lonely, first)
-
-
-def test_masks_of_rounds_count_from_the_first_and_from_the_last():
-  assert np.flatnonzero(release.every_nth_round(7, 3)).tolist() == [
-    2,
-    5,
-  ]
-  assert release.every_nth_round(7, 1).all()
-  assert np.flatnonzero(release.last_n_rounds(7, 3)).tolist() == [
-    4,
-    5,
-    6,
-  ]
-  for n in (0, 4):
-    with pytest.raises(ValueError, match=f'every={n}; give 1 to the 3'):
-      release.every_nth_round(3, n)
-    with pytest.raises(ValueError, match=f'last={n}; give 1 to the 3'):
-      release.last_n_rounds(3, n)

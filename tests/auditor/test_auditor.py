@@ -171,12 +171,6 @@ def test_every_claim_can_be_evaluated_with_the_final_model(
 @pytest.mark.parametrize(
   ('name', 'change', 'message'),
   [
-    ('rounds_canary_norm', lambda x: x * 1e30, 'rounds_noise_std is not noise'),
-    ('rounds_noise_std', lambda x: x * 0, 'rounds_noise_std is not noise_mult'),
-    ('rounds_clip_norm', lambda x: x * 1e30, 'rounds_clip_norm has numbers'),
-    ('rounds_num_canaries', lambda x: x + 1, 'rounds_num_canaries is not the'),
-    ('rounds_effective_dimension', lambda x: x + DIM, r'rounds_eff.* > dim=5'),
-    ('config', lambda x: str(x).replace('5000', str(2**62)), 'dim=46116860184'),
     ('config', lambda x: str(x).replace('0.5', '5.0'), 'noise_multiplier=5 '),
     ('clip_norms', lambda x: -x, 'clip_norms has numbers that are not in'),
     ('senders', lambda x: ~x, 'senders has canaries in rounds that planned'),
@@ -239,22 +233,6 @@ def test_arrays_that_are_the_difference_are_named(model, message):
   like = {name: np.zeros(size) for name, size in model.items()}
   with pytest.raises(ValueError, match=message):
     make_auditor().injection(0, like=like)
-
-
-@pytest.mark.parametrize('damage', ['cut', 'other', 'without'])
-def test_a_file_that_is_no_audit_is_named(tmp_path, damage):
-  path = tmp_path / 'audit.npz'
-  make_auditor().save(path)
-  if damage == 'cut':
-    path.write_bytes(path.read_bytes()[:-200])
-  elif damage == 'other':
-    np.savez(path, x=np.zeros(3))
-  else:
-    with np.load(path) as arrays:
-      kept = {name: x for name, x in arrays.items() if name != 'planned'}
-    np.savez(path, **kept)
-  with pytest.raises(ValueError, match=r'audit\.npz'):
-    epe_jax.Auditor.load(path)
 
 
 def test_canaries_are_new_each_time_unless_of_a_simulation():
@@ -459,15 +437,10 @@ def test_a_release_of_zeros_tells_nothing():
   ('change', 'match'),
   [
     ({'dim': 1}, r'dim=1; give an integer from 2'),
-    ({'rounds': 0}, r'rounds=0'),
     ({'clip_norm': 0.0}, r'clip_norm=0\.0; give a number in \[1e-10'),
-    ({'delta': 1.0}, r'delta=1\.0'),
     ({'delta': 'x'}, r"delta='x'; give a number in \(0, 1\)"),
-    ({'clip_norm': None}, r'clip_norm=None; give a number'),
-    ({'noise_multiplier': 'a'}, r"noise_multiplier='a'; give a number"),
     ({'noise_multiplier': -1.0}, r'noise_multiplier=-1\.0'),
     ({'num_observed': 0}, r'num_observed=0'),
-    ({'num_unobserved': -1}, r'num_unobserved=-1'),
     ({'repetitions': 13}, r'repetitions=13'),
     ({'server_momentum': 1.0}, r'server_momentum=1\.0'),
     ({'family': 'cube'}, r"family='cube'"),

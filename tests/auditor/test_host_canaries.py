@@ -53,7 +53,8 @@ def test_canaries_of_the_sphere_are_those_of_jax_to_rounding(num, dim):
 @pytest.mark.parametrize('family', registry.FAMILIES)
 @pytest.mark.parametrize(('num', 'dim'), SIZES[:2])
 def test_projections_and_sums_are_those_of_jax(family, num, dim):
-  num = min(num, 4200 if family == 'hadamard' else 20)
+  # Of the sphere JAX draws every canary anew, in a program that is slow to make.
+  num, dim = (min(num, 4200), dim) if family == 'hadamard' else (5, dim // 10)
   host, device = make_both(family, num, dim)
   rng = np.random.default_rng(0)
   vectors = rng.normal(size=(2, dim)).astype(np.float32)
@@ -99,21 +100,6 @@ def test_measures_are_those_of_the_whole_vector():
   assert measure.measure([np.zeros(3, np.float32)]) == (0.0, 0.0)
   tiny = measure.measure([np.full(4, 1e-30, np.float32)])
   assert tiny == (pytest.approx(2e-30), pytest.approx(4.0))
-
-
-@pytest.mark.parametrize(
-  ('change', 'match'),
-  [
-    ({'family': 'cube'}, r"family='cube'; give one of"),
-    ({'num': 0}, r'num=0 canaries'),
-    ({'dim': 1}, r'dim=1: a cosine needs'),
-  ],
-)
-def test_sizes_that_make_no_canaries_are_errors(change, match):
-  with pytest.raises(ValueError, match=match):
-    registry.make_canaries(
-      **{'family': 'hadamard', 'key': KEY, 'num': 3, 'dim': 10, **change}
-    )
 
 
 def test_a_model_is_a_vector_in_the_order_of_jax():
