@@ -104,7 +104,6 @@ class Resumes(GaussianMean):
   ('name', 'require', 'code', 'message'),
   [
     ('Global', '', 1, '600 of 600 numbers of the noise of tensor 0'),
-    ('Counted', '', 1, '600 of 600 numbers of the noise of tensor 0'),
     ('OneTensor', '', 1, '30 of 30 numbers of the noise of tensor 1'),
     # Rules that do not apply are not missing.
     (
@@ -306,12 +305,6 @@ class Does(GaussianMean):
 class EndsProcess(Does):
   def act(self): os._exit(0)
 
-class Exits(Does):
-  def act(self): sys.exit(0)
-
-class Interrupts(Does):
-  def act(self): raise KeyboardInterrupt
-
 class InterruptsLater(GaussianMean):
   def aggregate(self, updates, weights):
     global is_first
@@ -326,21 +319,6 @@ class Kills(Does):
 class Hangs(Does):
   def act(self): wait_for_ever()
 
-class Retries(Does):
-  def act(self):
-    while True:
-      try:
-        wait_for_ever()
-      except Exception:
-        continue
-
-class RetriesOnce(Does):
-  def act(self):
-    try:
-      wait_for_ever()
-    except BaseException:
-      wait_for_ever()
-
 class RetriesForEver(Does):
   def act(self):
     while True:
@@ -348,23 +326,6 @@ class RetriesForEver(Does):
         wait_for_ever()
       except BaseException:
         continue
-
-class IgnoresAlarms(Does):
-  def act(self):
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    wait_for_ever()
-
-class Lazy(GaussianMean):
-  def aggregate(self, updates, weights):
-    released = super().aggregate(updates, weights)
-    def release():
-      yield released[0]
-      wait_for_ever()
-    return release()
-
-class HangsAsItIsMade(GaussianMean):
-  def __init__(self, claim):
-    wait_for_ever()
 
 class HasThread(Does):
   def act(self): threading.Thread(target=wait_for_ever).start()
@@ -374,14 +335,9 @@ class BreaksAndEndsAtExit(NoNoiseOnBiases):
     super().__init__(claim)
     atexit.register(os._exit, 0)
 
-class EndsAtExit(Does):
-  def act(self): atexit.register(os._exit, 9)
-
 class WritesToDescriptor(Does):
   def act(self): os.write(1, b'written')
 
-class PrintsMuch(Does):
-  def act(self): print('much ' * 1_000_000)
 """
 
 
@@ -389,22 +345,13 @@ class PrintsMuch(Does):
   ('name', 'code', 'message'),
   [
     ('EndsProcess', 2, 'ended with status 0 and without a report'),
-    ('Exits', 2, 'SystemExit: 0'),
-    ('Interrupts', 2, 'KeyboardInterrupt'),
     ('InterruptsLater', 2, 'GeneratorExit'),
     ('Kills', 2, 'ended with status -9 and without a report'),
     ('Hangs', 2, 'the mechanism did not end within 1 s'),
-    ('Retries', 2, 'the mechanism did not end within 1 s'),
-    ('RetriesOnce', 2, 'the mechanism did not end within 1 s'),
-    ('Lazy', 2, 'the mechanism did not end within 1 s'),
-    ('RetriesForEver', 2, 'did not end within 10 s, and was killed'),
-    ('IgnoresAlarms', 2, 'did not end within 10 s, and was killed'),
-    ('HangsAsItIsMade', 2, 'did not end within 10 s, and was killed'),
+    ('RetriesForEver', 2, 'did not end within 4 s, and was killed'),
     ('HasThread', 0, ''),
     ('BreaksAndEndsAtExit', 1, ''),
-    ('EndsAtExit', 0, ''),
     ('WritesToDescriptor', 0, 'written'),
-    ('PrintsMuch', 0, 'much much'),
   ],
 )
 def test_the_status_is_that_of_the_report_whatever_a_mechanism_does(
@@ -416,7 +363,7 @@ def test_the_status_is_that_of_the_report_whatever_a_mechanism_does(
   if code == 2:
     argv.append('--budget=1')
   if 'killed' in message:
-    monkeypatch.setattr(check, '_BEGIN', 10.0 - 3 * 20.0)
+    monkeypatch.setattr(check, '_BEGIN', 4.0 - 3 * 20.0)
   assert cli.main(argv) == code
   out, err = capsys.readouterr()
   assert message in err
@@ -549,21 +496,13 @@ def test_the_action_writes_a_report_a_badge_and_a_summary(name, code, tmp_path):
 @pytest.mark.parametrize(
   ('argv', 'message'),
   [
-    ([], 'usage: epe-jax COMMAND'),
-    (['chek'], "'chek' is not a command"),
     (['check'], 'give one factory, not 0'),
     (['check', 'nothing'], "'nothing' is no factory"),
     (['check', 'no.such:make'], "'no.such' cannot be imported"),
-    (
-      ['check', 'no/such.py:make'],
-      'cannot be imported: there is no such file;',
-    ),
     (['check', 'math:nothing'], "'math' has no function 'nothing'"),
-    (['check', 'math:sqrt', '--nonsense'], 'nonsense'),
     (['check', 'math:sqrt', '--require=no'], "['no'] are no rules; give"),
     (['check', 'math:sqrt', '--shapes=2xa'], "--shapes='2xa'; give sizes"),
     (['check', 'math:sqrt', '--clip_norm=-1'], r'clip_norm=-1.0; give'),
-    (['check', 'math:sqrt', '--budget=0'], 'budget'),
   ],
 )
 def test_a_wrong_call_is_2(argv, message, capsys):
@@ -580,10 +519,6 @@ def test_a_wrong_call_is_2(argv, message, capsys):
       'def make(): pass',
       '{path}:make: TypeError: make() takes 0 positional arguments but 1 was '
       'given. A factory is called with a claim, and aggregate ',
-    ),
-    (
-      'def make(claim): raise TypeError("No.")',
-      '{path}, line 1: TypeError: No\n',
     ),
     ('def make(claim): pass', 'has no method aggregate(updates, weights)'),
     (
@@ -604,13 +539,6 @@ def test_a_factory_that_fails_is_told_in_a_line(
   assert error.startswith('error: ')
   assert error.count('\n') == 1
   assert message.format(path=path) in error
-
-
-def test_help_lists_the_flags_and_statuses(capsys):
-  assert cli.main(['check', '--help']) == 0
-  out = ' '.join(capsys.readouterr().out.split())
-  assert '--[no]json' in out
-  assert '3 a rule that --require names was not checked' in out
 
 
 def test_the_example_checks_both_of_its_mechanisms(capsys):
