@@ -289,11 +289,8 @@ def test_it_keeps_the_contract_of_an_algorithm():
   ('changes', 'match'),
   [
     ({'clip_norm': 0.0}, 'clip_norm=0.0'),
-    ({'clip_norm': 1e-19}, 'clip_norm=1e-19'),
-    ({'clip_norm': float('inf')}, 'clip_norm=inf'),
     ({'noise_multiplier': -1.0}, 'noise_multiplier=-1.0'),
     ({'expected_batch': 0.0}, 'expected_batch=0.0'),
-    ({'augmentations': 0}, 'augmentations=0'),
     ({'augmentations': 4}, 'augment=None'),
     ({'microbatch': 0}, 'microbatch=0'),
   ],

@@ -132,8 +132,8 @@ def test_a_weak_plan_names_the_canaries_that_would_do():
   assert found.floor.q95 <= found.estimate.q50 / 2
 
 
-@pytest.mark.parametrize('num', [2, 3, 4, 5, 20])
-@pytest.mark.parametrize('needed', [3, 6, 7, 11, 100, 2000])
+@pytest.mark.parametrize('num', [2, 20])
+@pytest.mark.parametrize('needed', [3, 7, 2000])
 def test_the_canaries_that_would_do_are_found_from_any_number_of_them(
   monkeypatch, num, needed
 ):

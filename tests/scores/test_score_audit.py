@@ -15,7 +15,6 @@ from epe_jax.audit import evaluation
 from epe_jax.epsilon.types import Scores
 from epe_jax.fact import Fact
 from epe_jax.report import cells, checks, report
-from epe_jax.report.figures import of_audit
 from epe_jax.scores import score_audit
 
 RNG = np.random.default_rng(0)
@@ -26,11 +25,6 @@ QUANTILES = special.ndtri((np.arange(200) + 0.5) / 200)
 @pytest.fixture(scope='module')
 def found():
   return epe_jax.estimate(IN, OUT, delta=1e-5)
-
-
-def test_the_package_shows_its_public_names():
-  assert {'estimate', 'epsilon', 'audit', '__version__'} <= set(dir(epe_jax))
-  assert epe_jax.estimate is score_audit.estimate
 
 
 def test_two_arrays_give_every_estimate(found):
@@ -50,18 +44,6 @@ def test_anything_that_is_like_an_array_is_scores(monkeypatch, convert):
   scores = score_audit.estimate(convert(IN), convert(OUT), delta=1e-5).scores
   np.testing.assert_allclose(scores.observed, IN, rtol=1e-6)
   assert scores.observed.dtype == np.float64
-
-
-@pytest.mark.usefixtures('types_unchecked')
-def test_integers_and_losses_are_oriented(monkeypatch):
-  monkeypatch.setattr(
-    evaluation, 'evaluate_scores', lambda scores, **settings: scores
-  )
-  counts = np.arange(5, dtype=np.uint8)
-  scores = score_audit.estimate(
-    counts, counts + 9, delta=1e-5, higher='out'
-  ).scores
-  assert scores.observed.tolist() == [0, -1, -2, -3, -4]
 
 
 @pytest.mark.usefixtures('types_unchecked')
@@ -259,18 +241,6 @@ def test_its_plot_shows_both_groups(found):
   assert labels == ['took part: n = 80', 'took no part: n = 60']
 
 
-def test_without_matplotlib_its_extra_is_named(found, monkeypatch):
-  for name in [
-    n for n in sys.modules if n.startswith('epe_jax.report.figures')
-  ]:
-    monkeypatch.delitem(sys.modules, name)
-  monkeypatch.setattr(epe_jax.report, 'figures', None, raising=False)
-  monkeypatch.delattr(epe_jax.report, 'figures')
-  monkeypatch.setitem(sys.modules, 'matplotlib', None)
-  with pytest.raises(ModuleNotFoundError, match="extra 'reports'"):
-    found.plot()
-
-
 @pytest.mark.usefixtures('coarse_figures')
 def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
   path = score_audit.write_score_report(
@@ -292,15 +262,3 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
   shown = shown.replace('\N{NO-BREAK SPACE}', ' ')
   assert shown.index(line) < shown.index('<img')
   assert shown.count('<img') == 3
-
-
-def test_the_figure_shows_an_estimate_where_the_headline_does(found):
-  wide = epe_jax.estimate(np.exp(IN), OUT, delta=1e-5)
-  for audit, is_shown in ((found, True), (wide, False)):
-    line = cells.format_headline(audit.audit.headline)
-    assert ('no calibrated point estimate' not in line) == is_shown
-    drawn = of_audit.draw_scores(audit.audit)['attackers.png']
-    (axes,) = drawn.axes
-    labels = axes.get_legend_handles_labels()[1]
-    assert ('not calibrated: no estimate of ε' not in labels) == is_shown
-  assert 'Nothing is known' not in ' '.join(of_audit.SCORE_CAPTIONS.values())

@@ -28,8 +28,13 @@ def test_each_pair_of_names_is_two_groups(tmp_path, pair):
   assert read(tmp_path / 'a.npz') == (IN, OUT)
 
 
-@pytest.mark.parametrize('score', score_tables.SCORES)
-@pytest.mark.parametrize('label', score_tables.LABELS)
+@pytest.mark.parametrize(
+  ('score', 'label'),
+  [
+    *((score, 'label') for score in score_tables.SCORES),
+    *(('score', label) for label in score_tables.LABELS),
+  ],
+)
 def test_each_name_of_scores_and_labels_is_known(tmp_path, score, label):
   text = f'{label},{score}\n1,3\n0,1\n1.0,2\n0.0,.5\nTrue,4\n'
   (tmp_path / 'a.csv').write_text(text)

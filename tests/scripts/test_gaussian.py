@@ -115,11 +115,6 @@ def test_plot_goes_beside_the_json_unless_told_otherwise(results, folder):
   assert not (folder / 'literal.png').exists()
 
 
-def test_no_temporary_file_is_left(results, folder):
-  del results
-  assert not [path for path in folder.iterdir() if path.suffix == '.tmp']
-
-
 def test_table_shows_the_calibrated_reading_first_and_explains(results):
   _, text, _ = results['sigma']
   assert 'd = 1,000, k = 20, δ = 1e-06, 4 simulations' in text
@@ -140,26 +135,14 @@ def test_default_is_the_three_noise_levels_of_the_paper(results):
   ]
 
 
-def test_audits_are_counted_on_a_progress_bar(results):
-  assert '8/8' in results['sigma'][2]
-
-
 _BAD = {
   '--sigma=1 --epsilon=1': 'not both',
   '--sigma=-1': r"--sigma=\['-1'\]: .*Pass for instance --sigma=",
-  '--sigma=one': r"--sigma=\['one'\]: .*Pass for instance --sigma=",
-  '--sigma=inf': r"--sigma=\['inf'\]: .*Pass for instance --sigma=",
-  '--sigma=': r'--sigma=\[\]: .*Pass for instance --sigma=',
   '--epsilon=0': r"--epsilon=\['0'\]: .*Pass for instance --epsilon=",
   '--dim=1': r'--dim=1: .*Pass --dim=2 or more',
-  '--num_canaries=1': r'--num_canaries=1: .*Pass --num_canaries=2 or more',
   '--num_canaries=2 --sigma=1,0': r'Pass --num_canaries=3 or more',
   '--delta=0': r'--delta=0.*Pass for instance --delta=1e-6',
-  '--delta=1': r'--delta=1.*Pass for instance --delta=1e-6',
-  '--simulations=0': r'--simulations=0: .*Pass --simulations=1 or more',
   '--family=hadamard': r'Pass --literal too',
-  '--family=cube': r'--family=cube: .*should be one of <sphere\|',
-  '--seed=-1': r'--seed=-1: .*Pass --seed=0 or more',
   '--out=/nowhere/x.json': r'--out=/nowhere/x.json: .*Create the directory',
   '--out=x.png': r'--out=x.png: this must be a .json file',
   '--plot=x.gif': r'--plot=x.gif: .*\.png, \.pdf, \.svg',

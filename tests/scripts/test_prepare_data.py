@@ -77,7 +77,7 @@ def test_another_file_or_recipe_is_not_taken_for_the_same(tmp_path):
     list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 4)))
 
 
-@pytest.mark.parametrize('split', ['../all_train', '/x', '.x', '', 'a/b'])
+@pytest.mark.parametrize('split', ['../all_train', '.x', ''])
 def test_a_split_cannot_lead_out_of_the_folder(tmp_path, split):
   rows = [(split, 'a', tff_files.image(1))]
   file = tff_files.write(tmp_path / 'f.sqlite', rows)
@@ -113,16 +113,6 @@ def test_a_source_that_knows_no_features_is_asked_for_an_example(tmp_path):
     assert source.features is None
   with pytest.raises(ValueError, match="'all_train', client 'b', row 0"):
     list(prepare.prepare(file, tmp_path / 'out'))
-
-
-def test_byte_strings_that_are_no_sentences_are_kept(tmp_path):
-  blob = tff_files.example(
-    name=tff_files.strings([b'x']), n=tff_files.ints([1])
-  )
-  file = tff_files.write(tmp_path / 'f.sqlite', [('train', 'a', blob)])
-  list(prepare.prepare(file, tmp_path / 'out'))
-  data = store.load(tmp_path / 'out' / 'train.arrow')
-  assert data.client(0)['name'].tolist() == [b'x']
 
 
 def test_the_public_file_is_known_by_its_counts(tmp_path, monkeypatch):

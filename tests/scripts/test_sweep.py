@@ -54,7 +54,6 @@ def test_the_base_stays_as_it_is():
   ('axes', 'message'),
   [
     ([('round', (1,))], "no field 'round'"),
-    ([('rounds.x', (1,))], r"no field 'rounds\.x'"),
     ([('rounds', ())], "'rounds' has no values"),
     ([('rounds', (1,)), ('rounds', (2,))], 'two axes set rounds'),
     ([('rounds', (1, 1))], 'make one point twice'),
@@ -63,10 +62,6 @@ def test_the_base_stays_as_it_is():
       [('rounds', (1, 'many'))],
       "axis 'rounds' has the value 'many', which is of type str, and not int as "
       'rounds=3 of the config; give values of that type',
-    ),
-    (
-      [('canaries.repetitions', (1, 2.5))],
-      r"axis 'canaries\.repetitions' has the value 2\.5, .* float, and not int",
     ),
   ],
 )

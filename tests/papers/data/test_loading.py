@@ -8,7 +8,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from papers.data import cifar10, fashion_mnist, loading, purchase100
+from papers.data import cifar10, loading, purchase100
 
 RNG = np.random.default_rng(0)
 PER_BATCH = 3
@@ -87,15 +87,6 @@ def test_a_missing_or_damaged_batch_is_named(tmp_path):
   files['data_batch_2.bin'] = b'\x0a' + bytes(3072)
   path = write_folder(tmp_path / 'label', files)
   with pytest.raises(ValueError, match=r'row 0: label 10'):
-    cifar10.read_splits(path)
-
-
-def test_a_damaged_gzip_is_explained(tmp_path):
-  path = write_archive(tmp_path / 'cifar.tar.gz', make_batches())
-  data = bytearray(path.read_bytes())
-  data[len(data) // 2] ^= 255
-  path.write_bytes(data)
-  with pytest.raises(ValueError, match=r'damaged, truncated or not gz'):
     cifar10.read_splits(path)
 
 
@@ -187,19 +178,6 @@ def test_idx_files_are_read(tmp_path, compress):
   assert loaded.source == 'Fashion-MNIST (3 train, 2 test examples)'
 
 
-def test_damaged_idx_files_are_named(tmp_path):
-  write_idx(tmp_path, False)
-  path = tmp_path / 't10k-images-idx3-ubyte'
-  data = path.read_bytes()
-  for bad in (data[:-1], data[:3], b'\x00\x00\x09' + data[3:]):
-    path.write_bytes(bad)
-    with pytest.raises(ValueError, match='t10k-images'):
-      fashion_mnist.read_splits(tmp_path)
-  path.unlink()
-  with pytest.raises(FileNotFoundError, match='t10k-images'):
-    fashion_mnist.read_splits(tmp_path)
-
-
 def write_purchases(folder, *, label=None, feature=None, archive=False):
   columns = purchase100.generate(3, num_examples=20)
   rows = np.column_stack([columns['label'] + 1, columns['features']])
@@ -237,15 +215,6 @@ def test_a_line_that_is_no_purchase_is_named(tmp_path, change):
   _, path = write_purchases(tmp_path, **change)
   with pytest.raises(ValueError, match='line 8: class'):
     purchase100.read(path)
-
-
-def test_a_line_of_another_length_or_text_is_refused(tmp_path):
-  _, path = write_purchases(tmp_path)
-  text = path.read_text()
-  for bad in (text + '1,0,1\n', text.replace('0', 'x', 1), ''):
-    path.write_text(bad)
-    with pytest.raises(ValueError, match='cannot be read'):
-      purchase100.read(path)
 
 
 def test_synthetic_purchases_can_be_told_apart_and_say_what_they_are():

@@ -161,19 +161,3 @@ def test_examples_of_a_batch_do_not_see_each_other():
   others = batch | {'pixels': batch['pixels'].at[1:].set(0)}
   np.testing.assert_allclose(loss(others)[0], losses[0], rtol=1e-5)
   assert loss(others)[1] != losses[1]
-
-
-@pytest.mark.parametrize('depth', [4, 15])
-def test_a_depth_that_no_such_network_has_is_refused(depth):
-  with pytest.raises(ValueError, match=f'depth={depth}'):
-    wide_resnet.task(depth=depth)
-
-
-def test_images_too_small_for_three_pools_are_refused():
-  with pytest.raises(ValueError, match='image_shape'):
-    convnet.task(image_shape=(7, 32, 3))
-
-
-def test_empty_layers_are_refused():
-  with pytest.raises(ValueError, match='hidden=\\(0,\\)'):
-    fully_connected.task(hidden=(0,))
