@@ -70,15 +70,11 @@ def as_tensorfloat32(x):
   return jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=10)
 
 
-def as_bfloat16(x):
-  return x.astype(jnp.bfloat16).astype(jnp.float32)
-
-
 def lose_all(x):
   return jnp.full_like(x, jnp.nan)
 
 
-DAMAGES = [drop_rows, as_tensorfloat32, as_bfloat16, lose_all]
+DAMAGES = [drop_rows, as_tensorfloat32, lose_all]
 
 
 @pytest.mark.parametrize('damage', DAMAGES)
@@ -203,6 +199,7 @@ def test_a_run_that_miscomputes_leaves_nothing_and_says_what_to_try(
   assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.integration
 def test_a_checked_run_is_that_without_a_check_and_says_that_it_is_checked(
   monkeypatch, tmp_path, unestimated
 ):

@@ -275,28 +275,16 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'task': 'iris'}, "task='iris'; give one of 'digits'"),
-    ({'rounds': 0}, 'rounds=0; give an integer from 1'),
     ({'clients_per_round': 201}, 'clients_per_round=201, but .* 200'),
-    ({'client.max_examples': 0}, r'client\.max_examples=0'),
-    ({'evaluate_examples': 0}, 'evaluate_examples=0'),
-    ({'model.width': 0}, r'model\.width=0'),
-    ({'server.optimizer': 'lion'}, r"server\.optimizer='lion'"),
     ({'server.optimizer': 'adam'}, r'with server\.momentum=0\.9'),
-    ({'client.batch_size': 0}, r'client\.batch_size=0'),
     ({'canaries.observed': 1}, r'canaries\.observed=1; give at least 2'),
     ({'canaries.unobserved': 1}, r'canaries\.unobserved=1 says nothing'),
     ({'canaries.repetitions': 7}, 'repetitions=7, but there are 6 rounds'),
     ({'canaries.unobserved': 60_000}, 'dim=55210'),
-    ({'noise_multiplier': -0.1}, 'noise_multiplier=-0.1'),
     (
       {'noise_multiplier': 100.0},
       r'clipping\.count_noise=0\.05, a share .* more than \d.*fixed',
     ),
-    ({'clipping.kind': 'none'}, r"clipping\.kind='none'"),
-    ({'clipping.initial': 0.0}, 'initial=0.0'),
-    ({'clipping.initial': 1e-19}, 'initial=1e-19'),
-    ({'audit.sees': 'loss'}, r"audit\.sees='loss'; give one of"),
     (
       {'audit.claim': 5.0, 'audit.trace': False},
       r'audit\.claim=5\.0 .* audit\.trace=False keeps none',
@@ -309,20 +297,7 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
       },
       r'audit\.claim=5\.0 is tested by canaries',
     ),
-    ({'audit.delta': 1.0}, r'audit\.delta=1.0'),
     ({'data.num_clients': 5000}, 'num_clients=5000'),
-    ({'evaluate_every': 0}, 'evaluate_every=0'),
-    ({'chunk': 0}, 'chunk=0; give an integer from 1'),
-    (
-      {'rounds_per_dispatch': 0},
-      'rounds_per_dispatch=0; give an integer from 1',
-    ),
-    ({'precision': 'float16'}, "precision='float16'; give one of"),
-    ({'audit.buffer': 0}, r'audit\.buffer=0; give an integer from 1'),
-    (
-      {'audit.memory': 0.0},
-      r'audit\.memory=0\.0; give a finite number of bytes',
-    ),
   ],
 )
 def test_bad_settings_are_refused_before_training(tmp_path, changes, message):
@@ -350,13 +325,6 @@ def test_a_folder_of_other_things_is_refused(tmp_path):
 def test_emnist_needs_a_path(tmp_path):
   with pytest.raises(ValueError, match=r'data\.path'):
     audited_run.run(load_config('emnist'), tmp_path / 'run')
-
-
-def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
-  config = load_config('emnist')
-  config.data.path = str(tmp_path / 'none.sqlite')
-  with pytest.raises(FileNotFoundError, match=r'(?s)none\.sqlite.*emnist_all'):
-    audited_run.run(config, tmp_path / 'run')
 
 
 @pytest.mark.integration
@@ -428,17 +396,3 @@ def test_an_unknown_field_on_the_command_line_is_refused(tmp_path):
   assert done.stderr.startswith("error: the config has no field 'roundz';")
   assert "did you mean 'rounds'?" in done.stderr
   assert not (tmp_path / 'run').exists()
-
-
-def test_an_error_is_a_sentence_and_no_traceback(tmp_path):
-  done = run_script(
-    'train',
-    f'--config={ROOT}/configs/digits.py:smoke',
-    '--config.rounds=0',
-    f'--workdir={tmp_path / "run"}',
-  )
-  assert done == (
-    1,
-    '',
-    'error: rounds=0; give an integer from 1 to 10,000,000.\n',
-  )

@@ -23,16 +23,6 @@ def test_a_chunk_is_what_fits_and_chunks_are_even(clients, fit):
   assert number * chunk - clients < number
 
 
-def test_one_client_is_trained_at_once_where_not_even_one_seems_to_fit():
-  assert chunk_size.choose_chunk_size(100, 10, 50, clients=8) == 1
-
-
-@pytest.mark.parametrize(('each', 'clients'), [(0, 4), (-1, 4), (1, 0)])
-def test_what_is_no_size_is_refused(each, clients):
-  with pytest.raises(ValueError, match=f'clients={clients}'):
-    chunk_size.choose_chunk_size(0, each, 100, clients)
-
-
 @pytest.fixture
 def small(small_task):
   config = load_config('digits', **{'client.max_examples': 16})
@@ -130,33 +120,11 @@ def test_a_chunk_is_halved_until_the_device_has_memory_for_it(
   assert made.plan.chunk == shapes[-1][-1]
 
 
-def test_what_is_tried_has_room_for_the_largest_client_and_trains_none(small):
-  config, setup = small
-  empty = chunk_size._make_empty_cohorts(config, setup, None)
-  steps = -(-min(setup.train.sizes.max(), 16) // config.client.batch_size)
-  assert empty.mask.shape[3] == steps * config.client.epochs
-  assert not empty.mask.any()
-  assert (empty.clients == -1).all()
-
-
 def test_too_little_memory_for_one_client_says_what_to_set(small):
   config, setup = small
   with pytest.raises(jax.errors.JaxRuntimeError) as caught:
     chunk_size.halve_until_it_fits(config, setup, fits_up_to(0, []))
   assert 'audit.memory=2e+09' in caught.value.__notes__[0]
-
-
-def test_another_failure_of_the_device_is_raised_at_once(small):
-  config, setup = small
-  tried = []
-
-  def fail(cohorts):
-    tried.append(cohorts)
-    raise jax.errors.JaxRuntimeError('INTERNAL: the device is gone.')
-
-  with pytest.raises(jax.errors.JaxRuntimeError, match='is gone'):
-    chunk_size.halve_until_it_fits(config, setup, fail)
-  assert len(tried) == 1
 
 
 @pytest.mark.integration

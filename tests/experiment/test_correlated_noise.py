@@ -235,20 +235,11 @@ def test_groups_that_take_turns_amplify_a_banded_mechanism():
       {'noise.bands': 13},
       r'noise\.bands=13, but of rounds=12 the mechanism runs for 12',
     ),
-    ({'noise.restart': 13}, r'noise\.restart=13'),
     (
       {'noise.restart': 3},
       r'noise\.bands=4, but of rounds=12 the mechanism runs for 3',
     ),
-    (
-      {'noise.correlation': 'blt', 'noise.buffers': 20},
-      r'noise\.buffers=20',
-    ),
     ({'noise.buffers': 2}, r"noise\.buffers=2 has no effect with .*='banded'"),
-    (
-      {'noise.correlation': 'tree', 'noise.bands': 2},
-      r"noise\.bands=2 has no effect with noise\.correlation='tree'",
-    ),
     (
       {'noise.correlation': 'tree', 'rounds': 10**6},
       r"noise\.correlation='tree' with rounds=1000000 takes matrices",

@@ -16,7 +16,6 @@ from epe_jax.experiment import (
   driver,
   model_evaluation,
   model_file,
-  seeds,
 )
 from epe_jax.tasks import kernels
 from epe_jax.tasks._cpu import winograd
@@ -34,9 +33,9 @@ def data_of(n):
   return federated.from_arrays({'n': n}, np.full(len(n), 'a'))
 
 
-@pytest.mark.parametrize('batch', [1, 2, 32])
-@pytest.mark.parametrize('batches', [1, 3, 64])
-@pytest.mark.parametrize('num', [1, 5, 331])
+@pytest.mark.parametrize('batch', [1, 32])
+@pytest.mark.parametrize('batches', [1, 64])
+@pytest.mark.parametrize('num', [1, 331])
 def test_an_evaluation_is_a_mean_over_all_that_weighs(
   monkeypatch, batch, batches, num
 ):
@@ -79,17 +78,6 @@ def test_counts_beyond_those_of_float32_are_exact():
   )
   found = model_evaluation.evaluator(task)({}, data_of(hits))
   assert found['test_accuracy'] == 1 / (num * words)
-
-
-@pytest.mark.parametrize('devices', [1, 2, 7])
-@pytest.mark.parametrize('num', [1, 31, 33, 4_096, 10_000, 16_586_035])
-def test_programs_have_few_examples_and_little_is_filled_up(num, devices):
-  size = model_evaluation._count_program_examples(num, devices)
-  unit = devices * model_evaluation._BATCH
-  assert size % unit == 0
-  assert size <= unit * model_evaluation._BATCHES
-  programs = -(-num // size)
-  assert num <= programs * size < num + (programs + 1) * unit
 
 
 def test_batches_are_such_that_a_cpu_convolves_quickly(monkeypatch):
@@ -205,9 +193,3 @@ def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
   monkeypatch.setattr(dispatch, 'Group', pytest.fail)
   result = audited_run.run(wrongly_labelled, tmp_path)
   assert_of_test_clients(result, build.build(wrongly_labelled), tmp_path)
-
-
-@pytest.mark.integration
-def test_runs_of_many_seeds_are_evaluated_on_test_clients(wrongly_labelled):
-  (outcome,) = seeds.run_seeds(wrongly_labelled, [5])
-  assert outcome.accuracy < 0.2

@@ -56,12 +56,16 @@ def small_config(task):
 @pytest.mark.parametrize(
   ('task', 'family'),
   [
-    ('emnist', 'hadamard'),
-    ('stackoverflow', 'hadamard'),
+    ('digits', 'hadamard'),
     *(
       # Each family on its own is above.
-      pytest.param('digits', family, marks=pytest.mark.integration)
-      for family in canaries.FAMILIES
+      pytest.param(task, family, marks=pytest.mark.integration)
+      for task, family in (
+        ('digits', 'sphere'),
+        ('digits', 'hadamard2'),
+        ('emnist', 'hadamard'),
+        ('stackoverflow', 'hadamard'),
+      )
     ),
   ],
 )

@@ -63,12 +63,6 @@ def test_clients_follow_the_schedule_that_is_named(changes, same):
   assert found.max_rounds == counts.max()
 
 
-def test_one_order_repeats_itself_and_shuffled_epochs_do_not():
-  for kind, repeats in (('one_order', True), ('shuffled', False)):
-    clients = _planned(**{'participation.kind': kind}).clients
-    assert np.array_equal(clients(0), clients(5)) == repeats
-
-
 def test_poisson_rounds_have_room_for_the_largest():
   found = _planned(**{'participation.kind': 'poisson'})
   sizes = [len(found.clients(t)) for t in range(20)]
@@ -76,20 +70,6 @@ def test_poisson_rounds_have_room_for_the_largest():
   assert found.slots == max(sizes)
   # m is of the design and not of the draw: it must not depend on who came.
   assert found.expected_clients == 10 + found.canaries.sum() / 20
-
-
-def test_limits_hold():
-  found = _planned(
-    **{
-      'participation.kind': 'limited',
-      'participation.separation': 3,
-      'participation.max_rounds': 5,
-    }
-  )
-  # What is allowed, whatever was drawn.
-  assert found.max_rounds == 5
-  for t in range(18):
-    assert not set(found.clients(t)) & set(found.clients(t + 2))
 
 
 def test_a_log_is_followed(tmp_path):
@@ -492,18 +472,9 @@ def test_wrong_fields_are_refused(changes, message):
   ('name', 'value', 'other'),
   [
     ('participation.separation', 2, 'participation.kind'),
-    ('participation.max_rounds', 2, 'participation.kind'),
     ('participation.log', 'log.csv', 'participation.kind'),
-    ('noise.restart', 2, 'noise.correlation'),
     ('noise.bands', 2, 'noise.correlation'),
-    ('noise.buffers', 2, 'noise.correlation'),
     ('secure_aggregation.granularity', 0.1, 'secure_aggregation.bits'),
-    ('secure_aggregation.rounding', 'stochastic', 'secure_aggregation.bits'),
-    (
-      'secure_aggregation.noise',
-      'discrete_gaussian',
-      'secure_aggregation.bits',
-    ),
   ],
 )
 def test_a_field_without_effect_is_refused(name, value, other):

@@ -115,7 +115,10 @@ def test_the_program_says_how_to_go_on_and_exits_as_shells_have_it(
   ('module', 'name', 'said'),
   [
     (dispatch, 'fetch_metrics', 'ork on rounds 5 to 6|Round 5'),
-    (cohort, 'gather', 'Reading what round 5 needs'),
+    pytest.param(
+      *(cohort, 'gather', 'Reading what round 5 needs'),
+      marks=pytest.mark.integration,
+    ),
   ],
 )
 def test_a_run_that_hangs_ends_with_what_it_waits_for(
