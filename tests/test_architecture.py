@@ -2,7 +2,6 @@
 
 import ast
 import graphlib
-import inspect
 import pathlib
 import re
 import subprocess
@@ -188,14 +187,6 @@ def test_every_public_name_is_there(room):
     assert getattr(room, name) is not None
   with pytest.raises(AttributeError, match='nonsense'):
     getattr(room, 'nonsense')  # noqa: B009
-
-
-def test_public_names_of_epsilon_are_no_modules():
-  folder = PACKAGE / 'epsilon'
-  stems = {path.stem for path in folder.rglob('*.py')}
-  assert not stems & set(epsilon.__all__)
-  for name in epsilon.__all__:
-    assert not inspect.ismodule(getattr(epsilon, name)), name
 
 
 def test_one_function_says_which_effective_dimension_suffices():

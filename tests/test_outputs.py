@@ -28,7 +28,6 @@ def write(request, tmp_path):
   def write(path):
     commands = {
       'check --report': [*check, f'--report={path}'],
-      'check --badge': [*check, f'--badge={path}'],
       'estimate --out': [
         *('estimate', str(scores), '--delta=1e-5', f'--out={path.parent}')
       ],
@@ -44,13 +43,13 @@ def write(request, tmp_path):
 
 OUTPUTS = pytest.mark.parametrize(
   'write',
-  ['check --report', 'check --badge', 'estimate --out', 'write_text'],
+  ['check --report', 'estimate --out', 'write_text'],
   indirect=True,
 )
 
 
 @OUTPUTS
-@pytest.mark.parametrize('target', ['file', 'nothing', 'other disk', 'link'])
+@pytest.mark.parametrize('target', ['nothing', 'other disk', 'link'])
 def test_links_are_followed(target, write, tmp_path):
   folder, elsewhere = tmp_path / 'a', tmp_path / 'b'
   if target == 'other disk':
