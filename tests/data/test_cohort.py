@@ -151,6 +151,10 @@ def test_a_capped_client_trains_on_other_rows_in_each_round():
   assert kept[0] != kept[1]
 
 
+def test_a_cap_that_no_client_reaches_changes_nothing():
+  _assert_equal(_gather([0, 5], max_examples=12), _gather([0, 5]))
+
+
 def test_clients_come_by_size_and_then_by_index():
   made = _gather([0, 1, 3, 4, 5])
   assert made.clients.tolist() == [[5, 3], [0, 4], [1, -1]]
@@ -171,6 +175,14 @@ def test_a_client_does_not_depend_on_chunks_slots_or_other_clients():
   ]:
     made = _gather(clients, chunk=chunk, slots=slots)
     _assert_equal(_by_client(made)[3], alone)
+
+
+def test_the_first_epochs_do_not_depend_on_the_number_of_epochs():
+  (one, _), (two, _) = (
+    _by_client(_gather([5], epochs=epochs))[5] for epochs in (1, 2)
+  )
+  _assert_equal(one['row'][:3], two['row'][:3])
+  assert not one['row'][3:].any()
 
 
 def test_seed_round_client_and_epoch_each_change_the_order():
@@ -284,6 +296,20 @@ def test_prefetch_makes_depth_rounds_ahead_and_no_more(depth):
   rounds.close()
 
 
+def test_prefetch_works_while_the_consumer_does():
+  # The consumer waits, in round 0, for what the thread does for round 1.
+  begun = threading.Event()
+
+  def make(t):
+    if t == 1:
+      begun.set()
+
+  rounds = cohort.prefetch(make, range(2), depth=1)
+  next(rounds)
+  assert begun.wait(timeout=60)
+  rounds.close()
+
+
 def test_an_error_comes_in_its_round_names_it_and_ends_the_thread():
   def make(t):
     if t == 2:
@@ -298,6 +324,16 @@ def test_an_error_comes_in_its_round_names_it_and_ends_the_thread():
   assert error.traceback[-1].name == 'make'
   assert not _threads()
   assert next(rounds, None) is None
+
+
+def test_an_error_of_the_rounds_ends_the_thread():
+  def rounds():
+    yield 0
+    raise RuntimeError('no more clients')
+
+  with pytest.raises(RuntimeError, match='no more clients'):
+    list(cohort.prefetch(str, rounds()))
+  assert not _threads()
 
 
 @pytest.mark.parametrize('end', ['close', 'drop', 'break'])
@@ -315,6 +351,12 @@ def test_an_early_end_leaves_no_thread(end):
   else:
     del rounds
   assert not _threads()
+
+
+def test_an_iterator_that_was_never_used_starts_no_thread():
+  rounds = cohort.prefetch(str, itertools.count())
+  assert not _threads()
+  del rounds
 
 
 def test_prefetch_keeps_no_result_that_was_handed_out():
@@ -336,6 +378,11 @@ def test_prefetch_keeps_no_result_that_was_handed_out():
   rounds.close()
 
 
+def test_a_depth_of_nothing_is_refused_at_once():
+  with pytest.raises(ValueError, match='depth=0 is not positive'):
+    cohort.prefetch(str, range(3), depth=0)
+
+
 @pytest.mark.parametrize('batch_size', [1, 5, 17, 34, 100])
 def test_evaluation_sees_every_example_once_in_batches_of_one_shape(batch_size):
   data, seen = _data(), []
@@ -347,3 +394,8 @@ def test_evaluation_sees_every_example_once_in_batches_of_one_shape(batch_size):
     seen.append(batch['row'][mask])
   np.testing.assert_array_equal(np.concatenate(seen), data.columns['row'])
   assert len(seen) == -(-data.num_examples // batch_size)
+
+
+def test_evaluation_without_a_batch_is_refused():
+  with pytest.raises(ValueError, match='batch_size=0 is not positive'):
+    next(cohort.iterate_batches(_data(), batch_size=0))

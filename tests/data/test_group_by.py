@@ -60,10 +60,23 @@ def test_clients_come_in_order_of_id_with_their_rows_in_order_of_arrival():
     assert all(type(item) is bytes for item in columns['text'])
 
 
+def test_clients_and_examples_are_counted():
+  with group_by.group_by_client(
+    _pieces(np.random.default_rng(1), 7, 30)
+  ) as groups:
+    sizes = [len(columns['number']) for _, columns in groups.read(None)]
+    assert (groups.clients, groups.examples) == (len(sizes), sum(sizes))
+
+
 # The last two: a character beyond 16 bits is two of U+D800 to U+DFFF in
 # UTF-16, and so sorts there before those from U+E000, and here behind them.
 _HARD_IDS = ['b', 'a', 'B', '', 'ä', 'a\x01', 'aa', '10', '9', '\ud7ff']
 _HARD_IDS += ['\uffff', '\ue000', '\U00010000', '\U0010ffff']
+
+
+def test_ids_have_the_order_of_pythons_strings():
+  stream = [(client_id, {'x': [0]}) for client_id in _HARD_IDS]
+  assert _ids(stream) == sorted(_HARD_IDS)
 
 
 @pytest.mark.parametrize('after', _HARD_IDS)
@@ -73,6 +86,15 @@ def test_reading_goes_on_behind_any_id(after):
   assert _ids(stream, after + '0') == sorted(
     i for i in _HARD_IDS if i > after + '0'
   )
+
+
+def test_groups_are_read_as_often_as_wanted_also_at_once():
+  with group_by.group_by_client(
+    _pieces(np.random.default_rng(2), 5, 20)
+  ) as groups:
+    for (a, _), (b, _) in zip(groups.read(None), groups.read(None)):
+      assert a == b
+    assert len(list(groups.read(None))) == groups.clients
 
 
 def test_lists_and_text_are_taken_for_what_they_are():
@@ -123,6 +145,27 @@ def test_what_cannot_be_grouped_is_refused_by_name(piece, message):
 def test_an_empty_stream_is_refused():
   with pytest.raises(ValueError, match='generator f has no examples'):
     _read([], name='generator f')
+
+
+def test_a_piece_too_large_for_the_file_is_refused(monkeypatch):
+  monkeypatch.setattr(group_by, '_MAX_BYTES', 25)
+  assert _read([('a', {'x': [1]})])
+  with pytest.raises(ValueError, match="client 'a': 26 bytes at once"):
+    _read([('a', {'x': [1, 2]})])
+
+
+def test_a_full_disk_is_reported_with_a_cure(monkeypatch):
+  connect = sqlite3.connect
+
+  def small(*args, **options):
+    db = connect(*args, **options)
+    db.execute('PRAGMA max_page_count=20')
+    return db
+
+  monkeypatch.setattr(sqlite3, 'connect', small)
+  stream = (('a', {'x': np.zeros(1000)}) for _ in range(100))
+  with pytest.raises(OSError, match=r'SQLite says .*full.*TMPDIR'):
+    _read(stream)
 
 
 def _failing(error):
@@ -201,3 +244,15 @@ def test_a_mapping_of_streams_is_a_source_with_its_splits():
       assert raw['n'].tolist() == streams[split][0][1]['n']
     with pytest.raises(ValueError, match=r"'c', only \['a', 'b'\]"):
       source.read('c', {}, None)
+
+
+@pytest.mark.parametrize(
+  ('streams', 'message'),
+  [({}, 'f returns no splits'), ({'a': []}, "f, split 'a' has no examples")],
+)
+def test_a_mapping_without_clients_is_refused(streams, message):
+  with (
+    pytest.raises(ValueError, match=message),
+    group_by.open_function(lambda: streams, 'f'),
+  ):
+    pass

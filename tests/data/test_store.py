@@ -1,8 +1,12 @@
 """The store: rows survive the disk as they were, or an error says why."""
 
 from concurrent import futures
+import os
 import pathlib
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import tracemalloc
 
@@ -105,6 +109,19 @@ def test_what_cannot_be_stored_is_refused_and_leaves_nothing(
   assert not list(tmp_path.iterdir())
 
 
+def test_a_store_is_not_there_before_it_is_complete(tmp_path):
+  def clients(after):
+    yield 'a', {'x': _X}
+    assert {path.name for path in tmp_path.iterdir()} == {
+      '.s.staging',
+      '.s.lock',
+    }
+    yield 'b', {'x': _X}
+
+  store.write(tmp_path / 's', clients, source='a test')
+  assert [path.name for path in tmp_path.iterdir()] == ['s']
+
+
 class _Killed(BaseException):
   """Nothing can catch it to clean up, as with a kill."""
 
@@ -195,6 +212,37 @@ def test_a_kill_while_a_store_is_finished_loses_nothing(
   assert sorted(path.name for path in tmp_path.iterdir()) == ['s', 'whole']
 
 
+def test_a_process_that_is_killed_leaves_a_beginning_that_another_finishes(
+  tmp_path,
+):
+  program = """
+import os, signal, sys
+import numpy as np
+from epe_jax.data import store
+store.PART_BYTES = 1000
+
+def clients(after):
+  for i in range(100):
+    if f'{i:03}' == sys.argv[2]:
+      os.kill(os.getpid(), signal.SIGKILL)
+    if after is None or f'{i:03}' > after:
+      yield f'{i:03}', {'x': np.arange(i + 1)}
+
+store.write(sys.argv[1], clients, source='a test')
+"""
+
+  def run(name, last):
+    command = [sys.executable, '-c', program, tmp_path / name, last]
+    return subprocess.run(command, check=False).returncode
+
+  assert run('whole', 'none') == 0
+  assert run('s', '070') == -signal.SIGKILL
+  assert run('s', 'none') == 0
+  assert pathlib.Path.read_bytes(tmp_path / 's') == pathlib.Path.read_bytes(
+    tmp_path / 'whole'
+  )
+
+
 @pytest.mark.parametrize(
   'change', [{'source': 'another test'}, {'meta': {'max_words': 3}}]
 )
@@ -233,6 +281,40 @@ def test_clients_that_do_not_follow_those_before_are_refused(
     store.write(tmp_path / 's', _killed_at(clients, 3), source='a test')
   with pytest.raises(ValueError, match=message):
     store.write(tmp_path / 's', lambda after: rest, source='a test')
+
+
+def test_a_beginning_that_lost_bytes_is_not_continued(tmp_path, monkeypatch):
+  monkeypatch.setattr(store, 'PART_BYTES', 1)
+  with pytest.raises(_Killed):
+    store.write(tmp_path / 's', _killed_at(_clients(), 3), source='a test')
+  os.truncate(tmp_path / '.s.staging' / '00000001.arrow', 500)
+  with pytest.raises(ValueError, match=r'00000001\.arrow is damaged.*Delete'):
+    _store(tmp_path / 's')
+  shutil.rmtree(tmp_path / '.s.staging')
+  _assert_equal(_store(tmp_path / 's'), _clients())
+
+
+def test_an_error_in_the_rows_leaves_what_was_saved_before(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(store, 'PART_BYTES', 1)
+  clients, asked = _clients(), []
+  wrong = [*sorted(clients.items())[:4], ('c4', {})]
+  with pytest.raises(ValueError, match="client 'c4' has no columns"):
+    store.write(tmp_path / 's', lambda after: wrong, source='a test')
+
+  def stream(after):
+    asked.append(after)
+    return _after(clients)(after)
+
+  data = store.write(tmp_path / 's', stream, source='a test')
+  assert asked == ['c3']
+  _assert_equal(data, clients)
+
+
+def test_an_id_of_absurd_length_is_refused(tmp_path):
+  with pytest.raises(ValueError, match='has an id of 1001 characters'):
+    _store(tmp_path / 's', {'a' * 1001: {'x': _X}})
 
 
 def test_a_store_is_not_overwritten(tmp_path):
@@ -274,6 +356,51 @@ def test_of_two_writers_the_second_waits_and_is_told(tmp_path, exist_ok):
     else:
       assert 'exists' in str(late.result())
   assert [path.name for path in tmp_path.iterdir()] == ['s']
+
+
+def test_a_second_writer_goes_on_where_the_first_gave_up(tmp_path):
+  begun, go_on = threading.Event(), threading.Event()
+
+  def broken_clients(after):
+    yield 'a', {'x': _X}
+    begun.set()
+    go_on.wait()
+    raise ValueError('broken')
+
+  with futures.ThreadPoolExecutor() as pool:
+    first = pool.submit(
+      store.write, tmp_path / 's', broken_clients, source='a test'
+    )
+    begun.wait()
+    late = pool.submit(_store, tmp_path / 's')
+    go_on.set()
+    with pytest.raises(ValueError, match='broken'):
+      first.result()
+    _assert_equal(late.result(), _clients())
+  assert [path.name for path in tmp_path.iterdir()] == ['s']
+
+
+def test_many_writers_of_many_stores_at_once_all_have_them(tmp_path):
+  writers, stores = 6, 40
+  together = threading.Barrier(writers)
+
+  def write_all(_):
+    together.wait()
+    return [
+      _store(tmp_path / f's{i}', {'a': {'x': _X}}, exist_ok=True).num_clients
+      for i in range(stores)
+    ]
+
+  with futures.ThreadPoolExecutor(writers) as pool:
+    assert list(pool.map(write_all, range(writers))) == [[1] * stores] * writers
+  names = sorted(path.name for path in tmp_path.iterdir())
+  assert names == sorted(f's{i}' for i in range(stores))
+
+
+def test_a_parent_that_is_a_file_is_not_taken_for_a_lost_race(tmp_path):
+  (tmp_path / 'file').touch()
+  with pytest.raises(FileExistsError):
+    _store(tmp_path / 'file' / 's', exist_ok=True)
 
 
 def test_writing_holds_one_client_and_not_the_data(tmp_path):
@@ -342,6 +469,18 @@ def test_rows_of_any_memory_layout_are_stored_alike(tmp_path):
   np.testing.assert_array_equal(data.client(1)['x'], column[::2])
 
 
+def test_a_store_can_be_copied_client_by_client(tmp_path):
+  data = _store(tmp_path / 'a')
+  store.write(tmp_path / 'b', lambda after: data.clients(), source='a test')
+  assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes()
+
+
+def test_a_column_may_have_any_name_but_that_of_the_ids(tmp_path):
+  clients = {'a': {name: _X for name in ('offsets', 'a b', '../x', 'é')}}
+  _assert_equal(_store(tmp_path / 's', clients), clients)
+  store.verify(tmp_path / 's')
+
+
 def test_the_digest_is_that_of_the_contents_wherever_they_are(tmp_path):
   clients = _clients()
   data = _store(tmp_path / 's', clients, meta={'a': 1})
@@ -366,6 +505,14 @@ def test_any_reader_of_arrow_finds_a_row_for_each_client(tmp_path):
   assert header[3:5] == (data.num_clients, data.num_examples)
 
 
+def _refusal(path):
+  """Why a store is not opened or not verified; None if it is."""
+  try:
+    store.verify(path)
+  except ValueError as error:
+    return str(error)
+
+
 def test_a_store_that_lacks_bytes_is_not_opened(tmp_path):
   _store(tmp_path / 'whole')
   raw = (tmp_path / 'whole').read_bytes()
@@ -374,6 +521,40 @@ def test_a_store_that_lacks_bytes_is_not_opened(tmp_path):
     path.write_bytes(raw[:size])
     with pytest.raises(ValueError, match=f'{path} is not a whole.*Delete it'):
       store.load(path)
+
+
+def test_a_flipped_bit_is_found_or_is_in_no_number_of_a_client(tmp_path):
+  clients = _clients(2)
+  _store(tmp_path / 'whole', clients)
+  raw = (tmp_path / 'whole').read_bytes()
+  path, opened = tmp_path / 's', 0
+  for at in range(0, len(raw), 3):
+    damaged = bytearray(raw)
+    damaged[at] ^= 1 << at % 8
+    path.unlink(missing_ok=True)
+    path.write_bytes(damaged)
+    refusal = _refusal(path)
+    if refusal is None:
+      # A bit of padding, of the first of two schemas, or of the source's name.
+      _assert_equal(store.load(path), clients)
+      opened += 1
+    else:
+      assert str(path) in refusal
+  assert 0 < opened < len(raw) / 6
+
+
+def test_an_offset_beyond_the_bytes_is_refused_before_it_is_followed(tmp_path):
+  clients = {'ab': {'x': np.array([b'cd'], object)}}
+  _store(tmp_path / 's', clients)
+  raw = (tmp_path / 's').read_bytes()
+  ends = np.array([0, 2]).tobytes()  # Of the ids, then of the byte strings.
+  assert raw.count(ends) == 2
+  far = np.array([0, 2**40]).tobytes()
+  for at in (raw.index(ends), raw.rindex(ends)):
+    (tmp_path / 's').unlink()
+    (tmp_path / 's').write_bytes(raw[:at] + far + raw[at + 16 :])
+    with pytest.raises(ValueError, match='s is not a whole store'):
+      store.load(tmp_path / 's')
 
 
 def test_verify_finds_the_flipped_bit_that_load_does_not_read(tmp_path):

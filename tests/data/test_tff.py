@@ -64,6 +64,32 @@ def test_a_compressed_file_is_read_and_no_temporary_file_is_left(
   assert not list((tmp_path / 'temporary').iterdir())
 
 
+def test_a_compressed_name_on_a_plain_file_is_forgiven(tmp_path):
+  path = tff_files.write(tmp_path / 'f.sqlite.lzma', _ROWS)
+  assert len(_splits(path)) == 2
+
+
+@pytest.mark.parametrize(
+  ('blob', 'message'),
+  [
+    (tff_files.image(1)[:-1], 'row 1: not a tf.train.Example'),
+    ('text', 'row 1: str where a BLOB should be'),
+    (
+      tff_files.image(2**40),
+      "row 1: feature 'label' has the integer .*, beyond int32",
+    ),
+  ],
+)
+def test_a_wrong_example_is_named_with_its_place_and_a_cure(
+  tmp_path, blob, message
+):
+  rows = [('all_train', 'a', tff_files.image(1)), ('all_train', 'a', blob)]
+  path = tff_files.write(tmp_path / 'f.sqlite', rows)
+  place = f"{path}, split 'all_train', client 'a'"
+  with pytest.raises(ValueError, match=f'{place}, {message}.*tff-datasets-pub'):
+    _read(path)
+
+
 @pytest.mark.parametrize(
   ('metadata', 'message'),
   [
@@ -108,6 +134,19 @@ def test_a_wrong_row_of_the_metadata_is_named(tmp_path, row, message):
     _splits(path)
 
 
+@pytest.mark.parametrize('split', [None, b'all_train', 'spare', '\0'])
+def test_examples_of_no_split_in_the_metadata_are_not_skipped(tmp_path, split):
+  metadata = [
+    ('b', 'all_train', 2),
+    ('a', 'all_train', 1),
+    ('a', 'all_test', 1),
+  ]
+  rows = [*_ROWS, (split, 'a', tff_files.image(1))]
+  path = tff_files.write(tmp_path / 'f.sqlite', rows, metadata)
+  with pytest.raises(ValueError, match='which client_metadata does not list'):
+    _splits(path)
+
+
 @pytest.mark.parametrize('client_id', [None, b'a'])
 def test_a_client_id_that_is_no_text_is_named(tmp_path, client_id):
   metadata = [
@@ -119,6 +158,22 @@ def test_a_client_id_that_is_no_text_is_named(tmp_path, client_id):
   path = tff_files.write(tmp_path / 'f.sqlite', rows, metadata)
   with pytest.raises(ValueError, match=f'client {client_id!r}: the id is not'):
     _read(path)
+
+
+def test_an_example_of_absurd_length_is_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(tff, '_MAX_LENGTH', 2000)
+  path = tff_files.write(tmp_path / 'f.sqlite', _ROWS)
+  with pytest.raises(ValueError, match=f'{path} cannot be read.*too big'):
+    _read(path)
+
+
+def test_a_file_in_utf_16_is_refused(tmp_path):
+  path = tmp_path / 'f.sqlite'
+  with contextlib.closing(sqlite3.connect(path)) as db:
+    db.executescript("PRAGMA encoding = 'UTF-16'; CREATE TABLE t (x);")
+  tff_files.write(path, _ROWS)
+  with pytest.raises(ValueError, match='is in UTF-16le, not in UTF-8'):
+    _splits(path)
 
 
 _IDS = ['', 'B', 'a', 'a\x01', 'b', 'é', '\uffff', '\U00010000']
@@ -135,6 +190,18 @@ def test_clients_come_in_the_order_of_python_and_go_on_after_any(
   for n, client_id in enumerate(everyone):
     rest = [client_id for client_id, _ in _read(path, after=client_id)]
     assert rest == everyone[n + 1 :]
+
+
+def test_other_order_of_clients_in_the_file_makes_no_difference(tmp_path):
+  # Python sorts stably: the rows of a client keep their order.
+  rows = [('all_train', f'c{n % 5}', tff_files.image(n)) for n in range(30)]
+  first = _read(tff_files.write(tmp_path / 'a', rows))
+  second = _read(
+    tff_files.write(tmp_path / 'b', sorted(rows, key=lambda r: r[1]))
+  )
+  for (a, a_rows), (b, b_rows) in zip(first, second, strict=True):
+    assert a == b
+    assert a_rows['label'].tolist() == b_rows['label'].tolist()
 
 
 def test_an_index_is_used_where_there_is_one(tmp_path):
@@ -215,6 +282,19 @@ def test_a_damaged_or_unrelated_file_is_refused_with_its_name_and_a_cure(
     _splits(path)
 
 
+def test_a_flipped_bit_in_a_compressed_file_is_never_an_empty_data_set(
+  tmp_path,
+):
+  # LZMA_ALONE has no checksum, so a flip may pass; xz has one.
+  whole = tff_files.write(tmp_path / 'whole', _ROWS).read_bytes()
+  raw = bytearray(lzma.compress(whole))
+  raw[len(raw) // 2] ^= 4
+  path = tmp_path / 'f.sqlite.xz'
+  path.write_bytes(raw)
+  with pytest.raises(ValueError, match='truncated or not'):
+    _splits(path)
+
+
 @pytest.mark.parametrize(
   ('script', 'message'),
   [
@@ -237,6 +317,35 @@ def test_another_schema_is_refused_with_what_was_expected_and_found(
     db.executescript(script)
   with pytest.raises(ValueError, match=message):
     _splits(path)
+
+
+@pytest.mark.parametrize('blob', [None, 'text', 7])
+@pytest.mark.parametrize('before', [0, 1])
+def test_what_is_no_blob_is_named_with_its_place(tmp_path, blob, before):
+  good = [('all_train', 'a', tff_files.image(1))]
+  rows = good * before + [('all_train', 'a', blob)]
+  path = tff_files.write(tmp_path / 'f.sqlite', rows)
+  place = f"{path}, split 'all_train', client 'a', row {before}: "
+  with pytest.raises(ValueError, match=f'{place}.* where a BLOB should be'):
+    _read(path)
+
+
+# Without its end it would go on for ever.
+_VIEW = (
+  'CREATE VIEW {name} AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL '
+  'SELECT i + 1 FROM n WHERE i < 100) SELECT t.*, i AS rowid FROM t, n'
+)
+
+
+@pytest.mark.parametrize('name', ['examples', 'client_metadata'])
+def test_a_view_is_refused_before_it_is_followed(tmp_path, name):
+  path = tff_files.write(tmp_path / 'f.sqlite', _ROWS)
+  with contextlib.closing(sqlite3.connect(path)) as db:
+    db.execute(f'ALTER TABLE {name} RENAME TO t')
+    db.execute(_VIEW.format(name=name.upper()))
+    db.commit()
+  with pytest.raises(ValueError, match=rf"{path}: '{name}' is a view"):
+    _read(path)
 
 
 def test_a_missing_path_and_a_directory_are_refused_with_a_cure(tmp_path):

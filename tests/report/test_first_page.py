@@ -9,6 +9,7 @@ import pytest
 
 from epe_jax.audit import evaluation, threat_models, upper_bounds
 from epe_jax.audit.attack_results import Audit
+from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import client_rounds, finished_runs, run_result
 from epe_jax.fact import Fact
 from epe_jax.report import (
@@ -103,6 +104,96 @@ def test_an_estimate_above_its_limit_is_explained():
     result = recorded_runs.result(audit=audit, analytic_epsilon=limit)
     said = report.format_summary(result)
     assert ('"About" above it: chance' in ' '.join(said.split())) == is_said
+
+
+def test_no_sentence_of_the_first_page_is_in_the_appendix():
+  result = finished_runs.load_result(_RUNS / 'digits')
+  content = report.make_page(result, {}, (), _BELONGS)
+  first = page.render_markdown(content._replace(appendix=()))
+  rest = page.render_markdown(content).removeprefix(first)
+  sentences = re.findall(r'[A-Z][^.|*]{30,}\.', first)
+  assert len(sentences) > 5
+  for sentence in sentences:
+    assert sentence not in rest
+
+
+def test_the_day_and_what_the_page_belongs_to_are_its_last_line():
+  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  result = recorded_runs.result(audit=audit)
+  last = report.format_summary(result, _BELONGS).rpartition('\n\n')[2]
+  assert ' '.join(last.split()) == (
+    '2026-11-24, run 000000000000, model 111111111111, record 222222222222, '
+    'epe_jax 0.1.0.'
+  )
+  alone = report.format_summary(result).rpartition('\n\n')[2]
+  assert alone == '2026-11-24, epe_jax 0.1.0.'
+
+
+@pytest.mark.parametrize(
+  ('fields', 'said'),
+  [
+    ({}, ', δ'),
+    ({'noise': {'correlation': 'blt'}}, ' (blt), δ'),
+    (
+      {'secure_aggregation': {'bits': 16, 'noise': 'discrete_gaussian'}},
+      ' (discrete gaussian, in sums modulo 2^16), δ',
+    ),
+  ],
+)
+def test_the_page_names_noise_that_is_not_that_of_dp_fedavg(fields, said):
+  result = finished_runs.load_result(_RUNS / 'digits')
+  other = dataclasses.replace(result, config=result.config | fields)
+  text = ' '.join(report.format_summary(other).split())
+  assert f'noise multiplier {result.noise_multiplier:g}{said}' in text
+
+
+def test_a_bound_of_scores_by_coins_says_so():
+  rng_scores = recorded_runs.by_law(design='coin_flip')
+  scores = threat_models.OWN.score(rng_scores).scores
+  audit = evaluation.evaluate_scores(
+    Scores(scores.observed, scores.unobserved, design='coin_flip'),
+    delta=1e-5,
+  )
+  content = report.make_audit_page(audit, design='coin_flip')
+  assert 'each by a coin of its own' in page.render_text(content)
+
+
+@pytest.mark.parametrize(
+  ('of_canaries', 'of_clients', 'said'),
+  [
+    (1, 1, 'in up to one round; its "about" is a canary'),
+    (2, 16, 'in up to 16 rounds; its "about": what canaries show of an update'),
+    (3, 3, 'in up to 3 rounds; its "about": what canaries show of an update'),
+  ],
+)
+def test_the_page_says_where_the_epsilon_of_a_client_comes_from(
+  of_canaries, of_clients, said
+):
+  record = recorded_runs.by_law()
+  result = recorded_runs.result(
+    audit=evaluation.evaluate(record, floors=False),
+    participations=of_canaries,
+    clients_participations=of_clients,
+    clients_shifts=recorded_runs.client_shifts(record, of_clients),
+  )
+  caveats = first_page.list_caveats(result, leaks.find_leaks(result))
+  assert any(said in caveat for caveat in caveats)
+
+
+def test_what_is_predicted_of_a_client_is_not_called_measured():
+  record = recorded_runs.by_law()
+  result = recorded_runs.result(
+    audit=evaluation.evaluate(record, floors=False),
+    clients_shifts=recorded_runs.client_shifts(record, 2),
+  )
+  final, *_ = found = leaks.find_leaks(result)
+  none = [final._replace(client_about=None)]
+  said = ' '.join(first_page.list_caveats(result, none))
+  assert '"about" was not estimated for clients' in said
+  uncalibrated = dataclasses.replace(final.attack, is_calibrated=False)
+  others = [final._replace(attack=uncalibrated), *found[1:]]
+  said = ' '.join(first_page.list_caveats(result, others))
+  assert 'its "about" is predicted by analysis, not measured' in said
 
 
 def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven(

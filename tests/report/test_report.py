@@ -219,6 +219,24 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
   assert places == sorted(places)
 
 
+def test_both_analytic_epsilons_are_in_the_settings_with_what_they_assume():
+  def list_settings(result):
+    return dict(run_tables.make_settings_table(result).body)
+
+  shown = list_settings(_result())
+  of_canaries = shown['analytic ε of canaries']
+  assert of_canaries == '35.5: one who takes part in one round'
+  assert (
+    shown['analytic ε of clients'] == '57.2: one who takes part in 2 rounds'
+  )
+  same = _result(
+    clients_analytic_epsilon=35.5,
+    clients_analytic_assumes=(Fact('participations', {'rounds': 1}),),
+  )
+  names = [name for name in list_settings(same) if 'analytic' in name]
+  assert names == ['analytic ε of canaries and clients']
+
+
 def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
   # z is not known, so that rounds have no limit, and the final model has.
   record = recorded_runs.by_law()
@@ -402,6 +420,29 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
   assert len(values['warnings']) == (kind == 'Warning')
 
 
+@pytest.mark.parametrize('is_first', [True, False])
+def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
+  shape = (types.Assumption.GAUSSIAN_SCORES,)
+  above = _bound(
+    threat_models.RESIDUAL, 'location_mixture_bound', 5.5, assumes=shape
+  )
+  below = _bound(threat_models.RESIDUAL, 'clopper_pearson_band', 4.5)
+  bounds = [above, below] if is_first else [below, above]
+  result = _above_its_limit(bounds=bounds, interval=(4.9, 6.3))
+  expected = 'the lower bound 5.50 is above 5.00, the most that the mechanism'
+  if not is_first:
+    expected = (
+      '1 of 1 other lower bounds is above 5.00, the most that the mechanism '
+      'allows: 5.50 (Gaussians, shifts known, bound; holds if scores are '
+      'Gaussian). '
+      'Of these bounds each holds at 95 % by itself, and several not all at once'
+    )
+  for name, text in _show_everywhere(result).items():
+    assert expected in text, name
+  (warning,) = worded_json.describe_in_json(result.audit)['warnings']
+  assert expected in warning
+
+
 def test_the_first_page_has_no_estimate_that_is_not_calibrated():
   rows = [_row(_FINAL, 'location_mixture', 579.25)]
   for is_calibrated in (True, False):
@@ -493,6 +534,19 @@ def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated()
   assert 'Calibrated: How much taking part shifts a score is known' in text
 
 
+def test_maxima_that_are_all_alike_have_estimates_too():
+  record = recorded_runs.by_law()
+  trace = np.where(record.included, 0.9, record.trace)
+  audit = evaluation.evaluate(
+    recorded_runs.replace_cosines(record, aggregate=trace.astype(np.float32)),
+    floors=False,
+  )
+  maximum = audit.find(threat_models.MAXIMUM)
+  assert maximum.find('maximum_over_rounds') is not None
+  assert maximum.find('two_gaussian_fitted') is None
+  assert 'law of a maximum' in report.format_report(_result(audit=audit))
+
+
 def test_maxima_that_refute_their_law_have_a_doubt():
   record = recorded_runs.by_law()
   away = ~record.observed
@@ -532,8 +586,8 @@ def test_an_estimate_inside_its_floor_is_told_as_chance(epsilon, inside):
   assert ('nothing beyond chance' in report.format_summary(result)) == inside
 
 
-def test_the_first_page_is_about_the_first_estimate_alone():
-  attack_scores = _FINAL
+@pytest.mark.parametrize('attack_scores', [_FINAL, _OWN])
+def test_the_first_page_is_about_the_first_estimate_alone(attack_scores):
   rows = [
     _row(attack_scores, 'location_mixture', 2.0),
     _row(attack_scores, 'two_gaussian_fitted', 3.0),
@@ -590,6 +644,12 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   expected = clients.expect_client(audit.find(_CHANGE), participations)
   low, high = map(cells.format_number, expected)
   assert table.body[0][-2] == f'{low} to {high}'
+
+
+def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
+  shown = run_tables.make_estimate_tables(_result().audit.attacks)
+  methods = [row[1] for table in shown for row in table.body]
+  assert "the paper's ε_lo (no bound)" in methods
 
 
 @pytest.mark.parametrize(
@@ -667,6 +727,15 @@ def test_the_page_holds_the_table_the_figures_and_the_config(workdir):
   assert sorted(re.findall(embedded, appendix)) == sorted(others)
   (config,) = re.findall(r'```json\n(.*?)```', text, re.S)
   assert json.loads(config) == _result().config
+
+
+def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
+  lines = (workdir / 'report.md').read_text().splitlines()
+  rows = [s for s in lines if s.startswith('|')]
+  bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
+  assert len(rows) == len(bars) > len(_ROWS)
+  assert set(bars) == {3, 6, 7, 8}
+  assert any(r'digits \| real' in s for s in rows)
 
 
 @pytest.mark.integration
@@ -804,6 +873,10 @@ def test_a_file_of_another_version_is_refused(tmp_path):
   ('damage', 'said'),
   [
     (lambda v: v.pop('dim'), "it has no 'dim'"),
+    (lambda v: v.pop('schema'), "it has no 'schema'"),
+    (lambda v: v.pop('waited_share'), "it has no 'waited_share'"),
+    (lambda v: v.clear(), "it has no 'schema'"),
+    (lambda v: v['audit'].pop('attacks'), "it has no 'attacks'"),
     (lambda v: v.update(audit=[]), 'a field has a value of another kind'),
     (lambda v: v.update(delta='x'), 'could not convert'),
   ],
@@ -862,6 +935,8 @@ def test_a_record_or_model_of_another_run_is_refused(tmp_path, damage, said):
   'command',
   [
     ['audit', '{}'],
+    ['audit', '{}', '--delta=1e-3'],
+    ['audit', '{}', '--simultaneous'],
     ['estimate', '{}', '--delta=1e-3'],
     ['report', '{}', '{}_other'],
   ],

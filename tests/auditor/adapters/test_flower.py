@@ -309,6 +309,14 @@ def test_an_auditor_goes_on_where_it_was_saved(tmp_path):
   laws.assert_claim_is_met(auditor)
 
 
+def test_fewer_nodes_than_canaries_are_an_error_before_training():
+  nodes = Nodes(num=19)
+  audited = audit_with(make_strategy(nodes=19), make_auditor())
+  with pytest.raises(ValueError, match=r'asks 19 nodes, .* lower num_observed'):
+    run(audited, nodes)
+  assert not nodes.asked
+
+
 def test_a_canary_has_the_weight_of_a_median_client_and_a_warning_says_so():
   nodes = Nodes(examples={1: 80})
   auditor = make_auditor(1e-9)
@@ -436,6 +444,13 @@ def test_counters_are_left_alone_and_training_goes_on_as_without_an_audit():
   assert auditor.record().cosines.keys() >= {'aggregate', 'final', 'change'}
 
 
+def test_a_round_may_have_no_canaries():
+  auditor = make_auditor(num_observed=1, rounds=500)
+  run(audit_with(make_strategy(), auditor), rounds=2)
+  assert auditor.num_rounds_observed == 2
+  assert not auditor.record().included.any()
+
+
 def test_an_optimizer_of_the_server_is_seen_by_the_change_of_the_model():
   with pytest.raises(
     ValueError, match=r"FedAdam is a server optim.*sees='delta'"
@@ -451,6 +466,22 @@ def test_an_optimizer_of_the_server_is_seen_by_the_change_of_the_model():
   assert auditor.num_rounds_observed == 3
 
 
+def test_a_mean_may_be_seen_by_the_change_of_the_model_too():
+  auditor = make_auditor(sees='delta')
+  run(audit_with(make_strategy(), auditor), rounds=3)
+  assert set(auditor.record().cosines) == {'delta', 'final', 'change'}
+
+
+def test_what_the_strategy_has_is_passed_on():
+  strategy = make_strategy()
+  audited = audit_with(strategy, make_auditor())
+  assert audited.num_sampled_clients == NODES
+  assert audited.privacy_spent() is None
+  audited.summary()
+  with pytest.raises(AttributeError, match='no_such'):
+    audited.no_such  # noqa: B018
+
+
 @pytest.mark.parametrize(
   ('config', 'message'),
   [
@@ -461,6 +492,12 @@ def test_an_optimizer_of_the_server_is_seen_by_the_change_of_the_model():
 def test_an_auditor_of_another_claim_is_an_error(config, message):
   with pytest.raises(ValueError, match=message):
     audit_with(make_strategy(), make_auditor(**config))
+
+
+def test_a_model_of_another_size_is_an_error():
+  audited = audit_with(make_strategy(), make_auditor(dim=7, num_observed=9))
+  with pytest.raises(ValueError, match=r'dim=7'):
+    run(audited)
 
 
 def test_a_strategy_with_a_loop_of_its_own_is_an_error():
@@ -493,6 +530,29 @@ def test_what_a_strategy_and_start_know_is_read_and_said():
   assert final.is_calibrated
   assert 'read from the call of start: 25 rounds.' in text
   assert 'read from the initial model: d = 5,000.' in text
+
+
+def test_what_a_strategy_does_not_know_is_asked_for():
+  with pytest.raises(ValueError, match=r'clip_norm of the audit is not known'):
+    flower.audit(make_fedavg(), delta=1e-5)
+  with pytest.raises(
+    ValueError, match=r'noise_multiplier=\.\.\., or None if no'
+  ):
+    flower.audit(make_fedavg(), delta=1e-5, clip_norm=1.0)
+  with pytest.raises(ValueError, match='delta of the audit is not known'):
+    flower.audit(make_strategy())
+  with pytest.raises(TypeError, match="'clip' is not a setting of an audit"):
+    flower.audit(make_strategy(), delta=1e-5, clip=1.0)
+  with pytest.raises(
+    ValueError, match=r'noise_multiplier=0\.4, .* is 0\.5; set'
+  ):
+    flower.audit(make_strategy(), delta=1e-5, noise_multiplier=0.4)
+
+
+def test_nothing_may_be_claimed_of_a_strategy_with_noise():
+  strategy = flower.audit(make_strategy(), delta=1e-5, noise_multiplier=None)
+  run(strategy)
+  assert strategy.auditor.config.noise_multiplier is None
 
 
 def test_running_statistics_are_released_and_counted_and_counters_are_not():

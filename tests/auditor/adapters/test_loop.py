@@ -151,6 +151,14 @@ def test_misuse_is_named(options, error, message):
 
 
 @pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize('setting', [{'clip_norm': 0.0}, {'delta': 'x'}])
+def test_a_wrong_setting_is_refused_before_training(setting):
+  claim = {'rounds': 5, 'clip_norm': 1.0, 'noise_multiplier': 0.5, 'delta': 0.1}
+  with pytest.raises(ValueError, match=f'{next(iter(setting))}=.*; give a num'):
+    loop.audit(**claim | setting)
+
+
+@pytest.mark.usefixtures('types_unchecked')
 def test_a_decorator_without_settings_says_how_to_give_them():
   with pytest.raises(TypeError, match=r'write @loop\.audit\(rounds=\.\.\., '):
 
@@ -191,6 +199,26 @@ def test_rounds_beyond_those_of_the_audit_are_made_and_said_to_be_not_audited():
   run(privatize, rounds=1)
   np.testing.assert_array_equal(before.trace, auditor.record().trace)
   assert '- Warning: 2 rounds beyond the 25 that' in auditor.report()
+
+
+def test_arrays_of_running_statistics_are_named_as_the_difference():
+  privatize = loop.audit(
+    dim=100, rounds=5, clip_norm=1.0, noise_multiplier=0.5, delta=1e-3
+  )(lambda total, count: total)
+  model = {
+    'layer': np.zeros((10, 10)),
+    'norm': {'running_mean': np.zeros(10), 'running_var': np.zeros(10)},
+  }
+  with pytest.raises(
+    ValueError, match=r'mean.\] \(10\), .*var.\] \(10\) make up'
+  ):
+    privatize(model, 3)
+  del model['norm']['running_var']
+  model['norm']['num_batches_tracked'] = np.array(3)
+  with pytest.raises(
+    ValueError, match=r'tracked.*int64.*integer counters never'
+  ):
+    privatize(model, 3)
 
 
 def test_it_goes_on_where_it_was_saved(tmp_path):

@@ -118,6 +118,13 @@ def test_a_site_that_drops_out_leaves_its_canary_out():
   assert auditor.record().observed.sum() == 500 - ROUNDS
 
 
+def test_a_round_without_sites_is_none():
+  auditor = make_auditor()
+  aggregator = make_aggregator(auditor)
+  aggregator.aggregate(make_context(0))
+  assert auditor.num_rounds_observed == 0
+
+
 def test_sites_beyond_the_canaries_of_a_round_send_their_own_update():
   few = make_auditor(num_observed=50)
   own = from_shareable(send(0, 5, [CanaryFilter(few, 5)])).data
@@ -156,6 +163,12 @@ def test_the_report_has_the_epsilon_of_a_site_of_more_steps():
     aggregator.aggregate(make_context(0))
   (note,) = auditor.notes
   assert note.values['epsilon'] > 3 * note.values['claimed']
+
+
+def test_an_update_without_a_round_is_an_error():
+  shareable = DXO(DataKind.WEIGHT_DIFF, {'w': np.zeros(DIM)}).to_shareable()
+  with pytest.raises(ValueError, match='an update of site 0 has no round'):
+    CanaryFilter(make_auditor(), 0).process(shareable, FLContext())
 
 
 @pytest.mark.integration
@@ -216,6 +229,11 @@ def test_an_aggregator_is_audited_in_one_process():
     ValueError, match=r'^dim of the audit is not known; give dim'
   ):
     integration.audit(inner, rounds=5, clip_norm=1.0, delta=1e-3)
+
+
+def test_a_site_has_a_number():
+  with pytest.raises(ValueError, match='site=-1'):
+    CanaryFilter(make_auditor(), -1)
 
 
 def test_the_quickstart_is_audited(tmp_path):

@@ -306,6 +306,13 @@ def test_gradients_of_half_precision_hold_canaries_too():
   ) == pytest.approx(own @ own / 8, rel=1e-2)
 
 
+def test_more_steps_than_rounds_are_an_error():
+  training = Training()
+  audit_with(training.optimizer, make_auditor(rounds=ROUNDS - 1))
+  with pytest.raises(ValueError, match='round 24 is none of the 24 rounds'):
+    training.run()
+
+
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
@@ -340,6 +347,11 @@ def test_ghost_clipping_to_an_adaptive_norm_is_an_error():
     training.run([(torch.ones(20, FEATURES), torch.arange(20))])
 
 
+def test_an_optimizer_without_privacy_is_an_error():
+  with pytest.raises(TypeError, match=r'is a SGD; give what `PrivacyEngine'):
+    audit_with(torch.optim.SGD(Network(0.0).parameters()), make_auditor())
+
+
 @pytest.mark.parametrize(
   ('config', 'message'),
   [
@@ -353,6 +365,14 @@ def test_an_auditor_of_another_optimizer_is_an_error(config, message):
     audit_with(Training().optimizer, make_auditor(**config))
 
 
+def test_an_auditor_of_another_model_is_an_error():
+  auditor = laws.make_auditor(dim=7, rounds=ROUNDS, noise_multiplier=0.5)
+  with pytest.raises(
+    ValueError, match=r'the optimizer has 20,000 numbers, but dim=7'
+  ):
+    audit_with(Training().optimizer, auditor)
+
+
 def test_what_an_optimizer_knows_is_read_and_said():
   training = Training(0.7, max_grad_norm=2.0)
   auditor = integration.audit(training.optimizer, steps=ROUNDS, delta=1e-3)
@@ -364,6 +384,18 @@ def test_what_an_optimizer_knows_is_read_and_said():
     'read from the optimizer: d = 20,000, clip norm 2, noise multiplier 0.7.'
   )
   assert said in laws.describe_notes(auditor)
+
+
+def test_what_an_optimizer_does_not_know_is_asked_for():
+  optimizer = Training().optimizer
+  with pytest.raises(ValueError, match=r'^steps of the audit is not known'):
+    integration.audit(optimizer, delta=1e-5)
+  with pytest.raises(ValueError, match=r'^delta of the audit is not known'):
+    integration.audit(optimizer, steps=5)
+  with pytest.raises(TypeError, match='give steps'):
+    integration.audit(optimizer, rounds=5, delta=1e-5)
+  # None of these has changed the optimizer.
+  integration.audit(optimizer, steps=5, delta=1e-5)
 
 
 def test_an_optimizer_is_audited_once():

@@ -179,6 +179,13 @@ def test_what_optax_contrib_closes_over_is_read_and_said():
     integration.audit(aggregate, auditor=make_auditor())
 
 
+def test_what_a_transformation_does_not_say_is_asked_for():
+  with pytest.raises(ValueError, match=r'^clip_norm of the audit is not known'):
+    integration.audit(add_noise(1.0), steps=5, delta=1e-5)
+  with pytest.raises(ValueError, match=r'^steps of the audit is not known'):
+    integration.audit(add_noise(1.0), delta=1e-5)
+
+
 def test_the_state_of_another_audit_is_an_error():
   audited, other = (
     integration.audit(
@@ -201,6 +208,18 @@ def test_training_longer_than_the_audit_is_an_error():
   auditor = make_auditor()
   with pytest.raises(ValueError, match=r'26 steps.*rounds=25'):
     run_audit(add_noise(1.0), auditor, rounds=ROUNDS + 1)
+
+
+def test_a_state_without_an_audit_is_an_error():
+  with pytest.raises(ValueError, match='has 0 audited'):
+    audit_with(add_noise(1.0), make_auditor()).collect(
+      optax.sgd(0.1).init(PARAMS)
+    )
+
+
+def test_a_model_of_another_size_is_an_error():
+  with pytest.raises(ValueError, match=r'has 3 numbers, but dim=20,000'):
+    audit_with(add_noise(1.0), make_auditor()).init({'w': jnp.zeros(3)})
 
 
 def test_noise_that_is_not_finite_is_an_error():

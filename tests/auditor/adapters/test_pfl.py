@@ -288,12 +288,37 @@ def test_statistics_of_numpy_hold_canaries_too():
   assert np.hypot(*norms) == pytest.approx(1, abs=1e-6)
 
 
+def test_more_canaries_than_users_are_an_error():
+  audited = audit_with(make_auditor(), central(0.5))
+  with pytest.raises(
+    ValueError, match=r'canaries, but its cohort only 4 users'
+  ):
+    train(audited, cohort=4)
+
+
+def test_more_iterations_than_rounds_are_an_error():
+  auditor = make_auditor(num_observed=20, rounds=2)
+  with pytest.raises(ValueError, match='round 2 is none of the 2 rounds'):
+    train(audit_with(auditor, central(0.5)))
+
+
 @pytest.mark.parametrize(
   'mechanism', [central(0.5), NormClippingOnly(2.0, 1.0)]
 )
 def test_canaries_behind_a_mechanism_are_an_error(mechanism):
   with pytest.raises(ValueError, match=r'give postprocessors=\[canaries, '):
     train([mechanism, *audit_with(make_auditor())])
+
+
+def test_a_model_of_another_size_is_an_error():
+  auditor = laws.make_auditor(dim=7, rounds=ROUNDS, noise_multiplier=0.5)
+  with pytest.raises(ValueError, match='has 20,000 numbers, but dim=7'):
+    train(audit_with(auditor, central(0.5)))
+
+
+def test_an_auditor_of_model_changes_is_an_error():
+  with pytest.raises(ValueError, match="set 'aggregate'"):
+    audit_with(make_auditor(sees='delta'))
 
 
 def test_what_a_mechanism_knows_is_read_and_said():
@@ -307,6 +332,16 @@ def test_what_a_mechanism_knows_is_read_and_said():
   text = laws.describe_notes(canaries.auditor)
   assert 'read from the mechanism: clip norm 2, noise multiplier 0.7.' in text
   assert 'read from the first statistics: d = 20,000.' in text
+
+
+def test_what_nothing_knows_is_asked_for():
+  with pytest.raises(ValueError, match=r'^rounds of the audit is not known'):
+    integration.audit([central(0.5)], delta=1e-5)
+  local = [GaussianMechanism(1.0, 0.1)]
+  with pytest.raises(ValueError, match=r'^clip_norm of the audit is not known'):
+    integration.audit(local, rounds=5, delta=1e-5)
+  with pytest.raises(ValueError, match=r'=0\.4, but that of the mechanism is'):
+    integration.audit([central(0.5)], auditor=make_auditor(0.4))
 
 
 @pytest.mark.parametrize(
