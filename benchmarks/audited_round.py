@@ -34,7 +34,13 @@ from epe_jax.experiment import checkpoint, programs
 from epe_jax.parallel import sharding
 from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import emnist, stackoverflow
-from epe_jax.training import clipping, fedavg, noise, secure_aggregation
+from epe_jax.training import (
+  aggregation,
+  clipping,
+  exact_noise,
+  fedavg,
+  secure_aggregation,
+)
 from epe_jax.types import Task
 
 _WORKS = flags.DEFINE_list('works', ['A', 'B'], 'A, B or both.')
@@ -114,15 +120,15 @@ def make_work(name: str, quick: bool) -> Work:
 def make_form(name: str, work: Work, memory: float, quick: bool) -> Form:
   """'unaudited', the same with another noise, or a family of canaries."""
   mesh = sharding.mesh()
-  make_noise = noise.float32
+  make_aggregation = aggregation.float32
   if name == 'exact_noise':
-    make_noise = noise.exact(work.clients, mesh=mesh)
+    make_aggregation = exact_noise.exact(work.clients, mesh=mesh)
   params = work.task.init(jax.random.key(0))
   dim = harness.count_parameters(params)
   if name == 'secure_aggregation':
-    make_noise = secure_aggregation.plan(
+    make_aggregation = secure_aggregation.plan(
       bits=16, dim=dim, noise_multiplier=0.1, clients=float(work.clients)
-    ).make_noise
+    ).make_aggregation
   algorithm = fedavg.dp_fedavg(
     work.task,
     client_opt=optax.sgd(work.client_rate),
@@ -130,7 +136,7 @@ def make_form(name: str, work: Work, memory: float, quick: bool) -> Form:
     clipping=clipping.fixed(0.1),
     noise_multiplier=0.1,
     expected_clients=float(work.clients),
-    make_noise=make_noise,
+    aggregation=make_aggregation,
     mesh=mesh,
   )
   attackers, buffer = {}, 1

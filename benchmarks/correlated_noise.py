@@ -102,7 +102,7 @@ def make_round(task, params, cohort, stream):
     clipping=clipping.fixed(0.1),
     noise_multiplier=0.1,
     expected_clients=10.0,
-    correlation=stream,
+    aggregation=correlated_noise.correlated(stream),
   )
   step = jax.jit(algorithm.step, donate_argnums=0)
   held = [algorithm.init(params)]

@@ -23,7 +23,7 @@ def measure_cosines(bits: int, dim: int, num: int) -> dict[str, Any]:
   way = secure_aggregation.plan(
     bits=bits, dim=dim, noise_multiplier=1.0, clients=float(num)
   )
-  made = way.make_noise(1.0)
+  made = way.make_aggregation(1.0)
   assert made.reduce is not None, 'a ring has an end'
 
   @jax.jit
@@ -31,7 +31,7 @@ def measure_cosines(bits: int, dim: int, num: int) -> dict[str, Any]:
     def add(sums, key):
       canary = jax.random.normal(key, (dim,))
       canary /= jnp.linalg.norm(canary)
-      message = made.multiply(canary, 1.0, 1.0, key)
+      message = made.encode(canary, 1.0, 1.0, key)
       return (sums[0] + canary, sums[1] + message), None
 
     zero = jnp.zeros(dim), jnp.zeros(way.size, jnp.int32)
@@ -40,8 +40,8 @@ def measure_cosines(bits: int, dim: int, num: int) -> dict[str, Any]:
     drawn = made.draw(jax.random.key(1), way.size, 1.0)
     assert made.reduce is not None, 'it is a ring'
     seen, wrapped = made.reduce(total + drawn)
-    noise = made.read(drawn, 1.0)
-    release = made.read(seen, 1.0)
+    noise = made.decode(drawn, 1.0)
+    release = made.decode(seen, 1.0)
     # The mean product of a canary with what rounding adds, and so of its own.
     product = 1 + jnp.vdot(exact, release - exact - noise) / num
     ratio = jnp.linalg.norm(exact + noise) / jnp.linalg.norm(release)

@@ -21,7 +21,7 @@ from epe_jax.audit import audited_algorithm, observers
 from epe_jax.canaries import sharded
 from epe_jax.data import cohort, federated
 from epe_jax.parallel import sharding
-from epe_jax.training import clipping, fedavg, noise
+from epe_jax.training import clipping, exact_noise, fedavg
 from tests import helpers
 
 FEATURES, ROUNDS, CANARIES = 40, 5, 11
@@ -115,10 +115,10 @@ def run(family: str, num_devices: int):
   }
 
 
-def exact_noise(num_devices: int) -> np.ndarray:
+def draw_exact_noise(num_devices: int) -> np.ndarray:
   """Noise to the last bit, drawn on so many devices."""
   mesh = sharding.mesh(jax.devices()[:num_devices])
-  way = noise.exact(3, mesh=mesh)(0.5)
+  way = exact_noise.exact(3, mesh=mesh)(0.5)
 
   def draw(key, clip_norm):
     return sharding.shard_if_divisible(
@@ -171,7 +171,7 @@ def main(out: str) -> None:
       for name, x in run(family, n).items():
         found[f'{family}/{n}/{name}'] = x
   for n in (1, 2, 8):
-    found[f'noise/{n}'] = exact_noise(n)
+    found[f'noise/{n}'] = draw_exact_noise(n)
   with open(out, 'wb') as f:
     np.savez(f, allow_pickle=False, **found)
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epe_jax.experiment import threefry_seeds
-from epe_jax.training import clipping, integer_gaussian, noise
+from epe_jax.training import aggregation, clipping, exact_noise
 
 CANDIDATES, DIM, Z, CLIP_NORM = 16, 20_000, 1.0, 0.3
 SPREAD, HALF = 512, 2**13
@@ -44,14 +44,14 @@ def distance_to_normals(residual):
 
 
 def distance_to_steps(residual):
-  """From whole steps of the grid of `noise.exact`."""
-  steps = residual * integer_gaussian.STD
+  """From whole steps of the grid of `exact_noise.exact`."""
+  steps = residual * exact_noise.STD
   return np.abs(steps - np.rint(steps)).max(axis=-1).round(3)
 
 
 def low_bits(residual):
   """How unlike the law the last nine bits are, as chi-square of residues."""
-  steps = np.rint(residual * integer_gaussian.STD).astype(int) % 512
+  steps = np.rint(residual * exact_noise.STD).astype(int) % 512
   return np.stack(
     [np.square(np.bincount(x, minlength=512)).sum() for x in steps]
   )
@@ -59,15 +59,15 @@ def low_bits(residual):
 
 def impossible(residual):
   """How many values the noise never has."""
-  steps = np.rint(residual * integer_gaussian.STD)
-  return np.sum(np.abs(steps) > integer_gaussian.MAX, axis=-1)
+  steps = np.rint(residual * exact_noise.STD)
+  return np.sum(np.abs(steps) > exact_noise.MAX, axis=-1)
 
 
 @functools.cache
 def law():
   """-log P of 512 A + B = x, from the table; [x + 512 · 2^14]."""
   p = np.zeros(2 * HALF)
-  table = integer_gaussian.make_table()
+  table = exact_noise.make_table()
   own = (table[:, 0] * 2.0**32 + table[:, 1]) / 2.0**64
   np.add.at(p, np.arange(2 * HALF), own)
   np.add.at(p, table[:, 2], 1 - own)
@@ -82,7 +82,7 @@ def law():
 
 def unlikelihood(residual):
   """-log of the probability by the very table: no attack is better."""
-  steps = np.rint(residual * integer_gaussian.STD).astype(int)
+  steps = np.rint(residual * exact_noise.STD).astype(int)
   end = 2 * HALF * SPREAD
   return law()[np.clip(steps, -end, end - 1) + end].sum(axis=-1)
 
@@ -102,16 +102,16 @@ ATTACKS = {
 }
 
 
-def count_hits(make_noise, releases, attacks=ATTACKS):
+def count_hits(make, releases, attacks=ATTACKS):
   """Attack -> in how many releases it names the right candidate."""
-  way = make_noise(Z)
+  way = make(Z)
   rng = np.random.default_rng(0)
   clip = jax.jit(jax.vmap(lambda x: clipping.clip(x, CLIP_NORM, way)[0]))
 
   @jax.jit
   def release(total, key):
     clip_norm = jnp.float32(CLIP_NORM)
-    return way.read(total + way.draw(key, DIM, clip_norm), clip_norm)
+    return way.decode(total + way.draw(key, DIM, clip_norm), clip_norm)
 
   hits = dict.fromkeys(attacks, 0)
   for _ in range(releases):
@@ -124,7 +124,7 @@ def count_hits(make_noise, releases, attacks=ATTACKS):
     right = rng.integers(CANDIDATES)
     key = threefry_seeds.wrap_key(rng.bytes(16))
     seen = np.asarray(release(sums[right], key), np.float64)
-    known = np.asarray(jax.vmap(lambda s: way.read(s, CLIP_NORM))(sums))
+    known = np.asarray(jax.vmap(lambda s: way.decode(s, CLIP_NORM))(sums))
     residual = (seen - known.astype(np.float64)) / (Z * CLIP_NORM)
     # Ties are broken at random: no attack profits from its order.
     order = rng.permutation(CANDIDATES)
@@ -135,6 +135,6 @@ def count_hits(make_noise, releases, attacks=ATTACKS):
 
 if __name__ == '__main__':
   kind, number = sys.argv[1], int(sys.argv[2])
-  made = {'float32': noise.float32, 'exact': noise.exact(100)}[kind]
+  made = {'float32': aggregation.float32, 'exact': exact_noise.exact(100)}[kind]
   for way, right in count_hits(made, number).items():
     print(f'{kind}: {way}: {right} of {number}')

@@ -115,7 +115,7 @@ def dpsgd(
     clip_norm: S, in parameter units, in `round_scalars.CLIP_NORMS`.
     noise_multiplier: z, finite and >= 0. With 0 no noise is drawn at all.
     expected_batch: m > 0, examples and canaries expected in a batch.
-    correlation: of the noise over steps, as for `fedavg.dp_fedavg`.
+    correlation: of the noise over steps; Z is then (B Z)_t.
     microbatch: examples whose gradients are held at once, which divides the
       padded size of a batch. None chooses: one on a CPU, and all of them
       elsewhere. The result is the same up to rounding.
@@ -154,8 +154,8 @@ def dpsgd(
       round=jnp.zeros((), jnp.int32),
       params=jax.tree.map(jnp.copy, params),
       opt_state=optimizer.init(params),
-      noise_state=correlated_noise.init_sharded(
-        correlation, sum(x.size for x in jax.tree.leaves(params)), None
+      noise_state=correlation.init(
+        jnp.zeros(sum(x.size for x in jax.tree.leaves(params)), jnp.float32)
       ),
     )
 

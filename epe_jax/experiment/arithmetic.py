@@ -29,8 +29,8 @@ from epe_jax.audit import observers
 from epe_jax.experiment import build, randomness, summary
 from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
+from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import fedavg, local_training
-from epe_jax.training import noise as noise_lib
 from epe_jax.types import Array, Key, Params
 
 _EPSILON = float(np.finfo(np.float32).eps)
@@ -139,23 +139,25 @@ def _check_sum(
   v: Float[np.ndarray, ' d'],
 ) -> Iterator[Comparison]:
   """Σ CLIP(x_i; S) of two chunks on each device, of clients with x_i = scale_i v."""
-  rule, make_noise = build.make_clipping(
+  rule, make_aggregation = build.make_clipping(
     config, setup.participants, setup.aggregation, mesh
   )
   z = rule.vector_noise(config.noise_multiplier)
-  noise = (make_noise if z else noise_lib.float32)(z)
+  aggregation = (make_aggregation if z else aggregation_lib.float32)(z)
 
   def train(params: Params, batches, mask, rows, key: Key):
     del mask, rows, key
     update = jax.tree.map(lambda x: batches['scale'] * x, params)
     return local_training.LocalUpdate(update, jnp.zeros((), jnp.float32))
 
-  is_integer = noise.dtype != jnp.float32
+  is_integer = aggregation.dtype != jnp.float32
 
   @jax.jit
   def add_up(params, cohort: fedavg.Cohort, clip_norm: Array, one, key: Key):
-    sums = fedavg.make_sum(train, noise, mesh)(params, cohort, clip_norm, key)
-    read = lambda x: noise.read(x, clip_norm)
+    sums = fedavg.make_sum(train, aggregation, mesh)(
+      params, cohort, clip_norm, key
+    )
+    read = lambda x: aggregation.decode(x, clip_norm)
     # The length of a step of the grid in one coordinate.
     step = jnp.float32(0)
     if is_integer:
@@ -193,8 +195,8 @@ def _check_sum(
   )
   allowed = (relative + _EPSILON * math.sqrt(n)) * exact
   if is_integer:
-    size = noise.size(v.size)
-    allowed += 4 * noise_lib.bound_rounding(size) * exact
+    size = aggregation.size(v.size)
+    allowed += 4 * aggregation_lib.bound_rounding(size) * exact
     # Each coordinate of each message goes to a neighbour on the grid.
     allowed += n * float(step) * size / math.sqrt(v.size)
   yield Comparison('sum_norm', sum_norm, exact, allowed)

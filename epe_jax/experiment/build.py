@@ -31,11 +31,12 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
+from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import (
   clipping,
   correlated_noise,
+  exact_noise,
   fedavg,
-  noise,
   secure_aggregation,
   servers,
 )
@@ -314,7 +315,9 @@ def _audit_algorithm(
   Of the participants only the numbers of clients and canaries matter, so that one
   algorithm serves all seeds.
   """
-  clip, make_noise = make_clipping(config, participants, aggregation, mesh)
+  clip, make_aggregation = make_clipping(
+    config, participants, aggregation, mesh
+  )
   algorithm = fedavg.dp_fedavg(
     task,
     client_opt=optax.sgd(config.client.learning_rate),
@@ -324,10 +327,7 @@ def _audit_algorithm(
     clipping=clip,
     noise_multiplier=config.noise_multiplier,
     expected_clients=participants.expected_clients,
-    make_noise=make_noise,
-    correlation=correlated_noise.INDEPENDENT
-    if participants.correlation is None
-    else participants.correlation.stream,
+    aggregation=make_aggregation,
     precision=config.precision,
     mesh=mesh,
   )
@@ -417,8 +417,8 @@ def make_clipping(
   participants: participation.Participation,
   aggregation: secure_aggregation.SecureAggregation | None,
   mesh: sharding.Mesh | None,
-) -> tuple[clipping.Clipping, noise.MakeNoise]:
-  """Makes the clipping rule of a run, and what makes the noise on its sums.
+) -> tuple[clipping.Clipping, aggregation_lib.MakeAggregation]:
+  """Makes the clipping rule of a run, and of the aggregation of its rounds.
 
   Args:
     config: the config of the run, with every field set.
@@ -429,12 +429,16 @@ def make_clipping(
   Raises:
     ValueError: adaptive clipping leaves nothing of the privacy budget.
   """
-  make_noise = noise.float32
+  make_aggregation = aggregation_lib.float32
   if aggregation is not None:
-    make_noise = aggregation.make_noise
+    make_aggregation = aggregation.make_aggregation
+  elif participants.correlation is not None:
+    make_aggregation = correlated_noise.correlated(
+      participants.correlation.stream
+    )
   elif not config.simulation and config.noise_multiplier:
     most = participants.slots + participants.max_canaries
-    make_noise = noise.exact(most, mesh=mesh)
+    make_aggregation = exact_noise.exact(most, mesh=mesh)
   c, z = config.clipping, config.noise_multiplier
   expected_clients = participants.expected_clients
   smallest = z / 2 / expected_clients
@@ -451,6 +455,6 @@ def make_clipping(
     learning_rate=c.learning_rate,
     count_noise=c.count_noise * expected_clients,
     expected_clients=expected_clients,
-    make_noise=make_noise,
+    aggregation=make_aggregation,
   )
-  return rule, make_noise
+  return rule, make_aggregation

@@ -1,5 +1,6 @@
+from . import aggregation as aggregation
 from . import clipping as clipping
-from . import noise as noise
+from . import exact_noise as exact_noise
 from .fedavg import Algorithm as Algorithm
 from .fedavg import Cohort as Cohort
 from .fedavg import Injection as Injection

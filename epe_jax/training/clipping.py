@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from epe_jax.epsilon import arguments
-from epe_jax.training import noise as noise_lib
+from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training.round_scalars import (
   CLIP_NORMS,
   MAX_CLIP_NORM,
@@ -18,7 +18,7 @@ from epe_jax.types import Array, Key
 
 State = Any
 
-_FLOATS = noise_lib.float32(0.0)
+_FLOATS = aggregation_lib.float32(0.0)
 
 
 class Clipping(NamedTuple):
@@ -46,17 +46,17 @@ class Clipping(NamedTuple):
 def clip(
   x: Float[Array, ' d'],
   clip_norm: Float[Array, ''] | float,
-  noise: noise_lib.Noise = _FLOATS,
+  aggregation: aggregation_lib.Aggregation = _FLOATS,
   key: Key | None = None,
 ) -> tuple[Array, Float[Array, '']]:
-  """Returns CLIP(x; S) = x min(1, S / |x|), as the noise has it summed, and |x|.
+  """Returns CLIP(x; S) = x min(1, S / |x|), encoded as a message, and |x|.
 
   References:
     One-shot Empirical Privacy Estimation, Algorithm 2.
   """
-  norm = noise.norm(x)
+  norm = aggregation.norm(x)
   factor = jnp.minimum(1.0, clip_norm / jnp.maximum(norm, 1e-30))
-  return noise.multiply(x, factor, clip_norm, key), norm
+  return aggregation.encode(x, factor, clip_norm, key), norm
 
 
 def fixed(clip_norm: float) -> Clipping:
@@ -84,7 +84,7 @@ def adaptive(
   learning_rate: float,
   count_noise: float,
   expected_clients: float,
-  make_noise: noise_lib.MakeNoise = noise_lib.float32,
+  aggregation: aggregation_lib.MakeAggregation = aggregation_lib.float32,
 ) -> Clipping:
   """S follows a quantile of the norms: S <- S exp(-eta_C (b - gamma)).
 
@@ -101,7 +101,7 @@ def adaptive(
     count_noise: sigma_b, standard deviation of the noise on the count, in
       clients; more than z / 2 in a run with noise.
     expected_clients: m > 0, the clients and canaries expected in a round.
-    make_noise: the noise on the count, as for `fedavg.dp_fedavg`.
+    aggregation: of the count, as for `fedavg.dp_fedavg`.
 
   Raises:
     ValueError: an argument is out of range; or, from `vector_noise`, z is too
@@ -120,7 +120,7 @@ def adaptive(
     )
 
   # Of votes, which are one for each client: 1 if it is unclipped, -1 if not.
-  noise = make_noise(2 * count_noise) if count_noise > 0 else None
+  votes_of = aggregation(2 * count_noise) if count_noise > 0 else None
 
   def update(
     key: Key | None,
@@ -129,10 +129,10 @@ def adaptive(
     num_clients: Float[Array, ''],
   ) -> Float[Array, '']:
     votes = 2 * num_unclipped - num_clients
-    if key is not None and noise is not None:
-      vote = noise.multiply(jnp.ones(1, jnp.float32), 1.0, 1.0)
-      total = vote * votes.astype(noise.dtype) + noise.draw(key, 1, 1.0)
-      votes = noise.read(total, 1.0)[0]
+    if key is not None and votes_of is not None:
+      vote = votes_of.encode(jnp.ones(1, jnp.float32), 1.0, 1.0)
+      total = vote * votes.astype(votes_of.dtype) + votes_of.draw(key, 1, 1.0)
+      votes = votes_of.decode(total, 1.0)[0]
     b = votes / 2 / expected_clients + 0.5
     moved = clip_norm * jnp.exp(-learning_rate * (b - quantile))
     return jnp.clip(moved, MIN_CLIP_NORM, MAX_CLIP_NORM)

@@ -18,11 +18,9 @@ from scipy import linalg
 
 from epe_jax import extras
 from epe_jax.accounting import matrix_mechanism
-from epe_jax.parallel import sharding
+from epe_jax.training import aggregation
+from epe_jax.training.aggregation import Draw
 from epe_jax.types import Array, Key
-
-Draw = Callable[[Key], Array]
-"""Key -> independent noise of the standard deviation z S, [d]."""
 
 
 class Stream(NamedTuple):
@@ -44,20 +42,22 @@ INDEPENDENT = Stream(
 """Each round has noise of its own."""
 
 
-def init_sharded(stream: Stream, dim: int, mesh: sharding.Mesh | None) -> Any:
-  """Makes the state of a stream, whose vectors the devices share.
+def correlated(stream: Stream) -> aggregation.MakeAggregation:
+  """Float32 sums with the noise of a stream, for simulations with fixed clipping."""
 
-  Args:
-    stream: of the noise.
-    dim: d, of the noise.
-    mesh: the devices; None for one.
-  """
+  def finish(
+    draw: Draw, key: Key, total: Array, state: Any
+  ) -> aggregation.Finished:
+    noise, state = stream.next(draw, key, state)
+    return aggregation.Finished(total + noise, state)
 
-  def shard(x: Array) -> Array:
-    axes = (x.ndim - 1,) if x.ndim else ()
-    return sharding.shard_if_divisible(mesh, x, axes=axes)
+  def make(noise_multiplier: float) -> aggregation.Aggregation:
+    return aggregation.float32(noise_multiplier)._replace(
+      finish=finish,
+      init=lambda dim: stream.init(jnp.zeros(dim, jnp.float32)),
+    )
 
-  return jax.tree.map(shard, stream.init(jnp.zeros(dim, jnp.float32)))
+  return make
 
 
 class Correlation(NamedTuple):

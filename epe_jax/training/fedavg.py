@@ -16,9 +16,10 @@ from jaxtyping import Bool, Float, Int
 import optax
 
 from epe_jax.parallel import sharding
+from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import clipping as clipping_lib
-from epe_jax.training import correlated_noise, local_training, padding
-from epe_jax.training import noise as noise_lib
+from epe_jax.training import local_training, padding
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Array, Batch, Key, Params, Task
 
@@ -70,8 +71,8 @@ class TrainState(NamedTuple):
     params: the model.
     opt_state: state of the server optimizer.
     clip_state: state of the clipping rule.
-    noise_state: what later noise takes back, () if rounds have independent noise; or
-      how many coordinates went round the ring of secure aggregation.
+    noise_state: state of the aggregation: that of the stream of correlated noise, or
+      the number of coordinates that wrapped around in secure aggregation.
   """
 
   round: Int[Array, '']
@@ -129,7 +130,7 @@ class ClippedSums(NamedTuple):
 
   Attributes:
     vector: sum of the clipped updates, or gradients, [d]; within DP-FedAvg in
-      the unit of `noise.Noise`.
+      the unit of the `Aggregation`.
     num: the number of clients or examples.
     num_unclipped: the number of them whose vector has a norm of at most S.
     norm: sum of the norms of their vectors before clipping.
@@ -163,8 +164,7 @@ def dp_fedavg(
   clipping: clipping_lib.Clipping,
   noise_multiplier: float,
   expected_clients: float,
-  make_noise: noise_lib.MakeNoise = noise_lib.float32,
-  correlation: correlated_noise.Stream = correlated_noise.INDEPENDENT,
+  aggregation: aggregation_lib.MakeAggregation = aggregation_lib.float32,
   precision: str = 'float32',
   mesh: sharding.Mesh | None = None,
 ) -> Algorithm:
@@ -181,12 +181,11 @@ def dp_fedavg(
     clipping: gives S, and moves it from round to round.
     noise_multiplier: z, finite and >= 0. With 0 no noise is drawn at all.
     expected_clients: m > 0, clients and canaries expected in a round.
-    make_noise: makes the noise. `noise.float32` is for simulations, and
-      `noise.exact(max_clients)` hides sums to the last bit in a model for
-      release. Adaptive clipping needs the same. That of `secure_aggregation` is for
-      fixed clipping, without correlation.
-    correlation: makes noise that is correlated over rounds, of `noise.float32` and
-      with fixed clipping: Z is then (B Z)_t, row t of a matrix mechanism.
+    aggregation: sums messages and adds noise. `aggregation.float32` is for
+      simulations, and `exact_noise.exact(max_clients)` hides sums to the last bit
+      in a model for release; adaptive clipping needs the same. For fixed clipping
+      there are `correlated_noise.correlated(stream)`, where Z is (B Z)_t, row t of
+      a matrix mechanism, and those of `secure_aggregation`.
     precision: in which clients compute, one of `local_training.PRECISIONS`. All
       that follows is in float32.
     mesh: the devices that share the chunks of a cohort, equally many each; each
@@ -212,8 +211,9 @@ def dp_fedavg(
   train = local_training.local_training(task, client_opt, precision=precision)
   vector_noise = clipping.vector_noise(noise_multiplier)
   # Without noise there is nothing to hide behind, and no step of a grid.
-  noise = (make_noise if noise_multiplier else noise_lib.float32)(vector_noise)
-  sum_clipped_updates = make_sum(train, noise, mesh)
+  make = aggregation if noise_multiplier else aggregation_lib.float32
+  summed = aggregation_lib.shard(make(vector_noise), mesh)
+  sum_clipped_updates = make_sum(train, summed, mesh)
 
   def init(params: Params) -> TrainState:
     return TrainState(
@@ -222,11 +222,7 @@ def dp_fedavg(
       params=jax.tree.map(jnp.copy, params),
       opt_state=server_opt.init(params),
       clip_state=clipping.init(),
-      noise_state=jnp.zeros((), jnp.int32)
-      if noise.reduce
-      else correlated_noise.init_sharded(
-        correlation, sum(x.size for x in jax.tree.leaves(params)), mesh
-      ),
+      noise_state=summed.init(sum(x.size for x in jax.tree.leaves(params))),
     )
 
   def step(
@@ -238,30 +234,17 @@ def dp_fedavg(
   ) -> tuple[TrainState, Round]:
     clip_norm = clipping.clip_norm(state.clip_state)
     sums = sum_clipped_updates(state.params, cohort, clip_norm, training_key)
-    rho = sums.vector + noise_lib.sum_canaries(
-      noise, injection, clip_norm, training_key, always=sums.num >= 0
+    rho = sums.vector + sum_canaries(
+      summed, injection, clip_norm, training_key, always=sums.num >= 0
     )
     num_clients = sums.num + injection.count
-    count_key, noise_state, wrapped = None, state.noise_state, None
+    count_key = None
+    finished = aggregation_lib.Finished(rho, state.noise_state)
     if noise_multiplier > 0:
       vector_key, count_key = jax.random.split(noise_key)
-
-      def draw(key: Key) -> Array:
-        # Bits follow from key and coordinate alone, whichever device draws them.
-        return sharding.shard_if_divisible(
-          mesh, noise.draw(key, rho.size, clip_norm), axes=(0,)
-        )
-
-      if noise.reduce:
-        rho, num_wrapped = noise.reduce(rho + draw(vector_key))
-        noise_state, wrapped = (
-          noise_state + num_wrapped,
-          jnp.float32(num_wrapped),
-        )
-      else:
-        drawn, noise_state = correlation.next(draw, vector_key, noise_state)
-        rho = rho + drawn
-    aggregate = noise.read(rho, clip_norm) / expected_clients
+      draw = lambda key: summed.draw(key, rho.size, clip_norm)
+      finished = summed.finish(draw, vector_key, rho, state.noise_state)
+    aggregate = summed.decode(finished.total, clip_norm) / expected_clients
     params, opt_state = apply_gradient(
       server_opt, -aggregate, state.params, state.opt_state
     )
@@ -274,17 +257,17 @@ def dp_fedavg(
       clip_state=clipping.update(
         count_key, state.clip_state, sums.num_unclipped, num_clients
       ),
-      noise_state=noise_state,
+      noise_state=finished.state,
     )
     round = make_round(
-      sums._replace(vector=noise.read(sums.vector, clip_norm)),
+      sums._replace(vector=summed.decode(sums.vector, clip_norm)),
       aggregate,
       injection,
       clip_norm=clip_norm,
       noise_multiplier=vector_noise,
       divisor=expected_clients,
     )
-    metrics = round.metrics._replace(wrapped=wrapped)
+    metrics = round.metrics._replace(wrapped=finished.wrapped)
     return new_state, round._replace(metrics=metrics)
 
   return Algorithm(init, step)
@@ -341,20 +324,20 @@ def make_round(
 
 def make_sum(
   train: local_training.LocalTraining,
-  noise: noise_lib.Noise,
+  aggregation: aggregation_lib.Aggregation,
   mesh: sharding.Mesh | None = None,
 ) -> Callable[[Params, Cohort, Float[Array, ''], Key], ClippedSums]:
   """Makes the function that trains the clients of a round, clips and sums.
 
   Args:
     train: makes the update of a client.
-    noise: in whose unit vectors are summed.
+    aggregation: encodes the vectors that are summed.
     mesh: the devices that share the chunks; None for one device.
 
   Returns:
     (params, cohort, S, training key) -> sums.
   """
-  add_up = functools.partial(_sum_clipped_updates, train, noise)
+  add_up = functools.partial(_sum_clipped_updates, train, aggregation)
   if mesh is None:
     return add_up
   replicated, sharded = sharding.REPLICATED, sharding.SHARDED
@@ -363,9 +346,51 @@ def make_sum(
   )
 
 
+def sum_canaries(
+  aggregation: aggregation_lib.Aggregation,
+  injection: Injection,
+  clip_norm: Float[Array, ''],
+  key: Key,
+  *,
+  always: Bool[Array, ''],
+) -> Array:
+  """Returns Σ_j S c_j of an `Injection` for a sum, each by itself if that matters.
+
+  Args:
+    aggregation: of the sum.
+    injection: of the round.
+    clip_norm: S.
+    key: of the round, for rounding.
+    always: as for `fusion_barrier`, and known once clients have trained.
+
+  Raises:
+    ValueError: vectors enter the sum one by one, and the injection has only their sum.
+  """
+  # Materialize the canaries after the client scan; otherwise XLA may keep
+  # their d floats live during training.
+  if not aggregation.one_by_one:
+    direction = fusion_barrier(always, injection.direction)
+    return aggregation.encode(direction, clip_norm, clip_norm)
+  if injection.messages is None:
+    if jax.eval_shape(injection.direction).shape:
+      raise ValueError(
+        'the injection has a sum of directions, but vectors enter this sum one by '
+        'one; give its `messages` too.'
+      )
+    return jnp.zeros((), aggregation.dtype)
+  encode_each = injection.messages
+  key_of_canaries = jax.random.fold_in(key, aggregation_lib.ROUNDING)
+
+  def encode(canary: Float[Array, ' d'], j: Int[Array, ''] | int) -> Array:
+    key_of_canary = jax.random.fold_in(key_of_canaries, j)
+    return aggregation.encode(canary, clip_norm, clip_norm, key_of_canary)
+
+  return fusion_barrier(always, lambda: encode_each(encode))
+
+
 def _sum_clipped_updates(
   train: local_training.LocalTraining,
-  noise: noise_lib.Noise,
+  aggregation: aggregation_lib.Aggregation,
   params: Params,
   cohort: Cohort,
   clip_norm: Float[Array, ''],
@@ -381,13 +406,16 @@ def _sum_clipped_updates(
     key_of_client = jax.random.fold_in(key, client)
     update = train(params, batches, mask, rows, key_of_client)
     client_update = ravel_pytree(update.client_update)[0]
-    rounding_key = jax.random.fold_in(key_of_client, noise_lib.ROUNDING)
-    x, norm = clipping_lib.clip(client_update, clip_norm, noise, rounding_key)
+    rounding_key = jax.random.fold_in(key_of_client, aggregation_lib.ROUNDING)
+    x, norm = clipping_lib.clip(
+      client_update, clip_norm, aggregation, rounding_key
+    )
     is_real = (client >= 0).astype(jnp.float32)
     is_unclipped = (norm <= clip_norm).astype(jnp.float32)
     values = 1.0, is_unclipped, norm, update.loss
     return ClippedSums(
-      is_real.astype(noise.dtype) * x, *(is_real * value for value in values)
+      is_real.astype(aggregation.dtype) * x,
+      *(is_real * value for value in values),
     )
 
   def add_chunk(sums: ClippedSums, chunk: Cohort) -> tuple[ClippedSums, None]:
@@ -401,6 +429,10 @@ def _sum_clipped_updates(
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   scalar = jnp.zeros((), jnp.float32)
   zero = ClippedSums(
-    jnp.zeros(noise.size(dim), noise.dtype), scalar, scalar, scalar, scalar
+    jnp.zeros(aggregation.size(dim), aggregation.dtype),
+    scalar,
+    scalar,
+    scalar,
+    scalar,
   )
   return jax.lax.scan(add_chunk, zero, cohort)[0]

@@ -31,7 +31,7 @@ from scipy import linalg
 from epe_jax import accounting
 from epe_jax.accounting import discrete_noise
 from epe_jax.canaries import _threefry
-from epe_jax.training import noise as noise_lib
+from epe_jax.training import aggregation
 from epe_jax.types import Array, Key
 
 NOISES = ('skellam', 'discrete_gaussian')
@@ -70,7 +70,9 @@ class SecureAggregation(NamedTuple):
   rounding: str
   ring: accounting.Ring
 
-  def make_noise(self, noise_multiplier: float) -> noise_lib.Noise:
+  def make_aggregation(
+    self, noise_multiplier: float
+  ) -> aggregation.Aggregation:
     """Makes the way in which messages are summed, and their noise.
 
     Args:
@@ -83,10 +85,10 @@ class SecureAggregation(NamedTuple):
         f'{planned:.6g}; plan it for the noise of the run.'
       )
     # What float32 makes of norms and lengths, twice.
-    slack = 1 - 2 * noise_lib.bound_rounding(self.size)
+    slack = 1 - 2 * aggregation.bound_rounding(self.size)
     longest = self.ring.l2 * slack
 
-    def multiply(
+    def encode(
       x: Float[Array, ' d'], factor: Any, clip_norm: Any, key: Key | None = None
     ) -> Int[Array, ' s']:
       assert key is not None, 'messages are rounded at random'
@@ -104,24 +106,27 @@ class SecureAggregation(NamedTuple):
       del clip_norm
       return draw_noise(key, dim, self.ring)
 
-    def read(total: Int[Array, ' s'], clip_norm: Any) -> Float[Array, ' d']:
+    def decode(total: Int[Array, ' s'], clip_norm: Any) -> Float[Array, ' d']:
       steps = rotate_back(total.astype(jnp.float32), self.dim)
       return steps * (clip_norm * self.granularity)
 
-    def reduce(
-      total: Int[Array, ' s'],
-    ) -> tuple[Int[Array, ' s'], Int[Array, '']]:
+    def finish(
+      draw: aggregation.Draw, key: Key, total: Int[Array, ' s'], state: Array
+    ) -> aggregation.Finished:
+      total = total + draw(key)
       seen = reduce_sum(total, bits=self.bits)
-      return seen, jnp.count_nonzero(seen != total).astype(jnp.int32)
+      wrapped = jnp.count_nonzero(seen != total).astype(jnp.int32)
+      return aggregation.Finished(seen, state + wrapped, jnp.float32(wrapped))
 
-    return noise_lib.Noise(
-      dtype=jnp.int32,
-      norm=noise_lib.norm_by_halves,
-      multiply=multiply,
+    return aggregation.Aggregation(
+      norm=aggregation.norm_by_halves,
+      encode=encode,
       draw=draw,
-      read=read,
+      decode=decode,
+      finish=finish,
+      init=lambda dim: jnp.zeros((), jnp.int32),
       size=lambda dim: self.size,
-      reduce=reduce,
+      one_by_one=True,
     )
 
 
@@ -292,7 +297,7 @@ def round_conditionally(
   """Rounds stochastically, again until the norm is at most as long as this."""
 
   def is_long(state: tuple[Array, Array]) -> Bool[Array, '']:
-    norm = noise_lib.norm_by_halves(state[1].astype(jnp.float32))
+    norm = aggregation.norm_by_halves(state[1].astype(jnp.float32))
     return norm > longest
 
   def draw_again(state: tuple[Array, Array]) -> tuple[Array, Array]:

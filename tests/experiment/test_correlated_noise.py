@@ -41,7 +41,9 @@ MAKE = {
 
 
 def make_algorithm(noise, stream=None):
-  settings = {} if stream is None else {'correlation': stream}
+  settings = {}
+  if stream is not None:
+    settings['aggregation'] = correlated_noise.correlated(stream)
   return fedavg.dp_fedavg(
     helpers.softmax_regression(DIM - 650),
     # Clients send nothing.

@@ -32,7 +32,7 @@ from epe_jax.experiment import (
   workloads,
 )
 from epe_jax.report import report
-from epe_jax.training import fedavg, integer_gaussian, noise
+from epe_jax.training import aggregation, exact_noise, fedavg
 from tests import naming_attack, processes, recorded_runs
 from tests.helpers import load_config
 
@@ -243,10 +243,10 @@ def by_noise(asked, paths, noise_key, noise_std, config):
   noise = []
   for t in range(ROUNDS):
     key, _ = jax.random.split(jax.random.fold_in(noise_key, t))
-    drawn = integer_gaussian.draw_integers(
+    drawn = exact_noise.draw_integers(
       key, asked.true.shape[1], always=jnp.ones((), bool)
     )
-    noise.append(noise_std[t] * np.asarray(drawn) / integer_gaussian.STD)
+    noise.append(noise_std[t] * np.asarray(drawn) / exact_noise.STD)
   rest = change - weights @ (np.stack(noise) + asked.canaries + asked.true)
   left = rest + weights[:, None] * asked.true
   distances = np.linalg.norm(
@@ -312,7 +312,9 @@ def test_a_published_model_tells_no_sum_to_the_last_bit(
 ):
   """Of one round, whose candidates the attacker names; float32 noise tells it."""
   if kind == 'float32':
-    monkeypatch.setattr(noise, 'exact', lambda *a, **k: noise.float32)
+    monkeypatch.setattr(
+      exact_noise, 'exact', lambda *a, **k: aggregation.float32
+    )
   config = small_config(**{'server.momentum': 0.0})
   config.rounds = config.evaluate_every = config.checkpoint_every = 1
   audited_run.run(config, tmp_path)
@@ -329,7 +331,7 @@ def test_a_published_model_tells_no_sum_to_the_last_bit(
   moved[0] = 0
   sums = put_in['clients', 0] / line['noise_std'] + moved
   if kind == 'exact':
-    sums = np.rint(sums * integer_gaussian.STD) / integer_gaussian.STD
+    sums = np.rint(sums * exact_noise.STD) / exact_noise.STD
   residual = seen / line['noise_std'] - sums
   right, *wrong = naming_attack.distance_to_normals(residual)
   assert min(wrong) > 0.18

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from epe_jax import auditor
-from epe_jax.training import clipping, noise, secure_aggregation
+from epe_jax.training import (
+  aggregation,
+  clipping,
+  exact_noise,
+  secure_aggregation,
+)
 from epe_jax.training.round_scalars import MAX_CLIP_NORM, MIN_CLIP_NORM
 
 
@@ -108,11 +113,11 @@ def test_settings_out_of_range_are_refused(changes, message):
 
 
 WAYS = {
-  'float32': noise.float32(1.0),
-  'exact': noise.exact(10)(1.0),
+  'float32': aggregation.float32(1.0),
+  'exact': exact_noise.exact(10)(1.0),
   'secure_aggregation': secure_aggregation.plan(
     bits=24, dim=2**16, noise_multiplier=1.0, clients=10
-  ).make_noise(1.0),
+  ).make_aggregation(1.0),
 }
 
 
@@ -130,7 +135,7 @@ def test_an_update_of_any_length_is_cut_to_any_valid_clip_norm(
   )
   for length in (1.0, 100.0, 1e6, 1e12):
     given = jnp.asarray(x * (length * clip_norm / np.linalg.norm(x)), 'float32')
-    sent = WAYS[way].read(
+    sent = WAYS[way].decode(
       clip(given, jax.random.key(0)), jnp.float32(clip_norm)
     )
     sent = np.linalg.norm(np.asarray(sent, np.float64)) / clip_norm

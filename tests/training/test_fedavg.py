@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.training import clipping, fedavg, local_training, noise
+from epe_jax.training import aggregation, clipping, fedavg, local_training
 from tests import helpers
 
 NO_CLIP = clipping.fixed(1e6)
@@ -249,7 +249,7 @@ def test_without_canaries_the_injection_leaves_every_bit():
   def plain(params, cohort):
     total = fedavg._sum_clipped_updates(
       local_training.local_training(helpers.linear_task(), optax.sgd(0.1)),
-      noise.float32(1.0),
+      aggregation.float32(1.0),
       params,
       cohort,
       jnp.float32(0.5),

@@ -13,7 +13,7 @@ from epe_jax import accounting, audit, canaries
 from epe_jax.accounting import discrete_noise
 from epe_jax.audit import audit_step, audited_algorithm, observers
 from epe_jax.audit.threat_models import RESIDUAL
-from epe_jax.training import clipping, fedavg, noise, secure_aggregation
+from epe_jax.training import aggregation, clipping, fedavg, secure_aggregation
 from tests import helpers
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -93,7 +93,7 @@ def test_no_message_is_longer_than_what_is_accounted_for(bits):
   """In whole numbers; drawn once they may be longer than drawn until they fit."""
   for rounding in secure_aggregation.ROUNDINGS:
     way = plan(bits=bits, dim=4096, rounding=rounding)
-    made = way.make_noise(1.0)
+    made = way.make_aggregation(1.0)
     clip = jax.jit(lambda x, key, made=made: clipping.clip(x, CLIP, made, key))
     steps = 1 / way.granularity
     once = steps + math.sqrt(way.size)
@@ -107,7 +107,7 @@ def test_no_message_is_longer_than_what_is_accounted_for(bits):
       assert squares <= way.ring.l2**2
       # No more is lost than is rounded.
       assert squares > (steps * 0.999) ** 2
-  assert not np.any(made.multiply(x * np.nan, 1.0, CLIP, jax.random.key(0)))
+  assert not np.any(made.encode(x * np.nan, 1.0, CLIP, jax.random.key(0)))
 
 
 @pytest.mark.parametrize(('norm', 'size'), [(100.0, 4096), (3.0, 64)])
@@ -175,7 +175,7 @@ def make_algorithm(way, rate=0.1):
     clipping=clipping.fixed(CLIP),
     noise_multiplier=1.0,
     expected_clients=1.0,
-    make_noise=lambda z: way,
+    aggregation=lambda z: way,
   )
 
 
@@ -217,16 +217,16 @@ ALL = (0, 1, 2)
 def test_the_server_sees_the_sum_of_all_messages_modulo_the_ring(bits):
   """Each client and canary is a message, and in a ring of 6 bits some go round."""
   way = plan(bits=bits, granularity=1 / 40)
-  way = way.make_noise(1.0)._replace(
-    read=lambda total, clip_norm: total.astype(jnp.float32)
+  way = way.make_aggregation(1.0)._replace(
+    decode=lambda total, clip_norm: total.astype(jnp.float32)
   )
   training_key, noise_key = helpers.keys()
   ((state, round),) = run_rounds(make_algorithm(way), inject(2), ALL)
   total = way.draw(jax.random.split(noise_key)[0], DIM, CLIP)
-  of_canaries = jax.random.fold_in(training_key, noise.ROUNDING)
+  of_canaries = jax.random.fold_in(training_key, aggregation.ROUNDING)
   for j in range(2):
     key = jax.random.fold_in(of_canaries, j)
-    total += way.multiply(random_vector(DIM, seed=j), CLIP, CLIP, key)
+    total += way.encode(random_vector(DIM, seed=j), CLIP, CLIP, key)
   algorithm = make_algorithm(way)
   singles = run_rounds(algorithm, fedavg.no_canaries(), [0], [1], [2])
   assert all(np.any(one.client_part) for _, one in singles)
@@ -241,16 +241,16 @@ def test_the_server_sees_the_sum_of_all_messages_modulo_the_ring(bits):
 
 
 def test_a_round_on_a_fine_grid_is_that_of_the_clients_and_the_canaries():
-  way = plan(bits=30).make_noise(1.0)
+  way = plan(bits=30).make_aggregation(1.0)
   ((_, round),) = run_rounds(make_algorithm(way), inject(2), ALL)
-  plain = make_algorithm(noise.float32(1.0))
+  plain = make_algorithm(aggregation.float32(1.0))
   ((_, expected),) = run_rounds(plain, inject(2), ALL)
   # Less 7e-5 for what float32 rounds, and what the grid does.
   np.testing.assert_allclose(
     np.asarray(round.client_part), np.asarray(expected.client_part), atol=1e-4
   )
   drawn = way.draw(jax.random.split(helpers.keys()[1])[0], DIM, CLIP)
-  left = round.aggregate - round.client_part - way.read(drawn, CLIP)
+  left = round.aggregate - round.client_part - way.decode(drawn, CLIP)
   direction = np.asarray(inject(2).direction())
   np.testing.assert_allclose(np.asarray(left), CLIP * direction, atol=1e-4)
   for name in ('loss', 'fraction_unclipped', 'update_norm'):
@@ -275,7 +275,7 @@ def test_canaries_of_a_round_send_a_message_each_and_others_send_none():
 def test_a_sum_of_canaries_without_its_parts_is_refused():
   injection = inject(2)._replace(messages=None)
   with pytest.raises(ValueError, match='vectors enter this sum one by one'):
-    run_rounds(make_algorithm(plan().make_noise(1.0)), injection, ALL)
+    run_rounds(make_algorithm(plan().make_aggregation(1.0)), injection, ALL)
 
 
 def test_noise_of_up_to_65536_steps_is_planned():
@@ -315,10 +315,10 @@ def test_what_makes_no_ring_is_refused_with_a_cure(changes, message):
 def test_the_default_grid_is_as_fine_as_the_ring_has_room_for():
   """Sums of the most messages that all are equal do not go round the ring."""
   way = plan(bits=10, dim=4096, clients=20.0, noise_multiplier=0.5)
-  made, half = way.make_noise(0.5), 2**9
+  made, half = way.make_aggregation(0.5), 2**9
   keys = jax.random.split(jax.random.key(0), 46)
   x = jnp.full(4096, CLIP / 64)
-  encode = jax.jit(lambda key: made.multiply(x, 1.0, CLIP, key))
+  encode = jax.jit(lambda key: made.encode(x, 1.0, CLIP, key))
   total = sum(map(encode, keys)) + made.draw(keys[0], 4096, CLIP)
   largest = np.abs(total).max()
   # The bound is for a chance of 1e-6, and half of its variance is that of rounding.
@@ -353,7 +353,10 @@ def test_without_updates_the_attacker_finds_the_mu_of_a_gaussian(law):
     )
   }
   audited = audited_algorithm.audited(
-    make_algorithm(way.make_noise(1.0), rate=0.0), canary_set, included, seen
+    make_algorithm(way.make_aggregation(1.0), rate=0.0),
+    canary_set,
+    included,
+    seen,
   )
   cohort = make_cohort(ALL)
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.training import clipping, fedavg, integer_gaussian, noise
+from epe_jax.training import aggregation, clipping, exact_noise, fedavg
 from tests import helpers, naming_attack
 
 # More hits in as many releases have a chance of 6e-6 for who is right in 6.8 %.
@@ -23,7 +23,7 @@ def exact_algorithm(dim, *, clip=None, max_clients=8, **changes):
     clipping=clip or clipping.fixed(0.5),
     noise_multiplier=0.3,
     expected_clients=4.0,
-    make_noise=noise.exact(max_clients),
+    aggregation=exact_noise.exact(max_clients),
   )
   task = helpers.linear_task(dim - 1)
   return task, fedavg.dp_fedavg(task, **settings | changes)
@@ -51,7 +51,7 @@ def test_a_sum_that_an_attacker_can_name_is_hidden_in_a_release():
     for name in ('values of float32 normals', 'likelihood by the table')
   }
   for hits in naming_attack.count_hits(
-    noise.exact(100), RELEASES, attacks
+    exact_noise.exact(100), RELEASES, attacks
   ).values():
     assert hits <= LUCK
 
@@ -61,7 +61,7 @@ def test_float32_noise_does_not_hide_such_a_sum():
   """Else the test above would show nothing."""
   name = 'values of float32 normals'
   attacks = {name: naming_attack.ATTACKS[name]}
-  assert naming_attack.count_hits(noise.float32, 8, attacks) == {name: 8}
+  assert naming_attack.count_hits(aggregation.float32, 8, attacks) == {name: 8}
 
 
 @pytest.mark.parametrize('z', [0.01, 0.3, 20.0])
@@ -69,7 +69,7 @@ def test_float32_noise_does_not_hide_such_a_sum():
 def test_no_vector_is_longer_than_the_noise_allows(z, scale):
   """In whole numbers, which are not rounded: |x| <= σ / z."""
   rng, clip_norm, clients = np.random.default_rng(0), 0.037, 50
-  way = noise.exact(clients)(z)
+  way = exact_noise.exact(clients)(z)
   shift = count_shift(clients, z)
   # A twice random walk of lengths, and all in one coordinate.
   for x in (
@@ -83,7 +83,7 @@ def test_no_vector_is_longer_than_the_noise_allows(z, scale):
       jnp.asarray(x, jnp.float32)
     )
     squares = sum(int(n) ** 2 for n in np.asarray(steps))
-    allowed = (mpmath.mpf(integer_gaussian.STD) / 2**shift / z) ** 2
+    allowed = (mpmath.mpf(exact_noise.STD) / 2**shift / z) ** 2
     assert squares <= allowed * (1 - mpmath.mpf(10) ** -10)
     assert float(norm) == pytest.approx(np.linalg.norm(x), rel=1e-5)
     if scale >= 1:
@@ -94,44 +94,44 @@ def test_no_vector_is_longer_than_the_noise_allows(z, scale):
 
 def count_shift(clients, z):
   """Halvings after which the largest sum and noise fit an int32."""
-  largest = clients * integer_gaussian.STD / z + integer_gaussian.MAX
+  largest = clients * exact_noise.STD / z + exact_noise.MAX
   return max(0, math.ceil(math.log2(largest / (2**31 - 1))))
 
 
 def test_a_norm_is_right_to_the_stated_rounding_where_a_plain_sum_is_not():
   for dim in (1, 511, 512, 513, 100_003, 2**20 + 1):
     x = np.random.default_rng(dim).random(dim, np.float32)
-    found = float(noise.norm_by_halves(jnp.asarray(x)))
+    found = float(aggregation.norm_by_halves(jnp.asarray(x)))
     expected = np.linalg.norm(x.astype(np.float64))
-    assert abs(found / expected - 1) < noise.bound_rounding(dim) / 2
+    assert abs(found / expected - 1) < aggregation.bound_rounding(dim) / 2
   # One after the other, ones do not get beyond 2^24.
-  assert noise.bound_rounding(2**26) < 4e-5
+  assert aggregation.bound_rounding(2**26) < 4e-5
 
 
 @pytest.mark.parametrize('clip_norm', [1e-6, 0.5, 3e4])
 @pytest.mark.parametrize('z', [0.001, 0.3, 4.0])
 def test_noise_has_the_stated_std_on_any_grid(z, clip_norm):
-  way, dim = noise.exact(1000)(z), 20_000
+  way, dim = exact_noise.exact(1000)(z), 20_000
   drawn = jax.jit(way.draw, static_argnums=1)(
     jax.random.key(3), dim, jnp.float32(clip_norm)
   )
   assert drawn.dtype == jnp.int32
-  std = np.asarray(way.read(drawn, clip_norm)).std()
+  std = np.asarray(way.decode(drawn, clip_norm)).std()
   assert std == pytest.approx(z * clip_norm, rel=5 / np.sqrt(2 * dim))
   assert abs(np.mean(drawn)) < 5 * np.std(drawn) / np.sqrt(dim)
 
 
 def test_a_sum_and_noise_that_do_not_fit_are_refused():
-  noise.exact(1000)(0.0001)
+  exact_noise.exact(1000)(0.0001)
   with pytest.raises(
     ValueError, match=r'noise_multiplier=1e-05 .*1000 clients'
   ):
-    noise.exact(1000)(0.00001)
+    exact_noise.exact(1000)(0.00001)
   # The largest that is not refused fits even if all send all in one coordinate.
-  way, clients = noise.exact(100)(0.001), 100
+  way, clients = exact_noise.exact(100)(0.001), 100
   one = jax.jit(lambda x: clipping.clip(x, 1.0, way)[0])(jnp.ones(1))
   most = clients * int(one[0])
-  reach = integer_gaussian.MAX >> count_shift(clients, 0.001)
+  reach = exact_noise.MAX >> count_shift(clients, 0.001)
   assert 2**30 < most + reach < 2**31
 
 
@@ -143,8 +143,11 @@ def test_a_round_is_that_of_float32_but_for_its_noise():
   direction[3] = 2.0
   put_in = helpers.injection(jnp.asarray(direction), 2)
   infos = {}
-  for name, make in (('float32', noise.float32), ('exact', noise.exact(8))):
-    task, algorithm = exact_algorithm(dim, make_noise=make)
+  for name, make in (
+    ('float32', aggregation.float32),
+    ('exact', exact_noise.exact(8)),
+  ):
+    task, algorithm = exact_algorithm(dim, aggregation=make)
     _, infos[name] = one_round(task, algorithm, five_clients(dim), put_in)
   one, two = infos['exact'], infos['float32']
   np.testing.assert_allclose(one.client_part, two.client_part, atol=2e-6)
@@ -155,8 +158,8 @@ def test_a_round_is_that_of_float32_but_for_its_noise():
   canaries = 0.5 * direction / 4
   left = np.asarray(one.aggregate - one.client_part) - canaries
   key, _ = jax.random.split(helpers.keys()[1])
-  way = noise.exact(8)(0.3)
-  drawn = way.read(way.draw(key, dim, jnp.float32(0.5)), jnp.float32(0.5)) / 4
+  way = exact_noise.exact(8)(0.3)
+  drawn = way.decode(way.draw(key, dim, jnp.float32(0.5)), jnp.float32(0.5)) / 4
   # Clients and canaries are 3e-5 shorter.
   np.testing.assert_allclose(left, drawn, atol=1e-5)
 
@@ -183,9 +186,9 @@ def test_a_client_that_has_diverged_sends_nothing_and_shows_in_the_metrics():
 
 
 def test_a_number_that_is_not_finite_is_sent_as_zero():
-  way = noise.exact(10)(1.0)
+  way = exact_noise.exact(10)(1.0)
   x = jnp.array([jnp.nan, jnp.inf, -jnp.inf, 0.5])
-  sent = way.multiply(x, 1.0, jnp.float32(1.0))
+  sent = way.encode(x, 1.0, jnp.float32(1.0))
   np.testing.assert_array_equal(sent[:3], 0)
   assert sent[3] > 0
 
@@ -200,14 +203,14 @@ def test_the_count_of_adaptive_clipping_is_hidden_in_whole_steps():
     learning_rate=1.0,
     count_noise=sigma,
     expected_clients=m,
-    make_noise=noise.exact(100),
+    aggregation=exact_noise.exact(100),
   )
-  way = noise.exact(100)(2 * sigma)
+  way = exact_noise.exact(100)(2 * sigma)
   keys = jax.random.split(jax.random.key(0), 2_000)
   update = lambda key, n: rule.update(key, jnp.float32(1), n, jnp.float32(30))
   update = jax.jit(jax.vmap(update, in_axes=(0, None)))
   vote = math.floor(
-    integer_gaussian.STD / (2 * sigma) * (1 - noise.bound_rounding(1))
+    exact_noise.STD / (2 * sigma) * (1 - aggregation.bound_rounding(1))
   )
   for n in (10, 25):
     moved = np.asarray(update(keys, jnp.float32(n)))
@@ -217,13 +220,15 @@ def test_the_count_of_adaptive_clipping_is_hidden_in_whole_steps():
     assert b.std() == pytest.approx(sigma / m, rel=5 / np.sqrt(4_000))
     drawn = int(way.draw(keys[0], 1, 1.0)[0])
     steps = (2 * n - 30) * vote + drawn
-    by_hand = steps * (2 * sigma / integer_gaussian.STD) / 2 / m + 0.5
+    by_hand = steps * (2 * sigma / exact_noise.STD) / 2 / m + 0.5
     assert b[0] == pytest.approx(by_hand, abs=2e-6)
 
 
 def test_without_noise_nothing_is_rounded():
   infos = []
-  for make in (noise.float32, noise.exact(8)):
-    task, algorithm = exact_algorithm(30, make_noise=make, noise_multiplier=0.0)
+  for make in (aggregation.float32, exact_noise.exact(8)):
+    task, algorithm = exact_algorithm(
+      30, aggregation=make, noise_multiplier=0.0
+    )
     infos.append(one_round(task, algorithm, five_clients(30))[1])
   np.testing.assert_array_equal(infos[0].aggregate, infos[1].aggregate)

@@ -12,20 +12,18 @@ from scipy import stats
 
 from epe_jax.auditor.host_canaries import threefry
 from epe_jax.experiment import threefry_seeds
-from epe_jax.training import integer_gaussian
+from epe_jax.training import exact_noise
 
 TRUE = jnp.ones((), bool)
 SPREAD, SMALL_STD, ROWS = 512, 880, 2**14
-STD = integer_gaussian.STD
+STD = exact_noise.STD
 
 
 @functools.cache
 def masses():
   """Outcome -> its probability by the table, in units of 2^-78."""
   out = dict.fromkeys(range(-ROWS // 2, ROWS // 2), 0)
-  for row, (high, low, other) in enumerate(
-    integer_gaussian.make_table().tolist()
-  ):
+  for row, (high, low, other) in enumerate(exact_noise.make_table().tolist()):
     threshold = (high << 32) + low
     out[row - ROWS // 2] += threshold
     out[other - ROWS // 2] += 2**64 - threshold
@@ -59,7 +57,7 @@ def secret_key(number):
 
 def draw(dim, number=0):
   key = secret_key(number)
-  return jax.jit(integer_gaussian.draw_integers, static_argnums=1)(
+  return jax.jit(exact_noise.draw_integers, static_argnums=1)(
     key, dim, always=TRUE
   )
 
@@ -85,7 +83,7 @@ def test_the_table_is_a_discrete_gaussian_but_for_2_to_the_minus_64():
 
 def test_the_largest_value_is_that_of_the_last_rows():
   most = max(x for x, mass in masses().items() if mass)
-  assert SPREAD * most + most == integer_gaussian.MAX
+  assert SPREAD * most + most == exact_noise.MAX
 
 
 @pytest.mark.parametrize(
@@ -125,7 +123,7 @@ def test_each_integer_follows_from_key_and_position_as_python_integers():
     )
     return (a[0] ^ b[0]).tolist(), (a[1] ^ b[1]).tolist()
 
-  table = integer_gaussian.make_table().tolist()
+  table = exact_noise.make_table().tolist()
 
   def choose(row, high, low):
     threshold_high, threshold_low, other = table[row]
@@ -168,4 +166,4 @@ def test_many_draws_have_the_moments_the_law_and_the_low_bits():
     p = stats.norm.sf(deviations) * 2
     hits = np.sum(np.abs(z) > deviations)
     assert abs(hits - n * p) < 5 * np.sqrt(n * p)
-  assert np.abs(x).max() < integer_gaussian.MAX
+  assert np.abs(x).max() < exact_noise.MAX
