@@ -24,7 +24,6 @@ def measure_cosines(bits: int, dim: int, num: int) -> dict[str, Any]:
     bits=bits, dim=dim, noise_multiplier=1.0, clients=float(num)
   )
   made = way.make_aggregation(1.0)
-  assert made.reduce is not None, 'a ring has an end'
 
   @jax.jit
   def run():
@@ -37,10 +36,10 @@ def measure_cosines(bits: int, dim: int, num: int) -> dict[str, Any]:
     zero = jnp.zeros(dim), jnp.zeros(way.size, jnp.int32)
     keys = jax.random.split(jax.random.key(0), num)
     (exact, total), _ = jax.lax.scan(add, zero, keys)
-    drawn = made.draw(jax.random.key(1), way.size, 1.0)
-    assert made.reduce is not None, 'it is a ring'
-    seen, wrapped = made.reduce(total + drawn)
-    noise = made.decode(drawn, 1.0)
+    draw = lambda key: made.draw(key, way.size, 1.0)
+    key, state = jax.random.key(1), made.init(dim)
+    seen, _, wrapped = made.finish(draw, key, total, state)
+    noise = made.decode(draw(key), 1.0)
     release = made.decode(seen, 1.0)
     # The mean product of a canary with what rounding adds, and so of its own.
     product = 1 + jnp.vdot(exact, release - exact - noise) / num
