@@ -1,6 +1,6 @@
 """JSON that is written whole and read from files of others, and values for it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 import hashlib
 import json
 import math
@@ -11,13 +11,10 @@ from typing import Any
 
 from epe_jax.io import files
 
-# Bytes, depth, and digits of an integer of the JSON that is read.
-_MAX_JSON, _MAX_DEPTH, _MAX_DIGITS = 2**28, 100, 300
 # Ends of lines, and control characters of terminals.
 _CONTROLS = dict.fromkeys(
   [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], ' '
 )
-_TOO_DEEP = f'it is nested more than {_MAX_DEPTH} deep'
 # The folders of an absolute path within a text, but not of a fraction or an address.
 _ABSOLUTE_PATH = re.compile(r"""(?<![\w./:~])/(?:[^\s/:;,'"()]+/)+""")
 
@@ -54,16 +51,12 @@ def read_json(path: str | os.PathLike) -> Any:
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: the file is not JSON, or is too large or too deeply nested.
+    ValueError: the file is not JSON.
   """
   path = pathlib.Path(path)
   try:
     if path.exists() and not path.is_file():
       raise ValueError('it is not a file')
-    if (size := path.stat().st_size) > _MAX_JSON:
-      raise ValueError(
-        f'it has {size:,} bytes, and at most {_MAX_JSON:,} are read'
-      )
     return parse_json(path.read_text(encoding='utf-8'))
   except ValueError as error:
     raise ValueError(
@@ -118,40 +111,21 @@ def _hash_fields(fields: Mapping[str, Any]) -> str:
 
 
 def parse_json(text: str) -> Any:
-  """Parses JSON from an untrusted file.
-
-  Args:
-    text: with finite numbers, as `write_json` writes them.
+  """Parses JSON, with finite numbers as `write_json` writes them.
 
   Raises:
-    ValueError: it is not JSON, is nested more than 100 deep, or has a number that is
-      not finite.
+    ValueError: it is not JSON, or has a number that is not finite.
 
   >>> parse_json('[1, NaN]')
   Traceback (most recent call last):
   ValueError: NaN is no number of JSON; write the string "NaN"
   """
   try:
-    value = json.loads(
-      text,
-      parse_constant=_refuse_constant,
-      parse_float=_parse_float,
-      parse_int=_parse_int,
+    return json.loads(
+      text, parse_constant=_refuse_constant, parse_float=_parse_float
     )
   except RecursionError as error:
-    raise ValueError(_TOO_DEEP) from error
-  level, depth = [value], 0
-  while level := [x for part in level for x in _list_parts(part)]:
-    depth += 1
-    if depth > _MAX_DEPTH:
-      raise ValueError(_TOO_DEEP)
-  return value
-
-
-def _list_parts(value: Any) -> Iterable[Any]:
-  if isinstance(value, dict):
-    return value.values()
-  return value if isinstance(value, list) else ()
+    raise ValueError('it is nested too deep') from error
 
 
 def _refuse_constant(name: str) -> None:
@@ -162,12 +136,6 @@ def _parse_float(text: str) -> float:
   if not math.isfinite(value := float(text)):
     raise ValueError(f'{text[:20]} is more than a float holds')
   return value
-
-
-def _parse_int(text: str) -> int:
-  if len(text) > _MAX_DIGITS:
-    raise ValueError(f'an integer has {len(text):,} digits')
-  return int(text)
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_numbers_of_clients_become_strings(tmp_path):
     ),
     (
       {'client_id': np.array([1]), 'x': np.array([{}])},
-      'has Python objects',
+      'Object arrays cannot',
     ),
   ],
 )
