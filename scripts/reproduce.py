@@ -114,7 +114,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   io.check_folder('workdir', values.workdir)
   config = settings.get_config(values.scale)
   _check_scale(values, selected, config)
-  data = _collect_data(values)
+  data = _collect_data(values, selected)
   for name in selected:
     item = registry.ITEMS[name]
     workspace = _make_workspace(values, item, data)
@@ -136,7 +136,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
 def _ask_for_items(problem: str) -> app.UsageError:
   return app.UsageError(
-    f'{problem}; give some of these, or all:\n{_format_items()}'
+    f'{problem}; give some of these, or all:\n{_format_items()}\n{problem}.'
   )
 
 
@@ -168,9 +168,11 @@ def _format_items() -> str:
   return tables.align_columns(rows, '<<<')
 
 
-def _collect_data(values: flags.FlagValues) -> dict[str, pathlib.Path]:
+def _collect_data(
+  values: flags.FlagValues, selected: Sequence[str]
+) -> dict[str, pathlib.Path]:
   """The path of each data set, by its name."""
-  names = sorted({n for item in registry.ITEMS.values() for n in item.data})
+  names = sorted({n for each in selected for n in registry.ITEMS[each].data})
   paths = {
     name: pathlib.Path(path)
     for name in _DATA_FLAGS
@@ -182,7 +184,8 @@ def _collect_data(values: flags.FlagValues) -> dict[str, pathlib.Path]:
       raise app.UsageError(f'--data={argument!r}; give NAME=PATH.')
     if name not in names:
       raise app.UsageError(
-        f'--data={argument!r}, but no item reads {name!r}; give one of {names}.'
+        f'--data={argument!r}, but {", ".join(selected)} reads no {name!r}; '
+        + (f'give one of {", ".join(names)}.' if names else 'leave it out.')
       )
     paths[name] = pathlib.Path(path)
   return paths

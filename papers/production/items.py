@@ -4,7 +4,7 @@ from papers.grid import from_grid
 from papers.item import Item, from_settings
 from papers.production import deployed, mechanisms
 
-_OURS = 'of this package'
+_OURS = 'of this project'
 
 ITEMS = {
   'deployed': Item(

@@ -142,7 +142,7 @@ def test_an_item_that_trains_does_so_in_the_folder_of_its_experiment(
   done = run_script('reproduce', 'tight:figure4', '--data=cifar10')
   assert 'give NAME=PATH' in done.stderr
   done = run_script('reproduce', 'tight:figure4', '--data=cifar=/there')
-  assert "no item reads 'cifar'; give one of ['cifar10'" in done.stderr
+  assert "tight:figure4 reads no 'cifar'; give one of cifar10." in done.stderr
 
 
 def test_a_table_needs_the_runs_of_its_own_lines_alone(monkeypatch, tmp_path):
