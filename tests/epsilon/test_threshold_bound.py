@@ -260,7 +260,7 @@ def test_any_scores_give_a_number_or_a_plain_error(
 ):
   scores = Scores(observed, unobserved, null=make_null(dim))
   for strategy in [*VALID, Uncorrected()]:
-    sizes = [observed.size] if dim else [observed.size, unobserved.size]
+    sizes = observed.size, unobserved.size
     if isinstance(strategy, Split) and min(sizes) < 2:
       with pytest.raises(ValueError, match='one part empty'):
         bound(scores, strategy, sides=sides)
