@@ -16,10 +16,10 @@ from absl import app
 import matplotlib as mpl
 from matplotlib import figure, ticker
 import pandas as pd
-from scipy import stats
 import yaml
 
 from epe_jax import conformance, io
+from epe_jax.epsilon import intervals
 from epe_jax.report import tables
 from epe_jax.report.figures import style
 
@@ -265,8 +265,9 @@ def show_conformance(name: str) -> str:
     )
   checks = frame.checks.str.replace(',', '').astype(int)
   false = frame['false alarms'].astype(int)
-  # Upper bounds of the rates, at 95 % confidence.
-  rates = stats.beta.ppf(0.95, false + 1, checks - false)
+  rates = [
+    intervals.clopper_pearson_upper(*pair, 0.05) for pair in zip(false, checks)
+  ]
   less_known = ', '.join(
     f'{rule} ({rate:.1e})' for rule, rate in zip(frame.rule, rates) if rate > _RATE
   )  # fmt: skip

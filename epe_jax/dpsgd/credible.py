@@ -46,6 +46,9 @@ from epe_jax.epsilon.types import (
 SingleThreshold = Explicit | Split | Uncorrected
 
 _Curve = Callable[[np.ndarray], np.ndarray]
+_FIND_BEST_MU = functools.partial(
+  threshold_bound.find_best, at=threshold_bound.mu_at
+)
 # Quantiles at these standard normal scores: 1e-15 to 1 - 1e-15.
 _GRID = special.ndtr(np.linspace(-8, 8, 641))
 _MAX_PARAMETER, _PRECISION = 1e12, 1e-9
@@ -111,9 +114,8 @@ def epsilon_credible(
   """
   quantiles = functools.partial(epsilon_quantiles, delta=delta, reverse=reverse)
   settings = (scores, delta, significance, multiplicity)
-  choose = functools.partial(
-    threshold_bound.find_best_epsilon, delta=delta, sides='both'
-  )
+  at = functools.partial(threshold_bound.epsilon_at, delta=delta, sides='both')
+  choose = functools.partial(threshold_bound.find_best, at=at)
   return _estimate('epsilon_credible', (), quantiles, choose, *settings)
 
 
@@ -139,8 +141,7 @@ def gdp_credible(
 
   shape = (Assumption.GAUSSIAN_CURVE,)
   settings = (scores, delta, significance, multiplicity)
-  choose = threshold_bound.find_best_mu
-  return _estimate('gdp_credible', shape, quantiles, choose, *settings)
+  return _estimate('gdp_credible', shape, quantiles, _FIND_BEST_MU, *settings)
 
 
 def family_credible(
@@ -183,9 +184,9 @@ def family_credible(
     )
 
   settings = (scores, delta, significance, multiplicity)
-  choose = threshold_bound.find_best_mu
   name = f'{family.name}_credible'
-  return _estimate(name, (Assumption.FAMILY,), quantiles, choose, *settings)
+  shape = (Assumption.FAMILY,)
+  return _estimate(name, shape, quantiles, _FIND_BEST_MU, *settings)
 
 
 def epsilon_quantiles(
@@ -356,7 +357,7 @@ def _count_errors(scores, multiplicity, significance, choose):
     counted = corrections.count_at(scores, best, significance)
   else:
     counted = multiplicity.count_errors(
-      scores, significance, threshold_bound.find_best_mu, 'in'
+      scores, significance, _FIND_BEST_MU, 'in'
     )
   scores, errors, _ = counted
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]

@@ -78,7 +78,11 @@ def katz_estimate(
   counted = multiplicity.count_errors(
     scores,
     significance,
-    functools.partial(threshold_bound.find_best, at=at, max_candidates=2000),
+    functools.partial(
+      threshold_bound.find_best,
+      at=at,
+      max_candidates=threshold_bound.CANDIDATES,
+    ),
     'both',
   )
   return make_bound(
@@ -95,7 +99,7 @@ def katz_log_lower(
   true_positives: Real,
   positives: int,
   false_positives: Real,
-  negatives: int | None,
+  negatives: int,
   significance: float,
   *,
   delta: float = 0.0,
@@ -109,9 +113,8 @@ def katz_log_lower(
   Args:
     true_positives: number of true positives, integers in [0, positives].
     positives: n₁ >= 1; these are counted among them.
-    false_positives: number of false positives; if `negatives` is None, the FPR
-      itself, which is then exact.
-    negatives: n₀ >= 1, or None.
+    false_positives: number of false positives, integers in [0, negatives].
+    negatives: n₀ >= 1; these are counted among them.
     significance: nominal chance that the limit exceeds the log ratio, in (0, 1).
     delta: δ, in [0, 1).
 
@@ -129,14 +132,12 @@ def katz_log_lower(
   """
   check_significance(significance)
   p = np.asarray(true_positives, dtype=np.float64) / positives
-  a = np.asarray(false_positives, dtype=np.float64)
-  a = a if negatives is None else a / negatives
+  a = np.asarray(false_positives, dtype=np.float64) / negatives
   applies = (p > delta) & (a > 0)
   gain = np.where(applies, p - delta, 1.0)
   safe = np.where(applies, a, 1.0)
   variance = p * (1 - p) / (positives * gain**2)
-  if negatives is not None:
-    variance = variance + (1 - safe) / (negatives * safe)
+  variance = variance + (1 - safe) / (negatives * safe)
   z = -special.ndtri(significance)
   limit = np.log(gain) - np.log(safe) - z * np.sqrt(variance)
   return scalar_or_array(np.where(applies, limit, -np.inf))

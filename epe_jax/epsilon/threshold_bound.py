@@ -60,8 +60,8 @@ Upper: TypeAlias = Callable[..., float | Float[np.ndarray, '...']]
 
 _BAND = Band()
 _GAUSSIAN = tradeoff_curves.gaussian_family()
-# The best of so many thresholds is practically as good as that of a million.
-_CANDIDATES = 2000
+CANDIDATES = 2000
+"""The best of so many thresholds is practically as good as that of a million."""
 
 
 def lower_bound(
@@ -115,12 +115,12 @@ def lower_bound(
   delta = float(delta)
   check_sides(sides)
   curves = _Curves(
-    at=functools.partial(_epsilon_at, delta=delta, sides=sides),
+    at=functools.partial(epsilon_at, delta=delta, sides=sides),
     test_ranks=functools.partial(
       rank_bound.epsilon_bound, delta=delta, sides=sides
     ),
     sides=sides,
-    max_candidates=_CANDIDATES,
+    max_candidates=CANDIDATES,
   )
   return _bound(scores, curves, delta, significance, multiplicity)
 
@@ -168,7 +168,7 @@ def gdp_bound(
   """
   check_scores(scores, delta)
   curves = _Curves(
-    at=_mu_at,
+    at=mu_at,
     test_ranks=functools.partial(rank_bound.strength_bound, family=_GAUSSIAN),
     epsilon=lambda mu: tradeoff_curves.epsilon_gdp(mu, delta),
     name='gdp_',
@@ -227,7 +227,7 @@ def family_bound(
     return np.reshape(epsilon, strength.shape)
 
   curves = _Curves(
-    at=_mu_at,
+    at=mu_at,
     test_ranks=functools.partial(rank_bound.strength_bound, family=family),
     solve=solve,
     epsilon=convert,
@@ -271,34 +271,6 @@ def limit_rates(
   num = scores.observed.shape[-1]
   fnr = upper(errors.false_negatives, num, significance)
   return Limits(np.asarray(log_fpr), np.asarray(fnr))
-
-
-def find_best_epsilon(
-  scores: Scores, significance: float, *, delta: float, sides: Sides = 'in'
-) -> Float[np.ndarray, '*batch 1']:
-  """The observed score at which Clopper-Pearson limits give the largest ε.
-
-  Args:
-    scores: scores of canaries, any leading axes.
-    significance: chance that one of the two limits at a threshold fails, in
-      (0, 1).
-    delta: δ, in (0, 1).
-    sides: which guesses count.
-  """
-  at = functools.partial(_epsilon_at, delta=delta, sides=sides)
-  return find_best(scores, significance, at)
-
-
-def find_best_mu(
-  scores: Scores, significance: float
-) -> Float[np.ndarray, '*batch 1']:
-  """The observed score at which Clopper-Pearson limits give the largest μ.
-
-  Args:
-    scores: scores of canaries, any leading axes.
-    significance: as in `find_best_epsilon`.
-  """
-  return find_best(scores, significance, _mu_at)
 
 
 def list_assumptions(scores: Scores) -> tuple[Assumption, ...]:
@@ -396,14 +368,20 @@ def find_best(
   return np.take_along_axis(counted.errors.threshold, best, axis=-1)
 
 
-def _epsilon_at(
-  counted, upper=intervals.clopper_pearson_upper, *, delta, sides
-):
-  """ε of (ε, δ)-DP at each threshold."""
+def epsilon_at(
+  counted: Counted,
+  upper: Upper = intervals.clopper_pearson_upper,
+  *,
+  delta: float,
+  sides: Sides,
+) -> Float[np.ndarray, '*batch m']:
+  """ε of (ε, δ)-DP at each threshold, by limits of rates as in `limit_rates`."""
   log_fpr, fnr = limit_rates(counted, upper)
   return threshold.epsilon_at(log_fpr, np.log(fnr), delta, sides=sides)
 
 
-def _mu_at(counted, upper=intervals.clopper_pearson_upper):
-  """μ of a Gaussian mechanism at each threshold."""
+def mu_at(
+  counted: Counted, upper: Upper = intervals.clopper_pearson_upper
+) -> Float[np.ndarray, '*batch m']:
+  """μ of a Gaussian mechanism at each threshold, likewise."""
   return tradeoff_curves.gdp_mu(*limit_rates(counted, upper))

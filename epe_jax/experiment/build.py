@@ -418,7 +418,7 @@ def make_clipping(
   aggregation: secure_aggregation.SecureAggregation | None,
   mesh: sharding.Mesh | None,
 ) -> tuple[clipping.Clipping, aggregation_lib.MakeAggregation]:
-  """Makes the clipping rule of a run, and of the aggregation of its rounds.
+  """Makes the clipping rule of a run, and the aggregation of its rounds.
 
   Args:
     config: the config of the run, with every field set.

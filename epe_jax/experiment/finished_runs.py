@@ -66,11 +66,8 @@ def load_finished_run(
     audit = own_attacker_scores.attach_scores(
       result.audit, record, files.attack_scores
     )
-    is_missing = (
-      by_round and result.leaks_by_round is None and record.trace is not None
-    )
     result = dataclasses.replace(result, audit=audit)
-    if is_missing:
+    if by_round and result.leaks_by_round is None and record.trace is not None:
       leaks = evaluate_rounds(record, audit)
       result = dataclasses.replace(result, leaks_by_round=leaks)
       run_result.write_result(files.result, result)
