@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from epe_jax.audit import attack_results
+from epe_jax.audit import results
 from epe_jax.training import fedavg
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Task
@@ -89,10 +89,10 @@ def keys(seed: int = 0):
   return jax.random.key(seed), jax.random.key(seed + 1)
 
 
-def no_estimates(record, **settings) -> attack_results.Audit:
+def no_estimates(record, **settings) -> results.Audit:
   """In place of `estimates.evaluate`, which takes longer than a small run."""
   del record, settings
-  return attack_results.Audit(())
+  return results.Audit(())
 
 
 def softmax_regression(unused: int = 0) -> Task:

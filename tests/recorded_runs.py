@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from studies import simulated_runs
 
-from epe_jax.audit import attack_results, release, upper_bounds
+from epe_jax.audit import release, results, upper_bounds
 from epe_jax.audit.record import make_record
 from epe_jax.experiment import client_rounds, run_result
 from epe_jax.fact import Fact
@@ -179,7 +179,7 @@ def result(**changes):
     'clients_participations': 2,
     'clients_analytic_epsilon': 57.25,
     'clients_analytic_assumes': (Fact('participations', {'rounds': 2}),),
-    'audit': attack_results.Audit(()),
+    'audit': results.Audit(()),
     'effective_dimension': None,
     'accuracy': 0.93,
     'baseline_accuracy': 0.1,

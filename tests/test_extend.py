@@ -50,7 +50,7 @@ def make_scores():
 
 def test_an_attacker_is_scored_with_the_others(add_file):
   file, line = read_section('An attacker')
-  module = add_file(file, 'epe_jax.audit.threat_models.signs')
+  module = add_file(file, 'epe_jax.audit.attackers.signs')
   scope = {**vars(audit.threat_models), 'signs': module.signs}
   exec(line, scope)
   rounds, k, dim = 4, 40, 1000

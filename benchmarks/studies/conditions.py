@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import linalg
 
 from epe_jax import accounting
-from epe_jax.audit import threat_models, upper_bounds
+from epe_jax.audit import attackers, upper_bounds
 from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.server_response import respond_at_end
 from epe_jax.epsilon import Gaussian, Scores, mixture, tradeoff_curves
@@ -254,7 +254,7 @@ def _expect_clients(
     delta=delta,
   )
   record = run.record
-  found = threat_models.CHANGE.score(record)
+  found = attackers.CHANGE.score(record)
   analytic = upper_bounds.expect_final_model(record, delta)
   of_rounds = upper_bounds.expect_shifts(record)
   assert found is not None, 'the model is seen'
@@ -368,7 +368,7 @@ def _misclaim_noise(
   record = _record_by_law(
     rng, observed=num, unobserved=num, rounds=20, dim=4000, mu=mu, ratio=ratio
   )
-  found = threat_models.RESIDUAL.score(record)
+  found = attackers.RESIDUAL.score(record)
   assert found is not None, 'there is a residual'
   truth = float(tradeoff_curves.epsilon_gdp(mu, delta))
   first = found.bounds[0](found.scores, delta=delta)
@@ -409,7 +409,7 @@ def _crowd(
     noise=noise,
     delta=DELTA,
   ).record
-  found = threat_models.OWN.score(record)
+  found = attackers.OWN.score(record)
   assert found is not None, 'rounds are seen'
   assert not found.scores.has_known_null, (
     'canaries leave no room for a known law'
@@ -566,7 +566,7 @@ def _correlate_rounds(
   record, truth = record_correlated(
     rng, linalg.toeplitz(correlation), num=200, dim=4000, mu=5.0
   )
-  found = threat_models.RESIDUAL.score(record)
+  found = attackers.RESIDUAL.score(record)
   assert found is not None, 'there is a residual'
   first = found.bounds[0](found.scores, delta=1e-3)
   return {_BOUND: float(first.epsilon) > truth}

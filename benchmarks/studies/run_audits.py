@@ -14,14 +14,15 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax import canaries
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import AttackScores, ThreatModel
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import (
   NullLaw,
   Scores,
 )
+from epe_jax.report import attacker_names
 from epe_jax.types import Array, Key
 from studies import simulated_runs
 from studies.laws import Audits, describe
@@ -33,14 +34,14 @@ CLIENTS = 3.0
 EPSILON_OF_A_ROUND = 5.0
 
 READINGS: tuple[ThreatModel, ...] = (
-  threat_models.CHANGE,
-  threat_models.MAXIMUM,
-  threat_models.LIKELIHOOD,
-  threat_models.OWN,
-  threat_models.RESIDUAL,
+  attackers.CHANGE,
+  attackers.MAXIMUM,
+  attackers.LIKELIHOOD,
+  attackers.OWN,
+  attackers.RESIDUAL,
 )
 # Scores of observed canaries are Gaussian with a common shift.
-_GAUSSIAN = {threat_models.CHANGE, threat_models.OWN, threat_models.RESIDUAL}
+_GAUSSIAN = {attackers.CHANGE, attackers.OWN, attackers.RESIDUAL}
 
 
 def simulate(
@@ -102,7 +103,7 @@ def simulate(
     several.append(
       Audits(
         title=f'{directions}, d = {dim:,}: {describe(num, delta, audits)}',
-        law=reading.statistic,
+        law=attacker_names.spell_statistic(reading),
         epsilon=epsilons[reading],
         delta=delta,
         fixed=scores,
@@ -173,10 +174,10 @@ def _expect_spread(
   For an attacker who does not remove the other updates, they are noise.
   """
   others = {
-    threat_models.CHANGE: num + (ROUNDS * CLIENTS) ** 2,
-    threat_models.OWN: num / ROUNDS + CLIENTS**2,
+    attackers.CHANGE: num + (ROUNDS * CLIENTS) ** 2,
+    attackers.OWN: num / ROUNDS + CLIENTS**2,
   }
-  rounds = {threat_models.CHANGE: ROUNDS, threat_models.OWN: 1}
+  rounds = {attackers.CHANGE: ROUNDS, attackers.OWN: 1}
   return {
     reading: float(np.sqrt(rounds[reading] * noise**2 + norm / dim))
     for reading, norm in others.items()

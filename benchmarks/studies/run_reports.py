@@ -12,13 +12,13 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.audit import (
-  attack_results,
+  attackers,
   evaluation,
-  threat_models,
+  results,
 )
-from epe_jax.audit.threat_models import ThreatModel, residual
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import mixture
-from epe_jax.report import tables
+from epe_jax.report import attacker_names, tables
 from studies import simulated_runs, study
 
 DIM = 4000
@@ -34,10 +34,10 @@ _SHAPES = {
 }
 # Attackers whose first estimate is for a law that is known exactly.
 _MIXTURES = (
-  threat_models.FINAL,
-  threat_models.CHANGE,
-  threat_models.OWN,
-  threat_models.RESIDUAL,
+  attackers.FINAL,
+  attackers.CHANGE,
+  attackers.OWN,
+  attackers.RESIDUAL,
 )
 
 
@@ -55,7 +55,7 @@ class SimulatedReport(NamedTuple):
   shape: dict[str, Any]
   analytic: float
   truths: dict[ThreatModel, float]
-  audit: attack_results.Audit
+  audit: results.Audit
   intervals: dict[ThreatModel, tuple[float, float]]
 
 
@@ -107,7 +107,7 @@ def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
     ['scores', 'bound at 95 %', 'runs', '> analytic ε', '> ε of the scores'],
     [
       [
-        key[0].statistic,
+        attacker_names.spell_statistic(key[0]),
         key[1],
         f'{len(claims.above):,}',
         _share(claims.above),
@@ -141,12 +141,12 @@ def find_broken(found: Sequence[SimulatedReport]) -> list[str]:
     ):
       if study.fails_too_often(sum(failed), len(failed), 0.05, 1e-3):
         bad.append(
-          f'{method} of {threat_model.statistic} exceeds the {what} in {_share(failed)}'
+          f'{method} of {attacker_names.spell_statistic(threat_model)} exceeds the {what} in {_share(failed)}'
         )
   for threat_model, (inside, total) in _inside(found).items():
     if study.fails_too_often(total - inside, total, 0.1, 1e-3):
       bad.append(
-        f'{inside} of {total} intervals of {threat_model.statistic} hold its ε'
+        f'{inside} of {total} intervals of {attacker_names.spell_statistic(threat_model)} hold its ε'
       )
   return bad
 
@@ -206,21 +206,21 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
   assigned = record.assigned[:, record.observed]
   weight = record.weight[record.observed]
   cosines = {
-    threat_models.FINAL: weight / np.linalg.norm(models[-1]),
-    threat_models.CHANGE: weight / np.linalg.norm(models[-1] - models[0]),
+    attackers.FINAL: weight / np.linalg.norm(models[-1]),
+    attackers.CHANGE: weight / np.linalg.norm(models[-1] - models[0]),
   }
   if assigned.sum(axis=0).max() == 1:
-    cosines[threat_models.OWN] = record.expected @ assigned
+    cosines[attackers.OWN] = record.expected @ assigned
   root = np.sqrt(record.dim)
   shifts = {
     name: root * cosine
     for name, cosine in cosines.items()
     if cosine.max() < _SMALL
   }
-  alone = residual.expect_residual(assigned, record.rounds)
+  alone = attackers.expect_residual(assigned, record.rounds)
   return {
     name: float(mixture.epsilon_mixture(shift, record.delta))
-    for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()
+    for name, shift in (shifts | {attackers.RESIDUAL: alone}).items()
   }
 
 
@@ -242,7 +242,7 @@ def _inside(
 
 def _interval_notes(found: Sequence[SimulatedReport]) -> list[str]:
   parts = [
-    f'{threat_model.statistic}: {inside} of {total}'
+    f'{attacker_names.spell_statistic(threat_model)}: {inside} of {total}'
     for threat_model, (inside, total) in _inside(found).items()
   ]
   return [

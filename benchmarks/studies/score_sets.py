@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from epe_jax import io
-from epe_jax.audit import threat_models, upper_bounds
+from epe_jax.audit import attackers, upper_bounds
 from epe_jax.configs import digits  # pyright: ignore[reportMissingImports]
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import seeds
@@ -117,7 +117,7 @@ def _make_runs_of(
   sets = []
   for outcome in seeds.run_seeds(config, several):
     analytic = upper_bounds.bound_known_rounds(outcome.record, DELTA)
-    read = threat_models.RESIDUAL.score(outcome.record)
+    read = attackers.RESIDUAL.score(outcome.record)
     assert analytic is not None, 'the noise of a run is known'
     assert read is not None, 'canaries took part'
     observed, unobserved = read.scores.observed, read.scores.unobserved

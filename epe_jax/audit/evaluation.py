@@ -1,20 +1,30 @@
 """From scores to ε: every estimate of every attacker of a run.
 
-Attackers score all canaries and say which estimators suit their scores
-(`threat_models`). Here the estimators run, simulated audits without a leak tell what
-they report by chance (`floors`), checks look for contradictions (`failed_checks`), and
-bounds are compared with the ε that the mechanism allows (`upper_bounds`).
+Attackers score all canaries and say which estimators suit their scores (`attackers`).
+Here the estimators run, simulated audits without a leak tell what they report by chance,
+checks look for contradictions (`failed_checks`), and bounds are compared with the ε that
+the mechanism allows (`upper_bounds`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from concurrent import futures
 import dataclasses
 import functools
 
+from jaxtyping import Float
 import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import failed_checks
-from epe_jax.audit.attack_results import (
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit.attackers import (
+  EXTERNAL,
+  THREAT_MODELS,
+  score_all,
+  score_external,
+)
+from epe_jax.audit.record import Record
+from epe_jax.audit.results import (
   FPRS,
   SIGNIFICANCE,
   Agreement,
@@ -23,17 +33,7 @@ from epe_jax.audit.attack_results import (
   Rates,
   list_bounds,
 )
-from epe_jax.audit.floors import Floors, add_floor, simulate_floors
-from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import (
-  EXTERNAL,
-  THREAT_MODELS,
-  AttackScores,
-  ThreatModel,
-  score_all,
-)
-from epe_jax.audit.threat_models.external import score_external
-from epe_jax.epsilon import bootstrap, mixture, registry, shift_fit
+from epe_jax.epsilon import bootstrap, mixture, noise_floor, registry, shift_fit
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
 from epe_jax.fact import Fact, Facts
@@ -58,7 +58,7 @@ def evaluate(
     delta: in (0, 1); None for the run's own.
     threat_models: the attackers, in the order of the report; those who see what an
       observer of yours scored go among them.
-    more: also estimators for which a report has better replacements.
+    more: also superseded estimators.
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
     floors: also what estimators report when nothing leaks, which takes most of
       the time.
@@ -68,9 +68,8 @@ def evaluate(
   """
   if not np.any(record.observed):
     raise ValueError(
-      f'None of the {record.observed.size} canaries took part in any round, so '
-      'that nothing can be estimated. Audit more canaries, more rounds, or other '
-      'coins of participation.'
+      f'none of the {record.observed.size} canaries took part in any round; audit '
+      'more canaries or more rounds.'
     )
   delta = record.delta if delta is None else delta
   all_scores = score_all(record, threat_models)
@@ -128,40 +127,81 @@ def _estimate_all(
   simultaneous: bool,
   floors: bool,
 ) -> Audit:
-  all_points = [_add_extra(x.points, more, is_point=True) for x in all_scores]
-  all_bounds = [_add_extra(x.bounds, more, is_point=False) for x in all_scores]
+  def add(extra: Sequence[Estimator], chosen: Sequence[Estimator]):
+    return [*chosen, *(x for x in extra if more and x not in chosen)]
+
+  points = [add(registry.EXTRA_POINTS, x.points) for x in all_scores]
+  bounds = [add(registry.EXTRA_BOUNDS, x.bounds) for x in all_scores]
   significance = SIGNIFICANCE
   if simultaneous:
-    significance /= sum(map(len, all_bounds))
-  nulls: Floors = {}
-  if floors:
-    nulls = simulate_floors(all_scores, all_points, delta)
+    significance /= sum(map(len, bounds))
+  nulls = _simulate_floors(all_scores, points, delta) if floors else {}
   attacks = []
-  for attack_scores, points, bounds in zip(all_scores, all_points, all_bounds):
-    scores = attack_scores.scores
+  for attack_scores, of_point, of_bound in zip(all_scores, points, bounds):
     estimates = [
-      add_floor(
-        _to_float(estimator(scores, delta=delta)),
-        nulls,
-        attack_scores,
-        estimator,
+      _add_floor(
+        estimator(attack_scores.scores, delta=delta),
+        nulls.get(_name_floor(attack_scores, estimator)),
       )
-      for estimator in points
+      for estimator in of_point
     ]
     estimates += [
-      _to_float(bound(scores, delta=delta, significance=significance))
-      for bound in bounds
+      bound(attack_scores.scores, delta=delta, significance=significance)
+      for bound in of_bound
     ]
+    estimates = [_to_float(estimate) for estimate in estimates]
     attacks.append(_summarize_attack(attack_scores, estimates, delta))
   return Audit(tuple(attacks), simultaneous)
 
 
-def _add_extra(
-  chosen: Sequence[Estimator], more: bool, *, is_point: bool
-) -> list[Estimator]:
-  """The estimators of an attacker, and those that are shown on request."""
-  extra = registry.list_extra(is_point=is_point) if more else ()
-  return [*chosen, *(e for e in extra if e not in chosen)]
+def _simulate_floors(
+  all_scores: Sequence[AttackScores],
+  points: Sequence[Sequence[Estimator]],
+  delta: float,
+) -> dict[Hashable, Float[np.ndarray, ' simulations']]:
+  """ε of simulated audits in which nothing leaks, once for attackers of equal laws.
+
+  In threads, because NumPy lets other threads run. Each has a generator of its own.
+  """
+  names, jobs = set(), []
+  for attack_scores, estimators in zip(all_scores, points):
+    missing = {
+      name: estimator
+      for estimator in estimators
+      if (name := _name_floor(attack_scores, estimator)) not in names
+    }
+    if attack_scores.draw is not None and missing:
+      names |= missing.keys()
+      jobs.append((attack_scores.draw, missing))
+
+  def simulate(job):
+    draw, missing = job
+    simulated = noise_floor.simulate(
+      np.random.default_rng(0), list(missing.values()), draw, delta=delta
+    )
+    return zip(missing, simulated)
+
+  with futures.ThreadPoolExecutor(thread_name_prefix='floors') as pool:
+    return dict(item for floors in pool.map(simulate, jobs) for item in floors)
+
+
+def _name_floor(attack_scores: AttackScores, estimator: Estimator) -> Hashable:
+  shift = attack_scores.scores.shift
+  if shift is None or not registry.uses_shift(estimator):
+    return attack_scores.law, estimator
+  return attack_scores.law, estimator, shift.tobytes()
+
+
+def _add_floor(
+  estimate: Estimate, null: Float[np.ndarray, ' simulations'] | None
+) -> Estimate:
+  if null is None:
+    return estimate
+  return dataclasses.replace(
+    estimate,
+    floor=noise_floor.summarize(null),
+    p_value=noise_floor.p_value(float(estimate.epsilon), null),
+  )
 
 
 def _to_float(estimate: Estimate) -> Estimate:
@@ -263,7 +303,7 @@ def estimate_with_interval(
     where there are too few scores.
   """
   scores, estimator = attack_scores.scores, attack_scores.points[0]
-  if registry.takes(estimator, 'confidence'):
+  if registry.has_interval(estimator):
     estimator = functools.partial(estimator, confidence=confidence)
   elif failed_checks.scores_differ(scores) and _can_resample(scores):
     estimator = functools.partial(

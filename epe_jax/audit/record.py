@@ -95,6 +95,11 @@ class Record:
     return next((name for name in RELEASES if self._saw(name)), None)
 
   @property
+  def released(self) -> str:
+    """The key of what an attacker who sees rounds sees of them."""
+    return 'published_models' if self.sees == 'models' else 'all_iterates'
+
+  @property
   def trace(self) -> Float[np.ndarray, 'T k'] | None:
     """Cosines with what each round released; None if they were not kept."""
     return None if self.sees is None else self.cosines.get(self.sees)

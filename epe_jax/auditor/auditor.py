@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax import accounting, streams
-from epe_jax.audit import attack_results, audit_step, evaluation
+from epe_jax.audit import audit_step, evaluation, results
 from epe_jax.audit.record import Record, make_record
 from epe_jax.auditor import audit_config, auditor_file
 from epe_jax.auditor.audit_config import AuditConfig
@@ -445,7 +445,7 @@ class Auditor:
 
   def evaluate(
     self, *, delta: float | None = None, simultaneous: bool = False
-  ) -> attack_results.Audit:
+  ) -> results.Audit:
     """Returns what `audit.evaluate` makes of the record.
 
     Args:

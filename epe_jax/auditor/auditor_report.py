@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 
 from epe_jax.audit import (
-  attack_results,
+  attackers,
   effective_dimensions,
   evaluation,
-  threat_models,
+  results,
 )
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.record import Record
@@ -16,14 +16,14 @@ from epe_jax.auditor import claim_check
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.canaries import registry
 from epe_jax.fact import Facts
-from epe_jax.report import attackers, audit_notes, cells, checks, tables
+from epe_jax.report import attacker_names, audit_notes, cells, checks, tables
 from epe_jax.report.summary_table import format_summary_table
 
 
 def format_auditor(
   config: AuditConfig,
   record: Record,
-  audit: attack_results.Audit,
+  audit: results.Audit,
   *,
   notes: Facts,
 ) -> str:
@@ -84,31 +84,31 @@ def _describe(notes: Facts, *, are_settings: bool) -> list[str]:
 
 def _describe_headline(
   record: Record,
-  attack: attack_results.AttackResult,
+  attack: results.AttackResult,
   bound: evaluation.Estimate,
 ) -> str:
   rounds = int(np.count_nonzero(record.assigned, axis=0).max())
   return (
     f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
     f'{bound.epsilon:.3g} for an attacker who sees '
-    f'{attackers.describe_sees(attack.sees)} '
-    f'({attack.threat_model.name}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
+    f'{attacker_names.describe_sees(attack.sees)} '
+    f'({attacker_names.spell_name(attack.threat_model)}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
     'more may leak more.'
   )
 
 
 def _explain_uncalibrated(
-  config: AuditConfig, audit: attack_results.Audit
+  config: AuditConfig, audit: results.Audit
 ) -> list[str]:
   """Why attackers have no estimate although no test speaks against it."""
-  models = [audit.find(threat_models.FINAL), audit.find(threat_models.CHANGE)]
+  models = [audit.find(attackers.FINAL), audit.find(attackers.CHANGE)]
   notes = []
   if config.server_momentum is None and any(models):
     notes.append(
       'What the model keeps of a canary is not known, so that it has bounds alone. '
       'If the server adds up releases, set server_momentum, 0 for none.'
     )
-  if audit.find(threat_models.LIKELIHOOD) is not None:
+  if audit.find(attackers.LIKELIHOOD) is not None:
     notes.append('The likelihood over rounds has bounds alone.')
   return notes
 

@@ -8,9 +8,9 @@ the claim allows. Each check tells by how much it fails.
 import numpy as np
 
 from epe_jax import epsilon
-from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import AttackResult, Audit
+from epe_jax.audit import attackers
 from epe_jax.audit.record import Record
+from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.fact import Fact, Facts
 
 _STANDARD_ERRORS = 4.0
@@ -29,7 +29,7 @@ def check_claim(record: Record, audit: Audit) -> Facts:
     record: of an auditor, with the noise that it was told of.
     audit: what was estimated from it.
   """
-  own = audit.find(threat_models.OWN)
+  own = audit.find(attackers.OWN)
   checks: list[Fact | None] = []
   # Noise that is measured is named by the attacker whose scores are in its units.
   if not any(attack.contradictions for attack in audit.attacks):

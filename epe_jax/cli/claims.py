@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-  from epe_jax.audit.attack_results import Audit
+  from epe_jax.audit.results import Audit
   from epe_jax.epsilon.types import Estimate
   from epe_jax.experiment.run_result import RunResult
   from epe_jax.watch.sequential import ClaimTest

@@ -7,7 +7,8 @@ import tempfile
 from absl import logging
 
 from epe_jax import io
-from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.experiment import (
   build,
   config_fields,

@@ -16,10 +16,11 @@ import tqdm
 
 from epe_jax import io, progress
 from epe_jax.audit import audited_algorithm, evaluation, release, upper_bounds
-from epe_jax.audit.attack_results import Audit
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.record import Record, write_record
-from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
+from epe_jax.audit.results import Audit
 from epe_jax.experiment import (
   analytic,
   arithmetic,

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import AttackResult, Audit
+from epe_jax.audit import attackers
 from epe_jax.audit.record import Record
+from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.epsilon.types import Gaussian, Scores, Sphere, make_null
 
 # The null law is written as the number that `make_null` makes it of, if it is known.
@@ -35,7 +35,7 @@ def write_attack_scores(path: str | os.PathLike[str], audit: Audit) -> None:
     f'{name}_{attack.threat_model.key}': np.asarray(value)
     for attack in audit.attacks
     if attack.scores is not None
-    and threat_models.find(attack.threat_model.key) is None
+    and attackers.find(attack.threat_model.key) is None
     for name, value in _list_values(attack.scores).items()
   }
   if arrays:

@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import os
-import typing
 from typing import Any
 
 from epe_jax import io
 from epe_jax.accounting import Mixture
 from epe_jax.audit import audit_json
-from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
+from epe_jax.audit.results import Audit
 from epe_jax.experiment.client_rounds import Shifts
-from epe_jax.fact import Fact, Facts, facts_from_json, facts_to_json
+from epe_jax.fact import Fact, Facts
+from epe_jax.io import typed_json
 from epe_jax.watch import rounds_json
 from epe_jax.watch.by_round import Rounds
 from epe_jax.watch.sequential import ClaimTest
@@ -150,18 +150,14 @@ def write_result(path: str | os.PathLike, result: RunResult) -> None:
     path: the file.
     result: of a finished run.
   """
-  dimensions, claim = result.effective_dimension, result.claim
-  of_canary, amplification = result.analytic_assumes, result.amplification
-  leaks = result.leaks_by_round
-  fields = vars(result) | {
-    'analytic_assumes': of_canary and facts_to_json(of_canary),
-    'clients_analytic_assumes': facts_to_json(result.clients_analytic_assumes),
-    'amplification': amplification and amplification.to_json(),
-    'audit': audit_json.to_json(result.audit),
-    'leaks_by_round': leaks and rounds_json.rounds_to_json(leaks),
-    'effective_dimension': dimensions and dimensions._asdict(),
-    'claim': claim and claim._asdict(),
-  }
+  fields = typed_json.to_plain(
+    vars(result),
+    {
+      Audit: audit_json.to_json,
+      Rounds: rounds_json.rounds_to_json,
+      Mixture: lambda law: [list(law.shifts), list(law.weights)],
+    },
+  )
   if not result.is_simulation:
     fields = {name: x for name, x in fields.items() if name not in _OPTIONAL}
   io.write_sealed(path, {'schema': SCHEMA, **fields})
@@ -202,54 +198,21 @@ def _refuse(path: str | os.PathLike, error: Exception) -> ValueError:
   )
 
 
-def _from_json(values: Mapping[str, Any]) -> RunResult:
-  needed = [
-    field.name
-    for field in dataclasses.fields(RunResult)
-    if field.default is dataclasses.MISSING
-  ]
-  if values.get('seconds') is not None:
-    needed += _TIMES
-  for name in needed:
-    if name not in values:
-      raise KeyError(name)
-  # Numbers that are not finite are strings in JSON.
-  numbers = {
-    name: float(values[name])
-    for name in _FLOATS
-    if values.get(name) is not None
-  }
-  dimensions, claim = values['effective_dimension'], values['claim']
-  of_canary, amplification = values['analytic_assumes'], values['amplification']
-  shifts, leaks = values['clients_shifts'], values.get('leaks_by_round')
+def _from_json(given: Mapping[str, Any]) -> RunResult:
+  optional = _OPTIONAL if given.get('seconds') is None else ('chunk',)
+  values: dict[str, Any] = dict.fromkeys(('leaks_by_round', 'argv', *optional))
+  values |= given
   audit = audit_json.from_json(values['audit'])
-  parsed = {
-    'analytic_assumes': of_canary and facts_from_json(of_canary),
-    'clients_analytic_assumes': facts_from_json(
-      values['clients_analytic_assumes']
-    ),
-    'amplification': amplification and Fact.from_json(amplification),
-    'clients_shifts': shifts
-    and tuple(Mixture(*map(tuple, law)) for law in shifts),
-    'audit': audit,
-    'leaks_by_round': leaks and rounds_json.rounds_from_json(leaks, audit),
-    'effective_dimension': dimensions and EffectiveDimensions(**dimensions),
-    'claim': claim and _parse_claim(claim),
-  }
-  return RunResult(**{**values, **numbers, **parsed})
-
-
-def _parse_claim(values: Mapping[str, Any]) -> ClaimTest:
-  numbers = ('epsilon', 'significance', 'log_evidence', 'epsilon_gdp')
-  return ClaimTest(
-    **{**values, **{name: float(values[name]) for name in numbers}}
+  return typed_json.from_plain(
+    RunResult,
+    values,
+    {
+      Audit: lambda values: audit,
+      Mixture: lambda law: Mixture(*map(tuple, law)),
+      Rounds: lambda values: rounds_json.rounds_from_json(values, audit),
+    },
   )
 
 
-_FLOATS = tuple(
-  name
-  for name, kind in typing.get_type_hints(RunResult).items()
-  if float in (kind, *typing.get_args(kind))
-)
 _TIMES = ('seconds_per_round', 'seconds', 'waited_share')
 _OPTIONAL = ('chunk', *_TIMES)

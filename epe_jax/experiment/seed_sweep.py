@@ -10,7 +10,7 @@ import pathlib
 from typing import NamedTuple
 
 from epe_jax import io
-from epe_jax.audit import threat_models, upper_bounds
+from epe_jax.audit import attackers, upper_bounds
 from epe_jax.experiment import seeds, sweep_points, workdirs
 from epe_jax.experiment.config_files import Config
 from epe_jax.several_runs import over_runs
@@ -74,7 +74,7 @@ def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
   # What a single run rejects by chance must not leave a gap in the mean.
   shifted = {
     attack_scores.threat_model.key: attack_scores
-    for attack_scores in threat_models.score_all(record)
+    for attack_scores in attackers.score_all(record)
     if attack_scores.scores.shift is not None
   }
   analytic = upper_bounds.bound_known_rounds(record, record.delta)

@@ -13,7 +13,7 @@ import numpy as np
 
 from epe_jax import canaries, io
 from epe_jax._version import __version__
-from epe_jax.audit import attack_results, effective_dimensions
+from epe_jax.audit import effective_dimensions, results
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.experiment import build
 from epe_jax.experiment.analytic import PrivacyAnalysis
@@ -30,7 +30,7 @@ def summarize_run(
   setup: build.Setup,
   *,
   privacy: PrivacyAnalysis,
-  audit: attack_results.Audit,
+  audit: results.Audit,
   claim: ClaimTest | None,
   dimension: EffectiveDimensions | None,
   evaluation: Mapping[str, float],

@@ -8,10 +8,9 @@ import itertools
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import record
+from epe_jax.audit import attack_scores, record
 from epe_jax.audit.record import Record
 from epe_jax.audit.server_response import respond_at_end
-from epe_jax.audit.threat_models import shifted_scores
 from epe_jax.epsilon.types import NullLaw
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.training.round_scalars import RoundScalars
@@ -76,7 +75,7 @@ class Geometry:
   def choose_null(self, share: float) -> NullLaw:
     """The null law of cosines with a vector, given the share of its canaries."""
     can_fit = self.run.num_outside >= 2
-    return shifted_scores.choose_null(self.run.dim, share, can_fit=can_fit)
+    return attack_scores.choose_null(self.run.dim, share, can_fit=can_fit)
 
   def make_record(
     self, cosines: Mapping[str, Float[np.ndarray, '... k']]
@@ -110,7 +109,7 @@ class Geometry:
       cosines,
       rounds,
       included=included,
-      assigned=shifted_scores.assign_held_out(included)
+      assigned=attack_scores.assign_held_out(included)
       if is_coin_flip
       else None,
       dim=run.dim,

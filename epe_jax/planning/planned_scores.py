@@ -23,25 +23,19 @@ from typing import Literal, NamedTuple
 from jaxtyping import Float, Int
 import numpy as np
 
+from epe_jax.audit import attack_scores, attackers
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit.attackers import CHANGE, FINAL, MAXIMUM, OWN, RESIDUAL
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import (
-  CHANGE,
-  FINAL,
-  MAXIMUM,
-  OWN,
-  RESIDUAL,
-  AttackScores,
-  ThreatModel,
-  shifted_scores,
-)
-from epe_jax.audit.threat_models import maximum as maxima
 from epe_jax.epsilon import noise_floor, shift_fit
 from epe_jax.epsilon.types import (
   Gaussian,
+  NullLaw,
   Scores,
   Sphere,
   Unknown,
 )
+from epe_jax.fact import Facts
 from epe_jax.planning.geometry import Geometry
 from epe_jax.planning.planned_run import PlannedRun
 
@@ -177,8 +171,14 @@ def _simulate_model(
     inside, outside = _draw_model(rng, audits, geometry, square)
     return Scores(inside, outside, null, run.design, kept, overlap)
 
-  is_crowded = null == Unknown()
-  return Simulation(draw, _describe_as(threat_model, is_crowded=is_crowded))
+  notes = _note_null(run, null)
+  return Simulation(draw, _describe_as(threat_model, notes=notes))
+
+
+def _note_null(run: PlannedRun, null: NullLaw) -> Facts:
+  """Why the null law is that of unobserved canaries, if it is."""
+  crowded = attack_scores.note_crowding(run.design)
+  return (crowded,) if null == Unknown() else ()
 
 
 def _simulate_own_round(
@@ -206,13 +206,10 @@ def _simulate_own_round(
     inside, outside = inside / np.sqrt(n), outside.sum(axis=1) / np.sqrt(n)
     return Scores(inside, outside, null, run.design, shift, overlap)
 
-  describe = _describe_as(
-    threat_model,
-    is_expected=n == 1,
-    is_crowded=n == 1 and null == Unknown(),
-    is_sum=n > 1,
+  notes = _note_null(run, null) if n == 1 else (attackers.SUM_OVER_ROUNDS,)
+  return Simulation(
+    draw, _describe_as(threat_model, is_expected=n == 1, notes=notes)
   )
-  return Simulation(draw, describe)
 
 
 def _simulate_maximum(
@@ -227,7 +224,7 @@ def _simulate_maximum(
   # Unobserved orthogonal canaries see nothing of those that a round holds.
   share = np.mean(geometry.shares)
   scale = np.sqrt(1 - share) if run.is_orthogonal else 1.0
-  overlap = maxima.measure_overlap(
+  overlap = attackers.measure_overlap(
     1 / np.sqrt(geometry.squares), geometry.in_round, run.dim
   )
 
@@ -248,7 +245,7 @@ def _simulate_maximum(
 
   return Simulation(
     draw,
-    lambda scores: maxima.describe_maxima(
+    lambda scores: attackers.describe_maxima(
       '', scores, geometry.own_shifts, rounds=run.rounds
     ),
   )
@@ -275,21 +272,15 @@ def _simulate_residual(
 
 
 def _describe_as(
-  threat_model: ThreatModel,
-  *,
-  is_expected: bool = False,
-  is_crowded: bool = False,
-  is_sum: bool = False,
+  threat_model: ThreatModel, *, is_expected: bool = False, notes: Facts = ()
 ) -> Callable[[Scores], AttackScores]:
   """As an audit describes scores that are shifted; plans show them in no unit."""
   return functools.partial(
-    shifted_scores.describe_shifted,
+    attack_scores.describe_shifted,
     threat_model,
     '',
-    scale=1.0,
     is_expected=is_expected,
-    is_crowded=is_crowded,
-    is_sum=is_sum,
+    notes=notes,
   )
 
 

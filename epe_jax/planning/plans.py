@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epe_jax import accounting
+from epe_jax.audit import attack_scores
+from epe_jax.audit.attackers import CHANGE, FINAL
 from epe_jax.audit.server_response import respond_at_end
-from epe_jax.audit.threat_models import CHANGE, FINAL, shifted_scores
 from epe_jax.epsilon.types import Floor
 from epe_jax.experiment import client_rounds
 from epe_jax.fact import Fact, Facts, facts_to_json
@@ -236,7 +237,7 @@ def _list_warnings(plan: Plan) -> Iterator[Fact]:
       yield Fact('bound_is_zero', {'attacker': p.key})
   for p in plan.predictions:
     if p.is_crowded:
-      crowded = shifted_scores.note_crowding(run.design)
+      crowded = attack_scores.note_crowding(run.design)
       yield Fact('too_many_canaries', {'attacker': p.key, **crowded.values})
   if run.num_unobserved == 0 and run.design == 'fixed':
     yield Fact('no_unobserved')

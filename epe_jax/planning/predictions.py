@@ -15,13 +15,9 @@ import functools
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit.threat_models import (
-  OF_INDEPENDENT_NOISE,
-  AttackScores,
-  ThreatModel,
-)
-from epe_jax.epsilon import noise_floor, registry
-from epe_jax.epsilon.registry import Estimator
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit.attackers import MAXIMUM, OF_INDEPENDENT_NOISE
+from epe_jax.epsilon import noise_floor
 from epe_jax.epsilon.types import Estimate, Scores
 from epe_jax.planning import planned_costs, planned_run, planned_scores
 from epe_jax.planning.geometry import Geometry
@@ -34,6 +30,7 @@ from epe_jax.planning.plans import (
   Prediction,
   Quantiles,
 )
+from epe_jax.report import attacker_names
 
 _MIN_AUDITS, _MAX_AUDITS, _QUICK_AUDITS = 40, 400, 40
 # An audit that no test rejects, as chance may, is sought among so many.
@@ -41,7 +38,7 @@ _TRIES = 4
 # An estimate that is not twice what is reported when nothing leaks says little.
 _WEAK = 0.5
 _LAST_STEP = 1.25
-# Laws that are fitted to all audits by estimators which fit one to each.
+# Laws of maxima that are fitted to all audits, in place of one to each.
 _LAWS = 10
 
 
@@ -91,7 +88,7 @@ def plan(
   for threat_model in threat_models:
     simulation = planned_scores.simulate(geometry, threat_model)
     if not isinstance(simulation, Simulation):
-      name = threat_model.name
+      name = attacker_names.spell_name(threat_model)
       not_planned.append(NotPlanned(threat_model.key, name, simulation))
       continue
     limit = threat_model.limit(record, run.delta)
@@ -133,7 +130,9 @@ def _predict(
   for start in range(0, audits, block):
     scores = simulation.draw(rng, min(block, audits - start))
     attack = attack or _describe(simulation, scores)
-    estimator = _separate_audits(attack.points[0])
+    estimator = attack.points[0]
+    if threat_model == MAXIMUM:
+      estimator = functools.partial(estimator, laws=_LAWS)
     scores = _take_groups(attack.scores, scores)
     estimates.append(estimator(scores, delta=run.delta))
     bounds.append(attack.bounds[0](scores, delta=run.delta))
@@ -141,7 +140,7 @@ def _predict(
   floor = noise_floor.summarize(_simulate_floor(run, attack, rng, audits))
   prediction = Prediction(
     key=threat_model.key,
-    name=threat_model.name,
+    name=attacker_names.spell_name(threat_model),
     estimate=_summarize(estimates),
     bound=_summarize(bounds),
     floor=floor,
@@ -170,13 +169,6 @@ def _describe(simulation: Simulation, scores: Scores) -> AttackScores:
   if not first.failed_checks:
     return first
   return next((x for x in attacks if not x.failed_checks), first)
-
-
-def _separate_audits(estimator: Estimator) -> Estimator:
-  """The estimator as if each of several audits were estimated alone, or nearly."""
-  if not registry.takes(estimator, 'laws'):
-    return estimator
-  return functools.partial(estimator, laws=_LAWS)
 
 
 def _take_groups(scores: Scores, others: Scores) -> Scores:

@@ -9,12 +9,13 @@ import dataclasses
 from scipy import special
 
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.attack_results import SIGNIFICANCE, AttackResult, Audit
-from epe_jax.audit.threat_models import EXTERNAL, ThreatModel
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.attackers import EXTERNAL
+from epe_jax.audit.results import SIGNIFICANCE, AttackResult, Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.fact import Fact
-from epe_jax.report import assumptions, cells, checks
+from epe_jax.report import assumptions, attacker_names, cells, checks
 
 # With fewer canaries a perfect attack shows no more than ε of about 2.5.
 _FEW = 50
@@ -302,7 +303,9 @@ def _name_attackers(texts: Iterable[tuple[AttackResult, str]]) -> list[str]:
   names: dict[str, list[str]] = {}
   for attack, text in texts:
     of_run = attack.threat_model != EXTERNAL
-    names.setdefault(text, []).extend([attack.threat_model.name] * of_run)
+    names.setdefault(text, []).extend(
+      [attacker_names.spell_name(attack.threat_model)] * of_run
+    )
   return [
     f'{"; ".join(who)}: {text}' if who else text for text, who in names.items()
   ]

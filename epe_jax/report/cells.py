@@ -8,7 +8,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.accounting import Analytic
-from epe_jax.audit.attack_results import Headline
+from epe_jax.audit.results import Headline
 from epe_jax.epsilon import registry, tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.report import wording

@@ -23,7 +23,7 @@ from scipy import optimize
 
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.attack_results import AttackResult
+from epe_jax.audit.results import AttackResult
 from epe_jax.epsilon import mixture, risks, tradeoff_curves
 from epe_jax.epsilon.risks import Curve, Risks
 from epe_jax.experiment.client_rounds import Participations, Shifts

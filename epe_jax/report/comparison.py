@@ -8,11 +8,18 @@ import pathlib
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit import threat_models
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit import attackers
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment import sweep, sweep_points, sweep_status
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, html, labelled_runs, page, tables
+from epe_jax.report import (
+  attacker_names,
+  cells,
+  html,
+  labelled_runs,
+  page,
+  tables,
+)
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import pictures
 from epe_jax.report.labelled_runs import (
@@ -168,7 +175,7 @@ def make_title(runs: Sequence[LabelledRun]) -> str:
   low = min(epsilons, key=lambda label: float(epsilons[label].epsilon))
   high = max(epsilons, key=lambda label: float(epsilons[label].epsilon))
   return (
-    f'{attacker.name}: ε ≈ {cells.format_epsilon(epsilons[low])} ({low}) to '
+    f'{attacker_names.spell_name(attacker)}: ε ≈ {cells.format_epsilon(epsilons[low])} ({low}) to '
     f'{cells.format_epsilon(epsilons[high])} ({high})'
   )
 
@@ -209,7 +216,7 @@ def make_headline_table(runs: Sequence[LabelledRun]) -> tables.Table:
   for run in runs:
     name = bound = point = '–'
     if run.headline is not None:
-      name = run.headline.attack.threat_model.name
+      name = attacker_names.spell_name(run.headline.attack.threat_model)
       bound = cells.format_epsilon(run.headline.bound)
       if run.headline.point is not None:
         point = cells.format_epsilon(run.headline.point)
@@ -227,10 +234,10 @@ def make_settings_table(
     runs: the finished points, 1 or more unless all failed.
     failed: name of a point that failed -> its settings, and why.
   """
-  attackers = threat_models.sort_by_strength(
+  models = attackers.sort_by_strength(
     [
       *(attacker for run in runs for attacker in run.estimates),
-      *(x for x in threat_models.THREAT_MODELS if x.is_shift),
+      *(x for x in attackers.THREAT_MODELS if x.is_shift),
     ]
   )
   fields = [*runs[0].settings] if runs else [*next(iter(failed.values()))[0]]
@@ -241,11 +248,11 @@ def make_settings_table(
       *([f'{len(run.accuracies)}'] if seeds > 1 else []),
       _format_accuracies(run.accuracies),
       _format_analytic(run),
-      *(cells.format_with_interval(run.estimates.get(a)) for a in attackers),
+      *(cells.format_with_interval(run.estimates.get(a)) for a in models),
     ]
     for run in runs
   ]
-  width = len(attackers) + 2 + (seeds > 1)
+  width = len(models) + 2 + (seeds > 1)
   body += [
     [*map(format_setting, settings.values()), 'failed', *[''] * (width - 1)]
     for settings, _ in failed.values()
@@ -263,7 +270,7 @@ def make_settings_table(
       *(['seeds'] if seeds > 1 else []),
       'accuracy',
       'analytic ε',
-      *(f'ε, {attacker.name}' for attacker in attackers),
+      *(f'ε, {attacker_names.spell_name(attacker)}' for attacker in models),
     ],
     body,
     [
@@ -291,7 +298,7 @@ def make_variation_table(
     [
       ', '.join(f'{k} = {format_setting(x)}' for k, x in run.settings.items())
       or 'all seeds',
-      attacker.name,
+      attacker_names.spell_name(attacker),
       *_list_variation(shifts, run.delta),
     ]
     for run in replicates
@@ -343,18 +350,18 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
   Args:
     results: name of a run -> what its result.json holds.
   """
-  attackers = [
+  models = [
     attacker
-    for attacker in threat_models.sort_by_strength(
+    for attacker in attackers.sort_by_strength(
       [
-        *threat_models.OF_INDEPENDENT_NOISE,
+        *attackers.OF_INDEPENDENT_NOISE,
         *(a.threat_model for r in results.values() for a in r.audit.attacks),
       ]
     )
     # The first page has the attacker who knows the initial model too.
     if attacker.is_in_overview
     or attacker.is_worst_case
-    or attacker == threat_models.CHANGE
+    or attacker == attackers.CHANGE
   ]
   body = []
   for name, result in results.items():
@@ -367,7 +374,7 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
         f'{cells.format_percent(result.accuracy)} '
         f'({cells.format_percent(result.baseline_accuracy)})',
         _format_analytic(labelled_runs.label_run(name, result)),
-        *(_format_first(result, attacker) for attacker in attackers),
+        *(_format_first(result, attacker) for attacker in models),
       ]
     )
   head = [
@@ -377,7 +384,7 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
     'noise',
     'accuracy (majority class)',
     'analytic ε',
-    *(f'ε, {attacker.name}' for attacker in attackers),
+    *(f'ε, {attacker_names.spell_name(attacker)}' for attacker in models),
   ]
   return tables.Table('', head, body)
 
@@ -393,7 +400,7 @@ def _list_cells(
       low, high = map(_format_signed, difference.interval)
       text += f' [{low}, {high}]'
   return [
-    attacker.name,
+    attacker_names.spell_name(attacker),
     run.label,
     cells.format_with_interval(estimate),
     cells.format_floor(estimate) or '-',
@@ -457,6 +464,6 @@ def _format_first(result: RunResult, attacker: ThreatModel) -> str:
     text += ' †'
   # Where much leaks the floor says nothing.
   floor = cells.format_floor(attack.first)
-  if attacker == threat_models.FINAL and floor:
+  if attacker == attackers.FINAL and floor:
     text += f' (floor {floor})'
   return text

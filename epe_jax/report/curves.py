@@ -13,8 +13,8 @@ import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.attack_results import AttackResult, Audit
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.epsilon import (
   cosine_null,
   intervals,

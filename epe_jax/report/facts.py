@@ -8,10 +8,10 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.audit.attack_results import AttackResult, Audit
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.attackers import score_own_round
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.audit.threat_models.own_round import score_own_round
+from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.epsilon.types import Assumption
 from epe_jax.experiment import client_rounds
 from epe_jax.experiment.run_result import RunResult

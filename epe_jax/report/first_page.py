@@ -8,15 +8,16 @@ never said to be one of people.
 from collections.abc import Sequence
 import math
 
-from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
+from epe_jax.audit import attackers
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.results import SIGNIFICANCE, Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import DELTA_EXPONENT, RunResult
 from epe_jax.report import (
   assumptions,
+  attacker_names,
   audit_notes,
   cells,
   clients,
@@ -145,7 +146,7 @@ def make_summary_blocks(audit: Audit) -> list[Block]:
 
 def _find_leaks(audit: Audit) -> list[Leak]:
   return [
-    leaks.find_leak(attack.threat_model.name, attack)
+    leaks.find_leak(attacker_names.spell_name(attack.threat_model), attack)
     for attack in audit.attacks
   ]
 
@@ -181,7 +182,7 @@ def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
   ]
   about, attacker = of_model[-1] if of_model else (None, None)
   if about is not None:
-    is_alone = attacker == threat_models.FINAL
+    is_alone = attacker == attackers.FINAL
     view = 'final model alone' if is_alone else 'initial and final model'
     parts.append(
       f'nothing beyond chance from the {view}'
@@ -350,7 +351,7 @@ def _explain_rows(found: Sequence[Leak]) -> str:
   names = [leak.name for leak in found]
   parts = []
   if any(
-    leak.attack is not None and leak.attack.threat_model == threat_models.CHANGE
+    leak.attack is not None and leak.attack.threat_model == attackers.CHANGE
     for leak in found
   ):
     parts.append('Final model: knows the initial model too.')

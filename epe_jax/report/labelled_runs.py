@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import Headline
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit import attackers
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.results import Headline
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, seed_sweep, workdirs
 from epe_jax.experiment.run_result import RunResult
@@ -130,7 +130,7 @@ def label_seeds(
   """
   delta = rows[0].delta
   shifts, estimates = {}, {}
-  for attacker in threat_models.THREAT_MODELS:
+  for attacker in attackers.THREAT_MODELS:
     key = attacker.key
     of_attacker = [row.shift[key] for row in rows if key in row.shift]
     if of_attacker:
@@ -231,7 +231,7 @@ def format_setting(value: Any) -> str:
 
 def list_attackers(runs: Sequence[LabelledRun]) -> list[ThreatModel]:
   """The attackers that any of the runs has an estimate of, the weakest first."""
-  return threat_models.sort_by_strength(
+  return attackers.sort_by_strength(
     attacker for run in runs for attacker in run.estimates
   )
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
-from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import AttackResult, Audit
+from epe_jax.audit import attackers
+from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import clients, facts
+from epe_jax.report import attacker_names, clients, facts
 from epe_jax.report.clients import ClientEpsilon
 
 FINAL_MODEL, EVERY_ROUND, WORST_CASE = (
@@ -19,7 +19,7 @@ FINAL_MODEL, EVERY_ROUND, WORST_CASE = (
 )
 """Names of the attackers of a run."""
 
-OF_MODEL = (threat_models.FINAL, threat_models.CHANGE)
+OF_MODEL = (attackers.FINAL, attackers.CHANGE)
 """Attackers who see the model, and no round."""
 
 
@@ -75,8 +75,8 @@ def find_leaks(result: RunResult) -> list[Leak]:
   ]
   worst = [a for a in by_strength if a.threat_model.is_worst_case]
   chosen = {
-    FINAL_MODEL: result.audit.find(threat_models.CHANGE)
-    or result.audit.find(threat_models.FINAL),
+    FINAL_MODEL: result.audit.find(attackers.CHANGE)
+    or result.audit.find(attackers.FINAL),
     EVERY_ROUND: of_rounds[-1] if of_rounds else None,
     WORST_CASE: worst[-1] if worst else None,
   }
@@ -137,7 +137,7 @@ def name_headline(audit: Audit, leaks: Sequence[Leak]) -> str:
   assert audit.headline is not None
   attack = audit.headline.attack
   names = (leak.name for leak in leaks if leak.attack is attack)
-  return next(names, attack.threat_model.name)
+  return next(names, attacker_names.spell_name(attack.threat_model))
 
 
 def _find_limit(attack: AttackResult | None, limit: float) -> float:

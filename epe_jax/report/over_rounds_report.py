@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from epe_jax.audit import threat_models
-from epe_jax.report import cells, tables
+from epe_jax.audit import attackers
+from epe_jax.report import attacker_names, cells, tables
 from epe_jax.watch.by_round import RoundEstimate
 from epe_jax.watch.sequential import SequentialBounds
 
@@ -40,7 +40,7 @@ def format_over_rounds(
     shown = sorted({row.round for row in estimates})
     title = (
       f'Lower bounds, {100 - 100 * sequential.significance:g} % at all rounds at '
-      f'once: {sequential.threat_model.name}'
+      f'once: {attacker_names.spell_name(sequential.threat_model)}'
     )
     made.append(_make_sequential_table(title, sequential, shown))
   form = tables.format_plain_markdown if markdown else tables.format_text
@@ -61,7 +61,9 @@ def format_simultaneous(
   """
   by_line: dict[tuple[int, str], list[RoundEstimate]] = {}
   for row in bounds:
-    by_line.setdefault((row.round, row.threat_model.name), []).append(row)
+    by_line.setdefault(
+      (row.round, attacker_names.spell_name(row.threat_model)), []
+    ).append(row)
   deltas = [row.estimate.delta for row in next(iter(by_line.values()))]
   together = max(row.estimate.confidence or 0 for row in bounds)
   table = tables.Table(
@@ -93,16 +95,14 @@ def select_estimates(
 
 def _make_table(title: str, estimates: Sequence[RoundEstimate]) -> tables.Table:
   """A line for each round: the canaries by then, and the ε of each attacker."""
-  attackers = threat_models.sort_by_strength(
-    row.threat_model for row in estimates
-  )
+  models = attackers.sort_by_strength(row.threat_model for row in estimates)
   body = []
   for t in sorted({row.round for row in estimates}):
     of_round = {row.threat_model: row for row in estimates if row.round == t}
     num_observed = next(iter(of_round.values())).num_observed
-    epsilons = (_format_cell(of_round.get(attacker)) for attacker in attackers)
+    epsilons = (_format_cell(of_round.get(attacker)) for attacker in models)
     body.append([f'{t:,}', f'{num_observed:,}', *epsilons])
-  names = [attacker.name for attacker in attackers]
+  names = [attacker_names.spell_name(attacker) for attacker in models]
   return tables.Table(title, ['round', 'took part', *names], body)
 
 

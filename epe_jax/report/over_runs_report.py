@@ -10,7 +10,7 @@ References:
 
 from collections.abc import Sequence
 
-from epe_jax.report import attackers, cells, checks, tables
+from epe_jax.report import attacker_names, cells, checks, tables
 from epe_jax.several_runs.run_effects import Effect, OverRuns
 
 _COLUMNS = (
@@ -57,7 +57,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
   body += [
     [name, '', *_format_effect(effect)] for name, effect in effects.items()
   ]
-  sees = attackers.describe_sees(row.sees)
+  sees = attacker_names.describe_sees(row.sees)
   confidence = 100 * (row.bound.confidence or 0)
   body.append(
     [
@@ -70,7 +70,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
     ]
   )
   return tables.Table(
-    f'{sees[0].upper()}{sees[1:]}: {row.threat_model.statistic}, '
+    f'{sees[0].upper()}{sees[1:]}: {attacker_names.spell_statistic(row.threat_model)}, '
     f'{len(row.runs)} runs, δ = {cells.format_delta(row.delta)}',
     _HEAD,
     body,

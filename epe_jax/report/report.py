@@ -14,7 +14,7 @@ import os
 import pathlib
 
 from epe_jax import extras, io
-from epe_jax.audit.attack_results import Audit
+from epe_jax.audit.results import Audit
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult

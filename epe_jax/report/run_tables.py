@@ -2,13 +2,21 @@
 
 from collections.abc import Sequence
 
-from epe_jax.audit.attack_results import AttackResult
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
+from epe_jax.audit.results import AttackResult
 from epe_jax.audit.upper_bounds import Excess
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import assumptions, cells, clients, facts, sentences, tables
+from epe_jax.report import (
+  assumptions,
+  attacker_names,
+  cells,
+  clients,
+  facts,
+  sentences,
+  tables,
+)
 from epe_jax.report.clients import AttackRisks
 
 _RISKS = {
@@ -90,7 +98,7 @@ def make_risk_table(
   """
   body = [
     [
-      attack.threat_model.name,
+      attacker_names.spell_name(attack.threat_model),
       *(_format_risk(found, name, attack) for name in _RISKS.values()),
     ]
     for attack in attacks
@@ -131,7 +139,7 @@ def _make_estimate_table(
       sign, about = _EXCESSES[excess]
       excesses[sign] = about
       row = row._replace(epsilon=f'{row.epsilon} {sign}')
-    name = [attack.threat_model.name] if has_names else []
+    name = [attacker_names.spell_name(attack.threat_model)] if has_names else []
     body.append([*name, cells.describe_method(estimate), *row])
   head = [*names, 'method', *cells.HEAD]
   # What is of no estimate of a kind has no column.

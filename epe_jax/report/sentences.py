@@ -4,14 +4,21 @@ from collections.abc import Mapping, Sequence
 import math
 from typing import Any
 
-from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import (
+from epe_jax.audit import attackers
+from epe_jax.audit.results import (
   AttackResult,
   Audit,
 )
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import assumptions, audit_notes, cells, clients, facts
+from epe_jax.report import (
+  assumptions,
+  attacker_names,
+  audit_notes,
+  cells,
+  clients,
+  facts,
+)
 from epe_jax.watch.by_round import RoundEstimate
 
 NOT_AUDITED = (
@@ -156,7 +163,7 @@ def list_assumptions(result: RunResult) -> list[str]:
     )
     listed.append(
       f'The pre-declared lower bound ({cells.describe_method(bound)}, '
-      f'{attack.threat_model.name}) assumes: {assumed}.'
+      f'{attacker_names.spell_name(attack.threat_model)}) assumes: {assumed}.'
     )
   if facts.is_coin_flip(result):
     listed.append(_ABOUT_COIN_FLIPS)
@@ -184,7 +191,7 @@ def title_attackers(result: RunResult) -> str:
   attack, bound, _ = result.audit.headline
   return (
     f'ε ≥ {cells.format_epsilon(bound)} with {100 * (bound.confidence or 0):.4g} % '
-    f'confidence ({attack.threat_model.name}); {_describe_limit(result)}'
+    f'confidence ({attacker_names.spell_name(attack.threat_model)}); {_describe_limit(result)}'
   )
 
 
@@ -209,11 +216,11 @@ def title_tradeoff(result: RunResult) -> str:
   attack, bound, _ = headline
   if attack.is_violated:
     return (
-      f'{attack.threat_model.name}: errors are below what the mechanism allows, '
+      f'{attacker_names.spell_name(attack.threat_model)}: errors are below what the mechanism allows, '
       f'ε ≥ {cells.format_epsilon(bound)}'
     )
   return (
-    f'{attack.threat_model.name}: errors reach down to ε ≥ '
+    f'{attacker_names.spell_name(attack.threat_model)}: errors reach down to ε ≥ '
     f'{cells.format_epsilon(bound)} (95 %); {_describe_limit(result)}'
   )
 
@@ -243,8 +250,8 @@ def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
     if row.round == last and row.estimate.kind == 'point_estimate'
   }
   parts = [
-    f'{attacker.name} ε ≈ {cells.format_epsilon(points[attacker])}'
-    for attacker in threat_models.sort_by_strength(points)
+    f'{attacker_names.spell_name(attacker)} ε ≈ {cells.format_epsilon(points[attacker])}'
+    for attacker in attackers.sort_by_strength(points)
     if attacker.is_in_overview
   ]
   after = f'After {last:,} {"round" if last == 1 else "rounds"}'

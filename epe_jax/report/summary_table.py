@@ -2,9 +2,9 @@
 
 import math
 
-from epe_jax.audit.attack_results import AttackResult, Audit
+from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.experiment import client_rounds
-from epe_jax.report import cells, clients, tables
+from epe_jax.report import attacker_names, cells, clients, tables
 
 
 def format_summary_table(
@@ -61,7 +61,12 @@ def _summarize(attack: AttackResult) -> list[str]:
     analytic = f'≤ {analytic}'
   if attack.bounds:
     bound = cells.format_epsilon(attack.bounds[0])
-  return [attack.threat_model.name, *row[:4], bound, analytic]
+  return [
+    attacker_names.spell_name(attack.threat_model),
+    *row[:4],
+    bound,
+    analytic,
+  ]
 
 
 def format_client(

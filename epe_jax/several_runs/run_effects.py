@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit import audit_json, threat_models
+from epe_jax.audit import attackers, audit_json
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores, Unknown
 from epe_jax.fact import Facts, facts_to_json
@@ -215,11 +215,11 @@ def _score_attackers(
 ) -> dict[ThreatModel, AttackScores]:
   """The scores of every attacker for whom taking part is a shift."""
   if isinstance(scores, Scores):
-    all_scores = [external.score_external(scores)]
+    all_scores = [attackers.score_external(scores)]
   else:
     all_scores = [
       attack_scores
-      for attack_scores in threat_models.score_all(scores)
+      for attack_scores in attackers.score_all(scores)
       if attack_scores.threat_model.is_shift
     ]
   return {

@@ -9,18 +9,16 @@ from typing import NamedTuple
 from jaxtyping import Int
 import numpy as np
 
-from epe_jax.audit import evaluation, release, threat_models
-from epe_jax.audit.attack_results import SIGNIFICANCE, Audit
-from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import (
-  THREAT_MODELS,
+from epe_jax.audit import attackers, evaluation, release
+from epe_jax.audit.attack_scores import (
   AttackScores,
   ThreatModel,
-)
-from epe_jax.audit.threat_models.shifted_scores import (
   describe_shifted,
   split_scores,
 )
+from epe_jax.audit.attackers import THREAT_MODELS
+from epe_jax.audit.record import Record
+from epe_jax.audit.results import SIGNIFICANCE, Audit
 from epe_jax.epsilon import registry, threshold_bound
 from epe_jax.epsilon.types import (
   Estimate,
@@ -231,7 +229,7 @@ def _find_nulls(
   record: Record, models: Sequence[ThreatModel]
 ) -> dict[ThreatModel, NullLaw]:
   """One kind of null for all rounds: after second rounds it is not exact."""
-  all_scores = threat_models.score_all(record, models)
+  all_scores = attackers.score_all(record, models)
   return {r.threat_model: r.scores.null for r in all_scores}
 
 
@@ -242,7 +240,7 @@ def _score_round(
   derivable: bool,
 ) -> Iterator[AttackScores]:
   part = release.truncate_after(record, t)
-  for attack_scores in threat_models.score_all(part, list(nulls)):
+  for attack_scores in attackers.score_all(part, list(nulls)):
     scores = dataclasses.replace(
       attack_scores.scores, null=nulls[attack_scores.threat_model]
     )
@@ -255,7 +253,7 @@ def _score_round(
   if np.count_nonzero(~model.observed) < 2:
     return
   yield describe_shifted(
-    threat_models.CHANGE,
+    attackers.CHANGE,
     'model after the round, initial model known',
     split_scores(
       model, model.cosines['models'][0], Unknown(), model.assigned[0]

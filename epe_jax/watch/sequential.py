@@ -17,14 +17,14 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import failed_checks, release, threat_models
-from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import ThreatModel, noise_scale
-from epe_jax.audit.threat_models.shifted_scores import (
+from epe_jax.audit import attackers, failed_checks, noise_scale, release
+from epe_jax.audit.attack_scores import (
+  ThreatModel,
   assign_held_out,
   can_fit_null,
   split_scores,
 )
+from epe_jax.audit.record import Record
 from epe_jax.epsilon import cosine_null, tradeoff_curves
 from epe_jax.epsilon.types import Gaussian, Scores
 from epe_jax.watch import anytime
@@ -328,7 +328,7 @@ def _find_last_rounds(record: Record) -> Int[np.ndarray, ' k']:
 def _score(record: Record) -> tuple[ThreatModel, Scores] | None:
   """Scores that are N(0, 1) of canaries of which nothing leaks, and whose they are."""
   if record.strategy is not None:
-    attack = threat_models.DECORRELATED.score(record)
+    attack = attackers.DECORRELATED.score(record)
     # Unobserved canaries tell whether noise is correlated as stated.
     if attack is None or not can_fit_null(record):
       return None
@@ -343,12 +343,12 @@ def _score(record: Record) -> tuple[ThreatModel, Scores] | None:
     squared = np.square(rounds.residual_norm, dtype=np.float64)[:, None]
     norm = np.sqrt(squared + 2 * left * own + own**2)
     cosines = (left + own) / np.maximum(norm, 1e-300)
-    model = threat_models.RESIDUAL
+    model = attackers.RESIDUAL
   elif record.trace is not None and record.sees == 'aggregate':
     # The model of a second round holds the canary, and so may its updates.
     if np.count_nonzero(record.included, axis=0).max() > 1:
       return None
-    cosines, model = np.asarray(record.trace, np.float64), threat_models.OWN
+    cosines, model = np.asarray(record.trace, np.float64), attackers.OWN
   else:
     return None
   normal = _sum_normal_scores(cosines, record)

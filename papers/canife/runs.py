@@ -12,9 +12,8 @@ import numpy as np
 import tqdm
 
 from epe_jax import io, streams
-from epe_jax.audit import evaluation
+from epe_jax.audit import attackers, evaluation
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import maximum
 from epe_jax.epsilon import threshold, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.types import Array, Key, Params
@@ -307,7 +306,7 @@ def _read_record(record: Record) -> dict[str, dict[str, float | None]]:
       'limit': found.analytic and float(found.analytic.epsilon),
     }
   assert record.trace is not None, 'every round is scored'
-  largest = maximum.max_over_rounds(record.trace)
+  largest = attackers.max_over_rounds(record.trace)
   scores = Scores(largest[record.observed], largest[~record.observed])
   paper = {
     'estimate': two_gaussians.two_gaussian(scores, delta=record.delta),

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epe_jax.accounting import gaussian
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.epsilon import threshold
 from epe_jax.epsilon.types import Scores
-from epe_jax.report import tables
+from epe_jax.report import attacker_names, tables
 from papers import item, reported
 from papers.canife import composition, round_epsilon, runs, training
 
@@ -167,13 +167,13 @@ def _tabulate_ours(comparison: Comparison) -> tables.Table:
   settings, audited, _ = comparison
   body = []
   for key in audited[0].ours:
-    model = threat_models.find(key)
+    model = attackers.find(key)
     if model is None:
       continue
     limit = audited[0].ours[key]['limit']
     body.append(
       [
-        model.name,
+        attacker_names.spell_name(model),
         _format_spread([_read(run, key, 'estimate') for run in audited]),
         _format_spread([_read(run, key, 'bound') for run in audited]),
         '-' if limit is None else f'{limit:.3g}',
@@ -204,7 +204,7 @@ def _tabulate_variants(comparison: Comparison) -> tables.Table:
       f'{_read(run, runs.PAPER, "estimate"):.3g}',
       *(
         f'{_read(run, model.key, "estimate"):.3g}'
-        for model in (threat_models.MAXIMUM, threat_models.OWN)
+        for model in (attackers.MAXIMUM, attackers.OWN)
       ),
     ]
     for run in variants

@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 
-from epe_jax.audit import threat_models
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit import attackers
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import mixture
 from epe_jax.experiment import finished_runs
-from epe_jax.report import cells, facts, tables
+from epe_jax.report import attacker_names, cells, facts, tables
 from papers import grid, item, reported
 
 _REPORTED = reported.Reported('papers.one_shot')
 
 _PAPER = {
-  'eps_lo_all': (threat_models.MAXIMUM, 'eps_lo', 'ε_lo, all'),
-  'eps_est_all': (threat_models.MAXIMUM, 'two_gaussian_fitted', 'ε_est, all'),
-  'eps_lo_final': (threat_models.FINAL, 'eps_lo', 'ε_lo, final'),
-  'eps_est_final': (threat_models.FINAL, 'two_gaussian_fitted', 'ε_est, final'),
+  'eps_lo_all': (attackers.MAXIMUM, 'eps_lo', 'ε_lo, all'),
+  'eps_est_all': (attackers.MAXIMUM, 'two_gaussian_fitted', 'ε_est, all'),
+  'eps_lo_final': (attackers.FINAL, 'eps_lo', 'ε_lo, final'),
+  'eps_est_final': (attackers.FINAL, 'two_gaussian_fitted', 'ε_est, final'),
 }
 
 
@@ -49,10 +49,10 @@ def make_tables(runs: Sequence[grid.Run], *, name: str) -> item.Product:
           'accuracy',
           *map(
             _name_column,
-            (threat_models.FINAL, threat_models.CHANGE, threat_models.OWN),
+            (attackers.FINAL, attackers.CHANGE, attackers.OWN),
           ),
           'own round, from norms',
-          _name_column(threat_models.RESIDUAL),
+          _name_column(attackers.RESIDUAL),
           'analytic ε',
         ],
         calibrated,
@@ -99,7 +99,7 @@ def predict_own_round(run: finished_runs.FinishedRun) -> float | None:
   """
   if run.record is None:
     return None
-  own = threat_models.OWN.score(run.record)
+  own = attackers.OWN.score(run.record)
   if own is None or not own.is_expected:
     return None
   shift = own.scores.shift
@@ -116,18 +116,16 @@ def _list_calibrated(run: grid.Run) -> list[str]:
     *(
       cells.format_with_interval(run.result.audit.find_first(threat_model))
       for threat_model in (
-        threat_models.FINAL,
-        threat_models.CHANGE,
-        threat_models.OWN,
+        attackers.FINAL,
+        attackers.CHANGE,
+        attackers.OWN,
       )
     ),
     '-' if expected is None else cells.format_number(expected),
-    cells.format_with_interval(
-      run.result.audit.find_first(threat_models.RESIDUAL)
-    ),
+    cells.format_with_interval(run.result.audit.find_first(attackers.RESIDUAL)),
     cells.format_number(facts.find_analytic_epsilon(run.result)),
   ]
 
 
 def _name_column(threat_model: ThreatModel) -> str:
-  return f'ε, {threat_model.name}'
+  return f'ε, {attacker_names.spell_name(threat_model)}'

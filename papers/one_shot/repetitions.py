@@ -5,8 +5,8 @@ import itertools
 
 import numpy as np
 
-from epe_jax.audit import threat_models
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit import attackers
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.report import cells, tables
@@ -16,8 +16,8 @@ from papers.one_shot import repetition_figures
 _REPORTED = reported.Reported('papers.one_shot')
 
 _TITLES = {
-  threat_models.FINAL: 'ε, final model',
-  threat_models.CHANGE: 'ε, change of the model',
+  attackers.FINAL: 'ε, final model',
+  attackers.CHANGE: 'ε, change of the model',
 }
 
 
@@ -46,10 +46,10 @@ def make_densities(runs: Sequence[grid.Run]) -> item.Product:
     [table],
     {
       'densities': repetition_figures.draw_densities(
-        _group_cosines(runs, threat_models.FINAL)
+        _group_cosines(runs, attackers.FINAL)
       ),
       'densities_change': repetition_figures.draw_densities(
-        _group_cosines(runs, threat_models.CHANGE)
+        _group_cosines(runs, attackers.CHANGE)
       ),
     },
   )
@@ -71,7 +71,7 @@ def make_bars(runs: Sequence[grid.Run]) -> item.Product:
 
 def _find_final(run: grid.Run, method: str) -> Estimate:
   """The estimate of the final model by a method, which every audit has."""
-  attack = run.result.audit.find(threat_models.FINAL)
+  attack = run.result.audit.find(attackers.FINAL)
   estimate = attack and attack.find(method)
   assert estimate is not None, f'{method} is among the estimates of a report'
   return estimate
@@ -87,7 +87,7 @@ def make_anderson(runs: Sequence[grid.Run], *, name: str) -> item.Product:
   body = []
   for run in runs:
     test = diagnostics.anderson_darling(
-      np.asarray(_select_cosines(run, threat_models.FINAL), np.float64)
+      np.asarray(_select_cosines(run, attackers.FINAL), np.float64)
     )
     paper = _REPORTED.find_row(
       name, noise=run.noise, repetitions=run.repetitions

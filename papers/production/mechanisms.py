@@ -5,18 +5,19 @@ from collections.abc import Mapping, Sequence
 from matplotlib import figure
 import numpy as np
 
-from epe_jax.audit import release, threat_models, upper_bounds
-from epe_jax.audit.attack_results import AttackResult
-from epe_jax.report import cells, tables
+from epe_jax.audit import attackers, release, upper_bounds
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.results import AttackResult
+from epe_jax.report import attacker_names, cells, tables
 from epe_jax.report.figures import style
 from epe_jax.watch import by_round
 from papers import grid, item
 
 _COLUMNS = (
-  threat_models.CHANGE,
-  threat_models.OWN,
-  threat_models.RESIDUAL,
-  threat_models.DECORRELATED,
+  attackers.CHANGE,
+  attackers.OWN,
+  attackers.RESIDUAL,
+  attackers.DECORRELATED,
 )
 # Of each mechanism, in every figure.
 _STYLES = {
@@ -96,7 +97,7 @@ def _make_table(
   title: str,
   runs: Sequence[grid.Run],
   names: Mapping[str, Sequence[str]],
-  models: Sequence[threat_models.ThreatModel],
+  models: Sequence[ThreatModel],
   notes: Sequence[str],
 ) -> tables.Table:
   """A row for each run: columns with its names, accuracy, and ε of attackers."""
@@ -118,7 +119,7 @@ def _make_table(
     *names,
     'z',
     'accuracy',
-    *(f'ε, {model.name}' for model in models),
+    *(f'ε, {attacker_names.spell_name(model)}' for model in models),
     'analytic ε, canary',
     'client',
   ]
@@ -171,7 +172,7 @@ def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
         if (
           attack := _find_worst(run)
           if title == titles[0]
-          else run.result.audit.find(threat_models.CHANGE)
+          else run.result.audit.find(attackers.CHANGE)
         )
       ]
       shown += epsilons
@@ -196,9 +197,7 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
     record = run.record
     assert record is not None, 'it is audited'
     worst = (
-      threat_models.RESIDUAL
-      if record.strategy is None
-      else threat_models.DECORRELATED
+      attackers.RESIDUAL if record.strategy is None else attackers.DECORRELATED
     )
     rows = [
       row

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from epe_jax.audit import attack_results, audit_json, evaluation, threat_models
+from epe_jax.audit import attackers, audit_json, evaluation, results
 from epe_jax.report import audit_notes, first_page, leaks
 from tests import recorded_runs
 
@@ -19,9 +19,9 @@ def evaluate(noise_of_one):
     periods=1,
   )
   models = (
-    threat_models.MAXIMUM,
-    threat_models.OWN,
-    threat_models.RESIDUAL,
+    attackers.MAXIMUM,
+    attackers.OWN,
+    attackers.RESIDUAL,
   )
   return evaluation.evaluate(record, threat_models=models, floors=False)
 
@@ -47,14 +47,14 @@ def with_bounds(audit, *, own, joint):
 
 
 def test_the_maximum_of_a_correct_run_is_not_accused_by_its_estimate(correct):
-  attack = correct.find(threat_models.MAXIMUM)
+  attack = correct.find(attackers.MAXIMUM)
   low, high = attack.first.interval
   assert low < attack.analytic.epsilon < high
   first = dataclasses.replace(
     attack.first, epsilon=1.02 * attack.analytic.epsilon
   )
   above = dataclasses.replace(attack, estimates=(first, *attack.estimates[1:]))
-  text = ' '.join(audit_notes.list_notes(attack_results.Audit((above,))))
+  text = ' '.join(audit_notes.list_notes(results.Audit((above,))))
   assert 'is above' in text
   assert 'random scatter suffices' in text
   assert ACCUSES not in text
@@ -95,6 +95,6 @@ def test_a_bound_that_is_above_at_its_own_level_alone_accuses_nobody(correct):
 
 
 def test_the_level_counts_all_by_which_an_audit_may_accuse(correct):
-  num = round(attack_results.SIGNIFICANCE / correct.significance_of_one)
+  num = round(results.SIGNIFICANCE / correct.significance_of_one)
   # A bound and an interval of each attacker, and two agreements with norms.
   assert num == 8

@@ -9,7 +9,7 @@ from scipy import stats
 
 from epe_jax import accounting, audit, io
 from epe_jax.audit import release
-from epe_jax.audit.threat_models import DECORRELATED, RESIDUAL
+from epe_jax.audit.attackers import DECORRELATED, RESIDUAL
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.report import checks
 from epe_jax.training.round_scalars import RoundScalars

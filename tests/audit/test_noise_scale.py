@@ -7,8 +7,8 @@ import pytest
 from scipy import linalg, stats
 from studies import conditions, simulated_runs
 
-from epe_jax.audit import evaluation, threat_models
-from epe_jax.audit.threat_models.noise_scale import measure_noise
+from epe_jax.audit import attackers, evaluation
+from epe_jax.audit.noise_scale import measure_noise
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.report import audit_notes, checks
 from tests import recorded_runs
@@ -46,7 +46,7 @@ def test_bounds_hold_whatever_noise_is_claimed(ratio):
   truth = float(tradeoff_curves.epsilon_gdp(MU, DELTA))
   exceeded = {}
   for _ in range(audits):
-    found = threat_models.RESIDUAL.score(simulate(rng, ratio))
+    found = attackers.RESIDUAL.score(simulate(rng, ratio))
     for bound in found.bounds:
       estimate = bound(found.scores, delta=DELTA)
       exceeded.setdefault(estimate.method, []).append(estimate.epsilon > truth)
@@ -63,7 +63,7 @@ def test_bounds_hold_whatever_noise_is_claimed(ratio):
 def test_the_estimate_is_of_the_noise_that_is_there(ratio):
   record = simulate(np.random.default_rng(1), ratio, observed=1000)
   audit = evaluation.evaluate(
-    record, threat_models=[threat_models.RESIDUAL], floors=False
+    record, threat_models=[attackers.RESIDUAL], floors=False
   )
   (attack,) = audit.attacks
   low, high = attack.first.interval
@@ -92,11 +92,11 @@ def test_noise_that_varies_from_round_to_round_leaves_its_law_to_the_unobserved(
   ratio = np.where(np.arange(20) % 2, 1.2, 0.8)
   record = simulate(np.random.default_rng(3), ratio)
   assert not measure_noise(record).is_steady
-  found = threat_models.RESIDUAL.score(record)
+  found = attackers.RESIDUAL.score(record)
   assert not found.scores.has_known_null
   assert [note.key for note in found.notes] == ['noise_varies']
   few = simulate(np.random.default_rng(3), ratio, observed=1)
-  assert threat_models.RESIDUAL.score(few) is None
+  assert attackers.RESIDUAL.score(few) is None
 
 
 def test_of_noise_that_is_missing_nothing_is_left():
@@ -108,7 +108,7 @@ def test_of_noise_that_is_missing_nothing_is_left():
     ),
     rounds=record.rounds._replace(residual_norm=zero),
   )
-  found = threat_models.RESIDUAL.score(record)
+  found = attackers.RESIDUAL.score(record)
   (check,) = found.contradictions
   assert 'is 0 times as long' in checks.describe_check(check)
   assert found.points[0](found.scores, delta=DELTA).epsilon > 100
@@ -160,7 +160,7 @@ def test_rounds_that_are_not_independent_leave_the_law_of_sums_to_the_unobserved
   rng, exceeded = np.random.default_rng(7), 0
   for _ in range(8):
     record, truth = simulate_correlated(rng, correlation)
-    found = threat_models.RESIDUAL.score(record)
+    found = attackers.RESIDUAL.score(record)
     assert not found.scores.has_known_null
     assert [note.key for note in found.notes] == ['noise_correlates']
     (check,) = found.contradictions
@@ -198,7 +198,7 @@ def test_canaries_of_one_round_keep_their_law_and_the_claim_is_contradicted():
   record, _ = simulate_correlated(np.random.default_rng(9), CORRELATIONS[1])
   once = record.included & (np.cumsum(record.included, axis=0) == 1)
   record = dataclasses.replace(record, included=once, assigned=once)
-  found = threat_models.RESIDUAL.score(record)
+  found = attackers.RESIDUAL.score(record)
   assert found.scores.has_known_null
   assert [check.key for check in found.contradictions] == [
     'noise_not_independent'
@@ -213,4 +213,4 @@ def test_without_unobserved_canaries_correlated_rounds_have_no_law():
     included=record.included[:, :200],
     assigned=record.assigned[:, :200],
   )
-  assert threat_models.RESIDUAL.score(alone) is None
+  assert attackers.RESIDUAL.score(alone) is None

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from epe_jax import audit
-from epe_jax.audit import audit_json, evaluation, threat_models
+from epe_jax.audit import attackers, audit_json, evaluation
 from epe_jax.report import cells, report
 from tests import recorded_runs
 
@@ -14,9 +14,6 @@ def make_attacker(**settings):
   """One of a user, who reads the final model without knowing rounds or others."""
   mine = audit.ThreatModel(
     'mine',
-    'mine',
-    'cosine with the final model',
-    'An attacker who is mine',
     lambda record: audit.score_cosines(mine, record, sees='signs'),
     **settings,
   )
@@ -44,12 +41,12 @@ def test_an_attacker_of_a_user_leaves_headline_and_verdict_wherever_it_stands(
   record,
 ):
   mine = make_attacker()
-  ours = (threat_models.FINAL, threat_models.OWN, threat_models.RESIDUAL)
+  ours = (attackers.FINAL, attackers.OWN, attackers.RESIDUAL)
   alone = evaluate(record, ours)
   for models in ((mine, *ours), (*ours, mine), (*ours[:2], mine, *ours[2:])):
     found = evaluate(record, models)
     attack, bound, _ = found.headline
-    assert attack.threat_model == threat_models.RESIDUAL
+    assert attack.threat_model == attackers.RESIDUAL
     assert bound == alone.headline[1]
     assert attack.agreement == alone.headline[0].agreement
     assert found.find(mine) is not None
@@ -57,7 +54,7 @@ def test_an_attacker_of_a_user_leaves_headline_and_verdict_wherever_it_stands(
 
 
 def test_the_order_of_attackers_changes_nothing(record):
-  three = (threat_models.FINAL, threat_models.OWN, threat_models.RESIDUAL)
+  three = (attackers.FINAL, attackers.OWN, attackers.RESIDUAL)
   said = [
     say(evaluate(record, models)) for models in itertools.permutations(three)
   ]
@@ -67,8 +64,8 @@ def test_the_order_of_attackers_changes_nothing(record):
 def test_a_user_may_declare_the_worst_case(record):
   worst = make_attacker(is_worst_case=True)
   for models in (
-    (worst, *threat_models.THREAT_MODELS),
-    (*threat_models.THREAT_MODELS, worst),
+    (worst, *attackers.THREAT_MODELS),
+    (*attackers.THREAT_MODELS, worst),
   ):
     found = evaluate(record, models)
     assert found.headline[0].threat_model == worst

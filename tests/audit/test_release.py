@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.audit import release, threat_models
-from epe_jax.audit.threat_models import maximum, own_round, shifted_scores
+from epe_jax.audit import attackers, release
+from epe_jax.audit.attack_scores import assign_held_out
 from epe_jax.epsilon import diagnostics
 from epe_jax.watch import published_models
 from tests import recorded_runs
@@ -109,9 +109,7 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
     momentum=0.0, noise=noise, clients=0.0, observed=24, unobserved=600
   )
   seen = models_of(simulated, release.every_nth_round(12, every))
-  own = own_round.score_own_round(
-    seen.trace, shifted_scores.assign_held_out(seen.included)
-  )
+  own = attackers.score_own_round(seen.trace, assign_held_out(seen.included))
   scaled = own * np.sqrt(seen.dim)
   # Other canaries of the release are noise too, each of variance 1/d.
   sigma = np.sqrt(noise**2 * every + 2 * every / seen.dim)
@@ -143,7 +141,7 @@ def test_a_difference_of_models_with_nothing_in_it_shows_nothing():
 def test_canaries_that_never_take_part_have_null_cosines(simulated):
   seen = models_of(simulated, release.every_nth_round(12, 4))
   for record, known in ((simulated.record, True), (seen, False)):
-    for attack_scores in threat_models.score_all(record):
+    for attack_scores in attackers.score_all(record):
       if not attack_scores.is_calibrated or attack_scores.scores.shift is None:
         continue
       scores = attack_scores.scores
@@ -156,8 +154,8 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
         )
         assert test.p_value > 1e-4
         if attack_scores.threat_model in (
-          threat_models.OWN,
-          threat_models.RESIDUAL,
+          attackers.OWN,
+          attackers.RESIDUAL,
         ):
           took_part = diagnostics.anderson_darling_null(
             scores.observed, null=scores.null
@@ -193,7 +191,7 @@ def test_published_aggregates_leave_their_canaries_and_nothing_else():
   )
   # A canary of an unpublished round is not told from one that took no part.
   other = record.observed & ~took_part
-  seen = maximum.max_over_rounds(record.trace[shown])
+  seen = attackers.max_over_rounds(record.trace[shown])
   assert stats.ks_2samp(seen[other], seen[~record.observed]).pvalue > 1e-4
   assert stats.ks_2samp(seen[took_part], seen[~record.observed]).pvalue < 1e-4
 

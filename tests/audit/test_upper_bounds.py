@@ -11,14 +11,15 @@ from scipy import special
 from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import (
+  attackers,
   audit_json,
   evaluation,
   release,
-  threat_models,
   upper_bounds,
 )
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import mixture, risks, tradeoff_curves, types
+from epe_jax.io import typed_json
 from tests import recorded_runs
 
 _DELTA = 1e-5
@@ -32,8 +33,7 @@ def _record(**settings):
 def test_every_attacker_of_a_run_has_a_limit_of_its_own():
   record = _record(rounds=20)
   limits = {
-    model.key: model.limit(record, _DELTA)
-    for model in threat_models.THREAT_MODELS
+    model.key: model.limit(record, _DELTA) for model in attackers.THREAT_MODELS
   }
   assert None not in limits.values()
   known = accounting.epsilon_of_releases(1 / 3.0, delta=_DELTA)
@@ -64,7 +64,7 @@ def test_what_is_not_known_gives_no_limit():
   record = _record()
   unknown = dataclasses.replace(record, noise_multiplier=None)
   # The final model's is by the noise that rounds had.
-  limits = [m.limit(unknown, _DELTA) for m in threat_models.THREAT_MODELS]
+  limits = [m.limit(unknown, _DELTA) for m in attackers.THREAT_MODELS]
   assert limits[2:] == [None] * 5
   assert None not in limits[:2]
   # By other schedules who does not know the rounds is allowed what one is who
@@ -72,11 +72,11 @@ def test_what_is_not_known_gives_no_limit():
   scheduled = dataclasses.replace(
     record, periods=None, momentum=None, weight=None
   )
-  for model in threat_models.THREAT_MODELS:
+  for model in attackers.THREAT_MODELS:
     assert model.limit(scheduled, _DELTA) == model.limit(
       scheduled, _DELTA
     )._replace(kind='bound')
-    assert model.limit(scheduled, _DELTA) == threat_models.RESIDUAL.limit(
+    assert model.limit(scheduled, _DELTA) == attackers.RESIDUAL.limit(
       record, _DELTA
     )
 
@@ -85,19 +85,19 @@ def test_of_some_rounds_there_are_fewer_to_hide_in_and_the_model_has_no_limit():
   record = _record(rounds=20)
   some = release.restrict_to_rounds(record, np.arange(20) < 10)
   whole, part = (
-    threat_models.LIKELIHOOD.limit(x, _DELTA).epsilon for x in (record, some)
+    attackers.LIKELIHOOD.limit(x, _DELTA).epsilon for x in (record, some)
   )
   assert part > whole
   assert part == (
     accounting.epsilon_of_allocation(1 / 3.0, delta=_DELTA, rounds=10).epsilon
   )
-  assert threat_models.FINAL.limit(some, _DELTA) is None
+  assert attackers.FINAL.limit(some, _DELTA) is None
   twice = dataclasses.replace(
     _record(rounds=20, repetitions=2, observed=20), periods=2
   )
   some = release.restrict_to_rounds(twice, np.arange(20) < 15)
-  assert threat_models.LIKELIHOOD.limit(some, _DELTA) == (
-    threat_models.RESIDUAL.limit(some, _DELTA)
+  assert attackers.LIKELIHOOD.limit(some, _DELTA) == (
+    attackers.RESIDUAL.limit(some, _DELTA)
   )
 
 
@@ -266,8 +266,8 @@ def test_the_law_of_a_limit_is_kept_in_files():
     accounting.epsilon_of_allocation(0.5, delta=1e-3, rounds=7, periods=2),
     upper_bounds.expect_final_model(_record(rounds=20), 1e-3),
   ):
-    text = json.dumps(audit_json.analytic_to_json(analytic))
-    assert audit_json.analytic_from_json(json.loads(text)) == analytic
+    text = json.dumps(typed_json.to_plain(analytic))
+    assert typed_json.from_plain(Analytic, json.loads(text)) == analytic
 
 
 def test_the_most_exposed_canary_is_compared_with_its_own_expectation():

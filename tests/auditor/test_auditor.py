@@ -9,7 +9,7 @@ import pytest
 
 import epe_jax
 from epe_jax import accounting, audit, canaries, io
-from epe_jax.audit import observers, threat_models
+from epe_jax.audit import attackers, observers
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.fact import Fact
 from epe_jax.report import cells
@@ -376,9 +376,7 @@ def test_by_coins_half_of_the_canaries_take_part_and_have_bounds_from_one_run():
   record = auditor.record()
   assert record.assigned.sum() == 400
   assert 150 < record.observed.sum() < 250
-  attacks = audit.evaluate(
-    record, threat_models=[threat_models.OWN], floors=False
-  )
+  attacks = audit.evaluate(record, threat_models=[attackers.OWN], floors=False)
   methods = {e.method for e in attacks.attacks[0].estimates}
   assert any(method.startswith('one_run') for method in methods)
 
@@ -606,7 +604,7 @@ def test_rows_that_are_cut_off_do_not_bias_what_the_model_shows():
       model += release
     auditor.observe_final(model, initial=np.zeros(DIM))
     attack = audit.evaluate(auditor.record(), floors=False).find(
-      threat_models.CHANGE
+      attackers.CHANGE
     )
     epsilons.append(attack.first.epsilon)
   # Of 12 rounds in one, and of the canaries of all.

@@ -6,7 +6,7 @@ import pytest
 from scipy import special, stats
 from studies import run_audits, simulated_runs
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.epsilon.types import Sphere, Unknown
 
 
@@ -132,7 +132,7 @@ def test_where_canaries_make_much_of_a_vector_the_null_law_is_their_own(
     )
     return {
       model.key: model.score(run.record).scores.null
-      for model in (threat_models.CHANGE, threat_models.OWN)
+      for model in (attackers.CHANGE, attackers.OWN)
     }
 
   assert set(read(200, 0.5).values()) == {Unknown()}

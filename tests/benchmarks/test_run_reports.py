@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from studies import run_reports, simulated_runs
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.report import tables
 
 
@@ -19,7 +19,7 @@ def found():
 def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
   assert run_reports.find_broken(found) == []
   for run in found:
-    assert run.truths[threat_models.RESIDUAL] == pytest.approx(run.analytic)
+    assert run.truths[attackers.RESIDUAL] == pytest.approx(run.analytic)
     for attack in run.audit.attacks:
       below = any(attack.first.epsilon < e.epsilon for e in attack.bounds)
       assert not (attack.is_calibrated and below)
@@ -88,7 +88,7 @@ def test_a_simulated_run_is_what_its_vectors_say():
     rounds.residual_norm, rounds.noise_std * np.sqrt(300), rtol=0.3
   )
   without = dataclasses.replace(record, weight=None)
-  assert [r.is_calibrated for r in threat_models.score_all(without)][:2] == [
+  assert [r.is_calibrated for r in attackers.score_all(without)][:2] == [
     False
   ] * 2
 

@@ -12,10 +12,10 @@ pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax import accounting, canaries, epsilon
 from epe_jax.audit import (
+  attackers,
   audited_algorithm,
   evaluation,
   observers,
-  threat_models,
 )
 from epe_jax.audit.record import make_record
 from epe_jax.dpsgd import dp_sgd, poisson_batches
@@ -102,9 +102,9 @@ def evaluate(record):
     record,
     floors=False,
     threat_models=(
-      threat_models.CHANGE,
-      threat_models.OWN,
-      threat_models.RESIDUAL,
+      attackers.CHANGE,
+      attackers.OWN,
+      attackers.RESIDUAL,
     ),
   )
 
@@ -166,7 +166,7 @@ def test_noise_that_is_correlated_over_steps_hides_what_its_matrix_says(bands):
   )
   record = run(correlation=correlation)
   # Of noise that is correlated, the attacker who undoes that.
-  model = threat_models.DECORRELATED if bands > 1 else threat_models.RESIDUAL
+  model = attackers.DECORRELATED if bands > 1 else attackers.RESIDUAL
   (attack,) = evaluation.evaluate(
     record, floors=False, threat_models=[model]
   ).attacks

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import evaluation, threat_models
+from epe_jax.audit import attackers, evaluation
 from epe_jax.audit.record import load_record
 from epe_jax.data import cohort
 from epe_jax.epsilon import diagnostics
@@ -59,7 +59,7 @@ def test_a_run_writes_what_it_promises(finished):
   assert result.dim == DIM
   audit = result.audit
   assert [attack.threat_model for attack in audit.attacks] == list(
-    threat_models.OF_INDEPENDENT_NOISE
+    attackers.OF_INDEPENDENT_NOISE
   )
   assert [attack.sees for attack in audit.attacks] == [
     'final_model',
@@ -158,7 +158,7 @@ def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
       bound = attack.find(method)
       assert bound.confidence == 0.95
       assert 0 <= bound.epsilon <= analytic
-      if attack.threat_model == threat_models.OWN:
+      if attack.threat_model == attackers.OWN:
         assert bound.epsilon > 1
   for attack in finished[1].audit.attacks:
     assert not any(e.method.startswith('one_run') for e in attack.estimates)

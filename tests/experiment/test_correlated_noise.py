@@ -11,7 +11,7 @@ import pytest
 from epe_jax import accounting, audit, canaries
 from epe_jax.accounting import matrix_mechanism
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.audit.threat_models import DECORRELATED, RESIDUAL
+from epe_jax.audit.attackers import DECORRELATED, RESIDUAL
 from epe_jax.experiment import (
   analytic,
   audited_run,

@@ -6,13 +6,13 @@ import pytest
 
 from epe_jax import audit
 from epe_jax.audit import (
+  attackers,
   audited_algorithm,
   observers,
   release,
-  threat_models,
 )
 from epe_jax.experiment import audited_run, build, driver, run_result
-from epe_jax.report import report
+from epe_jax.report import attacker_names, report
 from tests import helpers
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -38,9 +38,6 @@ def score_signs(record):
 
 SIGNS = audit.ThreatModel(
   'signs',
-  'signs',
-  'cosine with the sum of signs',
-  'An attacker who sees signs',
   score_signs,
 )
 
@@ -65,7 +62,7 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   assert first.bounds
   # A report knows of it what the file says, wherever it is made.
   read = run_result.load_result(tmp_path / 'result.json').audit.attacks[0]
-  assert read.threat_model.name == 'signs'
+  assert attacker_names.spell_name(read.threat_model) == 'signs'
   assert read.estimates == first.estimates
   # Only the process of the run can score it, so it has estimated all.
   assert SIGNS in {row.threat_model for row in result.leaks_by_round.each_round}
@@ -95,15 +92,15 @@ def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
   np.testing.assert_allclose(
     kept.cosines['max_aggregate'], trace.max(axis=0), atol=1e-6
   )
-  of_both = [r.audit.find(threat_models.MAXIMUM) for r in (whole, largest)]
+  of_both = [r.audit.find(attackers.MAXIMUM) for r in (whole, largest)]
   for one, other in zip(*(attack.estimates for attack in of_both)):
     assert one.method == other.method
     assert one.epsilon == pytest.approx(other.epsilon, rel=1e-3, abs=1e-3)
   models = [a.threat_model for a in largest.audit.attacks]
   assert models == [
-    threat_models.FINAL,
-    threat_models.CHANGE,
-    threat_models.MAXIMUM,
+    attackers.FINAL,
+    attackers.CHANGE,
+    attackers.MAXIMUM,
   ]
   text = report.write_report(tmp_path / 'False').read_text()
   assert 'attackers.png' in text

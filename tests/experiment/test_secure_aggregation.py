@@ -5,7 +5,7 @@ import pytest
 
 from epe_jax import accounting, audit
 from epe_jax.audit import evaluation
-from epe_jax.audit.threat_models import RESIDUAL
+from epe_jax.audit.attackers import RESIDUAL
 from epe_jax.experiment import (
   analytic,
   audited_run,

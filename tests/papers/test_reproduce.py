@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.experiment import finished_runs, sweep
 from epe_jax.report import tables
 from papers import files, registry, reported
@@ -245,7 +245,7 @@ def check_the_laws(made):
   for folder in (made / 'runs' / 'emnist').glob('*repetitions=1'):
     run = finished_runs.load_finished_run(folder)
     expected = noise_tables.predict_own_round(run)
-    own = run.result.audit.find_first(threat_models.OWN)
+    own = run.result.audit.find_first(attackers.OWN)
     low, high = own.interval
     # Twice as wide as the interval: eight canaries, one draw.
     half = (high - low) / 2

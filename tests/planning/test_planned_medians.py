@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import simulated_runs
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.planning import predictions
 from epe_jax.planning.planned_run import PlannedRun
 
@@ -12,10 +12,10 @@ pytestmark = pytest.mark.slow
 
 RUNS = 100
 READINGS = (
-  threat_models.CHANGE,
-  threat_models.MAXIMUM,
-  threat_models.OWN,
-  threat_models.RESIDUAL,
+  attackers.CHANGE,
+  attackers.MAXIMUM,
+  attackers.OWN,
+  attackers.RESIDUAL,
 )
 # Clients of a simulated run agree in all of its rounds.
 COMMON = {'delta': 1e-5, 'client_agreement': 1.0, 'noise_multiplier': 0.3}

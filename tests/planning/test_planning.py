@@ -14,9 +14,8 @@ from scipy import stats
 from studies import simulated_runs
 
 from epe_jax import accounting, audit, io, planning
-from epe_jax.audit import threat_models
+from epe_jax.audit import attack_scores, attackers
 from epe_jax.audit.server_response import respond_to_rounds
-from epe_jax.audit.threat_models import shifted_scores
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Unknown
 from epe_jax.experiment import finished_runs
@@ -141,7 +140,7 @@ def test_the_canaries_that_would_do_are_found_from_any_number_of_them(
     predictions, '_suffices', lambda run, model, num, ratio: num >= needed
   )
   run = planned(num_observed=num, num_unobserved=num)
-  found = predictions._find_min_canaries(run, threat_models.CHANGE)
+  found = predictions._find_min_canaries(run, attackers.CHANGE)
   assert max(num + 1, needed) <= found <= 1.25 * max(num, needed) + 1
 
 
@@ -246,7 +245,7 @@ def test_a_plan_and_an_audit_choose_the_same_bound_and_say_why(in_round, bound):
   simulated = simulated_runs.simulate(
     np.random.default_rng(0), noise=0.7, **sizes, **canaries
   )
-  own = audit.evaluate(simulated.record, floors=False).find(threat_models.OWN)
+  own = audit.evaluate(simulated.record, floors=False).find(attackers.OWN)
   assert plan.find('own_round').bound_name == own.bounds[0].method == bound
   note = (
     'canaries make up more than 1 % of what this attacker sees, so the null'
@@ -273,7 +272,7 @@ KINDS = {
 
 
 # Planned runs have independent noise.
-MODELS = threat_models.OF_INDEPENDENT_NOISE
+MODELS = attackers.OF_INDEPENDENT_NOISE
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -335,15 +334,13 @@ def score_mean(record):
   """The mean cosine over rounds: without momentum, that with the change."""
   shift = np.ones(record.observed.size)
   values = record.trace.mean(axis=0)
-  scores = shifted_scores.split_scores(record, values, Unknown(), shift)
-  return shifted_scores.describe_shifted(
+  scores = attack_scores.split_scores(record, values, Unknown(), shift)
+  return attack_scores.describe_shifted(
     MEAN, '', scores, scale=1.0, is_expected=False
   )
 
 
-MEAN = threat_models.ThreatModel(
-  'mean', 'mean over rounds', 'mean', 'An attacker of means', score_mean
-)
+MEAN = attack_scores.ThreatModel('mean', score_mean)
 
 
 @pytest.mark.integration
@@ -381,7 +378,7 @@ def test_an_attacker_without_a_calibrated_estimate_is_named():
 def test_the_change_of_the_model_of_a_recorded_run_is_within_its_plan(name):
   result = finished_runs.load_result(ROOT / 'docs' / 'runs' / name)
   (found,) = (
-    a for a in result.audit.attacks if a.threat_model == threat_models.CHANGE
+    a for a in result.audit.attacks if a.threat_model == attackers.CHANGE
   )
   run = planning.PlannedRun(
     dim=result.dim,
@@ -394,9 +391,7 @@ def test_the_change_of_the_model_of_a_recorded_run_is_within_its_plan(name):
     repetitions=result.participations,
     server_momentum=result.config['server']['momentum'],
   )
-  (planned_,) = planning.plan(
-    run, threat_models=[threat_models.CHANGE]
-  ).predictions
+  (planned_,) = planning.plan(run, threat_models=[attackers.CHANGE]).predictions
   # 90 % each, of the chance in one audit and of that in planned ones.
   low, high = found.first.interval
   assert planned_.estimate.q05 < high

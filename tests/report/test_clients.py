@@ -8,7 +8,7 @@ import pytest
 from studies import simulated_runs
 
 from epe_jax import accounting
-from epe_jax.audit import evaluation, threat_models, upper_bounds
+from epe_jax.audit import attackers, evaluation, upper_bounds
 from epe_jax.epsilon import mixture, risks, tradeoff_curves
 from epe_jax.experiment import client_rounds
 from epe_jax.report import clients, summary_table
@@ -41,11 +41,11 @@ def _simulate(repetitions=1, momentum=0.0, **settings):
 
 
 def _attack(record, **changes):
-  models = [threat_models.CHANGE]
+  models = [attackers.CHANGE]
   audit = evaluation.evaluate(
     record, delta=_DELTA, threat_models=models, floors=False
   )
-  found = audit.find(threat_models.CHANGE)
+  found = audit.find(attackers.CHANGE)
   return dataclasses.replace(found, is_calibrated=True, **changes)
 
 
@@ -178,7 +178,7 @@ def test_canaries_of_as_many_rounds_show_what_agreeing_clients_leave():
 def test_no_more_is_expected_of_a_client_than_it_is_allowed():
   record = recorded_runs.by_vectors(momentum=0.0).record
   audit = evaluation.evaluate(record, delta=_DELTA, floors=False)
-  attack = audit.find(threat_models.FINAL)
+  attack = audit.find(attackers.FINAL)
   limit = float(attack.first.epsilon) / 2
   run = _participations(record, 9, limit)
   assert clients.expect_client(attack, run) == (limit, limit)
@@ -196,7 +196,7 @@ def test_no_more_is_expected_of_a_client_than_it_is_allowed():
   )
   assert amplified.expected[1].accuracy >= expected.accuracy
   # Who sees every round has the analytic ε alone.
-  own = audit.find(threat_models.OWN)
+  own = audit.find(attackers.OWN)
   assert clients.expect_client(own, run) is None
 
 
@@ -204,7 +204,7 @@ def test_what_was_not_measured_is_what_a_linear_server_is_expected_to_leave():
   record = recorded_runs.by_vectors(momentum=0.0).record
   audit = evaluation.evaluate(record, delta=_DELTA, floors=False)
   attack = dataclasses.replace(
-    audit.find(threat_models.CHANGE), is_calibrated=False
+    audit.find(attackers.CHANGE), is_calibrated=False
   )
   found = clients.expect_client(attack, _participations(record, 4))
   mu = upper_bounds.expect_shifts(record)[0]
@@ -219,7 +219,7 @@ def test_what_was_not_measured_is_what_a_linear_server_is_expected_to_leave():
 def test_where_the_rounds_of_clients_are_not_recorded_nothing_is_expected():
   record = recorded_runs.by_vectors(momentum=0.0).record
   final = evaluation.evaluate(record, delta=_DELTA, floors=False).find(
-    threat_models.FINAL
+    attackers.FINAL
   )
   unknown = client_rounds.Participations(1, 3, 9.0)
   assert clients.expect_client(final, unknown) is None
@@ -255,7 +255,7 @@ def test_a_claim_is_refused_where_canaries_may_leak_more_than_clients():
 def test_a_bound_of_sums_over_rounds_has_its_reason():
   for repetitions, is_noted in ((1, False), (4, True)):
     record = recorded_runs.by_law(repetitions=repetitions)
-    own = threat_models.OWN.score(record)
+    own = attackers.OWN.score(record)
     assert any(note.key == 'sum_over_rounds' for note in own.notes) == is_noted
 
 

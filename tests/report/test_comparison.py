@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from epe_jax.audit import attack_results, evaluation, threat_models
+from epe_jax.audit import attackers, evaluation, results
 from epe_jax.epsilon.types import Estimate, Floor
 from epe_jax.experiment.seed_sweep import SeedEstimates
 from epe_jax.report import comparison, labelled_runs
@@ -14,7 +14,7 @@ from epe_jax.report.figures import comparison as figures
 from epe_jax.several_runs import over_runs
 from tests import recorded_runs
 
-_OWN = threat_models.OWN
+_OWN = attackers.OWN
 
 
 def describe(label, shift, **changes):
@@ -186,7 +186,7 @@ def _attack(threat_model, is_calibrated, *epsilons):
   found = tuple(
     Estimate(epsilon, 1e-5, 'method', None, floor=floor) for epsilon in epsilons
   )
-  return attack_results.AttackResult(
+  return results.AttackResult(
     threat_model, 'it all', 60, 60, is_calibrated, (), None, None, found
   )
 
@@ -195,10 +195,10 @@ def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones()
   result = recorded_runs.result(
     config={'clients_per_round': 40},
     rounds=2048,
-    audit=attack_results.Audit(
+    audit=results.Audit(
       (
-        _attack(threat_models.FINAL, True, 1.2, 1.31),
-        _attack(threat_models.OWN, False, 8.25),
+        _attack(attackers.FINAL, True, 1.2, 1.31),
+        _attack(attackers.OWN, False, 8.25),
       )
     ),
   )

@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax.audit import evaluation, threat_models
+from epe_jax.audit import evaluation
+from epe_jax.audit.attackers import (
+  OF_INDEPENDENT_NOISE,
+  OWN,
+  THREAT_MODELS,
+  score_all,
+)
 from epe_jax.epsilon import tradeoff_curves, two_gaussians
-from epe_jax.report import cells, facts
+from epe_jax.report import attacker_names, cells, facts
 from epe_jax.report.figures import (
   attackers,
   cosines,
@@ -105,7 +111,7 @@ def test_the_exact_law_is_drawn_only_where_it_holds():
 
 def test_the_trace_marks_the_rounds_of_a_typical_canary():
   record = recorded_runs.by_law(observed=61, repetitions=3)
-  own = threat_models.score_all(record)[-2].scores.observed
+  own = score_all(record)[-2].scores.observed
   typical = int(np.flatnonzero(own == np.median(own))[0])
   left, right = cosines.draw_trace(
     record,
@@ -131,7 +137,8 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
 def test_the_trade_off_is_counted_and_that_of_both_epsilons(drawn):
   fig = drawn['tradeoff.png']
   assert [x.get_title().partition(':')[0] for x in fig.axes] == [
-    threat_model.name for threat_model in threat_models.OF_INDEPENDENT_NOISE
+    attacker_names.spell_name(threat_model)
+    for threat_model in OF_INDEPENDENT_NOISE
   ]
   axes = titled(fig, 'own round: ε ≈ ')
   # A Gaussian mechanism is a straight line on axes of normal quantiles.
@@ -172,7 +179,9 @@ def test_attackers_are_points_with_intervals_floors_and_bounds():
   assert (fig.get_suptitle(), axes.get_title()) == ('ε ≥ 4', '60 and 60')
   assert not axes.patches
   names = [text.get_text() for text in axes.get_yticklabels()]
-  assert names == [attack.threat_model.name for attack in audit.attacks]
+  assert names == [
+    attacker_names.spell_name(attack.threat_model) for attack in audit.attacks
+  ]
   bands = [c.get_paths()[0].get_extents() for c in axes.collections]
   sizes = {}
   for y, attack in enumerate(audit.attacks):
@@ -213,7 +222,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
     assert at[0] == pytest.approx(mu, abs=5 / np.sqrt(2000))
   calibrated = [
     r
-    for r in threat_models.score_all(record)
+    for r in score_all(record)
     if r.is_calibrated and r.scores.shift is not None
   ]
   assert len(axes.collections) == len(calibrated) == 4
@@ -258,7 +267,7 @@ def test_by_round_shows_the_rows_and_their_intervals():
   ]
   np.testing.assert_array_equal(line.get_ydata(), bounds.epsilon_gdp)
   for axes, is_bound in ((left, False), (right, True)):
-    for threat_model in threat_models.THREAT_MODELS:
+    for threat_model in THREAT_MODELS:
       mine = [
         one
         for one in rows
@@ -266,10 +275,12 @@ def test_by_round_shows_the_rows_and_their_intervals():
         and (one.estimate.confidence is not None) == is_bound
       ]
       if not mine:
-        assert threat_model.name not in labels(axes)
+        assert attacker_names.spell_name(threat_model) not in labels(axes)
         continue
       (line,) = [
-        x for x in axes.get_lines() if x.get_label() == threat_model.name
+        x
+        for x in axes.get_lines()
+        if x.get_label() == attacker_names.spell_name(threat_model)
       ]
       np.testing.assert_array_equal(
         line.get_xdata(), [one.round for one in mine]
@@ -352,7 +363,7 @@ def test_titles_say_what_was_found(record, drawn):
   bound = cells.format_epsilon(audit.headline[1])
   for name in ('attackers.png', 'tradeoff.png'):
     assert f'ε ≥ {bound}' in drawn[name].get_suptitle()
-  first = cells.format_epsilon(audit.find(threat_models.OWN).first)
+  first = cells.format_epsilon(audit.find(OWN).first)
   assert first in drawn['by_round.png'].get_suptitle()
   assert '95.5 % after 20 rounds' in drawn['accuracy.png'].get_suptitle()
   two = [x.get_title().partition(':')[0] for x in drawn['overview.png'].axes]

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from epe_jax.audit import evaluation, threat_models, upper_bounds
-from epe_jax.audit.attack_results import Audit
+from epe_jax.audit import attackers, evaluation, upper_bounds
+from epe_jax.audit.results import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import client_rounds, finished_runs, run_result
 from epe_jax.fact import Fact
@@ -62,7 +62,7 @@ def test_the_pages_of_scores_and_of_comparisons_have_at_most_250_words():
   runs = [labelled_runs.label_run(name, result) for name in ('one', 'two')]
   compared = comparison.make_page(runs, figure='summary.png')
   assert count_words(compared) <= MAX_WORDS
-  scores = audit.find(threat_models.OWN).scores
+  scores = audit.find(attackers.OWN).scores
   of_scores = evaluation.evaluate_scores(
     dataclasses.replace(scores, shift=None), delta=1e-5
   )
@@ -73,7 +73,7 @@ def test_the_pages_of_scores_and_of_comparisons_have_at_most_250_words():
 def test_a_row_is_at_least_about_and_at_most_what_was_found():
   result = finished_runs.load_result(_RUNS / 'digits')
   found = leaks.find_leaks(result)
-  models = (threat_models.CHANGE, threat_models.OWN, threat_models.RESIDUAL)
+  models = (attackers.CHANGE, attackers.OWN, attackers.RESIDUAL)
   for leak, model in zip(found, models, strict=True):
     attack = result.audit.find(model)
     assert leak.attack is attack
@@ -98,7 +98,7 @@ def test_what_was_not_measured_has_a_limit_and_no_number():
 
 def test_an_estimate_above_its_limit_is_explained():
   audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
-  own = audit.find(threat_models.OWN)
+  own = audit.find(attackers.OWN)
   above = float(own.first.epsilon) / 1.01
   for limit, is_said in ((above, True), (2 * above, False)):
     result = recorded_runs.result(audit=audit, analytic_epsilon=limit)
@@ -149,7 +149,7 @@ def test_the_page_names_noise_that_is_not_that_of_dp_fedavg(fields, said):
 
 def test_a_bound_of_scores_by_coins_says_so():
   rng_scores = recorded_runs.by_law(design='coin_flip')
-  scores = threat_models.OWN.score(rng_scores).scores
+  scores = attackers.OWN.score(rng_scores).scores
   audit = evaluation.evaluate_scores(
     Scores(scores.observed, scores.unobserved, design='coin_flip'),
     delta=1e-5,

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from epe_jax.audit import attack_results, evaluation
-from epe_jax.report import html, report
+from epe_jax.audit import evaluation, results
+from epe_jax.report import attacker_names, html, report
 from tests import recorded_runs
 
 _SVG = """<?xml version="1.0"?>
@@ -69,7 +69,9 @@ def test_the_page_has_three_rows_and_the_appendix_one_for_each_attacker(
 
   assert list_rows(first) == ['final model', 'every round', 'worst case']
   body = appendix[: appendix.index('id="risks"')]
-  names = [a.threat_model.name for a in result.audit.attacks]
+  names = [
+    attacker_names.spell_name(a.threat_model) for a in result.audit.attacks
+  ]
   assert list_rows(body) == names
   assert body.count('headline-row') == 1
   for heading in ('assumptions', 'estimates', 'settings', 'reproduce', 'words'):
@@ -111,7 +113,7 @@ def test_the_page_says_that_clients_may_leak_more_than_canaries(result):
 
 
 def test_a_run_that_was_not_audited_has_a_page():
-  result = recorded_runs.result(num_observed=0, audit=attack_results.Audit(()))
+  result = recorded_runs.result(num_observed=0, audit=results.Audit(()))
   text = html.render_html(report.make_page(result, {}), {})
   assert 'Training run, not audited' in text
   assert 'id="attackers"' not in text

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.report import comparison, labelled_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate
 
 DELTA = 1e-5
-OWN_ROUND = threat_models.find('own_round')
+OWN_ROUND = attackers.find('own_round')
 
 
 def label(settings, shifts, delta=DELTA):

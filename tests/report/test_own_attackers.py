@@ -15,7 +15,7 @@ from epe_jax.experiment import (
   run_result,
   workdirs,
 )
-from epe_jax.report import comparison, labelled_runs, report
+from epe_jax.report import attacker_names, comparison, labelled_runs, report
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import of_audit, style
 from epe_jax.watch import by_round, rounds_json
@@ -26,8 +26,6 @@ pytestmark = pytest.mark.usefixtures('quick_compilation')
 MINE = audit.ThreatModel(
   key='mine',
   name='my own attack',
-  statistic='cosine with what I saw',
-  who='An attacker who is mine',
   score=lambda record: audit.score_cosines(
     MINE, record, sees='what I saw', shift=record.weight
   ),
@@ -73,7 +71,9 @@ def test_it_is_read_back_with_its_scores(run):
     attack.scores.observed, MINE.score(run.record).scores.observed
   )
   assert attack.scores.null == MINE.score(run.record).scores.null
-  assert attack.threat_model.statistic == MINE.statistic
+  assert attacker_names.spell_statistic(
+    attack.threat_model
+  ) == attacker_names.spell_statistic(MINE)
   # Of the attackers of this package the record has all.
   assert all(a.scores is not None for a in run.result.audit.attacks)
 
@@ -148,10 +148,7 @@ def test_it_is_compared_between_runs(run):
 
 
 def test_attackers_of_one_figure_look_different():
-  others = [
-    audit.ThreatModel(key, key, key, key, lambda record: None)
-    for key in ('one', 'two', 'three')
-  ]
+  others = [audit.ThreatModel(key) for key in ('one', 'two', 'three')]
   styles = style.assign_styles([*others, *audit.THREAT_MODELS])
   assert len(set(styles.values())) == len(styles) == 10
   # What others are drawn does not change how those of this package look.

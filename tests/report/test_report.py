@@ -13,13 +13,14 @@ from scipy import stats
 
 from epe_jax import cli, io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import attack_results, evaluation, release, threat_models
+from epe_jax.audit import attackers, evaluation, release, results
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.fact import Fact
 from epe_jax.report import (
+  attacker_names,
   cells,
   clients,
   comparison,
@@ -47,9 +48,9 @@ _FILES = (
   *_PICTURES,
   *(name.replace('.png', '.svg') for name in _PICTURES),
 )
-_FINAL, _CHANGE = threat_models.FINAL, threat_models.CHANGE
-_OWN = threat_models.OWN
-_MAXIMUM = threat_models.MAXIMUM
+_FINAL, _CHANGE = attackers.FINAL, attackers.CHANGE
+_OWN = attackers.OWN
+_MAXIMUM = attackers.MAXIMUM
 
 
 def _row(
@@ -98,7 +99,7 @@ def _reading(
   return attack_scores, (calibrated, tuple(failed), rates, agreement)
 
 
-_RATES = attack_results.Rates(0.672, (0.123, 0.0321))
+_RATES = results.Rates(0.672, (0.123, 0.0321))
 _ROWS = [
   _row(_FINAL, 'location_mixture', 1.2, interval=(1.05, 1.35)),
   _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
@@ -118,9 +119,9 @@ _READINGS = [
 def _audit(rows, all_scores):
   """An audit with these estimates, and what is known of their attackers."""
   about = dict(all_scores)
-  return attack_results.Audit(
+  return results.Audit(
     tuple(
-      attack_results.AttackResult(
+      results.AttackResult(
         threat_model,
         'what is seen',
         1000,
@@ -250,7 +251,7 @@ def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
   table = text.splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
-    assert line.startswith(attack.threat_model.name)
+    assert line.startswith(attacker_names.spell_name(attack.threat_model))
     shown = cells.format_number(attack.first.epsilon)
     if attack.is_calibrated:
       assert re.search(rf' {re.escape(shown)} ', line)
@@ -318,7 +319,7 @@ def test_a_failed_check_of_a_row_is_on_the_first_page_and_others_are_not():
       for a in audit.attacks
     )
     result = _result(audit=audit._replace(attacks=changed))
-    text = f'{model.name}: it is not.'
+    text = f'{attacker_names.spell_name(model)}: it is not.'
     assert (text in _alarms(result)) == is_first
     assert (f'Warning: {text}' in report.format_summary(result)) == is_first
     assert report.format_report(result).count('it is not.') == 1
@@ -332,7 +333,7 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
     periods=1,
   )
   audit = evaluation.evaluate(record, floors=False)
-  limit = audit.find(threat_models.RESIDUAL).analytic.epsilon
+  limit = audit.find(attackers.RESIDUAL).analytic.epsilon
   points, free, *_ = run_tables.make_estimate_tables(audit.attacks)
   for table, sign in ((points, '*'), (free, '‡')):
     marked = [row for row in table.body if row[2].endswith(sign)]
@@ -350,8 +351,8 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
 
 def _above_its_limit(*, bounds, interval):
   """A run whose strongest attacker is allowed an ε of 5."""
-  own = threat_models.RESIDUAL
-  attack = attack_results.AttackResult(
+  own = attackers.RESIDUAL
+  attack = results.AttackResult(
     own,
     'what is seen',
     1000,
@@ -366,7 +367,7 @@ def _above_its_limit(*, bounds, interval):
     ),
     Analytic(5.0, ()),
   )
-  return _result(audit=attack_results.Audit((attack,)))
+  return _result(audit=results.Audit((attack,)))
 
 
 def _show_everywhere(result):
@@ -403,7 +404,7 @@ def _show_everywhere(result):
 def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
   interval, why, kind
 ):
-  bound = _bound(threat_models.RESIDUAL, 'clopper_pearson_band', 4.5)
+  bound = _bound(attackers.RESIDUAL, 'clopper_pearson_band', 4.5)
   result = _above_its_limit(bounds=[bound], interval=interval)
   for name, text in _show_everywhere(result).items():
     assert 'the point estimate 5.60 (90 % interval' in text, name
@@ -424,9 +425,9 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
 def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
   shape = (types.Assumption.GAUSSIAN_SCORES,)
   above = _bound(
-    threat_models.RESIDUAL, 'location_mixture_bound', 5.5, assumes=shape
+    attackers.RESIDUAL, 'location_mixture_bound', 5.5, assumes=shape
   )
-  below = _bound(threat_models.RESIDUAL, 'clopper_pearson_band', 4.5)
+  below = _bound(attackers.RESIDUAL, 'clopper_pearson_band', 4.5)
   bounds = [above, below] if is_first else [below, above]
   result = _above_its_limit(bounds=bounds, interval=(4.9, 6.3))
   expected = 'the lower bound 5.50 is above 5.00, the most that the mechanism'
@@ -481,7 +482,7 @@ def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
   )
   found = evaluation._compute_rates(scores)
   assert found.accuracy == pytest.approx(stats.norm.cdf(mu / 2), abs=1e-3)
-  for fpr, tpr in zip(attack_results.FPRS, found.tpr, strict=True):
+  for fpr, tpr in zip(results.FPRS, found.tpr, strict=True):
     exact = stats.norm.sf(stats.norm.isf(fpr) - mu)
     assert tpr == pytest.approx(exact, rel=1e-3)
 
@@ -491,7 +492,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   found = evaluation.evaluate(record, floors=False)
   attack, bound, _ = found.headline
   assert bound.method == 'clopper_pearson_bonferroni'
-  assert attack.threat_model == threat_models.RESIDUAL
+  assert attack.threat_model == attackers.RESIDUAL
   assert bound.is_shape_free
   # Other scores change nothing of the choice.
   other = recorded_runs.replace_cosines(
@@ -511,7 +512,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert f'at least {cells.format_epsilon(bound)} in the worst case' in said
   # Where who removes the others may not be shown, it is that of another attacker.
   published = evaluation.evaluate(release.redact_record(record), floors=False)
-  assert published.headline[0].threat_model == threat_models.OWN
+  assert published.headline[0].threat_model == attackers.OWN
   result = _result(audit=published, noise='fresh')
   said = report.format_summary(result)
   assert (
@@ -541,7 +542,7 @@ def test_maxima_that_are_all_alike_have_estimates_too():
     recorded_runs.replace_cosines(record, aggregate=trace.astype(np.float32)),
     floors=False,
   )
-  maximum = audit.find(threat_models.MAXIMUM)
+  maximum = audit.find(attackers.MAXIMUM)
   assert maximum.find('maximum_over_rounds') is not None
   assert maximum.find('two_gaussian_fitted') is None
   assert 'law of a maximum' in report.format_report(_result(audit=audit))
@@ -553,7 +554,7 @@ def test_maxima_that_refute_their_law_have_a_doubt():
   trace = record.trace.copy()
   trace[:, away] = 0.2 * trace[:, away] + 1 / np.sqrt(record.dim)
   changed = recorded_runs.replace_cosines(record, aggregate=trace)
-  attack_scores = threat_models.MAXIMUM.score(changed)
+  attack_scores = attackers.MAXIMUM.score(changed)
   assert not attack_scores.is_calibrated
   assert attack_scores.failed_checks[-1].key == 'maximum_law_rejected'
 
@@ -675,11 +676,11 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(
   )
   # Of each round the canary itself is left, and nothing.
   record = simulated.record
-  removed = threat_models.score_all(record)[-1].scores
+  removed = attackers.score_all(record)[-1].scores
   assert set(removed.observed) == {1.0}
   assert set(removed.unobserved) == {0.0}
   audit = evaluation.evaluate(record, floors=False)
-  found = audit.find(threat_models.RESIDUAL)
+  found = audit.find(attackers.RESIDUAL)
   # No cosine in the null law is as large as 1.
   assert found.find('without_noise').epsilon == math.inf
   assert found.find('clopper_pearson_band').epsilon == math.inf
@@ -836,10 +837,10 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   # Nothing is hidden that noise hides already.
   whole = load_record(tmp_path / 'private/scores.npz')
   np.testing.assert_array_equal(record.trace, whole.trace)
-  hidden = {one.threat_model for one in threat_models.score_all(whole)} - {
-    one.threat_model for one in threat_models.score_all(record)
+  hidden = {one.threat_model for one in attackers.score_all(whole)} - {
+    one.threat_model for one in attackers.score_all(record)
   }
-  assert hidden == {threat_models.RESIDUAL}
+  assert hidden == {attackers.RESIDUAL}
 
 
 @pytest.mark.parametrize(

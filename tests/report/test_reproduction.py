@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from epe_jax.audit import attack_results
+from epe_jax.audit import results
 from epe_jax.cli import run as command
 from epe_jax.report import page, report, reproduction
 from tests import recorded_runs
@@ -32,7 +32,7 @@ def test_the_command_is_the_one_that_was_typed_but_for_its_place(place):
 
 
 def test_a_run_that_no_command_made_is_read_from_its_workdir():
-  result = recorded_runs.result(audit=attack_results.Audit(()))
+  result = recorded_runs.result(audit=results.Audit(()))
   (text, code), _ = reproduction.list_commands(result)
   assert 'the config in its workdir' in text
   compile(code, 'code', 'exec')

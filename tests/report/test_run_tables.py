@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from epe_jax.audit import evaluation, threat_models
+from epe_jax.audit import attackers, evaluation
 from epe_jax.epsilon import risks, tradeoff_curves
 from epe_jax.experiment import client_rounds
-from epe_jax.report import cells, clients, run_tables
+from epe_jax.report import attacker_names, cells, clients, run_tables
 from tests import recorded_runs
 
 _ALIKE = client_rounds.Participations(1, 1, 12.0)
@@ -22,7 +22,7 @@ def audit():
 
 
 def test_risks_of_an_attacker_are_those_of_its_estimate_and_its_limits(audit):
-  attack = audit.find(threat_models.RESIDUAL)
+  attack = audit.find(attackers.RESIDUAL)
   found_risks = clients.compute_attack_risks(attack, _ALIKE)
   for found, epsilon in (
     (found_risks.estimate, attack.first.epsilon),
@@ -48,7 +48,9 @@ def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
   table = run_tables.make_risk_table(audit.attacks, _ALIKE)
   names = [line[0] for line in table.body]
   assert names == [
-    attack.threat_model.name for attack in audit.attacks if attack.is_calibrated
+    attacker_names.spell_name(attack.threat_model)
+    for attack in audit.attacks
+    if attack.is_calibrated
   ]
   assert 'likelihood over rounds' not in names
   doubted = [
@@ -84,7 +86,7 @@ def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
   for name in ('own round', 'own round, others removed', 'maximum over rounds'):
     # At ε = 300 nothing is hidden.
     assert [lines[name][i] for i in (0, 1, 3)] == [limit] * 3
-  change = audit.find(threat_models.CHANGE)
+  change = audit.find(attackers.CHANGE)
   mu = tradeoff_curves.mu_of_epsilon(float(change.first.epsilon), 1e-5)
   low, high = (
     cells.format_share(float(risks.compute_risks(times * mu).accuracy))

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from epe_jax._version import __version__
-from epe_jax.audit import evaluation, threat_models
+from epe_jax.audit import attackers, evaluation
 from epe_jax.audit.record import Record, write_record
-from epe_jax.audit.threat_models import external
 from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import Assumption, Scores, Sphere
-from epe_jax.report import checks, report
+from epe_jax.report import attacker_names, checks, report
 from epe_jax.scores import score_files
 from tests import recorded_runs
 from tests.in_process import run_command
@@ -128,8 +127,8 @@ def test_only_fair_coins_get_a_one_run_bound():
 def test_the_ladder_leaves_out_what_cannot_be_read():
   def statistics(record):
     return [
-      attack_scores.threat_model.statistic
-      for attack_scores in threat_models.score_all(record)
+      attacker_names.spell_statistic(attack_scores.threat_model)
+      for attack_scores in attackers.score_all(record)
     ]
 
   record = recorded_runs.by_law()
@@ -150,7 +149,7 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
     assert statistics(without) == [s for s in whole if left_out not in s]
   for repetitions, sees in ((1, 'aggregate'), (4, 'aggregate'), (1, 'models')):
     some = recorded_runs.by_law(repetitions=repetitions)
-    for attack_scores in threat_models.score_all(
+    for attack_scores in attackers.score_all(
       dataclasses.replace(
         recorded_runs.show_as(some, sees),
         rounds=None if sees == 'models' else some.rounds,
@@ -158,11 +157,11 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
     ):
       exact = attack_scores.scores.has_known_null
       attacker = attack_scores.threat_model
-      own = attacker in (threat_models.OWN, threat_models.RESIDUAL)
-      model = attacker in (threat_models.FINAL, threat_models.CHANGE)
+      own = attacker in (attackers.OWN, attackers.RESIDUAL)
+      model = attacker in (attackers.FINAL, attackers.CHANGE)
       once = repetitions == 1 and sees == 'aggregate'
       # The noise of different rounds is orthogonal, and their aggregates not.
-      alone = attacker == threat_models.RESIDUAL and sees != 'models'
+      alone = attacker == attackers.RESIDUAL and sees != 'models'
       assert exact == (model or alone or (own and once))
       assert attack_scores.sees.startswith('published') == (
         sees == 'models' and not model
@@ -171,8 +170,8 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
 
 def test_scores_that_are_no_gaussians_are_warned_of_in_words():
   observed, unobserved = groups()
-  good = external.score_external(Scores(observed, unobserved))
-  bad = external.score_external(Scores(np.exp(observed), unobserved))
+  good = attackers.score_external(Scores(observed, unobserved))
+  bad = attackers.score_external(Scores(np.exp(observed), unobserved))
   assert good.failed_checks == ()
   (failed,) = bad.failed_checks
   assert (failed.key, failed.values['group']) == ('not_gaussian', 'observed')
@@ -185,12 +184,12 @@ def test_swapped_groups_are_warned_of():
     Scores(unobserved, observed),
     Scores(-0.01 * observed, np.empty(0), null=Sphere(10**4)),
   ):
-    failed = external.score_external(scores).failed_checks
+    failed = attackers.score_external(scores).failed_checks
     said = ' '.join(map(checks.describe_check, failed))
     assert 'score lower than others' in said
     assert 'swapped or the sign be wrong' in said
   weak = Scores(observed[:20] - 3.2, unobserved)
-  assert external.score_external(weak).failed_checks == ()
+  assert attackers.score_external(weak).failed_checks == ()
 
 
 def test_a_dim_that_the_scores_refute_is_not_believed():

@@ -6,7 +6,7 @@ from ml_collections import config_dict
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.experiment import (
   audited_run,
   metrics,
@@ -205,7 +205,7 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   assert [row.seed for row in rows] == [0, 1]
   config.noise_multiplier, config.seed = 0.3, 1
   alone = audited_run.run(config, tmp_path / 'alone')
-  own = alone.audit.find(threat_models.OWN).find('location_mixture').epsilon
+  own = alone.audit.find(attackers.OWN).find('location_mixture').epsilon
   row = rows[1]
   assert row.epsilon['own_round'] == pytest.approx(own, rel=1e-3)
   run = labelled_runs.load_point('z', path.parent, points[0].settings)

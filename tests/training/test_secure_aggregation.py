@@ -12,7 +12,7 @@ from scipy import stats
 from epe_jax import accounting, audit, canaries
 from epe_jax.accounting import discrete_noise
 from epe_jax.audit import audit_step, audited_algorithm, observers
-from epe_jax.audit.threat_models import RESIDUAL
+from epe_jax.audit.attackers import RESIDUAL
 from epe_jax.training import aggregation, clipping, fedavg, secure_aggregation
 from tests import helpers
 

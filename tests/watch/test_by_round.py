@@ -8,10 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from epe_jax.audit import evaluation, threat_models
+from epe_jax.audit import attackers, evaluation
 from epe_jax.audit.record import write_record
 from epe_jax.audit.server_response import respond_to_rounds
-from epe_jax.audit.threat_models import external
 from epe_jax.epsilon import mixture, registry, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
@@ -60,7 +59,7 @@ def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
   truth = two_gaussians.epsilon_two_gaussians(0, 1, 3.0, 1, 1e-5)
   slope = two_gaussians.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5) - truth
   for t in (5, 20):
-    (row,) = at_round(rows, t, threat_models.OWN)
+    (row,) = at_round(rows, t, attackers.OWN)
     n = record.included[:t].sum()
     assert (row.num_observed, row.num_unobserved) == (n, 400)
     # ε of a mean that is off by at most five standard errors.
@@ -69,11 +68,11 @@ def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
     )
     low, high = row.estimate.interval
     assert low < row.estimate.epsilon < high
-    (bound,) = at_round(rows, t, threat_models.OWN, bounds=True)
+    (bound,) = at_round(rows, t, attackers.OWN, bounds=True)
     assert bound.estimate.interval is None
     assert 0 < bound.estimate.epsilon < row.estimate.epsilon
   width = {
-    t: np.ptp(at_round(rows, t, threat_models.OWN)[0].estimate.interval)
+    t: np.ptp(at_round(rows, t, attackers.OWN)[0].estimate.interval)
     for t in (5, 20)
   }
   assert width[20] < width[5]
@@ -83,7 +82,7 @@ def test_only_scores_that_are_shifted_get_a_point_estimate():
   rows = by_round.evaluate_by_round(recorded_runs.by_law(), rounds=[20])
   points = {one.threat_model for one in at_round(rows, 20)}
   bounds = {one.threat_model for one in at_round(rows, 20, bounds=True)}
-  assert bounds - points == {threat_models.LIKELIHOOD}
+  assert bounds - points == {attackers.LIKELIHOOD}
 
 
 def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
@@ -101,9 +100,9 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
     seen = weight > 0
     scores = Scores(exact[seen], exact[~record.observed], shift=weight[seen])
     truth = mixture.location_mixture(scores, delta=1e-5).epsilon
-    (row,) = at_round(rows, t, threat_models.CHANGE)
+    (row,) = at_round(rows, t, attackers.CHANGE)
     assert row.estimate.epsilon == pytest.approx(truth, rel=1e-3)
-    assert not at_round(rows, t, threat_models.FINAL)
+    assert not at_round(rows, t, attackers.FINAL)
 
 
 def test_where_they_cannot_be_derived_the_models_of_rounds_are_left_out(
@@ -112,7 +111,7 @@ def test_where_they_cannot_be_derived_the_models_of_rounds_are_left_out(
   adam = dataclasses.replace(simulated.record, momentum=None)
   rows = by_round.evaluate_by_round(adam, rounds=[4], resamples=20)
   assert rows
-  assert not at_round(rows, 4, threat_models.CHANGE)
+  assert not at_round(rows, 4, attackers.CHANGE)
 
 
 @pytest.mark.parametrize('observed', [4, 50, 400])
@@ -133,7 +132,7 @@ def test_few_unobserved_canaries_have_no_interval_where_they_are_resampled():
   observed = rng.normal(2, 1, 200)
   intervals = [
     evaluation.estimate_with_interval(
-      external.score_external(Scores(observed, rng.normal(size=num))),
+      attackers.score_external(Scores(observed, rng.normal(size=num))),
       delta=1e-3,
       resamples=50,
     ).interval
@@ -248,7 +247,7 @@ def test_simultaneous_bounds_share_one_level_and_fall_in_delta(small):
     record, rounds=[6, 12], deltas=deltas, significance=0.1
   )
   attackers = {one.threat_model for one in bounds}
-  assert attackers == set(threat_models.OF_INDEPENDENT_NOISE)
+  assert attackers == set(attackers.OF_INDEPENDENT_NOISE)
   # The final model is not seen at round 6, its change is.
   assert len(bounds) == 3 * (2 * len(attackers) - 1)
   for attacker in attackers:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from studies import conditions, simulated_runs
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.watch import sequential
 from epe_jax.watch.sequential import bound_sequentially
@@ -31,7 +31,7 @@ def test_bounds_rise_from_round_to_round_and_stay_below_the_truth(repetitions):
   bounds = bound_sequentially(record, claim=100.0)
   truth = np.sqrt(repetitions) / 0.8
   epsilon = float(tradeoff_curves.epsilon_gdp(truth, DELTA))
-  assert bounds.threat_model == threat_models.RESIDUAL
+  assert bounds.threat_model == attackers.RESIDUAL
   assert bounds.num_canaries[-1] == 200
   assert np.all(np.diff(bounds.rounds) > 0)
   for rising in (bounds.mu, bounds.epsilon_gdp, bounds.epsilon):
@@ -81,7 +81,7 @@ def test_without_the_rest_of_the_updates_the_own_round_is_read():
   bounds = bound_sequentially(
     recorded_runs.replace_cosines(record, residual=None)
   )
-  assert bounds.threat_model == threat_models.OWN
+  assert bounds.threat_model == attackers.OWN
   assert 0 < bounds.mu[-1] < bound_sequentially(record).mu[-1]
   assert bounds.claim is bounds.log_evidence is bounds.test_claim() is None
 

@@ -8,9 +8,9 @@ from typing import Any
 from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
-from epe_jax.audit.attack_results import AttackResult
+from epe_jax.audit.results import AttackResult
 from epe_jax.epsilon.types import Assumption, Estimate
-from epe_jax.report import cells
+from epe_jax.report import attacker_names, cells
 from epe_jax.report.figures import style
 
 # Uncalibrated estimates must not stand out.
@@ -73,7 +73,7 @@ def draw_attackers(
       [-0.6, num - 0.4][: len(ends)],
       **style.style_analytic_line(analytic),
     )
-  names = [attack.threat_model.name for attack in attacks]
+  names = [attacker_names.spell_name(attack.threat_model) for attack in attacks]
   style.set_rows(axes, names, first=0.6, last=0.6)
   style.set_epsilon_axis(axes, 'x', highest)
   delta = cells.format_delta(attacks[0].first.delta)

@@ -6,8 +6,8 @@ import math
 from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
-from epe_jax.audit.threat_models import ThreatModel
-from epe_jax.report import cells
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.report import attacker_names, cells
 from epe_jax.report.figures import style
 from epe_jax.report.labelled_runs import (
   Difference,
@@ -141,7 +141,10 @@ def _draw_along(
     return
   epsilons = [float(estimate.epsilon) for estimate in estimates.values()]
   axes.plot(
-    list(estimates), epsilons, label=attacker.name, **marks.line_options
+    list(estimates),
+    epsilons,
+    label=attacker_names.spell_name(attacker),
+    **marks.line_options,
   )
   for x, estimate in estimates.items():
     if estimate.floor is not None:
@@ -173,7 +176,7 @@ def _draw_estimate(
     estimate,
     color=color,
     height=0.08,
-    label=attacker.name,
+    label=attacker_names.spell_name(attacker),
     ms=7,
     # What the scores contradict is hollow.
     mfc='white' if estimate.is_rejected else color,

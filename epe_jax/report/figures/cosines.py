@@ -12,12 +12,12 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
-from epe_jax.audit.attack_results import AttackResult
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.results import AttackResult
 from epe_jax.epsilon import cosine_null
 from epe_jax.epsilon.types import NullLaw, Sphere
-from epe_jax.report import attackers
+from epe_jax.report import attacker_names
 from epe_jax.report.figures import style
 
 # Up to this many scores each is drawn; more are a histogram.
@@ -58,11 +58,11 @@ def draw_densities(
     )
     if scores.has_known_null:
       _draw_null_density(axes, scores.null)
-    name = attack.threat_model.name
+    name = attacker_names.spell_name(attack.threat_model)
     finding = (findings or {}).get(attack.threat_model)
     title = f'{name}: {finding}' if finding else name
     axes.set_title('' if is_narrow else title, fontsize='medium')
-    axes.set_xlabel(attackers.describe_unit(attack.unit))
+    axes.set_xlabel(attacker_names.describe_unit(attack.unit))
     axes.set_yticks([])
     # Log likelihood ratios have many digits.
     axes.xaxis.set_major_locator(ticker.MaxNLocator(6))

@@ -8,9 +8,9 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 import numpy as np
 
-from epe_jax.audit import threat_models
-from epe_jax.audit.attack_results import AttackResult
-from epe_jax.report import cells, over_rounds_report
+from epe_jax.audit import attackers
+from epe_jax.audit.results import AttackResult
+from epe_jax.report import attacker_names, cells, over_rounds_report
 from epe_jax.report.curves import DeltaCurve
 from epe_jax.report.facts import DeltaCurves
 from epe_jax.report.figures import style
@@ -194,7 +194,7 @@ def _draw_delta_curve(
     deltas,
     curve.epsilon,
     markevery=(first_marker, 8),
-    label=curve.threat_model.name,
+    label=attacker_names.spell_name(curve.threat_model),
     **marks.line_options,
   )
 
@@ -202,14 +202,19 @@ def _draw_delta_curve(
 def _draw_attackers(axes: mpl_axes.Axes, rows: Sequence[RoundEstimate]) -> None:
   """Draws ε over rounds, a line for each attacker, with intervals."""
   styles = style.assign_styles(row.threat_model for row in rows)
-  for threat_model in threat_models.sort_by_strength(
+  for threat_model in attackers.sort_by_strength(
     row.threat_model for row in rows
   ):
     of_attacker = [row for row in rows if row.threat_model == threat_model]
     marks = styles[threat_model]
     rounds = [row.round for row in of_attacker]
     epsilons = [float(row.estimate.epsilon) for row in of_attacker]
-    axes.plot(rounds, epsilons, label=threat_model.name, **marks.line_options)
+    axes.plot(
+      rounds,
+      epsilons,
+      label=attacker_names.spell_name(threat_model),
+      **marks.line_options,
+    )
     intervals = [row.estimate.interval for row in of_attacker]
     if all(interval is not None for interval in intervals):
       low, high = np.array(intervals, np.float64).T

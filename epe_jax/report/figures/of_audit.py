@@ -7,8 +7,8 @@ from typing import Any
 
 from matplotlib import figure
 
-from epe_jax.audit.attack_results import Audit
 from epe_jax.audit.record import Record
+from epe_jax.audit.results import Audit
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import cells, facts, sentences
 from epe_jax.report.figures import (

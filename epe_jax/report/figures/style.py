@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from matplotlib import axes as mpl_axes
 from matplotlib import figure, scale, ticker
 
-from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.epsilon.types import Estimate
 from epe_jax.report import cells
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import epe_jax
 from epe_jax import audit
-from epe_jax.audit import attack_results, threat_models
+from epe_jax.audit import attackers, results
 from epe_jax.report import checks
 
 DELTA = 1e-3
@@ -44,8 +44,8 @@ def make_auditor(
 
 
 def evaluate_own_round(
-  auditor: epe_jax.Auditor, attacker: audit.ThreatModel = threat_models.OWN
-) -> attack_results.AttackResult:
+  auditor: epe_jax.Auditor, attacker: audit.ThreatModel = attackers.OWN
+) -> results.AttackResult:
   """What an attacker finds who knows the round of each canary, without floors."""
   attacks = audit.evaluate(
     auditor.record(), threat_models=[attacker], floors=False
@@ -61,7 +61,7 @@ def describe_notes(auditor: epe_jax.Auditor) -> str:
 
 
 def assert_claim_is_met(
-  auditor: epe_jax.Auditor, attacker: audit.ThreatModel = threat_models.OWN
+  auditor: epe_jax.Auditor, attacker: audit.ThreatModel = attackers.OWN
 ) -> None:
   """The own-round ε is the analytic ε of the claim, within 3 standard errors.
 

@@ -40,7 +40,7 @@ import numpy as np
 
 import epe_jax
 from epe_jax import accounting, conformance
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.auditor.adapters import flower
 from epe_jax.auditor.adapters.flower import canary_mod
 from epe_jax.cli import program
@@ -188,7 +188,7 @@ def test_clients_with_large_updates_do_not_hide_the_noise():
   nodes = Nodes(update=lambda node: (1.0, directions[node]))
   auditor = make_auditor()
   run(audit_with(make_strategy(), auditor), nodes)
-  residual = auditor.evaluate().find(threat_models.RESIDUAL)
+  residual = auditor.evaluate().find(attackers.RESIDUAL)
   low, high = residual.first.interval
   assert low / 1.1 < residual.analytic.epsilon < 1.1 * high
 
@@ -525,7 +525,7 @@ def test_what_a_strategy_and_start_know_is_read_and_said():
     'read from the strategy: clip norm 2, noise multiplier 0.7, server momentum 0.'
   ) in text
   # The server adds up releases, so that what the model keeps is known.
-  final = auditor.evaluate().find(threat_models.FINAL)
+  final = auditor.evaluate().find(attackers.FINAL)
   assert final is not None
   assert final.is_calibrated
   assert 'read from the call of start: 25 rounds.' in text

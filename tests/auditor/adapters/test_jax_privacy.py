@@ -13,7 +13,7 @@ import jax_privacy
 import numpy as np
 
 from epe_jax import accounting
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.auditor.adapters import jax_privacy as integration
 from epe_jax.auditor.adapters.jax_privacy import execution_plan
 from tests.auditor.adapters import laws
@@ -135,11 +135,11 @@ def test_correlated_noise_leaks_what_all_rounds_together_show(
   c = np.eye(ROUNDS) + 0.8 * np.eye(ROUNDS, k=-1)
   assert auditor.config.strategy is not None
   np.testing.assert_allclose(auditor.config.strategy, c, atol=1e-5)
-  laws.assert_claim_is_met(auditor, threat_models.DECORRELATED)
+  laws.assert_claim_is_met(auditor, attackers.DECORRELATED)
   record = auditor.record()
   # Every second step, of columns that do not overlap; or one of them.
   assert record.included.sum(axis=0).max() == participations
-  limit = threat_models.DECORRELATED.limit(record, 1e-5)
+  limit = attackers.DECORRELATED.limit(record, 1e-5)
   assert limit is not None
   assert limit.epsilon == pytest.approx(
     accounting.epsilon_of_releases(
@@ -147,7 +147,7 @@ def test_correlated_noise_leaks_what_all_rounds_together_show(
     ).epsilon,
     rel=0.03,
   )
-  alone = laws.evaluate_own_round(auditor, threat_models.RESIDUAL)
+  alone = laws.evaluate_own_round(auditor, attackers.RESIDUAL)
   assert alone.first.epsilon < 0.9 * limit.epsilon
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.auditor.adapters import loop
 from tests.auditor.adapters import laws
 
@@ -46,7 +46,7 @@ def test_the_noise_of_a_function_is_measured(noise_multiplier):
   auditor = make_auditor(noise_multiplier)
   run(loop.audit(auditor=auditor)(make_privatize(noise_multiplier)))
   laws.assert_claim_is_met(auditor)
-  laws.assert_claim_is_met(auditor, threat_models.RESIDUAL)
+  laws.assert_claim_is_met(auditor, attackers.RESIDUAL)
 
 
 def test_a_function_and_our_own_loop_give_the_same_epsilon():
@@ -81,7 +81,7 @@ def test_it_does_what_two_calls_a_round_do():
 def test_large_updates_of_others_do_not_hide_the_noise():
   auditor = make_auditor()
   run(loop.audit(auditor=auditor)(make_privatize(0.5)), scale=3.0)
-  laws.assert_claim_is_met(auditor, threat_models.RESIDUAL)
+  laws.assert_claim_is_met(auditor, attackers.RESIDUAL)
 
 
 def test_a_function_may_divide_by_what_it_likes():

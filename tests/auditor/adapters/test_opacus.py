@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import epe_jax
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.auditor.adapters import opacus as integration
 from tests.auditor.adapters import laws
 
@@ -210,7 +210,7 @@ def test_who_removes_all_gradients_finds_the_noise_however_large_they_are(mode):
   auditor = make_auditor()
   audit_with(training.optimizer, auditor)
   training.run()
-  residual = auditor.evaluate().find(threat_models.RESIDUAL)
+  residual = auditor.evaluate().find(attackers.RESIDUAL)
   low, high = residual.first.interval
   assert low / 1.1 < residual.analytic.epsilon < 1.1 * high
 

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from epe_jax import audit as audit_package
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.auditor.adapters import optax as integration
 from tests.auditor.adapters import laws
 
@@ -106,10 +106,10 @@ def test_who_removes_all_updates_finds_the_noise_however_large_they_are():
   auditor = make_auditor(0.5)
   run_audit(add_noise(0.5), auditor, gradients)
   audit = audit_package.evaluate(auditor.record(), floors=False)
-  residual = audit.find(threat_models.RESIDUAL).first
-  own = audit.find(threat_models.OWN).first
+  residual = audit.find(attackers.RESIDUAL).first
+  own = audit.find(attackers.OWN).first
   low, high = residual.interval
-  assert low < audit.find(threat_models.RESIDUAL).analytic.epsilon < 1.1 * high
+  assert low < audit.find(attackers.RESIDUAL).analytic.epsilon < 1.1 * high
   assert own.epsilon < residual.epsilon / 2
 
 

@@ -33,7 +33,7 @@ import torch
 from torch import nn
 
 from epe_jax import accounting
-from epe_jax.audit import threat_models
+from epe_jax.audit import attackers
 from epe_jax.auditor.adapters import pfl as integration
 from tests.auditor.adapters import laws
 
@@ -190,10 +190,10 @@ def test_correlated_noise_leaks_what_all_rounds_together_show(
     4,
     3,
   )
-  laws.assert_claim_is_met(auditor, threat_models.DECORRELATED)
+  laws.assert_claim_is_met(auditor, attackers.DECORRELATED)
   combined, alone = (
     laws.evaluate_own_round(auditor, x)
-    for x in (threat_models.DECORRELATED, threat_models.RESIDUAL)
+    for x in (attackers.DECORRELATED, attackers.RESIDUAL)
   )
   assert combined.analytic is not None
   assert alone.first.epsilon < 0.9 * combined.analytic.epsilon

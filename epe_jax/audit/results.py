@@ -10,11 +10,8 @@ from typing import NamedTuple
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.threat_models import (
-  EXTERNAL,
-  ThreatModel,
-  sort_by_strength,
-)
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.attackers import EXTERNAL, sort_by_strength
 from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
 from epe_jax.fact import Facts
 
@@ -63,7 +60,7 @@ class AttackResult:
     num_unobserved: canaries that did not.
     is_calibrated: the first estimate estimates the ε of this attacker, and no
       test says otherwise.
-    failed_checks: what speaks against the estimates.
+    failed_checks: of the estimates.
     rates: of the attack; None where by how much canaries are shifted is unknown.
     agreement: with the norms of rounds; None where they tell nothing.
     estimates: point estimates, the one to believe first, then lower bounds, the

@@ -1,6 +1,19 @@
-"""The words for what an attacker sees, and for the units of its scores."""
+"""The words for attackers, for what they see and for the units of their scores."""
 
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.report import wording
+
+NAMES = {
+  'final': 'final model',
+  'change': 'change of the model',
+  'maximum': 'maximum over rounds',
+  'likelihood': 'likelihood over rounds',
+  'own_round': 'own round',
+  'residual': 'own round, others removed',
+  'decorrelated': 'rounds combined, others removed',
+  'external': 'scores as given',
+}
+"""Key of an attacker of this package -> its name in legends and headings."""
 
 SEES = {
   'final_model': 'final model',
@@ -21,6 +34,19 @@ UNITS = {
   'score': 'score',
 }
 """What scores are measured in -> its words."""
+
+
+def spell_name(attacker: ThreatModel) -> str:
+  """The name of an attacker, in legends and headings."""
+  key = attacker.key
+  return attacker.name or NAMES.get(key) or wording.spell_key(key)
+
+
+def spell_statistic(attacker: ThreatModel) -> str:
+  """The score of a canary for an attacker."""
+  name = spell_name(attacker)
+  is_of_model = attacker.key in ('final', 'change')
+  return f'cosine with the {name}' if is_of_model else name
 
 
 def describe_sees(sees: str) -> str:

@@ -60,6 +60,29 @@ class NoiseScale(NamedTuple):
     error = max(_STANDARD_ERRORS * self.standard_error, _ROUNDING)
     return abs(self.ratio - 1) < error
 
+  @property
+  def notes(self) -> Facts:
+    """Why the null law is that of unobserved canaries, if it is."""
+    if self.gives_null_law:
+      return ()
+    is_correlated = self.correlation and self.is_summed
+    return (Fact('noise_correlates' if is_correlated else 'noise_varies'),)
+
+  @property
+  def contradictions(self) -> Facts:
+    """What the measured noise contradicts of the claim."""
+    facts = []
+    if self.correlation:
+      key = (
+        'noise_not_of_strategy' if self.is_stated else 'noise_not_independent'
+      )
+      values = {'lag': self.lag, 'correlation': self.correlation}
+      facts.append(Fact(key, values))
+    # What a wrong strategy claims of single rounds is wrong too.
+    if not self.is_as_claimed and not (self.correlation and self.is_stated):
+      facts.append(Fact('noise_not_as_claimed', {'ratio': self.ratio}))
+    return tuple(facts)
+
 
 def measure_noise(record: Record) -> NoiseScale | None:
   """Compares the residuals of releases with the claimed noise.
@@ -153,24 +176,6 @@ def _sum_products(
   spectrum = np.fft.rfft(noise, n=2 * rounds, axis=0)
   power = np.sum(spectrum.real**2 + spectrum.imag**2, axis=1)
   return np.fft.irfft(power, n=2 * rounds)[1:rounds]
-
-
-def contradict(noise: NoiseScale | None) -> Facts:
-  """What the measured noise contradicts of the claim."""
-  if noise is None:
-    return ()
-  facts = []
-  if noise.correlation:
-    values = {'lag': noise.lag, 'correlation': noise.correlation}
-    facts.append(
-      Fact('noise_not_of_strategy', values)
-      if noise.is_stated
-      else Fact('noise_not_independent', values)
-    )
-  # What a wrong strategy claims of single rounds is wrong too.
-  if not noise.is_as_claimed and not (noise.correlation and noise.is_stated):
-    facts.append(Fact('noise_not_as_claimed', {'ratio': noise.ratio}))
-  return tuple(facts)
 
 
 def count_independent(record: Record) -> float:

@@ -1,0 +1,607 @@
+"""The attackers of a run: what each sees, its statistic, null law and analytic ε.
+
+A new attacker is a function and a line in `THREAT_MODELS`. Tables, figures and
+comparisons follow this list, its order and the attributes of `ThreatModel`; a user's own
+attackers follow it without a line.
+
+References:
+  Andrew et al. 2023, "One-shot Empirical Privacy Estimation for Federated Learning",
+  Algorithms 2 and 3, section 3.1.
+  Denisov et al. 2022, "Improved Differential Privacy for SGD via Optimal Private
+  Linear Operators on Adaptive Streams".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+import dataclasses
+import functools
+
+from jaxtyping import Bool, Float, Int
+import numpy as np
+from scipy import special
+
+from epe_jax.audit import failed_checks, upper_bounds
+from epe_jax.audit.attack_scores import (
+  COSINE,
+  AttackScores,
+  ThreatModel,
+  assign_held_out,
+  can_fit_null,
+  describe_shifted,
+  draw_null,
+  name_law,
+  note_crowding,
+  score_cosines,
+  split_scores,
+)
+from epe_jax.audit.noise_scale import (
+  NoiseScale,
+  count_independent,
+  measure_noise,
+)
+from epe_jax.audit.record import Record
+from epe_jax.epsilon import maximum, noise_floor, registry, shift_fit, threshold
+from epe_jax.epsilon.registry import Estimator
+from epe_jax.epsilon.types import Estimate, Gaussian, Scores, Sphere, Unknown
+from epe_jax.fact import Fact
+from epe_jax.training.round_scalars import RoundScalars
+
+# The largest chance that scores without a spread are dealt to a group.
+_NEGLIGIBLE = 1e-12
+
+
+def score_final(record: Record) -> AttackScores | None:
+  """Cosines with the final model θ_T."""
+  return score_cosines(FINAL, record, sees='final_model', shift=record.weight)
+
+
+def score_change(record: Record) -> AttackScores | None:
+  """Cosines with θ_T - θ_0, for an attacker who also knows the initial model."""
+  sees = 'initial_and_final_model'
+  return score_cosines(CHANGE, record, sees=sees, shift=record.weight)
+
+
+def score_maximum(record: Record) -> AttackScores | None:
+  """The largest cosine over rounds, of the attacker of the paper.
+
+  Its null law is a power of that of one cosine.
+  """
+  largest = record.cosines.get(f'max_{record.sees}')
+  if largest is None and record.trace is not None:
+    largest = max_over_rounds(record.trace)
+  if largest is None or not can_fit_null(record):
+    return None
+  # In units of the std of one cosine, whose maximum has a law of its own.
+  largest = np.sqrt(record.dim) * np.asarray(largest, np.float64)
+  scores = split_scores(record, largest, Unknown())
+  sees, rounds = record.released, record.num_rounds
+  if record.expected is None:
+    return describe_maxima(sees, scores, rounds=rounds)
+  own_shifts = np.sqrt(record.dim) * record.expected[:, None] * record.assigned
+  own_shifts = -np.sort(-own_shifts[:, record.observed], axis=0)
+  max_rounds = np.count_nonzero(record.assigned, axis=0).max()
+  in_round = record.assigned[:, record.observed].sum(axis=1)
+  overlap = measure_overlap(record.expected, in_round, record.dim)
+  return describe_maxima(
+    sees,
+    dataclasses.replace(scores, overlap=overlap),
+    own_shifts[:max_rounds].T,
+    rounds=rounds,
+  )
+
+
+def describe_maxima(
+  sees: str,
+  scores: Scores,
+  own_shifts: Float[np.ndarray, 'n1 n'] | None = None,
+  *,
+  rounds: int,
+) -> AttackScores:
+  """Maxima over rounds, with what suits them; audits and plans describe them so.
+
+  Args:
+    sees: as in `AttackScores`.
+    scores: maxima in units of 1/√d.
+    own_shifts: expected shifts in the rounds of each observed canary, in the same
+      units, largest first; None if they are unknown, and then no estimate is
+      calibrated.
+    rounds: T.
+  """
+  points: tuple[Estimator, ...] = (
+    registry.FITTED
+    if failed_checks.scores_differ(scores)
+    else registry.COUNTED,
+    threshold.eps_lo,
+  )
+  failed, tau = failed_checks.check_not_swapped(scores), float(rounds)
+  if own_shifts is not None:
+    estimator = functools.partial(
+      maximum.maximum_over_rounds, own=own_shifts, rounds=rounds
+    )
+    points = (estimator, *points)
+    tau = maximum.fit_rounds(scores.unobserved, rounds)
+    p = maximum.p_value(scores.unobserved)
+    if p < shift_fit.REJECTED_BELOW:
+      failed += (Fact('maximum_law_rejected', {'p_value': float(p)}),)
+  sizes = scores.observed.size, scores.unobserved.size
+  return AttackScores(
+    threat_model=MAXIMUM,
+    sees=sees,
+    scores=scores,
+    unit=COSINE,
+    points=points,
+    bounds=registry.choose_bounds(scores),
+    draw=noise_floor.draw_from_null(*sizes, rounds=tau),
+    law=('maximum', *sizes, tau),
+    is_calibrated=own_shifts is not None and not failed,
+    failed_checks=failed,
+  )
+
+
+def max_over_rounds(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
+  """Returns g_j = max_t cos(c_j, ρ̄_t), if the attacker does not know the rounds."""
+  return np.max(np.asarray(trace, np.float64), axis=0)
+
+
+def measure_overlap(
+  expected: Float[np.ndarray, ' T'], in_round: Int[np.ndarray, ' T'], dim: int
+) -> float:
+  """`Scores.overlap` of canaries that are in the same rounds.
+
+  Args:
+    expected: mean cosine of a canary with the aggregate of its round.
+    in_round: number of observed canaries that are assigned each round.
+    dim: d.
+  """
+  squares = dim * np.square(expected, dtype=np.float64)
+  others = np.sum(in_round * (in_round - 1) * squares**2)
+  return float(others / (dim * np.sum(in_round * squares)))
+
+
+def score_likelihood(record: Record) -> AttackScores | None:
+  """The likelihood ratio over rounds, of one who tests in which a canary took part."""
+  trace, expected = record.trace, record.expected
+  if trace is None or expected is None or not can_fit_null(record):
+    return None
+  ratio = score_mixture(trace, expected, dim=record.dim)
+  scores = split_scores(record, ratio, Unknown())
+  # Its law is not known, so that bounds are all there is to say.
+  return AttackScores(
+    threat_model=LIKELIHOOD,
+    sees=record.released,
+    scores=scores,
+    unit='log_likelihood_ratio',
+    points=(registry.COUNTED, threshold.eps_lo),
+    bounds=registry.choose_bounds(scores),
+    failed_checks=failed_checks.check_not_swapped(scores),
+  )
+
+
+def score_mixture(
+  trace: Float[np.ndarray, 'T k'],
+  expected: Float[np.ndarray, ' T'],
+  *,
+  dim: int,
+) -> Float[np.ndarray, ' k']:
+  """Returns log mean_t exp(s_t x_t - s_t²/2), the likelihood ratio over rounds.
+
+  x_t is √d times the cosine of round t, N(s_t, 1) if the canary took part in it and
+  N(0, 1) if not. If the attacker knows that a canary took part once, and not when, no
+  statistic of the trace is more powerful (Neyman and Pearson 1933): the maximum of the
+  paper is not the best test for its attacker.
+
+  Args:
+    trace: cosines with the aggregates.
+    expected: mean cosine of a canary in its own round, S / (m |ρ̄|), which an attacker
+      who sees the aggregates and knows S and m can compute.
+    dim: d.
+  """
+  x = np.sqrt(dim) * np.asarray(trace, np.float64)
+  s = np.sqrt(dim) * np.asarray(expected, np.float64)[:, None]
+  return special.logsumexp(s * x - s**2 / 2, axis=0) - np.log(len(trace))
+
+
+def score_own(record: Record) -> AttackScores | None:
+  """The cosine with the round of each canary; with several rounds, their sum."""
+  trace = record.trace
+  if trace is None:
+    return None
+  models, root = record.sees == 'models', float(np.sqrt(record.dim))
+  once = bool(np.count_nonzero(record.assigned, axis=0).max() == 1)
+  # Norms do not tell how the aggregates of several rounds lie.
+  exact = once and not models
+  if not exact and not can_fit_null(record):
+    return None
+  assigned, shift = assign_held_out(record.assigned), None
+  if models:
+    # A row of weights for each difference of models, which are what to expect.
+    weights = np.square(assigned, dtype=np.float64)
+    shift = root * np.sqrt(np.sum(weights, axis=0))
+  elif record.expected is not None:
+    expected = np.broadcast_to(record.expected[:, None], assigned.shape)
+    shift = root * score_own_round(expected, assigned)
+  is_expected = exact and shift is not None
+  scores = split_scores(
+    record,
+    score_own_round(trace, assigned),
+    Sphere(record.dim) if exact else Unknown(),
+    shift,
+    assigned.argmax(axis=0),
+    is_expected=is_expected,
+  )
+  notes = ()
+  if exact and not scores.has_known_null:
+    notes = (note_crowding(scores.design),)
+  elif not exact and not models:
+    notes = (SUM_OVER_ROUNDS,)
+  return describe_shifted(
+    OWN,
+    record.released,
+    scores,
+    scale=root,
+    is_expected=is_expected,
+    notes=notes,
+  )
+
+
+def score_own_round(
+  trace: Float[np.ndarray, 'T k'],
+  participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
+) -> Float[np.ndarray, ' k']:
+  """Returns the cosine in a canary's own rounds, if the attacker knows them.
+
+  With n own rounds it is their sum over √n. For n = 1 an unobserved canary has the
+  exact null law; for n > 1 its variance is 1/d only if the aggregates of those rounds
+  are orthogonal, and client updates seldom are.
+
+  With weights it is Σ_t w_t x_t / √(Σ_t w_t²), the likelihood ratio of independent
+  rounds that hold w_t of a canary.
+
+  Args:
+    trace: cosines of each round.
+    participation: 0/1, or weights; each canary takes part at least once.
+      `assign_held_out` assigns rounds to unobserved canaries.
+
+  Raises:
+    ValueError: a canary has no round of its own.
+  """
+  own = np.asarray(participation, np.float64)
+  n = np.sum(own**2, axis=0)
+  if not np.all(n > 0):
+    raise ValueError(
+      f'participation has no round for canary {int(np.argmin(n))}; assign '
+      "it another's, with `assign_held_out`, or read observed canaries only."
+    )
+  return np.sum(np.asarray(trace, np.float64) * own, axis=0) / np.sqrt(n)
+
+
+def score_others_removed(record: Record) -> AttackScores | None:
+  """Inner products with a canary's rounds, of one who knows all other updates.
+
+  What is left is the Gaussian mechanism itself, whose ε is the analytic one.
+  """
+  residual = record.cosines.get('residual')
+  if residual is None:
+    return None
+  assigned = assign_held_out(record.assigned)
+  sees = f'{record.released}_and_updates'
+  if record.rounds is None:
+    if not can_fit_null(record):
+      return None
+    values = score_own_round(residual, assigned)
+    scores = split_scores(record, values, Unknown())
+    root = float(np.sqrt(record.dim))
+    return describe_shifted(RESIDUAL, sees, scores, scale=root)
+  noise = measure_noise(record)
+  if noise is None or not noise.ratio:
+    return _score_without_noise(record, sees, noise)
+  if record.strategy is not None:
+    values, shift = score_combined(record, None)
+  else:
+    values = score_residual(residual, record.included, assigned, record.rounds)
+    shift = expect_residual(assigned, record.rounds)
+  return _describe_in_noise(RESIDUAL, sees, record, values, shift, noise)
+
+
+def _score_without_noise(
+  record: Record, sees: str, noise: NoiseScale | None
+) -> AttackScores:
+  """Without noise only the canary itself is left: a cosine of 1."""
+  values = record.observed.astype(np.float64)
+  scores = split_scores(record, values, Sphere(record.dim))
+  return AttackScores(
+    threat_model=RESIDUAL,
+    sees=sees,
+    scores=scores,
+    unit=COSINE,
+    scale=float(np.sqrt(record.dim)),
+    points=(without_noise,),
+    bounds=registry.choose_bounds(scores),
+    is_calibrated=True,
+    contradictions=() if noise is None else noise.contradictions,
+  )
+
+
+def without_noise(scores: Scores, *, delta: float) -> Estimate:
+  """An infinite ε: nothing hides a canary whose cosine is 1."""
+  del scores
+  return Estimate(np.inf, delta, 'without_noise', confidence=None)
+
+
+def score_residual(
+  residual: Float[np.ndarray, 'T k'],
+  participation: Bool[np.ndarray, 'T k'],
+  assigned: Bool[np.ndarray, 'T k'],
+  rounds: RoundScalars,
+) -> Float[np.ndarray, ' k']:
+  """Returns Σ_t <c, Z_t + S c>/(z S √n) over own rounds, the Gaussian mechanism.
+
+  An attacker who subtracts all other updates is left with noise of a known standard
+  deviation, and with the canary if it took part: N(√n/z, 1), or N(0, 1) if it did not.
+
+  Args:
+    residual: cosines with the residuals, without any canary.
+    participation: row t holds the canaries of round t.
+    assigned: row t holds the canaries that are scored in round t; `assign_held_out`
+      assigns rounds to unobserved ones.
+    rounds: the scalars of rounds with noise.
+  """
+  noise = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
+  total = noise * assigned + rounds.canary_norm[:, None] * participation
+  in_noise = np.sum(total / rounds.noise_std[:, None], axis=0)
+  return in_noise / np.sqrt(assigned.sum(axis=0))
+
+
+def expect_residual(
+  assigned: Bool[np.ndarray, 'T k'], rounds: RoundScalars
+) -> Float[np.ndarray, ' k']:
+  """Returns the mean of `score_residual` for observed canaries, √n/z."""
+  share = np.asarray(rounds.canary_norm / rounds.noise_std, np.float64)
+  return (share @ assigned) / np.sqrt(assigned.sum(axis=0))
+
+
+def score_decorrelated(record: Record) -> AttackScores | None:
+  """Rounds combined, of one who also undoes the correlation of their noise.
+
+  What is left of other updates is x + C⁻¹ Z with independent Z. Multiplied with C, a
+  canary of rounds a is in it as S C a, so that the score matched to it is
+  N(|C a| S/σ, 1), or N(0, 1) if it took no part. No other test of the releases is
+  better; that of `RESIDUAL`, who takes own rounds as they are, finds less.
+  """
+  if record.strategy is None or 'residual' not in record.cosines:
+    return None
+  noise = measure_noise(record)
+  if noise is None or not noise.ratio:
+    return None
+  values, shift = score_combined(record, record.strategy)
+  sees = 'all_iterates_combined'
+  return _describe_in_noise(DECORRELATED, sees, record, values, shift, noise)
+
+
+def score_combined(
+  record: Record, strategy: Float[np.ndarray, 'T T'] | None
+) -> tuple[Float[np.ndarray, ' k'], Float[np.ndarray, ' k']]:
+  """Weighted sums over rounds in units of their noise, and their expectation.
+
+  Args:
+    record: with residuals, and with the strategy of its noise.
+    strategy: C of the record, for <C a, C y>/|C a|, which expects |C a| of a canary
+      of the rounds a, in residuals y; None for sums over own rounds, <a, y>.
+
+  Returns:
+    Scores and their expectation where the canary took part, each [k].
+
+  Raises:
+    ValueError: the record has not all of that.
+  """
+  residual, rounds = record.cosines.get('residual'), record.rounds
+  if residual is None or rounds is None or record.noising is None:
+    raise ValueError('the record lacks residuals, rounds or a strategy.')
+  std = np.asarray(rounds.noise_std, np.float64)[:, None]
+  share = np.asarray(rounds.canary_norm, np.float64)[:, None] / std
+  left = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual / std
+  released = left + share * record.included
+  signal = share * assign_held_out(record.assigned)
+  # Noise of <w, y> is |C⁻ᵀ w|; the weights that tell most are w = Cᵀ C a.
+  weights = signal if strategy is None else strategy.T @ (strategy @ signal)
+  size = np.linalg.norm(record.noising.T @ weights, axis=0)
+  return (
+    np.sum(weights * released, axis=0) / size,
+    np.sum(weights * signal, axis=0) / size,
+  )
+
+
+def _describe_in_noise(
+  threat_model: ThreatModel,
+  sees: str,
+  record: Record,
+  values: Float[np.ndarray, ' k'],
+  shift: Float[np.ndarray, ' k'],
+  noise: NoiseScale,
+) -> AttackScores | None:
+  """Inner products in units of claimed noise, as scores in units of measured noise.
+
+  Their null law is N(0, 1), or that of unobserved canaries where the noise of rounds is
+  not of one scale, or correlated otherwise than claimed.
+  """
+  if not noise.gives_null_law and not can_fit_null(record):
+    return None
+  null = Gaussian() if noise.gives_null_law else Unknown()
+  scores = split_scores(record, values / noise.ratio, null, shift)
+  # The norm by which all scores are divided is known to 1/√(2 d) in each round.
+  num = 2 * record.dim * count_independent(record)
+  shared = float(np.sum(shift[record.observed] ** 2) / num)
+  return describe_shifted(
+    threat_model,
+    sees,
+    dataclasses.replace(scores, overlap=shared),
+    is_expected=True,
+    notes=noise.notes,
+    contradictions=noise.contradictions,
+  )
+
+
+def score_external(scores: Scores) -> AttackScores:
+  """Scores of any other system, with what suits them.
+
+  What is said of how taking part moves them is taken as it is given, and nothing is
+  calibrated. Bounds that take scores for Gaussian are among the others and say so.
+  When nothing leaks, labels are dealt at random: floors hold for any law of the scores.
+
+  Raises:
+    ValueError: a group has only one score.
+  """
+  if 1 in (scores.observed.size, scores.unobserved.size):
+    raise ValueError(
+      f'There are too few scores: {scores.observed.size:,} of canaries that took '
+      f'part and {scores.unobserved.size:,} of others. Give at least 2 of each, '
+      'better hundreds.'
+    )
+  scores, failed = failed_checks.drop_rejected_null(scores)
+  has_spread = _can_fit_spread(scores)
+  if not has_spread and not scores.has_known_null:
+    # There is no spread in units of which to fit a shift.
+    scores = dataclasses.replace(scores, shift=None)
+  if scores.shift is None:
+    of_law, is_rejected = failed_checks.check_normality(scores), False
+  else:
+    of_law = failed_checks.check_mixture(scores)
+    is_rejected = bool(of_law)
+  bounds = registry.choose_bounds(scores, is_rejected=is_rejected)
+  draw, law = draw_null(scores), name_law(scores)
+  if scores.unobserved.size:
+    draw, law = noise_floor.draw_permutations(scores), ('permuted', id(scores))
+  return AttackScores(
+    threat_model=EXTERNAL,
+    sees='scores',
+    scores=scores,
+    unit='score',
+    points=registry.choose_points(
+      scores,
+      has_spread=has_spread,
+      can_fit_null=has_spread or scores.has_known_null,
+    ),
+    bounds=(*bounds, registry.GAUSSIAN) if has_spread else bounds,
+    draw=draw,
+    law=law,
+    failed_checks=(*failed, *(failed_checks.check_repeats(scores) or of_law)),
+  )
+
+
+def _can_fit_spread(scores: Scores) -> bool:
+  """Whether each group that is fitted has a spread, here and where nothing leaks.
+
+  It has none if its scores are all equal, as may be when labels are dealt at random
+  and many scores are.
+  """
+  if not failed_checks.scores_differ(scores):
+    return False
+  if not scores.unobserved.size:
+    return True
+  fitted = [scores.observed]
+  if not scores.has_known_null:
+    fitted.append(scores.unobserved)
+  pooled = np.concatenate([scores.observed, scores.unobserved])
+  most = np.unique(pooled, return_counts=True)[1].max()
+  return all(
+    np.ptp(group) > 0
+    and (most < group.size or (most / pooled.size) ** group.size < _NEGLIGIBLE)
+    for group in fitted
+  )
+
+
+SUM_OVER_ROUNDS = Fact('sum_over_rounds')
+"""The note on scores that are sums over several rounds: no null law is known."""
+
+FINAL = ThreatModel('final', score_final, upper_bounds.expect_final_model)
+CHANGE = ThreatModel(
+  'change',
+  score_change,
+  upper_bounds.expect_final_model,
+  is_in_overview=False,
+)
+MAXIMUM = ThreatModel(
+  'maximum',
+  score_maximum,
+  upper_bounds.bound_unknown_rounds,
+  is_shift=False,
+  is_in_overview=False,
+)
+LIKELIHOOD = ThreatModel(
+  'likelihood',
+  score_likelihood,
+  upper_bounds.bound_unknown_rounds,
+  is_shift=False,
+  is_in_overview=False,
+)
+OWN = ThreatModel('own_round', score_own, upper_bounds.bound_known_rounds)
+RESIDUAL = ThreatModel(
+  'residual',
+  score_others_removed,
+  upper_bounds.bound_known_rounds,
+  is_worst_case=True,
+  is_in_overview=False,
+)
+DECORRELATED = ThreatModel(
+  'decorrelated',
+  score_decorrelated,
+  upper_bounds.bound_known_rounds,
+  is_worst_case=True,
+  is_in_overview=False,
+)
+EXTERNAL = ThreatModel('external', is_shift=False, is_in_overview=False)
+"""An attacker of any other system, of whom nothing but scores is known."""
+
+OF_INDEPENDENT_NOISE = (FINAL, CHANGE, MAXIMUM, LIKELIHOOD, OWN, RESIDUAL)
+"""The attackers of a run whose rounds have independent noise, in the same order."""
+
+THREAT_MODELS = (*OF_INDEPENDENT_NOISE, DECORRELATED)
+"""The attackers of a run, from the one who knows least to the one who knows most."""
+
+
+def score_all(
+  record: Record, threat_models: Sequence[ThreatModel] = THREAT_MODELS
+) -> list[AttackScores]:
+  """Scores the canaries of a run for each attacker, in the given order.
+
+  The null law is exact for cosines with the final model; with the aggregate of the
+  own round, if each canary took part once; and for inner products with the residual,
+  in units of its noise. Elsewhere, and where the unobserved canaries reject it, the
+  unobserved canaries supply the law; an attacker who needs it and has fewer than two
+  is left out. The likelihood over rounds is left out where the cosine to expect of a
+  canary is not known, and the final model where it is not shown. An unobserved canary
+  is scored in the rounds that its coin assigned to it; without coins, in the rounds
+  of another canary.
+
+  Args:
+    record: what attackers saw.
+    threat_models: the attackers.
+  """
+  all_scores = (threat_model.score(record) for threat_model in threat_models)
+  return [
+    attack_scores for attack_scores in all_scores if attack_scores is not None
+  ]
+
+
+def sort_by_strength(threat_models: Iterable[ThreatModel]) -> list[ThreatModel]:
+  """Attackers from the weakest to the strongest, each once.
+
+  Those of `THREAT_MODELS` are the stronger the more they know. The strength of others
+  is not known: they come last if they are declared to be the worst case, and first
+  otherwise, each in the order of their keys.
+  """
+  keys = [model.key for model in THREAT_MODELS]
+
+  def rank(model: ThreatModel) -> tuple[int, str]:
+    if model.key in keys:
+      return keys.index(model.key), model.key
+    return (len(keys) if model.is_worst_case else -1), model.key
+
+  return sorted(dict.fromkeys(threat_models), key=rank)
+
+
+def find(key: str) -> ThreatModel | None:
+  """The attacker with a key; None if this package has none."""
+  models = (*THREAT_MODELS, EXTERNAL)
+  return next((model for model in models if model.key == key), None)
