@@ -26,6 +26,7 @@ EXTRAS = {
   'opacus': 'opacus',
   'optax': 'training',
   'orbax': 'training',
+  'pandas': 'reports',
   'pfl': 'pfl',
   'pooch': 'training',
   'pyarrow': 'training',

@@ -6,13 +6,15 @@ and reports are made of nothing else.
 
 from collections.abc import Iterable
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from epe_jax import extras
 from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import EXTERNAL, sort_by_strength
-from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
+from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon.types import Estimate, Kind, Scores, mark_rejected
 from epe_jax.fact import Facts
 
 SIGNIFICANCE = 0.05
@@ -158,6 +160,47 @@ class Headline(NamedTuple):
   point: Estimate | None
 
 
+class AuditRow(NamedTuple):
+  """One estimate of one attacker of one run.
+
+  Attributes:
+    run: its name; empty if there is one run.
+    round: the estimate is of what attackers saw by then; None after the last one.
+    attacker: its key.
+    method: of the estimate.
+    kind: as in `Estimate`.
+    epsilon: likewise.
+    delta: likewise.
+    mu: of the Gaussian mechanism with that ε at δ.
+    confidence: as in `Estimate`.
+    low: lower end of the interval; None without one.
+    high: upper end.
+    floor: 95 % point of what the estimator reports when nothing leaks; None where
+      that was not simulated.
+    p_value: as in `Estimate`.
+    analytic: ε that the mechanism allows this attacker; None if it is not known.
+    assumes: keys of what must hold, of `Assumption`.
+    is_rejected: the scores reject that.
+  """
+
+  run: str
+  round: int | None
+  attacker: str
+  method: str
+  kind: Kind
+  epsilon: float
+  delta: float
+  mu: float
+  confidence: float | None
+  low: float | None
+  high: float | None
+  floor: float | None
+  p_value: float | None
+  analytic: float | None
+  assumes: tuple[str, ...]
+  is_rejected: bool
+
+
 class Audit(NamedTuple):
   """What an audit found.
 
@@ -212,6 +255,43 @@ class Audit(NamedTuple):
       for attack in self.attacks
     )
     return SIGNIFICANCE / max(num, 1)
+
+  def list_rows(
+    self, *, run: str = '', round: int | None = None
+  ) -> list[AuditRow]:
+    """Every estimate of every attacker, in the order in which they are shown.
+
+    Args:
+      run: as in `AuditRow`.
+      round: likewise.
+    """
+    return [
+      AuditRow(
+        run,
+        round,
+        attack.threat_model.key,
+        estimate.method,
+        estimate.kind,
+        float(estimate.epsilon),
+        estimate.delta,
+        tradeoff_curves.mu_of_epsilon(float(estimate.epsilon), estimate.delta),
+        estimate.confidence,
+        *(estimate.interval or (None, None)),
+        estimate.floor and estimate.floor.q95,
+        estimate.p_value,
+        attack.analytic and attack.analytic.epsilon,
+        tuple(map(str, estimate.assumes)),
+        estimate.is_rejected,
+      )
+      for attack in self.attacks
+      for estimate in (attack.first_with_interval, *attack.estimates[1:])
+    ]
+
+  def to_frame(self, *, run: str = '', round: int | None = None) -> Any:
+    """`list_rows` as a `pandas.DataFrame`, which the extra 'reports' installs."""
+    with extras.explain_missing():
+      import pandas as pd
+    return pd.DataFrame(self.list_rows(run=run, round=round))
 
   def find(self, threat_model: ThreatModel) -> AttackResult | None:
     """What was found about an attacker; None if there are no scores for it."""
