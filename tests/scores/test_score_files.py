@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax.scores import score_files
+from epe_jax.scores import counts, formats, score_files
 from tests.in_process import run_command
 
 IN, OUT = [3.0, 2.0, 4.0], [1.0, 0.5]
@@ -192,24 +192,15 @@ def reversed_files(folder):
   np.savez(
     folder / 'meter.npz', scores=low + high, memberships=[1] * 60 + [0] * 60
   )
-  (folder / 'counts.json').write_text('{"FN":90,"FP":90,"TN":10,"TP":10}')
-  np.save(folder / 'in.npy', low)
-  np.save(folder / 'out.npy', high)
-  files = (
-    *('pair.csv', 'pair.tsv', 'labels.txt', 'groups.npz'),
-    *('labels.npz', 'meter.npz', 'counts.json'),
-  )
-  two = [f'--in_scores={folder}/in.npy', f'--out_scores={folder}/out.npy']
-  return [[folder / name] for name in files] + [two]
+  names = 'pair.csv', 'pair.tsv', 'labels.txt', 'groups.npz', 'labels.npz'
+  return [folder / name for name in (*names, 'meter.npz')]
 
 
-@pytest.mark.integration
-def test_a_reversed_sign_is_warned_of_in_every_format(tmp_path):
-  for arguments in reversed_files(tmp_path):
-    done = run_command('estimate', *arguments, '--delta=1e-2', '--format=json')
-    assert done.returncode == 0, done.stderr
-    assert 'probably reversed' in done.stderr, arguments
-    assert 'warning: ' in done.stderr
+def test_a_reversed_sign_is_found_in_every_format(tmp_path):
+  for path in reversed_files(tmp_path):
+    assert formats.find_reversed(score_files.load(path).scores), path
+  reversed_ = formats.Counts(FN=90, FP=90, TN=10, TP=10)
+  assert 'probably reversed' in counts.warn_if_reversed(reversed_)
 
 
 @pytest.mark.usefixtures('coarse_figures')
