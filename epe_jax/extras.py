@@ -10,6 +10,7 @@ import contextlib
 EXTRAS = {
   'PIL': 'images',
   'array_record': 'tfds',
+  'filelock': 'training',
   'flax': 'training',
   'flwr': 'flower',
   'google': 'training',

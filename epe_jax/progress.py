@@ -1,55 +1,44 @@
-"""Progress bars for terminals, notebooks, pipes and logs, and waiting that ends.
-
-In a terminal, tqdm redraws a bar of the terminal's width. If standard error is not a
-terminal, as in a pipe or the log of a CI job, a line is printed from time to time,
-without carriage returns. Nothing is coloured, so NO_COLOR has nothing to switch off.
-"""
+"""Progress by tqdm, in logs line by line, and waiting that ends."""
 
 from collections.abc import Iterator
 from concurrent import futures
 import contextlib
-import re
 import sys
 import threading
 from typing import Any, TypeVar
 import warnings
 
-import tqdm
+from tqdm import std
+
+with warnings.catch_warnings():
+  # Without widgets it falls back to text, as it should.
+  warnings.simplefilter('ignore')
+  from tqdm.autonotebook import tqdm
 
 T = TypeVar('T')
 
 MAX_WAIT = 3600.0
-"""Seconds after which what another thread makes is not waited for any longer."""
+"""Seconds for which the result of another thread is waited for."""
 
 LINE_EVERY = 15.0
 """Seconds between two lines if standard error is not a terminal."""
 
 _PATIENCE = 2.0
-# tqdm would otherwise draw a bar when it is made.
-_SOON = 1e-6
-_LINE = (
-  '{desc}: {n_fmt} of {total_fmt} {unit}, {elapsed} so far, '
-  '{remaining} left{postfix}'
-)
-_LINE_WITHOUT_TOTAL = '{desc}: {n_fmt} {unit}, {elapsed} so far{postfix}'
-_PHASE = '{desc}, {elapsed_s:.0f} s so far'
 
 
 class _Lines:
-  """A file for tqdm that writes each state on its own line.
+  """A log as a file for tqdm, whose states are lines without escapes.
 
-  What cannot be written is not said, as below a log on a full disk: tqdm keeps the lock
-  of all bars if a file raises an error, and then the work waits for it.
+  Write errors are ignored: tqdm would keep the lock of all bars after one.
   """
 
   def __init__(self, file: Any):
-    self._file = file
-    self._last = ''
+    self._file, self._last = file, ''
     self.encoding = getattr(file, 'encoding', 'utf-8')
 
   def write(self, text: str) -> None:
-    # Carriage returns, and the steps up and down between several bars.
-    line = ' '.join(re.sub(r'\x1b\[A|[\r\n]', '', text).split())
+    # tqdm moves up and down between several bars.
+    line = text.replace('\x1b[A', '').strip()
     if line and line != self._last:
       self._last = line
       with contextlib.suppress(OSError):
@@ -60,43 +49,19 @@ class _Lines:
       self._file.flush()
 
 
-def bar(*iterables: Any, **options: Any) -> tqdm.tqdm:
-  """Makes a progress bar.
-
-  Args:
-    *iterables: at most one, to iterate over.
-    **options: of `tqdm.tqdm`, such as total, unit, desc, initial and disable.
-
-  Returns:
-    A bar with `update`, `set_postfix` and `close`, to be used in a `with` or a
-    `for` statement.
-  """
-  if _is_notebook():
-    return _notebook_bar()(*iterables, **options)
-  file = sys.stderr
-  if file is not None and file.isatty():
-    return tqdm.tqdm(*iterables, file=file, dynamic_ncols=True, **options)
-  has_total = options.get('total') is not None or any(
-    hasattr(x, '__len__') for x in iterables
-  )
-  line = _LINE if has_total else _LINE_WITHOUT_TOTAL
-  lines: dict[str, Any] = {
-    'file': file and _Lines(file),
-    'bar_format': line,
-    'mininterval': LINE_EVERY,
-    # No line before that, not even one of no progress.
-    'delay': _PATIENCE,
-  }
-  return tqdm.tqdm(*iterables, **{**lines, **options})
+def bar(*iterables: Any, **options: Any) -> std.tqdm:
+  """Makes a progress bar of `tqdm.tqdm`, with its arguments."""
+  if tqdm is not std.tqdm:
+    return tqdm(*iterables, **options)
+  if _is_terminal():
+    return tqdm(*iterables, **{'dynamic_ncols': True, **options})
+  log = {'mininterval': LINE_EVERY, 'delay': _PATIENCE}
+  file = sys.stderr and _Lines(sys.stderr)
+  return tqdm(*iterables, file=file, **{**log, **options})
 
 
-def set_done(shown: tqdm.tqdm, done: int) -> None:
-  """Sets how much is done, which may be less than it was: work may be repeated.
-
-  Args:
-    shown: a bar.
-    done: of its total.
-  """
+def set_done(shown: std.tqdm, done: int) -> None:
+  """Sets how much is done, which may be less than it was: work may be repeated."""
   # The time that is left is that of what was done since the bar began.
   shown.initial = min(shown.initial, done)
   shown.update(done - shown.n)
@@ -104,39 +69,32 @@ def set_done(shown: tqdm.tqdm, done: int) -> None:
 
 @contextlib.contextmanager
 def phase(text: str, *, disable: bool = False) -> Iterator[None]:
-  """Shows the duration of work of unknown length, after two seconds.
-
-  Args:
-    text: the work, such as 'compiling the round'.
-    disable: whether to show nothing.
-  """
+  """Shows the duration of work of unknown length, after two seconds."""
   if disable:
     yield
     return
-  ended = threading.Event()
+  ended, form = threading.Event(), '{desc}, {elapsed_s:.0f} s so far'
+  every = 1.0 if _is_terminal() else LINE_EVERY
+  with bar(desc=text, bar_format=form, leave=False, delay=_PATIENCE) as shown:
 
-  def tick() -> None:
-    if ended.wait(_PATIENCE):
-      return
-    with bar(desc=text, bar_format=_PHASE, leave=False, delay=_SOON) as shown:
-      # The bar is made after the work began.
-      shown.start_t -= _PATIENCE
-      every = 1.0 if _is_live() else LINE_EVERY
-      shown.refresh()
-      while not ended.wait(every):
+    def tick() -> None:
+      wait = _PATIENCE
+      while not ended.wait(wait):
         shown.refresh()
+        # Only what tqdm knows to be shown is cleared at the end.
+        shown.delay, wait = 0, every
 
-  thread = threading.Thread(target=tick, name='progress', daemon=True)
-  thread.start()
-  try:
-    yield
-  finally:
-    ended.set()
-    thread.join()
+    thread = threading.Thread(target=tick, name='progress', daemon=True)
+    thread.start()
+    try:
+      yield
+    finally:
+      ended.set()
+      thread.join()
 
 
 class Stalled(Exception):
-  """Something that is waited for does not come: it hangs, and so do its threads."""
+  """A background task timed out."""
 
 
 def await_result(future: futures.Future[T], name: str) -> T:
@@ -151,26 +109,11 @@ def await_result(future: futures.Future[T], name: str) -> T:
   """
   if not futures.wait([future], MAX_WAIT).done:
     raise Stalled(
-      f'{name} has not ended within {MAX_WAIT / 60:g} min: a disk, a device or another '
-      'process hangs.'
+      f'{name} has not ended within {MAX_WAIT / 60:g} min: a disk, a device or '
+      'another process hangs.'
     )
   return future.result()
 
 
-def _is_live() -> bool:
-  return _is_notebook() or (sys.stderr is not None and sys.stderr.isatty())
-
-
-def _is_notebook() -> bool:
-  """Whether this process is the kernel of a notebook."""
-  ipython = sys.modules.get('IPython')
-  shell = ipython.get_ipython() if ipython is not None else None
-  return shell is not None and 'IPKernelApp' in shell.config
-
-
-def _notebook_bar() -> type[tqdm.tqdm]:
-  with warnings.catch_warnings():
-    # Without widgets it falls back to text, as it should.
-    warnings.simplefilter('ignore')
-    from tqdm import autonotebook
-  return autonotebook.tqdm
+def _is_terminal() -> bool:
+  return sys.stderr is not None and sys.stderr.isatty()

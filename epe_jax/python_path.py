@@ -1,7 +1,7 @@
 """The module search path: of functions that users name, and of subprocesses.
 
-The working directory may be a folder of data from others, so its files must not shadow
-packages: it comes last. By default, Python puts it first for -m and -c.
+The working directory may be a folder of data from others, so its files must not
+shadow packages: it comes last. By default, Python puts it first for -m and -c.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,14 +19,11 @@ _SAFE = 'PYTHONSAFEPATH'
 
 
 def make_command(code: str, *arguments: str) -> list[str]:
-  """Makes a command that runs code in a Python that finds the modules of this one.
+  """A command that runs statements in a Python that finds the modules of this one.
 
   The path is set within that process and not by PYTHONPATH, as Python runs a
-  sitecustomize.py of every folder of that before anything else.
-
-  Args:
-    code: statements.
-    *arguments: `sys.argv` from its second element on.
+  sitecustomize.py of every folder of that before anything else. `arguments` are
+  `sys.argv` from its second element on.
   """
   begin = f'import sys; sys.path[:] = {[*map(str, sys.path)]}'
   return [sys.executable, '-P', '-c', f'{begin}\n{code}', *arguments]
@@ -43,18 +40,13 @@ def start_safely() -> Iterator[None]:
   try:
     yield
   finally:
-    if before is None:
-      del os.environ[_SAFE]
-    else:
+    del os.environ[_SAFE]
+    if before is not None:
       os.environ[_SAFE] = before
 
 
 def search_last(folder: str | os.PathLike) -> None:
-  """Appends a folder to the module search path.
-
-  Args:
-    folder: an absolute path.
-  """
+  """Appends a folder, an absolute path, to the module search path."""
   if os.fspath(folder) not in sys.path:
     sys.path.append(os.fspath(folder))
 
@@ -70,26 +62,24 @@ def is_function(name: str | os.PathLike) -> bool:
 
 
 def import_module(name: str) -> types.ModuleType:
-  """Imports a module, last of all from the working directory.
+  """Imports what a user names: package.module, or folder/file.py.
+
+  Modules in the working directory, or next to the file, are found last of all.
 
   Raises:
-    ImportError: there is no such module.
+    ImportError: there is no such module. What its code raises passes.
   """
+  if name.endswith('.py'):
+    path = pathlib.Path(name).resolve()
+    search_last(path.parent)
+    return import_file(path, name='imported_file')
   # Installed programs do not have it on their path.
   search_last(os.getcwd())
   return importlib.import_module(name)
 
 
 def import_file(path: pathlib.Path, *, name: str) -> types.ModuleType:
-  """Imports a file that is in no package.
-
-  Args:
-    path: of the file.
-    name: of its module.
-
-  Raises:
-    ImportError: it is not a file of Python. What its code raises passes.
-  """
+  """Imports a file that is in no package, as the module of a name."""
   spec = importlib.util.spec_from_file_location(name, path)
   if spec is None or spec.loader is None:
     raise ImportError(
@@ -100,26 +90,6 @@ def import_file(path: pathlib.Path, *, name: str) -> types.ModuleType:
   sys.modules[name] = module
   spec.loader.exec_module(module)
   return module
-
-
-def import_module_or_file(name: str) -> types.ModuleType:
-  """Imports what a user names: package.module, or folder/file.py.
-
-  Modules next to a file are found first while it is imported, as those next to a
-  script are, and last from then on.
-
-  Raises:
-    ImportError: there is no such module.
-  """
-  if not name.endswith('.py'):
-    return import_module(name)
-  path = pathlib.Path(name).resolve()
-  sys.path.insert(0, str(path.parent))
-  try:
-    return import_file(path, name='imported_file')
-  finally:
-    sys.path.remove(str(path.parent))
-    search_last(path.parent)
 
 
 def name_function(function: Callable[..., Any]) -> str | None:
@@ -137,18 +107,14 @@ def name_function(function: Callable[..., Any]) -> str | None:
 
 
 def import_function(name: str) -> Callable[..., Any]:
-  """Imports a function by its name.
-
-  Args:
-    name: package.module:function or folder/file.py:function. Modules in the working
-      directory are found, too.
+  """Imports package.module:function or folder/file.py:function.
 
   Raises:
     ValueError: there is no such function.
   """
   module, _, function = name.rpartition(':')
   try:
-    value = getattr(import_module_or_file(module), function)
+    value = getattr(import_module(module), function)
   except (ImportError, AttributeError) as error:
     raise ValueError(
       f'{name} cannot be imported ({error}). Its module should lie in the '

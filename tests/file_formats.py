@@ -13,8 +13,7 @@ from epe_jax.audit import evaluation
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.data import store
 from epe_jax.experiment import run_result
-from epe_jax.scores import score_files, score_tables
-from epe_jax.scores.formats import privacy_estimates
+from epe_jax.scores import counts, score_files
 from tests import recorded_runs
 
 
@@ -96,12 +95,12 @@ FORMATS = {
   'clients.arrow': Format(_write_store, _read_store),
   # Made by hand or by other programs, without a digest.
   'scores.npy': Format(
-    lambda p: np.save(p, np.ones(50)), score_tables.read_column, False
+    lambda p: np.save(p, np.ones(50)), score_files.read_column, False
   ),
   'scores.csv': Format(_write_table, score_files.load, False),
   'counts.json': Format(
     lambda p: p.write_text('{"FN": 1, "FP": 2, "TN": 3, "TP": 4}'),
-    privacy_estimates.read_counts,
+    counts.read_counts,
     False,
   ),
 }

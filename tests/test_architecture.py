@@ -32,6 +32,7 @@ ORDER = [
     'extras',
     'fact',
     'io',
+    'locks',
     'progress',
     'python_path',
     'streams',

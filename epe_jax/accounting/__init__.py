@@ -1,7 +1,6 @@
 """The analytic ε of mechanisms, each with what it assumes.
 
-Each is loaded when it is first used: whoever only reads what an ε assumes needs no
-accountant.
+Each is loaded when it is first used: what an ε assumes is read without an accountant.
 """
 
 import lazy_loader

@@ -6,7 +6,7 @@ from epe_jax.fact import Facts
 
 
 class Mixture(NamedTuple):
-  """N(0, 1) of one who took no part, against Σ_j w_j N(shift_j, 1).
+  """Null N(0, 1) versus Σ_j w_j N(shift_j, 1).
 
   Attributes:
     shifts: >= 0.
@@ -32,7 +32,7 @@ class Allocation(NamedTuple):
 
 
 Law: TypeAlias = Mixture | Allocation
-"""What an attacker has to tell apart."""
+"""The pair of laws that an attacker distinguishes."""
 
 
 class Analytic(NamedTuple):

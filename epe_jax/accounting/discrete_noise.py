@@ -28,8 +28,9 @@ References:
 """
 
 from collections.abc import Callable
+import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
@@ -124,21 +125,19 @@ def epsilon_of_discrete_gaussian(
 ) -> Analytic:
   """Computes ε of sums with discrete Gaussian noise, of one party or of n clients.
 
+  ε is exact of one coordinate in one round (of several clients' noise up to shifts
+  of some 35 σ, where float64 ends), and else a bound.
+
   Args:
-    std: σ >= 0 of the noise in the sum, whose law is exp(-x²/(2σ²)) on the grid; of n
-      clients each adds noise of σ/√n.
+    std: σ >= 0 of the noise in the sum, whose law is exp(-x²/(2σ²)) on the grid; of
+      n clients each adds noise of σ/√n.
     delta: δ in (0, 1).
-    l2: largest L2 norm, > 0, of what a client changes in the sum, after it was
-      rounded to the grid: 2 S if any update may replace another.
-    l1: the same in the L1 norm; None if no bound but √d l2 is known.
+    l2: Δ₂ > 0 after rounding to the grid: 2 S if any update may replace another.
+    l1: Δ₁; None if no bound but √d l2 is known.
     dim: d >= 1, coordinates.
     granularity: step of the grid, > 0, in the units of the former.
     clients: n >= 1 who add noise.
     rounds: T >= 1 in which a client takes part.
-
-  Returns:
-    The exact ε of one coordinate in one round, of the sum of several clients' noise up
-    to shifts of some 35 σ, where float64 ends; and else a bound.
 
   Raises:
     ValueError: an argument is out of range, or clients add less noise each than any
@@ -170,18 +169,12 @@ def epsilon_of_discrete_gaussian(
 
   size = sensitivity.limit(delta / rounds) + l2
   is_summed = clients > 1 and size < _LARGEST_CONVOLUTION
-
-  def log_pmf(size: int) -> Vector:
-    return compute_log_law(v, size, shares=clients if is_summed else 1)
-
-  # Orders need not be integers.
   return _account(
     sensitivity,
     delta,
     rounds,
     bound,
-    log_pmf,
-    1e-8,
+    shares=clients if is_summed else 1,
     ratio=0.0 if is_summed else tau,
   )
 
@@ -198,20 +191,8 @@ def epsilon_of_skellam(
 ) -> Analytic:
   """Computes ε of sums with Skellam noise, whoever adds which part of it.
 
-  Args:
-    std: standard deviation >= 0 of the noise in the sum.
-    delta: as in `epsilon_of_discrete_gaussian`, as are all others.
-    l2: largest L2 norm, > 0, of what a client changes.
-    l1: the same in the L1 norm, or None.
-    dim: d >= 1, coordinates.
-    granularity: step of the grid, > 0.
-    rounds: T >= 1 in which a client takes part.
-
-  Returns:
-    The exact ε of one coordinate in one round, and else a bound.
-
-  Raises:
-    ValueError: an argument is out of range.
+  Arguments are those of `epsilon_of_discrete_gaussian`; ε is exact of one coordinate
+  in one round, and else a bound.
 
   >>> round(epsilon_of_skellam(100.0, delta=1e-5, l2=100.0).epsilon, 2)
   4.38
@@ -224,10 +205,7 @@ def epsilon_of_skellam(
     rest = ((2 * order - 1) * l2**2 + 6 * l1) / (4 * v**2)
     return gaussian + np.minimum(rest, 3 * l1 / (2 * v))
 
-  def log_pmf(size: int) -> Vector:
-    return compute_log_law(v, size, shares=0)
-
-  return _account(sensitivity, delta, rounds, bound, log_pmf, 1.0)
+  return _account(sensitivity, delta, rounds, bound, shares=0)
 
 
 class Ring(NamedTuple):
@@ -238,7 +216,7 @@ class Ring(NamedTuple):
     l2: largest L2 norm of a message, in steps.
     dim: coordinates of a message.
     shares: messages of a round, each with a discrete Gaussian; 0 for Skellam noise.
-    wrapped: coordinates of all rounds that went round the ring, which hides no less.
+    wrapped: coordinates of all rounds that wrapped around, which hides no less.
   """
 
   std: float
@@ -257,31 +235,20 @@ class Ring(NamedTuple):
 def epsilon_of_ring(ring: Ring, *, delta: float, rounds: int = 1) -> Analytic:
   """Computes ε of a client whose messages are added up by secure aggregation.
 
-  Args:
-    ring: of the rounds.
-    delta: δ in (0, 1).
-    rounds: T >= 1 in which a client takes part.
-
-  Raises:
-    ValueError: an argument is out of range, or clients add less noise each than any
-      bound is known for.
+  Arguments and errors are those of `epsilon_of_discrete_gaussian`.
 
   >>> ring = Ring(std=1000.0, l2=1000.0, dim=4096, shares=100)
   >>> round(epsilon_of_ring(ring, delta=1e-5).epsilon, 2)
   4.73
   """
-  settings: dict[str, Any] = {
-    'delta': delta,
-    'l2': ring.l2,
-    'dim': ring.dim,
-    'rounds': rounds,
-  }
+  compute = epsilon_of_skellam
   if ring.shares:
-    analytic = epsilon_of_discrete_gaussian(
-      ring.std, clients=ring.shares, **settings
+    compute = functools.partial(
+      epsilon_of_discrete_gaussian, clients=ring.shares
     )
-  else:
-    analytic = epsilon_of_skellam(ring.std, **settings)
+  analytic = compute(
+    ring.std, delta=delta, l2=ring.l2, dim=ring.dim, rounds=rounds
+  )
   return analytic._replace(assumes=(*analytic.assumes, Fact('noise_shares')))
 
 
@@ -336,9 +303,8 @@ def _account(
   delta: float,
   rounds: int,
   bound: Callable[[Vector], Vector],
-  log_pmf: Callable[[int], Vector],
-  first: float,
   *,
+  shares: int,
   ratio: float = 0.0,
 ) -> Analytic:
   """The least ε of all that are known to hold.
@@ -348,18 +314,19 @@ def _account(
     delta: δ.
     rounds: T.
     bound: order -> Rényi divergence of a round.
-    log_pmf: m -> ln of the law of the noise in a coordinate, at -m to m.
-    first: α - 1 of the least order; orders are integers if it is 1.
+    shares: of the law of the noise in a coordinate, as in `compute_log_law`.
     ratio: by which ln of that law may be wrong.
   """
   epsilon = math.inf
   if sensitivity.v:
+    # Of Skellam noise orders are integers.
+    first = 1e-8 if shares else 1.0
     epsilon = _convert(lambda order: rounds * bound(order), delta, first)
     if sensitivity.dim == 1:
       # If P <= e^τ P' and Q' <= e^τ Q, then δ(ε) <= e^τ δ'(ε - 2τ).
       error = rounds * ratio
       less = delta * math.exp(-error)
-      summed = _sum_losses(sensitivity, less, rounds, log_pmf) + 2 * error
+      summed = _sum_losses(sensitivity, less, rounds, shares) + 2 * error
       epsilon = min(epsilon, summed)
   return Analytic(
     epsilon,
@@ -374,7 +341,7 @@ def _account(
 def _convert(
   divergence: Callable[[Vector], Vector], delta: float, first: float
 ) -> float:
-  """ε by Rényi divergences, at the best order."""
+  """ε by Rényi divergences, at the best order α; `first` is the least α - 1."""
   low, high = first, 1e9
   for _ in range(3):
     above = np.geomspace(low, high, 2000)
@@ -392,14 +359,14 @@ def _sum_losses(
   sensitivity: _Sensitivity,
   delta: float,
   rounds: int,
-  log_pmf: Callable[[int], Vector],
+  shares: int,
 ) -> float:
   """ε by the privacy losses of all integers."""
   limit, shift = sensitivity.limit(delta / rounds), round(sensitivity.l2)
   size = limit + shift
   if size > LARGEST_SUM:
     return math.inf
-  log_p = log_pmf(size)
+  log_p = compute_log_law(sensitivity.v, size, shares=shares)
   losses = _list_losses(
     log_p[shift : shift + 2 * limit + 1],
     log_p[: 2 * limit + 1],

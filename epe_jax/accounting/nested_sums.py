@@ -1,10 +1,10 @@
-"""The rounds of one who moves sums of rounds most, where sums are nested as in a tree.
+"""The worst participant of a matrix mechanism with nested sums, as in a tree.
 
-Each row of C is then a number on rounds that follow one another, and the rounds of two
-rows are apart or within each other. |C p|² is the sum, over rows, of the number of
-rounds of p within, squared. Its largest value is found from small sums to large ones:
-what lies within a sum depends on all else only by the number of rounds of p in it, and
-by how far the first and the last of these are from its ends.
+Each row of C is a number on consecutive rounds, and the rounds of two rows are
+disjoint or nested. |C p|² = Σ_rows (number x rounds of p within)². A dynamic program
+finds its largest value from small sums to large ones: what lies within a sum depends
+on all else only by the number of rounds of p in it, and by how far the first and the
+last of these are from its ends.
 """
 
 from collections.abc import Callable, Sequence

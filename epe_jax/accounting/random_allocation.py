@@ -130,14 +130,9 @@ def epsilon_of_allocation(
 # Attackers who know as little as each other ask for the same.
 @functools.lru_cache(maxsize=32)
 def compute_lines(allocation: Allocation) -> tradeoff_curves.Lines:
-  """Lines that touch the trade-off curve, so densely that they are the curve.
+  """The trade-off curve by lines that touch it densely.
 
-  Args:
-    allocation: with a noise multiplier as `compute_pld` takes it.
-
-  Returns:
-    Of its two directions, that of one who took part against one who did not is
-    `delta`.
+  Its direction `delta` is that of one who took part against one who did not.
   """
   noise, rounds, periods = allocation
   losses = [

@@ -309,7 +309,7 @@ def make_outcome(argv: Sequence[str]) -> dict[str, Any]:
     # From the first round, which is not adversarial, or to end all of Python.
     raise ValueError(_locate(name, error)) from error
   return {
-    'report': io.join_lines(io.spell_non_finite(report.to_json())),
+    'report': io.spell_non_finite(report.to_json()),
     'badge': conformance.make_badge(report),
     'text': conformance.format_report(report),
     'broken': [finding.severity for finding in report.findings],
@@ -353,7 +353,7 @@ def load_factory(name: str) -> Make:
         f'{module_name!r} cannot be imported: there is no such file; give one, or a '
         'module on the path of Python.'
       )
-    module = python_path.import_module_or_file(module_name)
+    module = python_path.import_module(module_name)
   except ModuleNotFoundError as error:
     cure = f'install {error.name}'
     if error.name == module_name.partition('.')[0]:

@@ -11,8 +11,7 @@
   epe-jax estimate runs/seed0 runs/seed1 runs/seed2
 
 A file of scores is a CSV or TSV with columns in and out (or member and nonmember), or
-score and label, or two columns without a header; or an .npz with such arrays. - reads a
-table from stdin. Files of ML Privacy Meter, RMIA and privacy-estimates are recognized. For a run, give its workdir or its private/scores.npz.
+score and label; or an .npz with such arrays. - reads a table from stdin. Files of ML Privacy Meter, RMIA and privacy-estimates are recognized. For a run, give its workdir or its private/scores.npz.
 
 The command prints the headline, which the design fixes before any score is seen.
 --all prints every estimate: point estimates, which guarantee
@@ -276,20 +275,18 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
 
 
 def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
-  from epe_jax.scores.formats import privacy_estimates
+  from epe_jax.scores import counts as counted
 
   score_input.refuse_flags_of_scores(given, path)
-  counts = privacy_estimates.read_counts(path)
-  if warning := privacy_estimates.warn_if_reversed(counts):
+  counts = counted.read_counts(path)
+  if warning := counted.warn_if_reversed(counts):
     if given.claim is not None:
       raise ValueError(
         f'--claim={given.claim:g} cannot be judged: {path}: {warning}'
       )
     score_input.tell(f'warning: {path}: {warning}')
-  bound = privacy_estimates.bound_counts(
-    counts, delta=_require_delta(given, path)
-  )
-  text = privacy_estimates.format_counts(
+  bound = counted.bound_counts(counts, delta=_require_delta(given, path))
+  text = counted.format_counts(
     counts, bound, markdown=given.format == 'markdown'
   )
   return Estimated([dataclasses.asdict(bound)], text, [bound])

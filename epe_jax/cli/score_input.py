@@ -105,7 +105,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     ValueError: it has no scores, or flags do not go together.
   """
   from epe_jax.epsilon.types import Scores
-  from epe_jax.scores.formats import base
+  from epe_jax.scores import formats
   from epe_jax.watch import published_models
 
   path, loaded = _read(values, paths)
@@ -133,7 +133,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   if isinstance(scores, Scores):
     higher = values.higher or (loaded.tool.higher if loaded.tool else 'in')
     _tell_conventions(path, scores, loaded.tool, higher)
-    failed = base.find_reversed(scores, higher=higher, option='--higher')
+    failed = formats.find_reversed(scores, higher=higher, option='--higher')
     return ScoreInput(path, scores, failed)
   part = published_models.restrict_record(
     scores, every=values.every, last=values.last, models=values.models
@@ -210,10 +210,7 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
     finished_runs.check_audited(path)
     finished_runs.check_record(path)
     source = getattr(values, 'from')
-    loaded = score_files.load(path, source=source, **settings)
-    if loaded.note is not None:
-      tell(f'{path}: {loaded.note}.')
-    return path, loaded
+    return path, score_files.load(path, source=source, **settings)
   if paths:
     raise ValueError(
       f'--in_scores and --out_scores are all scores there are, but {paths[0]} is '

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from epe_jax import extras, io
+from epe_jax import extras, io, locks
 from epe_jax.data import arrow_columns, federated
 
 with extras.explain_missing():
@@ -148,7 +148,7 @@ def write(
         shutil.rmtree(folder, ignore_errors=True)
 
   with io.explain_disk_errors(path):
-    data = io.make_once(
+    data = locks.make_once(
       path, make, load, max_wait=_MAX_WAIT, remake_damaged=False
     )
     if not is_new and not exist_ok:

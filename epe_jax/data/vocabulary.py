@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epe_jax import io
+from epe_jax import io, locks
 from epe_jax.data import decoding, sources
 
 FEATURES = {'tokens': (bytes, ())}
@@ -156,7 +156,7 @@ def read_or_count(
     lines = ''.join(f'{word} {n}\n' for word, n in count())
     io.write_text(draft, lines, private=True)
 
-  return io.make_once(
+  return locks.make_once(
     path, make, lambda file: read(file, size), max_wait=_MAX_WAIT
   )
 

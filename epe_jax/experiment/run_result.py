@@ -179,7 +179,7 @@ def load_result(path: str | os.PathLike) -> RunResult:
   except KeyError as error:
     raise _refuse(path, error) from error
   try:
-    return _from_json(io.join_lines(values))
+    return _from_json(values)
   except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
     raise _refuse(path, e) from e
 

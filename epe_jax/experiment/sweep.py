@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from epe_jax import io, progress
+from epe_jax import io, locks, progress
 from epe_jax.experiment import (
   launchers,
   processes,
@@ -26,7 +26,6 @@ from epe_jax.experiment import (
   workdirs,
 )
 from epe_jax.experiment.sweep_points import Point
-from epe_jax.io import locks
 
 # Seconds between two polls of the processes.
 _INTERVAL = 0.2

@@ -10,9 +10,8 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from epe_jax import io
+from epe_jax import io, locks
 from epe_jax.experiment import metrics, workdirs
-from epe_jax.io import locks
 
 STATES = ('finished', 'failed', 'running', 'stopped', 'not started')
 """The states of a point. One that is stopped goes on where it was saved."""

@@ -12,13 +12,11 @@ import pathlib
 import re
 import shlex
 import shutil
-import socket
 from typing import NamedTuple
 
-from epe_jax import io
+from epe_jax import io, locks
 from epe_jax.experiment import config_files, metrics
 from epe_jax.experiment.config_files import Config
-from epe_jax.io import locks
 
 # Orbax looks up its files by a pattern that has their whole path in it, unescaped.
 _PATTERN = re.compile(r'[*?[\\]')
@@ -172,14 +170,12 @@ def lock(files: Workdir) -> Iterator[None]:
   """
   with contextlib.ExitStack() as stack:
     try:
-      file = stack.enter_context(locks.hold(files.lock, max_wait=0))
-    except locks.Busy as busy:
+      stack.enter_context(locks.hold(files.lock, max_wait=0))
+    except locks.LockHeld as holder:
       raise InUse(
-        f'workdir={files.folder} is in use by {busy}. Wait until that has '
+        f'workdir={files.folder} is in use by {holder}. Wait until that has '
         'ended, or give another --workdir.'
-      ) from busy
-    file.write(f'process {os.getpid()} on {socket.gethostname()}'.encode())
-    file.flush()
+      ) from holder
     files.private.mkdir(mode=0o700, exist_ok=True)
     files.private.chmod(0o700)
     yield

@@ -61,8 +61,8 @@ def plan(
     of the distance from the 5 to the 95 % point.
 
   >>> run = PlannedRun(
-  ...   dim=10**5, rounds=100, clients_per_round=40, noise_multiplier=1.0,
-  ...   delta=1e-3, num_observed=200, num_unobserved=200)
+  ...   dim=10**5, rounds=20, clients_per_round=40, noise_multiplier=1.0,
+  ...   delta=1e-3, num_observed=200, num_unobserved=200, client_agreement=0.0)
   >>> plan(run).find('own_round').floor.q50 < 0.2
   True
   """

@@ -1,7 +1,6 @@
 """Audits of scores from any system: a value that shows itself, and a page."""
 
 import dataclasses
-import html
 import os
 import pathlib
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from epe_jax.report import (
   terminal,
   worded_json,
 )
-from epe_jax.scores.formats import base
+from epe_jax.scores import formats
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -29,7 +28,7 @@ class ScoreAudit:
   """Every estimate of ε from scores of any system.
 
   Its text is the headline and one row, with letters spelt out that stdout cannot
-  encode; a notebook shows the same as HTML. `plot()` is a figure.
+  encode; a notebook shows the same as Markdown. `plot()` is a figure.
 
   Attributes:
     scores: of canaries that took part and of those that did not.
@@ -57,24 +56,20 @@ class ScoreAudit:
     return report.format_headline_estimates(self.audit)
 
   @property
+  def _summary(self) -> page.Page:
+    return page.Page('', first_page.make_summary_blocks(self.audit))
+
+  @property
   def _headline(self) -> Headline:
     found = self.audit.headline
     assert found is not None, 'scores have a bound'
     return found
 
   def __repr__(self) -> str:
-    content = page.Page('', first_page.make_summary_blocks(self.audit))
-    return terminal.spell_for_stdout(page.render_text(content))
+    return terminal.spell_for_stdout(page.render_text(self._summary))
 
-  def _repr_html_(self) -> str:
-    parts = []
-    for block in first_page.make_summary_blocks(self.audit):
-      if isinstance(block, page.Cells):
-        parts.append(_format_html(block.table))
-      elif isinstance(block, page.Text):
-        tag = 'b' if block.role == 'headline' else 'span'
-        parts.append(f'<p><{tag}>{html.escape(block.text)}</{tag}></p>')
-    return ''.join(parts)
+  def _repr_markdown_(self) -> str:
+    return page.render_markdown(self._summary)
 
   def plot(self) -> Any:
     """Draws the scores and the trade-off of the attack; needs Matplotlib.
@@ -134,7 +129,7 @@ def estimate(
   (0.95, True)
   """
   check_delta(delta)
-  scores = base.make_scores(
+  scores = formats.make_scores(
     None,
     in_scores,
     out_scores,
@@ -144,7 +139,7 @@ def estimate(
     design=design,
     inclusion_probability=inclusion_probability,
   )
-  failed_check = base.find_reversed(scores, higher=higher)
+  failed_check = formats.find_reversed(scores, higher=higher)
   warning = None
   if failed_check is not None:
     warning = f'{checks.describe_check(failed_check)}.'
@@ -191,12 +186,3 @@ def write_score_report(
     path.parent / 'estimates.json', worded_json.describe_in_json(audit)
   )
   return path
-
-
-def _format_html(table: tables.Table) -> str:
-  def format_row(cells, tag):
-    inside = ''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)
-    return f'<tr>{inside}</tr>'
-
-  rows = ''.join(format_row(row, 'td') for row in table.body)
-  return f'<table>{format_row(table.head, "th")}{rows}</table>'

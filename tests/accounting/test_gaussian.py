@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from epe_jax import accounting
-from epe_jax.experiment import audited_run, build
+from epe_jax.experiment import analytic, build
 from epe_jax.fact import Fact
 from tests.helpers import load_config
 
@@ -33,47 +33,36 @@ def test_n_rounds_have_sensitivity_root_n(z, n):
   assert Fact('participations', {'rounds': n}) in found.assumes
 
 
-@pytest.fixture
-def small_digits(small_task, unestimated):
+def analyze(**canaries):
+  """The privacy of a run on digits with canaries, and who is planned to join."""
   config = load_config('digits', rounds=6, noise_multiplier=1.0)
-  # A single step, so that there is one shape of cohorts.
-  config.client.update(epochs=1, max_examples=8)
   config.audit.delta = 1e-4
-  return config
+  config.participation.kind = canaries.pop('kind', config.participation.kind)
+  config.canaries.update(family='hadamard', unobserved=4, **canaries)
+  setup = build.build(config)
+  planned = setup.participants.canaries.sum(axis=0)
+  return analytic.analyze_privacy(config, setup), planned
 
 
-@pytest.mark.slow
-def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions(
-  tmp_path, small_digits
-):
+@pytest.mark.usefixtures('small_task')
+def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions():
   n = 3
-  small_digits.canaries.update(
-    family='hadamard', observed=6, unobserved=4, repetitions=n
-  )
+  privacy, _ = analyze(observed=6, repetitions=n)
   # Five rounds are an epoch of 200 clients, 40 a round, and a sixth is more.
-  result = audited_run.run(small_digits, tmp_path)
-  for name, times in (('', n), ('clients_', 2)):
+  for found, times in ((privacy.canaries, n), (privacy.clients, 2)):
     exact = _of_sensitivity(math.sqrt(times), 1.0, 1e-4)
-    assert getattr(result, f'{name}analytic_epsilon') == pytest.approx(
-      exact, rel=1e-6
-    )
-    assumes = getattr(result, f'{name}analytic_assumes')
-    assert Fact('participations', {'rounds': times}) in assumes
+    assert found.epsilon == pytest.approx(exact, rel=1e-6)
+    assert Fact('participations', {'rounds': times}) in found.assumes
 
 
-@pytest.mark.integration
-def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
-  tmp_path, small_digits
-):
-  small_digits.canaries.update(
-    family='hadamard', observed=5, unobserved=4, schedule='as_clients'
+@pytest.mark.usefixtures('small_task')
+def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most():
+  privacy, planned = analyze(
+    observed=5, schedule='as_clients', kind='fixed_size'
   )
-  small_digits.participation.kind = 'fixed_size'
-  planned = build.build(small_digits).participants.canaries.sum(axis=0)
   assert len({*planned[:5]}) > 1
-  result = audited_run.run(small_digits, tmp_path)
   exact = _of_sensitivity(math.sqrt(planned.max()), 1.0, 1e-4)
-  assert result.analytic_epsilon == pytest.approx(exact, rel=1e-6)
+  assert privacy.canaries.epsilon == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.parametrize('z', [0.0496, 0.5, 4.22])

@@ -58,7 +58,7 @@ def _deltas(mu, t, epsilon):
 @pytest.mark.integration
 @pytest.mark.parametrize(
   ('z', 't'),
-  [*((z, t) for z in (0.4, 1.0, 3.0) for t in (1, 2, 3)), (1.0, 4)],
+  [(z, t) for z in (0.4, 1.0, 3.0) for t in (1, 2, 3)],
 )
 def test_both_directions_are_the_integrals(z, t):
   loss = random_allocation.compute_pld(z, rounds=t)
@@ -92,11 +92,11 @@ def test_many_rounds_are_between_the_bounds_of_another_program(
 def test_delta_is_the_simulated_one(z, t):
   rng = np.random.default_rng(0)
   loss = random_allocation.compute_pld(z, rounds=t)
-  x = rng.standard_normal((200_000, t))
+  x = rng.standard_normal((50_000, t))
   null = special.logsumexp(x / z - 1 / (2 * z**2), axis=1) - math.log(t)
   x[:, 0] += 1 / z
   took_part = special.logsumexp(x / z - 1 / (2 * z**2), axis=1) - math.log(t)
-  for epsilon in (0.1, 0.3):
+  for epsilon in (0.05, 0.1):
     each = [
       -np.expm1(np.minimum(epsilon - took_part, 0)),
       -np.expm1(np.minimum(epsilon + null, 0)),
@@ -135,7 +135,7 @@ def test_periods_of_one_round_are_as_many_rounds(periods):
 def test_periods_are_composed_as_independent_ones():
   rng, z, t = np.random.default_rng(1), 1.0, 20
   loss = random_allocation.compute_pld(z, rounds=t, periods=3)
-  x = rng.standard_normal((200_000, 3, t))
+  x = rng.standard_normal((50_000, 3, t))
   x[:, :, 0] += 1 / z
   each = special.logsumexp(x / z - 1 / (2 * z**2), axis=2) - math.log(t)
   gain = -np.expm1(np.minimum(0.5 - each.sum(axis=1), 0))

@@ -537,30 +537,6 @@ def test_the_package_is_the_program():
 
 
 @pytest.mark.integration
-def test_without_fcntl_scores_are_estimated(csv):
-  code = (
-    'import sys\nsys.modules["fcntl"] = None\n'
-    'import epe_jax\n'
-    'from epe_jax import audit, epsilon, estimate, experiment\n'
-    'for room in (audit, epsilon, experiment):\n'
-    '  for name in room.__all__: getattr(room, name)\n'
-    'import numpy as np\n'
-    'estimate(np.arange(60) + 30.0, np.arange(60.0), delta=1e-5)\n'
-    'from epe_jax.cli import program\n'
-    f'assert program.main(["estimate", {str(csv)!r}, "--delta=1e-5"]) == 0\n'
-    'import pathlib\n'
-    'from epe_jax.io import locks\n'
-    'try:\n'
-    f'  with locks.hold(pathlib.Path({str(csv)!r} + ".lock"), max_wait=0): pass\n'
-    'except OSError as error:\n'
-    '  assert "has no fcntl" in str(error)\n'
-    'else:\n'
-    '  raise AssertionError("locked without fcntl")\n'
-  )
-  subprocess.run([sys.executable, '-c', code], check=True)
-
-
-@pytest.mark.integration
 def test_help_and_estimates_load_no_jax(csv):
   for argv in (
     *([name, '--help'] for name in program.COMMANDS),
@@ -569,7 +545,7 @@ def test_help_and_estimates_load_no_jax(csv):
     code = (
       'import sys\nfrom epe_jax.cli import program\n'
       f'assert program.main({argv!r}) == 0\n'
-      'assert not {"jax", "matplotlib", "ml_collections"} & sys.modules.keys()'
+      'assert not {"filelock", "jax", "matplotlib", "ml_collections"} & sys.modules.keys()'
     )
     subprocess.run([sys.executable, '-c', code], check=True)
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from epe_jax import io
 from epe_jax.data import federated, store
-from epe_jax.io import files
 
 
 def _clients(num_clients=7, seed=0):
@@ -185,7 +185,7 @@ def test_what_was_saved_is_not_asked_for_again(tmp_path, monkeypatch):
   [
     (store, '_write_file', False),
     (pathlib.Path, 'rename', False),
-    (files, 'sync_folder', True),
+    (io, 'sync_folder', True),
     (shutil, 'rmtree', True),
   ],
 )

@@ -1,6 +1,7 @@
 """Plans: what an audit will tell and cost, and where it will tell nothing."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -25,6 +26,7 @@ from epe_jax.report import cells
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / 'benchmarks' / 'results'
+CHANGE = threat_models.CHANGE
 SIZES = dict(
   dim=20_000,
   rounds=50,
@@ -33,11 +35,24 @@ SIZES = dict(
   delta=1e-5,
   num_observed=200,
   num_unobserved=200,
+  # Of unknown agreement there would be two plans.
+  client_agreement=0.0,
 )
 
 
 def planned(**changes):
   return planning.PlannedRun(**SIZES | changes)
+
+
+@functools.cache
+def usual():
+  """The plan of these sizes."""
+  return planning.plan(planned())
+
+
+def plan_for(*models, **changes):
+  """The plan for some attackers alone."""
+  return planning.plan(planned(**changes), threat_models=models)
 
 
 def take_first(scores):
@@ -48,7 +63,9 @@ def take_first(scores):
 
 @pytest.mark.integration
 def test_who_removes_all_others_finds_the_analytic_epsilon():
-  plan = planning.plan(planned(num_observed=1000, num_unobserved=1000))
+  plan = plan_for(
+    threat_models.RESIDUAL, num_observed=1000, num_unobserved=1000
+  )
   found = plan.find('residual')
   expected = accounting.epsilon_of_releases(0.7, delta=1e-5).epsilon
   assert found.analytic == expected
@@ -60,7 +77,7 @@ def test_who_removes_all_others_finds_the_analytic_epsilon():
 
 @pytest.mark.integration
 def test_a_plan_says_when_canaries_take_part_less_often_than_clients():
-  plan = planning.plan(planned(client_participations=9))
+  plan = plan_for(CHANGE, client_participations=9)
   first = plans.describe_warnings(plan)[0]
   allowed = accounting.epsilon_of_releases(0.7, delta=1e-5, participations=9)
   assert 'canaries take part in 1 of 50 rounds, clients in up to 9' in first
@@ -71,9 +88,8 @@ def test_a_plan_says_when_canaries_take_part_less_often_than_clients():
     epsilon = tradeoff_curves.epsilon_gdp(times * mu, 1e-5)
     assert f'ε ≈ {cells.format_number(epsilon)}' in first
   assert 'Plan with repetitions=9' in first
-  unknown = planning.plan(planned())
-  assert 'set client_participations' in plans.describe_warnings(unknown)[0]
-  alike = planning.plan(planned(client_participations=9, repetitions=9))
+  assert 'set client_participations' in plans.describe_warnings(usual())[0]
+  alike = plan_for(CHANGE, client_participations=9, repetitions=9)
   assert not any(
     'canaries take part in' in x for x in plans.describe_warnings(alike)
   )
@@ -82,7 +98,7 @@ def test_a_plan_says_when_canaries_take_part_less_often_than_clients():
 
 
 def test_who_knows_more_finds_more():
-  plan = planning.plan(planned())
+  plan = usual()
   medians = [p.estimate.q50 for p in plan.predictions]
   keys = [p.key for p in plan.predictions]
   assert keys == ['change', 'maximum', 'own_round', 'residual']
@@ -94,26 +110,25 @@ def test_who_knows_more_finds_more():
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-  ('changes', 'field'),
+  ('changes', 'model'),
   [
-    ({'client_agreement': 1.0}, 'own_round'),
-    ({'client_agreement': 1.0}, 'maximum'),
-    ({'initial_norm': 3.0}, 'final'),
-    ({'initial_norm': 3.0, 'clip_norm': 10.0}, 'final'),
+    ({'client_agreement': 1.0}, threat_models.OWN),
+    ({'client_agreement': 1.0}, threat_models.MAXIMUM),
+    ({'initial_norm': 3.0}, threat_models.FINAL),
+    ({'initial_norm': 3.0, 'clip_norm': 10.0}, threat_models.FINAL),
   ],
 )
-def test_what_hides_canaries_is_found_to(changes, field):
+def test_what_hides_canaries_is_found_to(changes, model):
   sizes = dict(noise_multiplier=0.3, num_observed=400, num_unobserved=400)
-  hidden = planning.plan(planned(**sizes, **changes)).find(field)
-  plain = planning.plan(planned(**sizes))
-  open_ = plain.find('change' if field == 'final' else field)
+  (hidden,) = plan_for(model, **sizes, **changes).predictions
+  visible = CHANGE if model == threat_models.FINAL else model
+  (open_,) = plan_for(visible, **sizes).predictions
   assert hidden.estimate.q50 < open_.estimate.q50
 
 
 @pytest.mark.integration
 def test_a_weak_plan_names_the_canaries_that_would_do():
-  weak = planned(num_observed=20, num_unobserved=40)
-  plan = planning.plan(weak)
+  plan = plan_for(CHANGE, num_observed=20, num_unobserved=40)
   found = plan.find('change')
   assert found.floor.q95 > found.estimate.q50 / 2
   (warning,) = [
@@ -123,9 +138,7 @@ def test_a_weak_plan_names_the_canaries_that_would_do():
   ]
   num = found.min_canaries
   assert f'use at least {num:,} in and {2 * num:,} out' in warning
-  enough = planning.plan(
-    planned(num_observed=int(1.2 * num), num_unobserved=2 * num)
-  )
+  enough = plan_for(CHANGE, num_observed=int(1.2 * num), num_unobserved=2 * num)
   found = enough.find('change')
   assert found.min_canaries == 0
   assert found.floor.q95 <= found.estimate.q50 / 2
@@ -146,7 +159,7 @@ def test_the_canaries_that_would_do_are_found_from_any_number_of_them(
 
 @pytest.mark.integration
 def test_where_there_is_nothing_to_find_no_number_of_canaries_is_named():
-  plan = planning.plan(planned(noise_multiplier=50.0, dim=2000))
+  plan = plan_for(CHANGE, noise_multiplier=50.0, dim=2000)
   assert plan.find('change').min_canaries is None
   assert any(
     'expect nothing of this attacker' in x
@@ -155,18 +168,19 @@ def test_where_there_is_nothing_to_find_no_number_of_canaries_is_named():
 
 
 def test_without_noise_nothing_is_said_of_who_removes_the_others():
-  plan = planning.plan(planned(noise_multiplier=0.0))
+  models = threat_models.OWN, threat_models.RESIDUAL
+  plan = plan_for(*models, noise_multiplier=0.0)
   assert plan.find('residual') is None
   assert plan.find('own_round').analytic == np.inf
   text = json.dumps(io.spell_non_finite(plan.to_json()), allow_nan=False)
   assert json.loads(text)['run']['dim'] == 20_000
   why = 'own round, others removed: not planned: without noise ε is ∞.'
   assert why in str(plan)
-  assert why not in str(planning.plan(planned()))
+  assert why not in str(usual())
 
 
 def test_without_unobserved_canaries_a_maximum_has_no_law():
-  plan = planning.plan(planned(num_unobserved=0))
+  plan = plan_for(threat_models.MAXIMUM, num_unobserved=0)
   assert plan.find('maximum') is None
   assert 'maximum over rounds: not planned: only unobserved' in ' '.join(
     str(plan).split()
@@ -234,13 +248,12 @@ def test_a_plan_and_an_audit_choose_the_same_bound_and_say_why(in_round, bound):
   # cosines, which scatter, some round of the former would seem to be above.
   sizes = dict(rounds=20, dim=4000)
   canaries = dict(observed=20 * in_round, unobserved=100)
-  plan = planning.plan(
-    planned(
-      client_agreement=1.0,
-      clients_per_round=3,
-      **sizes,
-      **{f'num_{name}': num for name, num in canaries.items()},
-    )
+  plan = plan_for(
+    threat_models.OWN,
+    client_agreement=1.0,
+    clients_per_round=3,
+    **sizes,
+    **{f'num_{name}': num for name, num in canaries.items()},
   )
   simulated = simulated_runs.simulate(
     np.random.default_rng(0), noise=0.7, **sizes, **canaries
@@ -346,8 +359,7 @@ MEAN = attack_scores.ThreatModel('mean', score_mean)
 @pytest.mark.integration
 def test_a_new_attacker_is_planned_for_by_itself(monkeypatch):
   sizes = dict(rounds=10, num_observed=100, num_unobserved=100)
-  models = (*MODELS, MEAN)
-  plan = planning.plan(planned(**sizes), threat_models=models)
+  plan = plan_for(CHANGE, MEAN, **sizes)
   change, mean = plan.find('change'), plan.find('mean')
   assert mean.estimate.q50 == pytest.approx(change.estimate.q50, rel=0.1)
   # Its null law is fitted.
@@ -355,14 +367,14 @@ def test_a_new_attacker_is_planned_for_by_itself(monkeypatch):
   assert np.isnan(mean.analytic)
   assert 'mean over rounds' in str(plan)
   monkeypatch.setattr(planned_scores, '_MAX_CELLS', 10)
-  plan = planning.plan(planned(**sizes), threat_models=[MEAN])
+  plan = plan_for(MEAN, **sizes)
   assert plan.predictions == ()
   assert plan.not_planned[0].reason == 'too_large'
   assert 'mean over rounds: not planned: the run has too many' in str(plan)
 
 
 def test_an_attacker_without_a_calibrated_estimate_is_named():
-  plan = planning.plan(planned(num_observed=50, num_unobserved=50))
+  plan = usual()
   reasons = {one.key: one.reason for one in plan.not_planned}
   assert reasons == {
     'final': 'no_initial_norm',
@@ -473,7 +485,7 @@ def test_memory_is_that_of_a_small_run(tmp_path):
 
 
 def test_a_plan_reads_as_a_table():
-  text = str(planning.plan(planned()))
+  text = str(usual())
   for part in (
     'd = 20,000',
     'floor 5-95 %',

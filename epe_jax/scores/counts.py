@@ -1,17 +1,16 @@
 """Counts of privacy-estimates: one attack at one threshold, without scores.
 
 `AttackResults(FN, FP, TN, TP)` counts right and wrong guesses "took part"
-(positive); `to_json` writes {"FN": 1, "FP": 2, "TN": 3, "TP": 4}. Its positives
-P = TP + FN are the members. Counts bound ε as scores do at a threshold that was
-fixed in advance.
+(positive); `to_json` writes {"FN": 1, "FP": 2, "TN": 3, "TP": 4}. Counts bound ε as
+scores do at a threshold that was fixed in advance.
 
 References: privacy_estimates 0.1.0, `utils.py` (AttackResults) and
 `binomial_proportion.py` (compute_eps_lo), as in microsoft/
 responsible-ai-toolbox-privacy at 66d2d45. Zanella-Béguelin et al. (2023).
 """
 
+from collections.abc import Mapping
 import os
-import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +20,6 @@ from epe_jax.audit import failed_checks
 from epe_jax.epsilon import corrections, threshold_bound
 from epe_jax.epsilon.types import Estimate, Scores, Sides
 from epe_jax.report import cells, tables
-from epe_jax.scores.formats.base import ScoreFormat
-
-FIELDS = ('FN', 'FP', 'TN', 'TP')
 
 
 class Counts(NamedTuple):
@@ -49,6 +45,9 @@ class Counts(NamedTuple):
     )
 
 
+FIELDS = Counts._fields
+
+
 def read_counts(path: str | os.PathLike) -> Counts:
   """Counts from a file that `AttackResults.to_json` wrote.
 
@@ -56,7 +55,6 @@ def read_counts(path: str | os.PathLike) -> Counts:
     FileNotFoundError: there is no such file.
     ValueError: it is no such file, or a count is no whole number >= 0.
   """
-  path = pathlib.Path(path)
   values = io.read_json(path)
   if not isinstance(values, dict) or set(FIELDS) != set(values):
     raise ValueError(
@@ -72,13 +70,7 @@ def from_attack_results(results: Any) -> Counts:
   Raises:
     ValueError: it has not all counts, or one is no whole number >= 0.
   """
-  missing = [name for name in FIELDS if not hasattr(results, name)]
-  if missing:
-    raise ValueError(
-      f'results is a {type(results).__name__} without {", ".join(missing)}. Give '
-      'an AttackResults of privacy-estimates.'
-    )
-  values = {name: getattr(results, name) for name in FIELDS}
+  values = {name: getattr(results, name, None) for name in FIELDS}
   return _check(type(results).__name__, values)
 
 
@@ -89,20 +81,16 @@ def bound_counts(
   significance: float = 0.05,
   sides: Sides = 'both',
 ) -> Estimate:
-  """Lower bound of ε from counts at one threshold.
+  """Lower bound of ε from counts at one threshold that was fixed in advance.
 
-  It is `epsilon.lower_bound` at a threshold that was fixed in advance, and is
-  what `privacy_estimates.compute_eps_lo` computes for method='beta'. Where an attack is worse than chance, that guesses the other way
-  around; this is 0.
+  It is what `privacy_estimates.compute_eps_lo` computes for method='beta'; but where
+  an attack is worse than chance, that guesses the other way around, and this is 0.
 
   Args:
     counts: of canaries with which the threshold was not chosen.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
     sides: which guesses count; privacy-estimates takes both.
-
-  Returns:
-    The bound.
 
   Raises:
     ValueError: a setting is out of range.
@@ -121,14 +109,7 @@ def bound_counts(
 
 
 def warn_if_reversed(counts: Counts) -> str | None:
-  """A warning if canaries that took part are guessed "in" less often, beyond chance.
-
-  Args:
-    counts: as read.
-
-  Returns:
-    A sentence with the cure, or None.
-  """
+  """A warning if canaries that took part are guessed "in" less often, beyond chance."""
   if not failed_checks.check_not_swapped(counts.to_scores()):
     return None
   return (
@@ -141,16 +122,7 @@ def warn_if_reversed(counts: Counts) -> str | None:
 def format_counts(
   counts: Counts, bound: Estimate, *, markdown: bool = False
 ) -> str:
-  """What counts say of ε, as a table.
-
-  Args:
-    counts: the counts.
-    bound: what `bound_counts` returns.
-    markdown: whether the table is in Markdown instead of text.
-
-  Returns:
-    Text without a final newline.
-  """
+  """Counts with what `bound_counts` returns of them, as a table."""
   guesses = ', '.join(f'{n} {x:,}' for n, x in zip(FIELDS, counts))
   table = tables.Table(
     f'One threshold, {guesses}, δ = {cells.format_delta(bound.delta)}',
@@ -164,33 +136,20 @@ def format_counts(
   return (tables.format_markdown if markdown else tables.format_text)(table)
 
 
-FORMATS = (
-  ScoreFormat(
-    'privacy_estimates',
-    'counts of privacy-estimates',
-    None,
-    suffix='.json',
-    fields=frozenset(FIELDS),
-  ),
-)
-
-
-def _check(where, values):
-  for name in FIELDS:
-    value = values[name]
+def _check(where: str | os.PathLike, values: Mapping[str, Any]) -> Counts:
+  for name, value in values.items():
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < 0:
       raise ValueError(
         f'{where}: {name}={value!r} is no count; give a whole number >= 0.'
       )
-  counts = Counts(*(int(values[name]) for name in FIELDS))
-  for names, canaries in (
-    (('TP', 'FN'), 'took part'),
-    (('TN', 'FP'), 'did not take part'),
+  counts = Counts(**{name: int(values[name]) for name in FIELDS})
+  for total, names, canaries in (
+    (counts.TP + counts.FN, 'TP + FN', 'took part'),
+    (counts.TN + counts.FP, 'TN + FP', 'did not take part'),
   ):
-    if not sum(getattr(counts, name) for name in names):
+    if not total:
       raise ValueError(
-        f'{where}: {" + ".join(names)} = 0, but a bound needs canaries that '
-        f'{canaries}.'
+        f'{where}: {names} = 0, but a bound needs canaries that {canaries}.'
       )
   return counts

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax.scores import score_files, score_tables
+from epe_jax.scores import counts, formats, score_files
 from tests.in_process import run_command
 
 IN, OUT = [3.0, 2.0, 4.0], [1.0, 0.5]
@@ -18,7 +18,7 @@ def read(path, **settings):
   return loaded.scores.observed.tolist(), loaded.scores.unobserved.tolist()
 
 
-@pytest.mark.parametrize('pair', score_tables.PAIRS)
+@pytest.mark.parametrize('pair', score_files.PAIRS)
 def test_each_pair_of_names_is_two_groups(tmp_path, pair):
   first, second = pair
   text = f'id,{second.upper()},{first.title()}\na,1,3\nb,.5,2\nc,,4\n'
@@ -31,8 +31,8 @@ def test_each_pair_of_names_is_two_groups(tmp_path, pair):
 @pytest.mark.parametrize(
   ('score', 'label'),
   [
-    *((score, 'label') for score in score_tables.SCORES),
-    *(('score', label) for label in score_tables.LABELS),
+    *((score, 'label') for score in score_files.SCORES),
+    *(('score', label) for label in score_files.LABELS),
   ],
 )
 def test_each_name_of_scores_and_labels_is_known(tmp_path, score, label):
@@ -42,46 +42,28 @@ def test_each_name_of_scores_and_labels_is_known(tmp_path, score, label):
 
 
 @pytest.mark.parametrize(
-  ('name', 'text', 'note'),
+  ('name', 'text'),
   [
-    ('a.csv', '3,1\n2,.5\n4,\n', 'column 1 is read as the scores of canaries'),
-    ('a.tsv', '3\t1\n2\t.5\n4\t\n', 'column 2 as those of others'),
-    ('a.csv', '3;1\n2;.5\n4;\n', 'column 2 as those of others'),
-    (
-      'a.csv',
-      '3,1\n1,0\n2,1\n.5,0\n4,1\n',
-      'column 2 as labels (1: took part)',
-    ),
-    (
-      'a.csv',
-      '1,3\n0,1\n1,2\n0,.5\n1,4\n',
-      'column 1 as labels (1: took part)',
-    ),
-    ('a.csv', '3,in\n1,out\n2,in\n.5,out\n4,in\n', 'column 2 as labels'),
-    ('a.txt', '3e0 1e0\n1 0\n2 1\n5e-1 0\n4 1\n', 'column 2 as labels'),
-    ('a.txt', '# score label\n3 1\n1 0\n2 1\n.5 0\n4 1\n', None),
-    ('a.csv', '\ufeffin,out\n3,1\n\n2,.5\n4,\n', None),
-    ('a.csv', '# by me\n\n# on 1, 2\nin,out\n3,1\n2,.5\n4,\n', None),
-    ('a.csv', '# by me\n# in,out\n3,1\n2,.5\n4,\n', None),
-    ('a.csv', '# by me\n3,1\n2,.5\n4,\n', 'column 2 as those of others'),
-    ('a.csv', '"in","out"\n3,1\n2,.5\n4,\n', None),
+    ('a.txt', '# score label\n3 1\n1 0\n2 1\n.5 0\n4 1\n'),
+    ('a.csv', '\ufeffin,out\n3,1\n\n2,.5\n4,\n'),
+    ('a.csv', '# by me\n\n# on 1, 2\nin,out\n3,1\n2,.5\n4,\n'),
+    ('a.csv', '# by me\n# in,out\n3,1\n2,.5\n4,\n'),
+    ('a.csv', '"in","out"\n3,1\n2,.5\n4,\n'),
+    ('a.tsv', 'out\tin\n1\t3\n.5\t2\n\t4\n'),
+    ('a.csv', 'in;out\n3;1\n2;.5\n4;\n'),
   ],
 )
-def test_tables_are_read_by_what_is_in_them(tmp_path, name, text, note):
+def test_tables_have_names_in_their_first_line(tmp_path, name, text):
   (tmp_path / name).write_text(text)
   assert read(tmp_path / name) == (IN, OUT)
-  said = score_files.load(tmp_path / name).note
-  assert (said is None) == (note is None)
-  assert note is None or note in said
 
 
 def test_what_numpy_writes_is_read(tmp_path):
   labels = [1, 0, 1, 0, 1]
   rows = np.c_[[3, 1, 2, 0.5, 4], labels]
-  np.savetxt(tmp_path / 'a.txt', rows)
   np.savetxt(tmp_path / 'a.csv', rows, delimiter=',', header='score,label')
   np.savez(tmp_path / 'a.npz', scores=rows[:, 0], labels=labels)
-  for name in ('a.txt', 'a.csv', 'a.npz'):
+  for name in ('a.csv', 'a.npz'):
     assert read(tmp_path / name) == (IN, OUT)
 
 
@@ -89,14 +71,12 @@ def test_what_numpy_writes_is_read(tmp_path):
   ('text', 'message'),
   [
     ('', 'is empty'),
-    ('1\n2\n', r'one column of scores\. With a file for each group'),
+    ('1\n2\n', r'no names of columns\. .* With a file for each group'),
     ('score\n2\n', "one column, 'score'. With a file for each group"),
-    ('1,2,3\n', '3 columns without names'),
-    ('1,0\n0,1\n', 'both of its columns may say who took part'),
+    ('1,0\n0,1\n', r'no names of columns\. Give columns in and out'),
     ('loss,label\n1,0\n0,1\n', 'Say so with --higher=out'),
     ('scores,cosine,label\n1,1,0\n', 'each of which may be the scores'),
-    ('3,1\nx,0\n', "line 2: column 1='x' is not a number"),
-    ('# by me\nin,out\n1_0,0\n', "line 3: in='1_0' is not a number"),
+    ('# by me\nin,out\nx,0\n', "line 3: in='x' is not a number"),
   ],
 )
 def test_tables_that_are_ambiguous_are_refused(tmp_path, text, message):
@@ -138,10 +118,9 @@ def test_a_table_on_stdin_is_one_of_a_file(stdin):
   stdin('')
   with pytest.raises(ValueError, match='stdin is empty'):
     read('-')
-  stdin('3,1\n2,.5\n4,\n')
+  stdin('in,out\n3,1\n2,.5\n4,\n')
   done = run_command('estimate', '-', '--delta=1e-2')
   assert done.returncode == 0, done.stderr
-  assert done.stderr.startswith('-: no header: column 1 is read as')
   assert 'δ = 1e-2' in done.stdout
 
 
@@ -161,7 +140,7 @@ def test_each_group_has_a_file_of_its_own(tmp_path, stdin):
   [
     ('', 'has no scores'),
     ('score\n', 'has no scores'),
-    ('1,2\n2,3\n', 'line 1: 2 columns; give one score in each line'),
+    ('1\n2,3\n', "line 2: score='2,3' is not a number. Use a point"),
     ('1\nx\n', "line 2: score='x' is not a number"),
   ],
 )
@@ -207,36 +186,26 @@ def reversed_files(folder):
   write = lambda name, lines: (folder / name).write_text('\n'.join(lines))
   write('pair.csv', ['in,out', *(f'{a!r},{b!r}' for a, b in pairs)])
   write('pair.tsv', ['member\tnonmember', *(f'{a!r}\t{b!r}' for a, b in pairs)])
-  write('nameless.csv', [f'{a!r},{b!r}' for a, b in pairs])
-  write('labels.txt', [f'{a!r} {b}' for a, b in rows])
+  write('labels.txt', ['score label', *(f'{a!r} {b}' for a, b in rows)])
   np.savez(folder / 'groups.npz', observed=low, unobserved=high)
   np.savez(folder / 'labels.npz', scores=low + high, labels=[1] * 60 + [0] * 60)
   np.savez(
     folder / 'meter.npz', scores=low + high, memberships=[1] * 60 + [0] * 60
   )
-  (folder / 'counts.json').write_text('{"FN":90,"FP":90,"TN":10,"TP":10}')
-  np.save(folder / 'in.npy', low)
-  np.save(folder / 'out.npy', high)
-  files = (
-    *('pair.csv', 'pair.tsv', 'nameless.csv', 'labels.txt', 'groups.npz'),
-    *('labels.npz', 'meter.npz', 'counts.json'),
-  )
-  two = [f'--in_scores={folder}/in.npy', f'--out_scores={folder}/out.npy']
-  return [[folder / name] for name in files] + [two]
+  names = 'pair.csv', 'pair.tsv', 'labels.txt', 'groups.npz', 'labels.npz'
+  return [folder / name for name in (*names, 'meter.npz')]
 
 
-@pytest.mark.integration
-def test_a_reversed_sign_is_warned_of_in_every_format(tmp_path):
-  for arguments in reversed_files(tmp_path):
-    done = run_command('estimate', *arguments, '--delta=1e-2', '--format=json')
-    assert done.returncode == 0, done.stderr
-    assert 'probably reversed' in done.stderr, arguments
-    assert 'warning: ' in done.stderr
+def test_a_reversed_sign_is_found_in_every_format(tmp_path):
+  for path in reversed_files(tmp_path):
+    assert formats.find_reversed(score_files.load(path).scores), path
+  reversed_ = formats.Counts(FN=90, FP=90, TN=10, TP=10)
+  assert 'probably reversed' in counts.warn_if_reversed(reversed_)
 
 
 @pytest.mark.usefixtures('coarse_figures')
 def test_the_command_draws_a_report_of_scores(tmp_path):
-  (tmp_path / 'a.csv').write_text('3,1\n2,.5\n4,\n')
+  (tmp_path / 'a.csv').write_text('in,out\n3,1\n2,.5\n4,\n')
   out = tmp_path / 'out'
   done = run_command(
     'estimate', tmp_path / 'a.csv', '--delta=1e-2', f'--out={out}'

@@ -1,0 +1,460 @@
+"""Files: written whole or not at all, and refused with their path if damaged.
+
+The standard library, NumPy and JSON write in place, name no file in most of their
+errors, and read pickle, NaN and truncated arrays. A run is interrupted at any time
+and its files are evidence, so all of the package writes and reads through here.
+Errors of the disk, which the system tells without a cure, get one.
+"""
+
+import collections
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import errno
+import glob
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import secrets
+import sys
+import tempfile
+import time
+from typing import Any, BinaryIO
+
+from jaxtyping import Shaped
+import numpy as np
+
+# The end of the name of a file that is being written.
+_DRAFT = re.compile(r'\.[0-9a-f]{8}')
+# Seconds after which a draft is that of a process that was killed.
+_STALE = 86_400.0
+_CURE_OF_SPACE = 'Make room there, or give a folder on another disk'
+_CURE_OF_PERMISSIONS = 'Change its permissions, or give another path'
+_CURES = {
+  errno.ENOSPC: f'the disk is full. {_CURE_OF_SPACE}',
+  errno.EDQUOT: f'your quota of the disk is used up. {_CURE_OF_SPACE}',
+  errno.EROFS: 'the disk is read-only. Give a folder on another one',
+  errno.EACCES: f'permission denied. {_CURE_OF_PERMISSIONS}',
+  errno.EPERM: f'permission denied. {_CURE_OF_PERMISSIONS}',
+}
+# Ends of lines, and control characters of terminals.
+_CONTROLS = dict.fromkeys(
+  [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], ' '
+)
+# The folders of an absolute path in a text, but not of a fraction or a URL.
+_ABSOLUTE_PATH = re.compile(r"""(?<![\w./:~])/(?:[^\s/:;,'"()]+/)+""")
+
+
+# Files and folders.
+
+
+def write_atomically(
+  path: str | os.PathLike,
+  fill: Callable[[BinaryIO], Any],
+  *,
+  private: bool = False,
+) -> None:
+  """Writes a file under another name, then renames it to `path`.
+
+  When this function returns, the file survives a loss of power. If it fails, the
+  old file is unchanged. Links are followed; a pipe or a device is written into.
+
+  Args:
+    path: the file.
+    fill: writes the content into an open binary file.
+    private: whether only its owner can ever read the file.
+
+  Raises:
+    FileNotFoundError: its folder does not exist, or is not a folder.
+  """
+  if os.fspath(path) == '/dev/stdout':
+    # By its own descriptor, or what is printed next would overwrite this.
+    sys.stdout.flush()
+    with open(os.dup(1), 'wb') as file:
+      fill(file)
+    return
+  if os.path.exists(path) and not os.path.isfile(path):
+    with open(path, 'wb') as file:
+      fill(file)
+    return
+  path = pathlib.Path(os.path.realpath(path))
+  if not path.parent.is_dir():
+    raise FileNotFoundError(
+      f'{path} cannot be written: {path.parent} is not a folder; '
+      'give another path.'
+    )
+  remove_drafts(path, older_than=_STALE)
+  draft = name_draft(path)
+  try:
+    with open(draft, 'xb', opener=open_private if private else None) as file:
+      fill(file)
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(draft, path)
+    sync_folder(path.parent)
+  finally:
+    draft.unlink(missing_ok=True)
+
+
+def name_draft(path: pathlib.Path) -> pathlib.Path:
+  """A new name in the same folder, for a file until it is whole."""
+  return path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
+
+
+def remove_drafts(path: pathlib.Path, *, older_than: float) -> None:
+  """Removes drafts of a file that are older than so many seconds."""
+  latest = time.time() - older_than
+  for draft in path.parent.glob(f'.{glob.escape(path.name)}.*'):
+    # Another process may remove it first.
+    with contextlib.suppress(OSError):
+      if _DRAFT.fullmatch(draft.suffix) and draft.stat().st_mtime <= latest:
+        draft.unlink()
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+  """Writes the entries of a folder to the disk, as fsync does for a file."""
+  if os.name == 'nt':
+    return  # Windows opens no folders.
+  descriptor = os.open(folder, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def open_private(path: str, flags: int) -> int:
+  """An opener for `open`: a new file can be read only by its owner."""
+  return os.open(path, flags, 0o600)
+
+
+def write_text(
+  path: str | os.PathLike, text: str, *, private: bool = False
+) -> None:
+  """Writes text in UTF-8 with `write_atomically`."""
+  write_atomically(path, lambda f: f.write(text.encode()), private=private)
+
+
+def read_last_lines(path: str | os.PathLike, count: int) -> list[str]:
+  """Reads the last lines that are not empty of a file, which may be missing."""
+  try:
+    with open(path, encoding='utf-8', errors='replace') as file:
+      lines = (line.rstrip() for line in file)
+      return [*collections.deque(filter(None, lines), maxlen=count)]
+  except FileNotFoundError:
+    return []
+
+
+def hash_file(path: str | os.PathLike) -> str:
+  """The SHA-256 of a file, in hexadecimal digits."""
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def user_cache() -> pathlib.Path:
+  """The user's cache folder, which only its owner can open.
+
+  It is $XDG_CACHE_HOME/epe_jax, or ~/.cache/epe_jax without that variable. It is
+  made if it can be; otherwise writing into it raises the error.
+  """
+  home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  folder = pathlib.Path(home, 'epe_jax')
+  with contextlib.suppress(OSError):
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+  return folder
+
+
+def check_folder(name: str, folder: str | os.PathLike) -> None:
+  """Checks that a folder is writable or can be made, without changing anything.
+
+  Args:
+    name: of the argument, for messages.
+    folder: its path.
+
+  Raises:
+    ValueError: it, or the folder in which it would be made, is a file or cannot
+      be written.
+  """
+  path = pathlib.Path(folder)
+  parent = next(p for p in (path, *path.parents) if os.path.lexists(p))
+  if not parent.is_dir():
+    raise ValueError(
+      f'{name}={folder}: {parent} is a file; give the path of a folder, which '
+      'need not exist.'
+    )
+  try:
+    # Permissions are not reliable: on some file systems root's do not hold.
+    with tempfile.TemporaryDirectory(dir=parent):
+      return
+  except OSError as error:
+    raise ValueError(
+      f'{name}={folder}: {parent} cannot be written ({error.strerror}); give '
+      'another folder, or have its permissions changed.'
+    ) from error
+
+
+@contextlib.contextmanager
+def explain_disk_errors(path: str | os.PathLike) -> Iterator[None]:
+  """Explains errors of the disk by a sentence with a path and a cure.
+
+  Args:
+    path: the path to name if the system names none.
+
+  Raises:
+    OSError: explains ENOSPC, EDQUOT, EROFS, EACCES and EPERM. Other errors pass.
+  """
+  try:
+    yield
+  except OSError as error:
+    if error.errno not in _CURES:
+      raise
+    where = error.filename or os.fspath(path)
+    raise OSError(f'{where}: {_CURES[error.errno]}.') from error
+
+
+def machine_memory() -> float:
+  """Bytes of memory of this machine; infinite where the system does not tell."""
+  if not hasattr(os, 'sysconf'):
+    return math.inf  # Windows.
+  return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+
+
+# Arrays.
+
+
+def write_arrays(
+  path: str | os.PathLike, arrays: Mapping[str, Any], *, private: bool = False
+) -> None:
+  """Writes arrays and numbers to a compressed .npz with `write_atomically`."""
+  write_atomically(
+    path, lambda f: np.savez_compressed(f, **arrays), private=private
+  )
+
+
+def read_arrays(
+  path: str | os.PathLike,
+) -> dict[str, Shaped[np.ndarray, '...']]:
+  """Reads all arrays of an .npz, by name.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is damaged, or would need pickle.
+  """
+  with open(path, 'rb') as file, _explain_damage(path, '.npz'):
+    archive = np.load(file, allow_pickle=False)
+    # Of an array whose shape is damaged NumPy may not read the checksum.
+    if (member := archive.zip.testzip()) is not None:
+      raise ValueError(f'{member} is damaged')
+    return dict(archive)
+
+
+def list_arrays(path: str | os.PathLike) -> set[str]:
+  """Lists the arrays of an .npz without reading them; raises as `read_arrays`."""
+  with open(path, 'rb') as file, _explain_damage(path, '.npz'):
+    return {*np.load(file, allow_pickle=False).files}
+
+
+def read_array(path: str | os.PathLike) -> Shaped[np.ndarray, '...']:
+  """Reads the array of an .npy; raises as `read_arrays`."""
+  with open(path, 'rb') as file, _explain_damage(path, '.npy'):
+    return np.lib.format.read_array(file, allow_pickle=False)
+
+
+@contextlib.contextmanager
+def _explain_damage(path: str | os.PathLike, kind: str) -> Iterator[None]:
+  """Names the file that could not be read, and a cure."""
+  try:
+    yield
+  # zipfile, zlib and NumPy raise a dozen kinds of errors.
+  except Exception as error:
+    raise ValueError(
+      f'{path} is not a readable {kind} file ({error}); restore it, or make it '
+      'again.'
+    ) from error
+
+
+# JSON.
+
+
+def format_json(value: Any) -> str:
+  """Formats JSON as the command line prints it.
+
+  Non-finite numbers become strings, as in `write_json`; letters are not escaped.
+
+  >>> print(format_json({'ε': float('inf')}))
+  {
+    "ε": "Infinity"
+  }
+  """
+  return json.dumps(
+    spell_non_finite(value), indent=2, allow_nan=False, ensure_ascii=False
+  )
+
+
+def write_json(
+  path: str | os.PathLike, value: Any, *, private: bool = False
+) -> None:
+  """Writes JSON with `write_atomically`.
+
+  Non-finite numbers, which JSON lacks, are written as the strings 'Infinity',
+  '-Infinity' and 'NaN', which `float` reads back.
+  """
+  text = json.dumps(spell_non_finite(value), indent=2, allow_nan=False) + '\n'
+  write_text(path, text, private=private)
+
+
+def read_json(path: str | os.PathLike) -> Any:
+  """Reads a JSON file.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is not JSON.
+  """
+  try:
+    return parse_json(pathlib.Path(path).read_text(encoding='utf-8'))
+  except ValueError as error:
+    raise ValueError(
+      f'{path} is not JSON ({error}); restore it, or make it again.'
+    ) from error
+
+
+def read_fields(path: str | os.PathLike) -> dict[str, Any]:
+  """Reads a JSON file of fields by name.
+
+  Raises:
+    FileNotFoundError, ValueError: as `read_json`, or it holds something else.
+  """
+  values = read_json(path)
+  if not isinstance(values, dict):
+    raise ValueError(
+      f'{path} is damaged: it has no fields; restore it, or make the run again.'
+    )
+  return values
+
+
+def write_sealed(path: str | os.PathLike, fields: Mapping[str, Any]) -> None:
+  """Writes JSON with 'sha256', the digest of all its other fields."""
+  write_json(path, {**fields, 'sha256': _hash_fields(fields)})
+
+
+def read_sealed(path: str | os.PathLike) -> dict[str, Any]:
+  """Reads the fields that `write_sealed` wrote, without their digest.
+
+  Raises:
+    FileNotFoundError, ValueError: as `read_fields`, or the digest is missing or
+      that of other fields.
+  """
+  fields = read_fields(path)
+  digest = fields.pop('sha256', None)
+  if digest != _hash_fields(fields):
+    raise ValueError(
+      f"{path} is damaged: its fields are not those of its 'sha256'; restore "
+      'it, or make it again.'
+    )
+  return fields
+
+
+def _hash_fields(fields: Mapping[str, Any]) -> str:
+  text = json.dumps(spell_non_finite(fields), sort_keys=True, allow_nan=False)
+  return hashlib.sha256(text.encode()).hexdigest()
+
+
+def parse_json(text: str) -> Any:
+  """Parses JSON as `write_json` writes it, so without NaN and Infinity.
+
+  Raises:
+    ValueError: it is not JSON.
+
+  >>> parse_json('[1, NaN]')
+  Traceback (most recent call last):
+  ValueError: NaN is no number of JSON; write the string "NaN"
+  """
+  return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> None:
+  raise ValueError(f'{name} is no number of JSON; write the string "{name}"')
+
+
+def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
+  """Checks that a file has the version that this library reads.
+
+  Raises:
+    ValueError: it has another.
+  """
+  if schema != reads:
+    raise ValueError(
+      f'{path} has schema={schema}, but this version of epe_jax reads {reads}. '
+      'Read it with the version that wrote it.'
+    )
+
+
+# Values of JSON.
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  """Flattens nested groups of fields to dotted names.
+
+  >>> flatten({'rounds': 3, 'client': {'epochs': 1}})
+  {'rounds': 3, 'client.epochs': 1}
+  """
+  flat = {}
+  for name, value in nested.items():
+    if isinstance(value, Mapping):
+      flat |= flatten(value, f'{prefix}{name}.')
+    else:
+      flat[prefix + name] = value
+  return flat
+
+
+def spell_non_finite(value: Any) -> Any:
+  """Replaces non-finite numbers in JSON-like values by strings."""
+
+  def spell(x: Any) -> Any:
+    if isinstance(x, float) and not math.isfinite(x):
+      return {math.inf: 'Infinity', -math.inf: '-Infinity'}.get(x, 'NaN')
+    return x
+
+  return _map_leaves(spell, value)
+
+
+def hide_paths(value: Any) -> Any:
+  """Removes the folders of absolute paths in JSON-like values.
+
+  A published file should reveal neither the user's name nor where data are stored.
+
+  >>> hide_paths({'path': '/home/ada/data/emnist', 'noise': 0.2})
+  {'path': 'PATH_TO/emnist', 'noise': 0.2}
+  >>> hide_paths('see /tmp/a b/log.txt, N(0, 1/d) and https://x.org/y')
+  'see PATH_TO/a b/log.txt, N(0, 1/d) and https://x.org/y'
+  """
+
+  def hide(x: Any) -> Any:
+    if not isinstance(x, str):
+      return x
+    if os.path.isabs(x):
+      return f'PATH_TO/{os.path.basename(x.rstrip("/"))}'
+    return _ABSOLUTE_PATH.sub('PATH_TO/', x)
+
+  return _map_leaves(hide, value)
+
+
+def _map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+  if isinstance(value, Mapping):
+    return {k: _map_leaves(function, v) for k, v in value.items()}
+  if isinstance(value, list | tuple):
+    return [_map_leaves(function, v) for v in value]
+  return function(value)
+
+
+def join_lines(text: str) -> str:
+  r"""Replaces line ends and other control characters by spaces.
+
+  What a checked mechanism prints must not look like lines of the program.
+
+  >>> join_lines('digits\n# All is well')
+  'digits # All is well'
+  """
+  return text.translate(_CONTROLS)

@@ -1,0 +1,372 @@
+"""Formats of other privacy-auditing tools, read into `epsilon.Scores`.
+
+A format is a row of `FORMATS`: the names by which its files are recognized, which
+canaries score higher in them, and a reader that knows how canaries were included.
+Whatever the tool, a higher score says "took part" once it is read.
+
+| tool | file | scores | labels | higher |
+|---|---|---|---|---|
+| ML Privacy Meter | `attack_result_{i}.npz`, `attack_result_average_dp.npz` | `scores` | `memberships` | in |
+| RMIA paper's code | `attack_predictions_{i}.npz`, `scores_{i}_gamma_{γ}.npz` | `scores` | `answers` | out |
+
+References: privacytrustlab/ml_privacy_meter, `audit.py` (get_audit_results,
+get_all_dp_audit_results) and `attacks.py` at e384af8; the RMIA paper's code,
+`research/2024_rmia/main.py` at d327341 ("lower = member").
+"""
+
+from collections.abc import Callable
+import os
+import pathlib
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
+
+import numpy as np
+
+from epe_jax import io
+from epe_jax.audit import failed_checks
+from epe_jax.epsilon.types import Scores, make_null
+from epe_jax.fact import Fact
+from epe_jax.scores.counts import (
+  FIELDS,
+  Counts,
+  bound_counts,
+  from_attack_results,
+  read_counts,
+)
+
+__all__ = [
+  'FORMATS',
+  'Counts',
+  'ScoreFormat',
+  'Settings',
+  'bound_counts',
+  'find_reversed',
+  'from_attack_results',
+  'make_scores',
+  'read_counts',
+  'read_privacy_meter',
+  'read_rmia',
+  'recognize',
+  'split_by_label',
+]
+
+Higher = Literal['in', 'out']
+"""Which group scores higher in a file: canaries that took part, or the others."""
+
+# Coins look like copies of one another with a chance of 2 to the minus this.
+_MIN_COINS = 20
+
+
+class Settings(TypedDict, total=False):
+  """What every reader takes besides its file; a missing one is the tool's own.
+
+  Attributes:
+    higher: which group scores higher; scores are negated if it is 'out'.
+    dim: d, if scores are cosines in R^d; otherwise None.
+    design: 'coin_flip' if an independent coin decided for each canary.
+    inclusion_probability: of these coins, in (0, 1).
+  """
+
+  higher: Higher
+  dim: float | None
+  design: Literal['fixed', 'coin_flip']
+  inclusion_probability: float
+
+
+class ScoreFormat(NamedTuple):
+  """A format of another tool.
+
+  Attributes:
+    name: as in --from.
+    label: what it is, for people.
+    read: `(path, **Settings) -> Scores`, where settings that are left out have the
+      convention of the tool; None for counts, which are not scores.
+    suffix: of its files.
+    fields: names by which it is recognized: all of them are arrays of its .npz, or
+      keys of its .json.
+    higher: which group scores higher, unless the user says otherwise.
+  """
+
+  name: str
+  label: str
+  read: Callable[..., Scores] | None
+  suffix: str
+  fields: frozenset[str]
+  higher: Higher = 'in'
+
+
+def make_scores(
+  where: str | os.PathLike | None,
+  observed: Any,
+  unobserved: Any,
+  *,
+  names: tuple[str, str] = ('observed', 'unobserved'),
+  **settings: Unpack[Settings],
+) -> Scores:
+  """Scores oriented so that a higher one says "took part".
+
+  Args:
+    where: the file or object that errors name; None if `names` are arguments.
+    observed: [n1] scores of canaries that took part: anything that NumPy takes for
+      an array.
+    unobserved: [n0] scores of those that did not; empty only if `dim` is given.
+    names: what errors call both.
+    **settings: as in `Settings`; 'in', None, 'fixed' and 1/2 if they are left out.
+
+  Raises:
+    ValueError: `higher` is neither, or these are not scores of one audit.
+  """
+  higher, dim = settings.get('higher', 'in'), settings.get('dim')
+  try:
+    if higher not in get_args(Higher):
+      raise ValueError(
+        f"higher={higher!r} is neither 'in' nor 'out'. Say which canaries score "
+        'higher: those that took part, or the others.'
+      )
+    observed = _to_array(names[0], observed)
+    unobserved = _to_array(names[1], unobserved)
+    if not observed.size:
+      raise ValueError(
+        f'{names[0]} is empty: there are no scores of canaries that took part. Add '
+        'them: an audit compares the scores of both groups.'
+      )
+    if dim is None and not unobserved.size:
+      raise ValueError(
+        f'{names[1]} is empty: there are no scores of canaries that did not take '
+        'part. Add them, or, if scores are cosines in R^d, give d: --dim=D on the '
+        'command line, dim in Python.'
+      )
+    if higher == 'out':
+      # Unsigned integers would wrap around.
+      observed, unobserved = -np.float64(observed), -np.float64(unobserved)
+    return Scores(
+      observed,
+      unobserved,
+      make_null(dim),
+      settings.get('design', 'fixed'),
+      inclusion_probability=settings.get('inclusion_probability', 0.5),
+    )
+  except ValueError as error:
+    raise ValueError(error if where is None else f'{where}: {error}') from error
+
+
+def split_by_label(
+  where: str | os.PathLike,
+  scores: Any,
+  labels: Any,
+  *,
+  names: tuple[str, str] = ('scores', 'labels'),
+  **settings: Unpack[Settings],
+) -> Scores:
+  """Scores of canaries with a label each, which says whether it took part.
+
+  Args:
+    where: the file or object that errors name.
+    scores: [n].
+    labels: [n], True or 1 for a canary that took part; False, 0 or -1 for one
+      that did not, but not both 0 and -1.
+    names: what the file calls scores and labels.
+    **settings: as in `Settings`.
+
+  Raises:
+    ValueError: shapes differ, labels are none of these, or there are no canaries
+      of one kind.
+  """
+  scores, labels = np.ravel(scores), np.ravel(labels)
+  if scores.shape != labels.shape:
+    raise ValueError(
+      f'{where}: {names[0]} has {scores.size:,} entries and {names[1]} '
+      f'{labels.size:,}; give one of each for a canary.'
+    )
+  no = -1 if labels.dtype.kind in 'if' and np.any(labels == -1) else 0
+  is_label = labels.dtype.kind in 'biuf' and np.isin(labels, (no, 1))
+  if not np.all(is_label):
+    wrong = labels[~np.broadcast_to(is_label, labels.shape)][0]
+    raise ValueError(
+      f'{where}: {names[1]} has the entry {wrong!r}; write 1 for a canary that '
+      f'took part and {no} for one that did not.'
+    )
+  took_part = labels == 1
+  return make_scores(where, scores[took_part], scores[~took_part], **settings)
+
+
+def find_reversed(
+  scores: Scores, *, higher: str = 'in', option: str = 'higher'
+) -> Fact | None:
+  """Whether canaries that took part score lower, beyond chance.
+
+  Args:
+    scores: as read.
+    higher: as which the file was read.
+    option: what sets `higher`.
+
+  Returns:
+    A fact that `report.checks` has the words for, with the cure; None if they do
+    not.
+  """
+  failed = failed_checks.check_not_swapped(scores)
+  if not failed:
+    return None
+  values = {**failed[0].values, 'higher': higher, 'option': option}
+  return Fact('sign_reversed', values)
+
+
+def read_privacy_meter(
+  path: str | os.PathLike, **settings: Unpack[Settings]
+) -> Scores:
+  """Scores of one target model from a report of ML Privacy Meter.
+
+  A higher score of RMIA says "member". So should one of the LOSS attack, but at
+  e384af8 `attacks.run_loss` negates what `get_signals.get_model_signals` has, which
+  is the softmax of the true class for either attack: give higher='out'.
+
+  Args:
+    path: `report/exp/attack_result_{i}.npz`, or the
+      `report/attack_result_average_dp.npz` of `run_audit_dp.py` with one target.
+    **settings: as in `Settings`. The design is 'coin_flip' in a file of
+      `run_audit_dp.py` with `k_neg`, whose target has a fair coin for each example;
+      otherwise 'fixed', as `run_mia.py` takes exactly half of them.
+      `attack_result_0.npz` does not say which program wrote it.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: it is no such file, or has examples more than once: those of
+      several target models, or several neighbors of each (range attack).
+  """
+  arrays = _read_arrays(path, 'memberships', example='attack_result_0.npz')
+  members = np.ravel(arrays['memberships'])
+  _check_examples_differ(path, members)
+  settings.setdefault('design', 'coin_flip' if 'k_neg' in arrays else 'fixed')
+  names = 'scores', 'memberships'
+  return split_by_label(
+    path, arrays['scores'], members, names=names, **settings
+  )
+
+
+def read_rmia(path: str | os.PathLike, **settings: Unpack[Settings]) -> Scores:
+  """Scores of one target model from the code of the RMIA paper, where lower is in.
+
+  Args:
+    path: `attack_predictions_{i}.npz` or `scores_{i}_gamma_{γ}.npz`.
+    **settings: as in `Settings`. The file does not say whether its models were
+      trained by `scripts/train.py` of that code, which flips a coin for each
+      example: give design 'coin_flip' then.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: it is no such file.
+  """
+  arrays = _read_arrays(path, 'answers', example='attack_predictions_0.npz')
+  settings.setdefault('higher', 'out')
+  scores, labels = arrays['scores'], arrays['answers']
+  names = 'scores', 'answers'
+  return split_by_label(path, scores, labels, names=names, **settings)
+
+
+FORMATS: dict[str, ScoreFormat] = {
+  one.name: one
+  for one in (
+    ScoreFormat(
+      'privacy_meter',
+      'a report of ML Privacy Meter',
+      read_privacy_meter,
+      '.npz',
+      frozenset({'scores', 'memberships'}),
+    ),
+    ScoreFormat(
+      'rmia',
+      "scores of the RMIA paper's code",
+      read_rmia,
+      '.npz',
+      frozenset({'scores', 'answers'}),
+      higher='out',
+    ),
+    ScoreFormat(
+      'privacy_estimates',
+      'counts of privacy-estimates',
+      None,
+      '.json',
+      frozenset(FIELDS),
+    ),
+  )
+}
+"""Every format of another tool, by name."""
+
+
+def recognize(path: str | os.PathLike) -> ScoreFormat | None:
+  """The format of another tool that a file unmistakably has, or None."""
+  path, fields = pathlib.Path(path), set()
+  try:
+    if path.is_file() and path.suffix == '.npz':
+      fields = io.list_arrays(path)
+    elif path.is_file() and path.suffix == '.json':
+      fields = {*io.read_fields(path)}
+  except ValueError:
+    return None  # The reader says what is wrong.
+  for one in FORMATS.values():
+    if one.suffix == path.suffix and one.fields <= fields:
+      return one
+  return None
+
+
+def _read_arrays(path, labels, *, example):
+  arrays = io.read_arrays(path)
+  if not {'scores', labels} <= arrays.keys():
+    raise ValueError(
+      f'{path} has the arrays {sorted(arrays)}, but not scores and {labels}. '
+      f'Give a file such as {example}.'
+    )
+  return arrays
+
+
+def _check_examples_differ(path, members):
+  """Refuses files that have each example more than once, by their memberships.
+
+  `get_average_audit_results` pools models 2i and 2i + 1 that are trained on
+  complements, so that the second block is the first one, negated; one audit may
+  have two blocks of one label each. Neighbors of a range attack share theirs.
+  """
+  labels = members.astype(bool)
+  for size in range(_MIN_COINS, labels.size // 2 + 1):
+    first, second = labels[:size], labels[size : 2 * size]
+    is_mixed = first.any() and not first.all()
+    if labels.size % size == 0 and is_mixed and np.array_equal(second, ~first):
+      raise ValueError(
+        f'{path} pools the scores of {labels.size // size} target models, two of '
+        'them trained on complements, so that examples are in it more than once. '
+        'Give the attack_result_{i}.npz of one model.'
+      )
+  changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
+  each = np.gcd.reduce(np.diff(changes, prepend=0, append=labels.size))
+  if changes.size >= _MIN_COINS and each > 1:
+    raise ValueError(
+      f'{path}: memberships are equal in blocks of {each}, as those of a range '
+      'attack with so many neighbors of each example, which do not score '
+      'independently. Give one score for each example.'
+    )
+
+
+def _to_array(name: str, values: Any) -> np.ndarray:
+  """Scores [n] as an array, or what is wrong with them."""
+  try:
+    array = np.asanyarray(values)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f'{name} is no array of numbers ({error}).') from error
+  if not array.size:
+    return np.empty(0)
+  if array.dtype.kind not in 'biuf':
+    raise ValueError(
+      f'{name} has dtype {array.dtype}; give real numbers, such as float64.'
+    )
+  if array.ndim != 1:
+    raise ValueError(
+      f'{name} has shape {array.shape}; give one score for each canary, [n].'
+    )
+  not_finite = np.flatnonzero(~np.isfinite(np.ma.getdata(array)))
+  if not_finite.size:
+    first = not_finite[0]
+    raise ValueError(
+      f'{name} has {not_finite.size:,} values that are not finite, the first is '
+      f'{name}[{first}] = {np.ma.getdata(array)[first]}; drop these canaries if '
+      'that does not depend on who took part.'
+    )
+  return array
