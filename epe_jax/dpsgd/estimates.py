@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from epe_jax.dpsgd import credible, families, uncorrected
-from epe_jax.epsilon import corrections, threshold_bound, tradeoff_curves
+from epe_jax.epsilon import lower_bounds, tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -38,10 +38,10 @@ result is not a bound. 'held_out': half of them, and the other half is counted.
 'band': all of them, with one test of all thresholds together.
 """
 
-_MULTIPLICITY: dict[str, corrections.Correction] = {
+_MULTIPLICITY: dict[str, lower_bounds.Correction] = {
   'same': uncorrected.Uncorrected(),
-  'held_out': corrections.Split(seed=0),
-  'band': corrections.Band(),
+  'held_out': lower_bounds.Split(seed=0),
+  'band': lower_bounds.Band(),
 }
 
 
@@ -255,7 +255,7 @@ ESTIMATORS: dict[str, StepEstimator] = {
   'f_dp_cp': StepEstimator(
     'f-DP (CP)',
     ('same', 'held_out', 'band'),
-    _make_f_dp(threshold_bound.gdp_bound, threshold_bound.family_bound),
+    _make_f_dp(lower_bounds.gdp_bound, lower_bounds.family_bound),
   ),
   'f_dp_zb': StepEstimator(
     'f-DP (ZB)',
@@ -265,7 +265,7 @@ ESTIMATORS: dict[str, StepEstimator] = {
   'dp_cp': StepEstimator(
     '(ε, δ)-DP (CP)',
     ('same', 'held_out', 'band'),
-    _make_dp(threshold_bound.lower_bound, sides='both'),
+    _make_dp(lower_bounds.lower_bound, sides='both'),
   ),
   'dp_zb': StepEstimator(
     '(ε, δ)-DP (ZB)', ('same', 'held_out'), _make_dp(credible.epsilon_credible)

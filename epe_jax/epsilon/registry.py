@@ -24,15 +24,11 @@ from epe_jax.epsilon import (
   mixture,
   noise_floor,
   threshold,
-  threshold_bound,
   tradeoff_curves,
   two_gaussians,
 )
-from epe_jax.epsilon.corrections import (
-  Band,
-  Bonferroni,
-  Split,
-)
+from epe_jax.epsilon import lower_bounds as threshold_bound
+from epe_jax.epsilon.lower_bounds import Band, Bonferroni, Split
 from epe_jax.epsilon.types import Kind, Scores
 
 Estimator = noise_floor.Estimator

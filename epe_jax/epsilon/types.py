@@ -18,7 +18,7 @@ import enum
 import math
 import numbers
 import reprlib
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, cast
 
 from jaxtyping import Float, Shaped
 import numpy as np
@@ -364,24 +364,27 @@ def check_delta(delta: float) -> float:
   return arguments.check_number('delta', delta, '(0, 1)', such_as='1e-5')
 
 
-def check_scores(scores: Scores, delta: float = 0.5) -> None:
-  """Raises a ValueError unless these are `Scores` and delta is in (0, 1)."""
+def check_scores(
+  scores: Scores,
+  delta: float = 0.5,
+  *,
+  significance: float = 0.05,
+  confidence: float = 0.9,
+) -> None:
+  """Raises a ValueError unless these are `Scores` and settings are in range."""
   if not isinstance(scores, Scores):
     raise ValueError(
       f'scores={reprlib.repr(scores)} is a {type(scores).__name__}; give '
       'Scores(observed, unobserved).'
     )
   check_delta(delta)
+  check_significance(significance)
+  check_confidence(confidence)
 
 
 def check_confidence(confidence: float) -> None:
   """Raises a ValueError unless 0 < confidence <= 1 - 1e-12."""
   arguments.check_number('confidence', confidence, '(0, 0.999999999999]')
-
-
-def check_sides(sides: Sides) -> None:
-  """Raises a ValueError unless sides is 'in' or 'both'."""
-  arguments.check_choice('sides', sides, get_args(Sides))
 
 
 def check_significance(significance: float) -> float:

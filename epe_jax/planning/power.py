@@ -23,9 +23,9 @@ from scipy import special
 from epe_jax.epsilon import (
   approximate_dp,
   arguments,
-  band,
   f_dp,
   guessing,
+  lower_bounds,
   rank_bound,
   tradeoff_curves,
 )
@@ -244,11 +244,13 @@ def _of_thresholds(
 def _of_known_law(curves: _Curves, test: _Test, num: int) -> Power:
   """The exact power; a score of some rank with too small an FPR rejects ε₀."""
   false_negatives = np.arange(num)
-  fnr = np.asarray(band.upper_limit(false_negatives, num, test.significance))
+  fnr = np.asarray(
+    lower_bounds.band_upper(false_negatives, num, test.significance)
+  )
   # Of counts with the same limit the largest is rejected first.
   last = np.append(np.diff(fnr) > 0, True) & (fnr < 1 - test.delta)
   false_negatives, fnr = false_negatives[last], fnr[last]
-  coverage = band.coverage(
+  coverage = lower_bounds.band_coverage(
     num,
     false_negatives + 1,
     tradeoff_curves.fnr_gdp(test.mu, curves.log_fpr(test, fnr)),

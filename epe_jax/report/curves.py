@@ -17,7 +17,6 @@ from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import (
   cosine_null,
-  intervals,
   mixture,
   threshold,
   tradeoff_curves,
@@ -113,7 +112,7 @@ def _compute_tradeoff(
   else:
     false_positives = threshold.count_at_least(scores.unobserved, at)
     fpr = np.maximum(false_positives, 0.5) / scores.unobserved.size
-  upper = intervals.clopper_pearson_upper
+  upper = threshold.clopper_pearson_upper
   fitted = None
   if attack.is_calibrated and scores.shift is not None:
     fitted = 1 - mixture.compute_rates(scores, grid)

@@ -21,7 +21,7 @@ from epe_jax.audit.threat_models.shifted_scores import (
   describe_shifted,
   split_scores,
 )
-from epe_jax.epsilon import registry, threshold_bound
+from epe_jax.epsilon import lower_bounds, registry
 from epe_jax.epsilon.types import (
   Estimate,
   NullLaw,
@@ -275,4 +275,4 @@ def _estimate_round(
     yield evaluation.estimate_with_interval(
       attack_scores, delta=delta, confidence=confidence, resamples=resamples
     )
-  yield threshold_bound.lower_bound(attack_scores.scores, delta=delta)
+  yield lower_bounds.lower_bound(attack_scores.scores, delta=delta)

@@ -8,7 +8,7 @@ from matplotlib import figure
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import intervals, threshold, tradeoff_curves
+from epe_jax.epsilon import threshold, tradeoff_curves
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
 from papers import item, reported
@@ -52,7 +52,7 @@ def limit_epsilon(counts: simulated_steps.Counts, delta: float) -> Limits:
   """
   fpr, fnr = (
     np.asarray(
-      intervals.clopper_pearson_upper(errors, counts.num, _SIGNIFICANCE / 2)
+      threshold.clopper_pearson_upper(errors, counts.num, _SIGNIFICANCE / 2)
     )
     for errors in (counts.false_positives, counts.false_negatives)
   )

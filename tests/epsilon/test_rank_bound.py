@@ -9,14 +9,8 @@ import pytest
 from scipy import special, stats
 
 from epe_jax.dpsgd import families
-from epe_jax.epsilon import (
-  band,
-  rank_bound,
-  threshold,
-  threshold_bound,
-  tradeoff_curves,
-)
-from epe_jax.epsilon.corrections import Bonferroni
+from epe_jax.epsilon import lower_bounds, rank_bound, threshold, tradeoff_curves
+from epe_jax.epsilon.lower_bounds import Bonferroni
 from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5
@@ -296,8 +290,8 @@ def two_limits(scores, significance=0.05):
   candidates, misses = threshold.find_realisable(scores.observed)
   alarms = threshold.count_at_least(scores.unobserved, candidates)
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
-  fnr = np.asarray(band.upper_limit(misses, num, significance / 2))
-  fpr = np.asarray(band.upper_limit(alarms, num_null, significance / 2))
+  fnr = np.asarray(lower_bounds.band_upper(misses, num, significance / 2))
+  fpr = np.asarray(lower_bounds.band_upper(alarms, num_null, significance / 2))
   epsilon = threshold.epsilon_at(np.log(fpr), np.log(fnr), DELTA, sides='in')
   mu = tradeoff_curves.gdp_mu(np.log(fpr), fnr)
   return np.max(epsilon, axis=-1), np.max(mu, axis=-1)
@@ -318,13 +312,13 @@ def test_one_test_of_both_rates_is_tighter_than_two_limits(
   mu = tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
   scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num)
   before, before_mu = two_limits(scores)
-  bound = threshold_bound.lower_bound(scores, delta=DELTA).epsilon
-  fixed = threshold_bound.lower_bound(
+  bound = lower_bounds.lower_bound(scores, delta=DELTA).epsilon
+  fixed = lower_bounds.lower_bound(
     scores, delta=DELTA, multiplicity=Bonferroni()
   ).epsilon
   best = max(np.median(before), np.median(fixed))
   assert np.median(bound) > best + won
-  gdp = np.median(threshold_bound.gdp_bound(scores, delta=DELTA).epsilon)
+  gdp = np.median(lower_bounds.gdp_bound(scores, delta=DELTA).epsilon)
   gdp_before = np.median(tradeoff_curves.epsilon_gdp(before_mu, DELTA))
   assert gdp > gdp_before + won_gdp
 

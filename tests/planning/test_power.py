@@ -10,7 +10,7 @@ from epe_jax.epsilon import (
   approximate_dp,
   f_dp,
   gaussian_bound,
-  threshold_bound,
+  lower_bounds,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Scores, Sphere
@@ -19,8 +19,8 @@ from epe_jax.planning import power
 DELTA = 1e-5
 DIM = 10**8  # So large that a cosine is Gaussian.
 BOUNDS = {
-  'lower_bound': threshold_bound.lower_bound,
-  'gdp': threshold_bound.gdp_bound,
+  'lower_bound': lower_bounds.lower_bound,
+  'gdp': lower_bounds.gdp_bound,
   'gaussian': functools.partial(
     gaussian_bound.gaussian_lower_bound, std='common'
   ),

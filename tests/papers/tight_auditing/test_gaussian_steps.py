@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import threshold_bound, tradeoff_curves
-from epe_jax.epsilon.corrections import Explicit
-from epe_jax.epsilon.threshold_bound import lower_bound
+from epe_jax.epsilon import lower_bounds, tradeoff_curves
+from epe_jax.epsilon.lower_bounds import Explicit, lower_bound
 from papers import reported
 from papers.tight_auditing import gaussian_steps, simulated_steps
 
@@ -36,7 +35,7 @@ def test_limits_of_counts_are_those_of_the_library():
   limits = gaussian_steps.limit_epsilon(counts, DELTA)
   settings = dict(delta=DELTA, multiplicity=Explicit((at,)))
   of_dp = lower_bound(scores, sides='both', **settings).epsilon
-  of_gdp = threshold_bound.gdp_bound(scores, **settings).epsilon
+  of_gdp = lower_bounds.gdp_bound(scores, **settings).epsilon
   assert limits.of_dp[0] == pytest.approx(of_dp)
   assert limits.of_gdp[0] == pytest.approx(of_gdp)
 
@@ -56,7 +55,7 @@ def test_no_bound_from_ranks_has_a_higher_median():
   scores = simulated_steps.draw_observations(
     rng, (100, 500), noise_multiplier=1 / mu
   )
-  bounds = np.asarray(threshold_bound.gdp_bound(scores, delta=DELTA).epsilon)
+  bounds = np.asarray(lower_bounds.gdp_bound(scores, delta=DELTA).epsilon)
   most = gaussian_steps.limit_bounds_of_ranks(2.0, 500, DELTA)
   # A median of 100 has a standard error of 0.05; it is lower by as much.
   assert 0.8 * most < np.median(bounds) < most + 0.1
