@@ -16,12 +16,10 @@ import numpy as np
 
 from epe_jax.dpsgd import credible, uncorrected
 from epe_jax.epsilon import (
-  approximate_dp,
-  f_dp,
   gaussian_bound,
-  independent,
   lower_bounds,
   mixture,
+  one_run_bounds,
   threshold,
   tradeoff_curves,
 )
@@ -89,11 +87,11 @@ NO_BOUNDS: tuple[Estimator, ...] = (
 """Numbers that are mistaken for bounds but guarantee nothing."""
 
 FAIR_COINS: tuple[Estimator, ...] = (
-  approximate_dp.one_run,
-  f_dp.one_run_gdp,
-  independent.one_run_independent,
+  one_run_bounds.one_run,
+  one_run_bounds.one_run_gdp,
+  one_run_bounds.one_run_independent,
   functools.partial(
-    independent.one_run_independent,
+    one_run_bounds.one_run_independent,
     family=tradeoff_curves.gaussian_family(),
   ),
 )

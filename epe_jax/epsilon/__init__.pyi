@@ -1,13 +1,10 @@
-from .approximate_dp import one_run as one_run
 from .bootstrap import bootstrap_interval as bootstrap_interval
 from .cosine_null import CosineNull as CosineNull
 from .cosine_null import NormalNull as NormalNull
 from .cosine_null import null_distribution as null_distribution
 from .diagnostics import anderson_darling as anderson_darling
 from .diagnostics import run_normality_tests as run_normality_tests
-from .f_dp import one_run_gdp as one_run_gdp
 from .gaussian_bound import gaussian_lower_bound as gaussian_lower_bound
-from .independent import one_run_independent as one_run_independent
 from .lower_bounds import Band as Band
 from .lower_bounds import Bonferroni as Bonferroni
 from .lower_bounds import Explicit as Explicit
@@ -22,6 +19,9 @@ from .mixture import location_mixture_bound as location_mixture_bound
 from .mixture import most_exposed as most_exposed
 from .noise_floor import draw_null as draw_null
 from .noise_floor import estimate_noise_floor as estimate_noise_floor
+from .one_run_bounds import one_run as one_run
+from .one_run_bounds import one_run_gdp as one_run_gdp
+from .one_run_bounds import one_run_independent as one_run_independent
 from .risks import Risks as Risks
 from .risks import compute_risks as compute_risks
 from .risks import compute_risks_of_curve as compute_risks_of_curve

@@ -16,10 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from epe_jax.epsilon import (
-  approximate_dp,
-  f_dp,
   gaussian_bound,
-  independent,
   maximum,
   mixture,
   noise_floor,
@@ -28,6 +25,9 @@ from epe_jax.epsilon import (
   two_gaussians,
 )
 from epe_jax.epsilon import lower_bounds as threshold_bound
+from epe_jax.epsilon import one_run_bounds as approximate_dp
+from epe_jax.epsilon import one_run_bounds as f_dp
+from epe_jax.epsilon import one_run_bounds as independent
 from epe_jax.epsilon.lower_bounds import Band, Bonferroni, Split
 from epe_jax.epsilon.types import Kind, Scores
 

@@ -21,11 +21,9 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import (
-  approximate_dp,
   arguments,
-  f_dp,
-  guessing,
   lower_bounds,
+  one_run_bounds,
   rank_bound,
   tradeoff_curves,
 )
@@ -284,7 +282,7 @@ def _of_guesses(
       'in with those that were out; give num_unobserved.'
     )
   total = num + num_null
-  pairs = guessing.choose_guesses(total)
+  pairs = one_run_bounds.choose_guesses(total)
   level = test.significance / len(pairs)
   rejected = np.zeros(_DRAWS, dtype=bool)
   for pair, correct in zip(pairs, _correct_guesses(test.mu, pairs, total)):
@@ -301,12 +299,12 @@ def _of_guesses(
 
 
 def _rejects_epsilon(test: _Test, level: float, **counts: int) -> bool:
-  p_value = approximate_dp.p_value(test.certified, test.delta, **counts)
+  p_value = one_run_bounds.p_value(test.certified, test.delta, **counts)
   return p_value <= level
 
 
 def _rejects_mu(test: _Test, level: float, **counts: int) -> bool:
-  mu = f_dp.max_rejected_mu(**counts, significance=level)
+  mu = one_run_bounds.max_rejected_mu(**counts, significance=level)
   return mu > test.min_mu
 
 
@@ -320,7 +318,7 @@ _POWERS: dict[str, Callable[[_Test, int, int | None], Power]] = {
 
 
 def _correct_guesses(
-  mu: float, pairs: tuple[guessing.Guesses, ...], num: int
+  mu: float, pairs: one_run_bounds.GuessesToTry, num: int
 ) -> Int[np.ndarray, 'pairs draws']:
   """Numbers of correct guesses about m canaries, each in with probability 1/2.
 
@@ -328,7 +326,7 @@ def _correct_guesses(
   at the edges of the guesses they are independent, and so is membership.
   """
   rng = np.random.default_rng(2)
-  edges = {k for pair in pairs for k in (pair.k_plus, num - pair.k_minus)}
+  edges = {k for k_plus, k_minus in pairs for k in (k_plus, num - k_minus)}
   edges = np.array(sorted(edges - {0, num}))
   steps = np.append(np.diff(edges, prepend=0), num + 1 - edges[-1])
   sums = np.cumsum(rng.standard_gamma(steps, (_DRAWS, len(steps))), axis=-1)

@@ -7,10 +7,9 @@ import pytest
 from scipy import integrate, special, stats
 
 from epe_jax.epsilon import (
-  approximate_dp,
-  f_dp,
   gaussian_bound,
   lower_bounds,
+  one_run_bounds,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Scores, Sphere
@@ -24,8 +23,8 @@ BOUNDS = {
   'gaussian': functools.partial(
     gaussian_bound.gaussian_lower_bound, std='common'
   ),
-  'one_run': approximate_dp.one_run,
-  'one_run_gdp': f_dp.one_run_gdp,
+  'one_run': one_run_bounds.one_run,
+  'one_run_gdp': one_run_bounds.one_run_gdp,
 }
 
 
