@@ -19,7 +19,8 @@ from epe_jax import accounting
 from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.server_response import respond_at_end
-from epe_jax.epsilon import Gaussian, Scores, mixture, tradeoff_curves
+from epe_jax.epsilon import Gaussian, Scores, tradeoff_curves
+from epe_jax.epsilon.shift import epsilon_mixture, location_mixture_bound
 from epe_jax.experiment import client_rounds
 from epe_jax.report import clients
 from epe_jax.sampling import canary_schedules, client_schedules
@@ -288,7 +289,7 @@ def _expect_clients(
   for t in range(rounds):
     shifts[schedule(t)] += seen[t]
   each, counts = np.unique(shifts.round(9), return_counts=True)
-  truth = float(mixture.epsilon_mixture(each, delta, counts / num))
+  truth = float(epsilon_mixture(each, delta, counts / num))
   largest = float(tradeoff_curves.epsilon_gdp(shifts.max(), delta))
   return {_CLIENTS: not low <= truth <= high, _BEYOND: low > largest}
 
@@ -375,7 +376,7 @@ def _misclaim_noise(
   results = {_METHODS[first.method]: float(first.epsilon) > truth}
   # The other bound assumes a shape, and is made if no test rejects that.
   for bound in found.bounds:
-    if bound is mixture.location_mixture_bound:
+    if bound is location_mixture_bound:
       epsilon = float(bound(found.scores, delta=delta).epsilon)
       results[_SHAPED] = epsilon > truth
   return results
@@ -419,7 +420,7 @@ def _crowd(
   assert record.expected is not None, 'norms are known'
   assigned = record.assigned[:, record.observed]
   shift = np.sqrt(dim) * (record.expected @ assigned)
-  truth = float(mixture.epsilon_mixture(shift, DELTA))
+  truth = float(epsilon_mixture(shift, DELTA))
   interval = found.points[0](found.scores, delta=DELTA).interval
   assert interval is not None, 'it is of one audit'
   return {_INTERVAL: not interval[0] <= truth <= interval[1]}

@@ -18,8 +18,8 @@ from epe_jax.dpsgd import credible, uncorrected
 from epe_jax.epsilon import (
   gaussian_bound,
   lower_bounds,
-  mixture,
   one_run_bounds,
+  shift,
   threshold,
   tradeoff_curves,
 )
@@ -187,7 +187,7 @@ def measure(audits: Audits) -> list[Row]:
   if audits.shifted:
     null = 'empirical' if not audits.shifted[0].has_known_null else 'exact'
     rows.append(
-      _of_each(mixture.location_mixture_bound, audits.shifted, null, audits)
+      _of_each(shift.location_mixture_bound, audits.shifted, null, audits)
     )
   for bound in FAIR_COINS:
     rows.append(_of_each(bound, audits.by_coins, 'coins', audits))

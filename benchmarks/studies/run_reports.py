@@ -17,7 +17,7 @@ from epe_jax.audit import (
   threat_models,
 )
 from epe_jax.audit.threat_models import ThreatModel, residual
-from epe_jax.epsilon import mixture
+from epe_jax.epsilon.shift import epsilon_mixture
 from epe_jax.report import tables
 from studies import simulated_runs, study
 
@@ -219,7 +219,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
   }
   alone = residual.expect_residual(assigned, record.rounds)
   return {
-    name: float(mixture.epsilon_mixture(shift, record.delta))
+    name: float(epsilon_mixture(shift, record.delta))
     for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()
   }
 

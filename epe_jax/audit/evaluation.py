@@ -33,7 +33,9 @@ from epe_jax.audit.threat_models import (
   score_all,
 )
 from epe_jax.audit.threat_models.external import score_external
-from epe_jax.epsilon import bootstrap, mixture, registry, shift_fit
+from epe_jax.epsilon import bootstrap, registry
+from epe_jax.epsilon import shift as mixture
+from epe_jax.epsilon import shift as shift_fit
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
 from epe_jax.fact import Fact, Facts

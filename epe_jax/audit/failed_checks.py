@@ -12,7 +12,8 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import cosine_null, diagnostics, shift_fit
+from epe_jax.epsilon import cosine_null, diagnostics
+from epe_jax.epsilon import shift as shift_fit
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,

@@ -13,10 +13,6 @@ from .lower_bounds import family_bound as family_bound
 from .lower_bounds import gdp_bound as gdp_bound
 from .lower_bounds import lower_bound as lower_bound
 from .maximum import maximum_over_rounds as maximum_over_rounds
-from .mixture import epsilon_mixture as epsilon_mixture
-from .mixture import location_mixture as location_mixture
-from .mixture import location_mixture_bound as location_mixture_bound
-from .mixture import most_exposed as most_exposed
 from .noise_floor import draw_null as draw_null
 from .noise_floor import estimate_noise_floor as estimate_noise_floor
 from .one_run_bounds import one_run as one_run
@@ -25,6 +21,10 @@ from .one_run_bounds import one_run_independent as one_run_independent
 from .risks import Risks as Risks
 from .risks import compute_risks as compute_risks
 from .risks import compute_risks_of_curve as compute_risks_of_curve
+from .shift import epsilon_mixture as epsilon_mixture
+from .shift import location_mixture as location_mixture
+from .shift import location_mixture_bound as location_mixture_bound
+from .shift import most_exposed as most_exposed
 from .threshold import clopper_pearson_upper as clopper_pearson_upper
 from .threshold import eps_lo as eps_lo
 from .threshold import jeffreys_upper as jeffreys_upper

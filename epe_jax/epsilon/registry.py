@@ -18,7 +18,6 @@ import numpy as np
 from epe_jax.epsilon import (
   gaussian_bound,
   maximum,
-  mixture,
   noise_floor,
   threshold,
   tradeoff_curves,
@@ -28,6 +27,7 @@ from epe_jax.epsilon import lower_bounds as threshold_bound
 from epe_jax.epsilon import one_run_bounds as approximate_dp
 from epe_jax.epsilon import one_run_bounds as f_dp
 from epe_jax.epsilon import one_run_bounds as independent
+from epe_jax.epsilon import shift as mixture
 from epe_jax.epsilon.lower_bounds import Band, Bonferroni, Split
 from epe_jax.epsilon.types import Kind, Scores
 

@@ -35,7 +35,8 @@ from epe_jax.audit.threat_models import (
   shifted_scores,
 )
 from epe_jax.audit.threat_models import maximum as maxima
-from epe_jax.epsilon import noise_floor, shift_fit
+from epe_jax.epsilon import noise_floor
+from epe_jax.epsilon.shift import compute_overlap
 from epe_jax.epsilon.types import (
   Gaussian,
   Scores,
@@ -169,9 +170,7 @@ def _simulate_model(
   if square is None:
     return 'no_initial_norm'
   null = geometry.choose_null(float(np.sum(kept**2)) / square)
-  overlap = shift_fit.compute_overlap(
-    kept, 0 * geometry.own[0], Sphere(run.dim)
-  )
+  overlap = compute_overlap(kept, 0 * geometry.own[0], Sphere(run.dim))
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     inside, outside = _draw_model(rng, audits, geometry, square)
@@ -194,7 +193,7 @@ def _simulate_own_round(
   null, overlap = Unknown(), 0.0
   if n == 1:
     null = geometry.choose_null(float(np.max(geometry.shares)))
-    overlap = shift_fit.compute_overlap(shift, own[0], Sphere(run.dim))
+    overlap = compute_overlap(shift, own[0], Sphere(run.dim))
   share = float(np.mean(geometry.shares))
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:

@@ -24,7 +24,7 @@ from scipy import optimize
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_results import AttackResult
-from epe_jax.epsilon import mixture, risks, tradeoff_curves
+from epe_jax.epsilon import risks, shift, tradeoff_curves
 from epe_jax.epsilon.risks import Curve, Risks
 from epe_jax.experiment.client_rounds import Participations, Shifts
 
@@ -109,7 +109,7 @@ def _compute_epsilon(law: Mixture, delta: float) -> float:
   if max(law.shifts) == math.inf:
     return math.inf
   shifts, weights = np.array(law.shifts), np.array(law.weights)
-  return float(mixture.epsilon_mixture(shifts, delta, weights / weights.sum()))
+  return float(shift.epsilon_mixture(shifts, delta, weights / weights.sum()))
 
 
 def expect_shifts(
@@ -245,7 +245,7 @@ def _find_fnr(
   law: Mixture, allowed: Curve, log_fpr: Float[np.ndarray, ' m']
 ) -> Float[np.ndarray, ' m']:
   """FNR of a mixture, where that is allowed."""
-  expected = mixture.fnr_mixture(
+  expected = shift.fnr_mixture(
     np.array(law.shifts), np.array(law.weights), log_fpr
   )
   return np.maximum(expected, allowed(log_fpr))

@@ -17,7 +17,7 @@ from epe_jax.audit.attack_results import AttackResult, Audit
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import (
   cosine_null,
-  mixture,
+  shift,
   threshold,
   tradeoff_curves,
   two_gaussians,
@@ -66,9 +66,7 @@ def compute_over_delta(
     deltas: in (0, 1).
   """
   return [
-    DeltaCurve(
-      attack.threat_model, *mixture.compute_curve(attack.scores, deltas)
-    )
+    DeltaCurve(attack.threat_model, *shift.compute_curve(attack.scores, deltas))
     for attack in attacks
     if attack.is_calibrated
     and attack.scores is not None
@@ -115,7 +113,7 @@ def _compute_tradeoff(
   upper = threshold.clopper_pearson_upper
   fitted = None
   if attack.is_calibrated and scores.shift is not None:
-    fitted = 1 - mixture.compute_rates(scores, grid)
+    fitted = 1 - shift.compute_rates(scores, grid)
   return Tradeoff(
     attack.threat_model,
     fpr,

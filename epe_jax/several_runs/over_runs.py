@@ -29,7 +29,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import arguments, shift_fit, tradeoff_curves
+from epe_jax.epsilon import arguments, shift, tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -95,8 +95,8 @@ def estimate_shift(scores: Scores) -> ShiftEstimate:
       f'scores have the shape {scores.observed.shape}; give one audit, without '
       'leading axes.'
     )
-  fit = shift_fit.fit_shift(scores)
-  mean = float(np.mean(shift_fit.shift_of(scores)))
+  fit = shift.fit_shift(scores)
+  mean = float(np.mean(shift.shift_of(scores)))
   square = 1 / float(fit.scale) ** 2 + float(fit.s) ** 2 / (2 * fit.df)
   return ShiftEstimate(mean * float(fit.s), mean**2 * square)
 

@@ -18,7 +18,7 @@ from epe_jax.audit import (
   upper_bounds,
 )
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.epsilon import mixture, risks, tradeoff_curves, types
+from epe_jax.epsilon import risks, shift, tradeoff_curves, types
 from tests import recorded_runs
 
 _DELTA = 1e-5
@@ -56,7 +56,7 @@ def test_the_final_model_of_a_linear_server_is_a_mixture_in_the_noise_of_all_rou
   noise = math.hypot(*(factor * record.rounds.noise_std))
   put_in = factor * record.rounds.canary_norm
   rounds = record.assigned[:, record.observed].argmax(axis=0)
-  exact = mixture.epsilon_mixture(put_in[rounds] / noise, 1e-3)
+  exact = shift.epsilon_mixture(put_in[rounds] / noise, 1e-3)
   assert found.epsilon == pytest.approx(exact, rel=1e-5)
 
 
@@ -273,7 +273,7 @@ def test_the_law_of_a_limit_is_kept_in_files():
 def test_the_most_exposed_canary_is_compared_with_its_own_expectation():
   shifts = (0.1, 0.5)
   expected = Analytic(
-    float(mixture.epsilon_mixture(np.array(shifts), _DELTA)),
+    float(shift.epsilon_mixture(np.array(shifts), _DELTA)),
     (),
     kind='expectation',
     law=Mixture(shifts, (1.0, 1.0)),

@@ -9,7 +9,8 @@ from studies import simulated_runs
 
 from epe_jax import accounting
 from epe_jax.audit import evaluation, threat_models, upper_bounds
-from epe_jax.epsilon import mixture, risks, tradeoff_curves
+from epe_jax.epsilon import risks, tradeoff_curves
+from epe_jax.epsilon.shift import epsilon_mixture
 from epe_jax.experiment import client_rounds
 from epe_jax.report import clients, summary_table
 from epe_jax.sampling import client_schedules
@@ -90,7 +91,7 @@ def test_the_law_of_rounds_that_are_drawn_is_that_of_simulated_clients(
     assert np.dot(law.shifts, law.weights) == pytest.approx(
       sums.mean(), rel=0.02
     )
-    expected = mixture.epsilon_mixture(sums[:20_000], _DELTA)
+    expected = epsilon_mixture(sums[:20_000], _DELTA)
     assert clients._compute_epsilon(law, _DELTA) == pytest.approx(
       float(expected), rel=0.04
     )
@@ -146,7 +147,7 @@ def test_what_is_expected_of_clients_lies_among_all_of_them(n):
       assert each.min() < value < each.max()
       # An attacker who does not know the round of the client.
       shift = [tradeoff_curves.mu_of_epsilon(e, _DELTA) for e in each]
-      mixed = mixture.epsilon_mixture(np.array(shift), _DELTA)
+      mixed = epsilon_mixture(np.array(shift), _DELTA)
       assert value == pytest.approx(float(mixed), rel=0.04)
 
 

@@ -28,7 +28,8 @@ from epe_jax.audit.threat_models.threat_model import (
   AttackScores,
   ThreatModel,
 )
-from epe_jax.epsilon import maximum, noise_floor, registry, shift_fit, threshold
+from epe_jax.epsilon import maximum, noise_floor, registry, threshold
+from epe_jax.epsilon import shift as shift_fit
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Scores, Unknown
 from epe_jax.fact import Fact

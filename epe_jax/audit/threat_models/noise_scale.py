@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import shift_fit
+from epe_jax.epsilon import shift as shift_fit
 from epe_jax.fact import Fact, Facts
 
 _STANDARD_ERRORS = 4.0

@@ -23,7 +23,8 @@ from epe_jax.audit.threat_models.threat_model import (
   AttackScores,
   ThreatModel,
 )
-from epe_jax.epsilon import noise_floor, registry, shift_fit
+from epe_jax.epsilon import noise_floor, registry
+from epe_jax.epsilon import shift as shift_fit
 from epe_jax.epsilon.types import Gaussian, NullLaw, Scores, Sphere, Unknown
 from epe_jax.fact import Fact, Facts
 
