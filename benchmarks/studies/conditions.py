@@ -19,7 +19,7 @@ from epe_jax import accounting
 from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.server_response import respond_at_end
-from epe_jax.epsilon import Gaussian, Scores, tradeoff_curves
+from epe_jax.epsilon import Gaussian, Scores, tradeoff
 from epe_jax.epsilon.shift import epsilon_mixture, location_mixture_bound
 from epe_jax.experiment import client_rounds
 from epe_jax.report import clients
@@ -210,7 +210,7 @@ def _claim_of_sampled(
     Whether it is rejected.
   """
   proven = _prove_sampled(probability)
-  of_canary = float(tradeoff_curves.epsilon_gdp(1.0, DELTA))
+  of_canary = float(tradeoff.epsilon_gdp(1.0, DELTA))
   claim = max(1.05 * proven, share * of_canary)
   run = client_rounds.Participations(1, 12, proven, is_sampled=True)
   try:
@@ -290,7 +290,7 @@ def _expect_clients(
     shifts[schedule(t)] += seen[t]
   each, counts = np.unique(shifts.round(9), return_counts=True)
   truth = float(epsilon_mixture(each, delta, counts / num))
-  largest = float(tradeoff_curves.epsilon_gdp(shifts.max(), delta))
+  largest = float(tradeoff.epsilon_gdp(shifts.max(), delta))
   return {_CLIENTS: not low <= truth <= high, _BEYOND: low > largest}
 
 
@@ -371,7 +371,7 @@ def _misclaim_noise(
   )
   found = threat_models.RESIDUAL.score(record)
   assert found is not None, 'there is a residual'
-  truth = float(tradeoff_curves.epsilon_gdp(mu, delta))
+  truth = float(tradeoff.epsilon_gdp(mu, delta))
   first = found.bounds[0](found.scores, delta=delta)
   results = {_METHODS[first.method]: float(first.epsilon) > truth}
   # The other bound assumes a shape, and is made if no test rejects that.
@@ -387,7 +387,7 @@ def _test_claim(rng: np.random.Generator, *, num: int) -> dict[str, bool]:
   record = _record_by_law(
     rng, observed=num, unobserved=8, rounds=1, dim=1000, mu=mu
   )
-  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  claim = float(tradeoff.epsilon_gdp(mu, DELTA))
   test = sequential.judge_claim(record, claim)
   return {} if test is None else {_CLAIM: test.rejected_after is not None}
 
@@ -449,7 +449,7 @@ def _simulate_unequal_runs(
   bound = over_runs.mean_shift_bound(mu, variance, delta=DELTA)
   low, high = effects.interval
   least, most = effects.prediction
-  truth = float(tradeoff_curves.epsilon_gdp(_MEAN_SHIFT, DELTA))
+  truth = float(tradeoff.epsilon_gdp(_MEAN_SHIFT, DELTA))
   return {
     _MEAN_BOUND: bool(bound.epsilon > truth),
     _MEAN_INTERVAL: not low <= _MEAN_SHIFT <= high,
@@ -558,7 +558,7 @@ def record_correlated(
   record = _make_residuals(normal / norms[:, None], norms, included, dim, std)
   alone = np.ones(rounds) / std
   shift = np.sqrt(alone @ np.linalg.solve(covariance, alone))
-  return record, float(tradeoff_curves.epsilon_gdp(shift, 1e-3))
+  return record, float(tradeoff.epsilon_gdp(shift, 1e-3))
 
 
 def _correlate_rounds(
@@ -600,7 +600,7 @@ def _share_first_round(
   rng: np.random.Generator, *, num: int, rounds: int, dim: int, mu: float
 ) -> dict[str, bool]:
   record = record_sharing_round(rng, num=num, rounds=rounds, dim=dim, mu=mu)
-  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  claim = float(tradeoff.epsilon_gdp(mu, DELTA))
   test = sequential.judge_claim(record, claim)
   return {} if test is None else {_CLAIM: test.rejected_after is not None}
 

@@ -21,7 +21,7 @@ from epe_jax.epsilon import (
   one_run_bounds,
   shift,
   threshold,
-  tradeoff_curves,
+  tradeoff,
 )
 from epe_jax.epsilon.types import (
   Assumption,
@@ -92,7 +92,7 @@ FAIR_COINS: tuple[Estimator, ...] = (
   one_run_bounds.one_run_independent,
   functools.partial(
     one_run_bounds.one_run_independent,
-    family=tradeoff_curves.gaussian_family(),
+    family=tradeoff.gaussian_family(),
   ),
 )
 """Bounds for canaries that independent coins with probability 1/2 include."""
@@ -110,7 +110,7 @@ FIXED: tuple[Estimator, ...] = (
   functools.partial(lower_bounds.gdp_bound, multiplicity=_SPLIT),
   functools.partial(
     lower_bounds.family_bound,
-    family=tradeoff_curves.gaussian_family()._replace(name='family'),
+    family=tradeoff.gaussian_family()._replace(name='family'),
     multiplicity=_SPLIT,
   ),
   gaussian_bound.gaussian_lower_bound,

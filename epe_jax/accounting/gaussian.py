@@ -6,7 +6,8 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 import numpy as np
 
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import arguments, tradeoff_curves
+from epe_jax.epsilon import arguments
+from epe_jax.epsilon import tradeoff as tradeoff_curves
 from epe_jax.epsilon.types import check_delta
 from epe_jax.fact import Fact
 

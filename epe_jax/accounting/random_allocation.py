@@ -36,7 +36,8 @@ from scipy import signal, special
 
 from epe_jax.accounting import gaussian
 from epe_jax.accounting.analytic import Allocation, Analytic
-from epe_jax.epsilon import arguments, tradeoff_curves
+from epe_jax.epsilon import arguments
+from epe_jax.epsilon import tradeoff as tradeoff_curves
 from epe_jax.epsilon.types import check_delta
 from epe_jax.fact import Fact
 

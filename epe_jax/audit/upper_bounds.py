@@ -18,9 +18,10 @@ from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit.record import Record
 from epe_jax.audit.server_response import respond_at_end
-from epe_jax.epsilon import registry, tradeoff_curves
+from epe_jax.epsilon import registry
 from epe_jax.epsilon import shift as mixture
-from epe_jax.epsilon.risks import Curve
+from epe_jax.epsilon import tradeoff as tradeoff_curves
+from epe_jax.epsilon.tradeoff import Curve
 from epe_jax.epsilon.types import Estimate
 from epe_jax.fact import Fact
 

@@ -28,9 +28,8 @@ from epe_jax.epsilon import (
   cosine_null,
   diagnostics,
   lower_bounds,
-  rank_bound,
   threshold,
-  tradeoff_curves,
+  tradeoff,
 )
 from epe_jax.epsilon.lower_bounds import Explicit, Split
 from epe_jax.epsilon.types import (
@@ -135,18 +134,18 @@ def gdp_credible(
 
   def quantiles(counts, probabilities):
     mu = mu_quantiles(counts, probabilities, reverse=reverse)
-    return np.asarray(tradeoff_curves.epsilon_gdp(mu, delta))
+    return np.asarray(tradeoff.epsilon_gdp(mu, delta))
 
   shape = (Assumption.GAUSSIAN_CURVE,)
   settings = (scores, delta, significance, multiplicity)
-  at = tradeoff_curves.gdp_mu
+  at = tradeoff.gdp_mu
   return _estimate('gdp_credible', shape, quantiles, at, *settings)
 
 
 def family_credible(
   scores: Scores,
   *,
-  family: tradeoff_curves.MechanismFamily,
+  family: tradeoff.MechanismFamily,
   delta: float,
   multiplicity: SingleThreshold,
   significance: float = 0.05,
@@ -169,23 +168,18 @@ def family_credible(
     The bound, for mechanisms whose curve is a member's or above; inf if every
     member has less posterior mass than `significance`.
   """
-  curve = rank_bound.family_curve(family)
+  curve = tradeoff.family_curves(family)
 
   def quantiles(counts, probabilities):
     strengths = _quantiles(
       counts, probabilities, curve.fnr, reverse, limit=_STRONGEST
     )
-    return np.array(
-      [
-        tradeoff_curves.epsilon_of_strength(family, float(x), delta)
-        for x in strengths
-      ]
-    )
+    return np.asarray(tradeoff.epsilon_of_strength(family, strengths, delta))
 
   settings = (scores, delta, significance, multiplicity)
   name = f'{family.name}_credible'
   shape = (Assumption.FAMILY,)
-  return _estimate(name, shape, quantiles, tradeoff_curves.gdp_mu, *settings)
+  return _estimate(name, shape, quantiles, tradeoff.gdp_mu, *settings)
 
 
 def epsilon_quantiles(
@@ -216,11 +210,7 @@ def epsilon_quantiles(
   [7.207]
   """
   check_delta(delta)
-
-  def curve(epsilon, log_fpr):
-    lines = tradeoff_curves.Lines(np.array([epsilon]), np.array([delta]))
-    return lines.fnr(log_fpr)
-
+  curve = tradeoff.approximate_dp_curves(delta).fnr
   return _quantiles(counts, probabilities, curve, reverse)
 
 
@@ -238,7 +228,7 @@ def mu_quantiles(
   >>> print(mu_quantiles(counts, np.array([0.05, 0.5]))[1].round(2))
   2.0
   """
-  return _quantiles(counts, probabilities, tradeoff_curves.fnr_gdp, reverse)
+  return _quantiles(counts, probabilities, tradeoff.fnr_gdp, reverse)
 
 
 def _quantiles(counts, probabilities, curve, reverse, *, limit=_MAX_PARAMETER):
@@ -357,7 +347,7 @@ def _count_errors(scores, multiplicity, significance, at):
     counted, _ = multiplicity.count_errors(
       scores,
       significance,
-      lambda x: _find_best(x, significance, tradeoff_curves.gdp_mu),
+      lambda x: _find_best(x, significance, tradeoff.gdp_mu),
       'in',
     )
   scores, at, missed, wrong = counted

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from epe_jax.dpsgd import credible, families, uncorrected
-from epe_jax.epsilon import lower_bounds, tradeoff_curves
+from epe_jax.epsilon import lower_bounds, tradeoff
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -54,7 +54,7 @@ class StepMechanism(NamedTuple):
       equal.
   """
 
-  step: tradeoff_curves.MechanismFamily
+  step: tradeoff.MechanismFamily
   compose: Callable[[float, float], float] | None
 
 
@@ -63,7 +63,7 @@ def make_step_mechanism(
   canary_probability: float = 1.0,
   sampling_probability: float | None = None,
   steps: int = 1,
-  make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
+  make_lines: Callable[[Any], tradeoff.Lines] | None = None,
 ) -> StepMechanism:
   """Describes Gaussian steps; each step gives a score.
 
@@ -91,7 +91,7 @@ def make_step_mechanism(
   )
   step = families.subsampled_gaussian_family(canary_probability)
   if canary_probability == 1:
-    step = tradeoff_curves.gaussian_family()
+    step = tradeoff.gaussian_family()
   run = families.subsampled_gaussian_family(q, steps=steps)
 
   def compose(epsilon: float, delta: float) -> float:
@@ -112,7 +112,7 @@ def make_run_mechanism(
   *,
   sampling_probability: float,
   steps: int,
-  make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
+  make_lines: Callable[[Any], tradeoff.Lines] | None = None,
 ) -> StepMechanism:
   """Describes whole runs; the final model of each gives one score.
 
@@ -214,9 +214,9 @@ class _Step(NamedTuple):
 
 
 def _approximate(
-  exact: tradeoff_curves.MechanismFamily,
-  make_lines: Callable[[Any], tradeoff_curves.Lines],
-) -> tradeoff_curves.MechanismFamily:
+  exact: tradeoff.MechanismFamily,
+  make_lines: Callable[[Any], tradeoff.Lines],
+) -> tradeoff.MechanismFamily:
   """The family with curves from some of its guarantees, from below."""
 
   def fnr(noise_multiplier, log_fpr):

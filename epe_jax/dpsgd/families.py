@@ -16,10 +16,9 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import arguments
-from epe_jax.epsilon.tradeoff_curves import (
+from epe_jax.epsilon.tradeoff import (
   Lines,
   MechanismFamily,
-  check_steps,
   epsilon_gdp,
   fnr_gdp,
   mu_of_epsilon,
@@ -61,7 +60,7 @@ def subsampled_gaussian_family(
   """
   p = sampling_probability
   _check_sampling_probability(p)
-  check_steps(steps)
+  arguments.check_integer('steps', steps)
 
   def fnr(noise_multiplier, log_fpr):
     return _subsampled_fnr(1 / noise_multiplier, p, log_fpr)

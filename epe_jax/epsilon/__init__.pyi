@@ -18,9 +18,6 @@ from .noise_floor import estimate_noise_floor as estimate_noise_floor
 from .one_run_bounds import one_run as one_run
 from .one_run_bounds import one_run_gdp as one_run_gdp
 from .one_run_bounds import one_run_independent as one_run_independent
-from .risks import Risks as Risks
-from .risks import compute_risks as compute_risks
-from .risks import compute_risks_of_curve as compute_risks_of_curve
 from .shift import epsilon_mixture as epsilon_mixture
 from .shift import location_mixture as location_mixture
 from .shift import location_mixture_bound as location_mixture_bound
@@ -29,10 +26,13 @@ from .threshold import clopper_pearson_upper as clopper_pearson_upper
 from .threshold import eps_lo as eps_lo
 from .threshold import jeffreys_upper as jeffreys_upper
 from .threshold import max_threshold as max_threshold
-from .tradeoff_curves import MechanismFamily as MechanismFamily
-from .tradeoff_curves import epsilon_gdp as epsilon_gdp
-from .tradeoff_curves import gaussian_family as gaussian_family
-from .tradeoff_curves import mu_of_epsilon as mu_of_epsilon
+from .tradeoff import MechanismFamily as MechanismFamily
+from .tradeoff import Risks as Risks
+from .tradeoff import compute_risks as compute_risks
+from .tradeoff import compute_risks_of_curve as compute_risks_of_curve
+from .tradeoff import epsilon_gdp as epsilon_gdp
+from .tradeoff import gaussian_family as gaussian_family
+from .tradeoff import mu_of_epsilon as mu_of_epsilon
 from .two_gaussians import epsilon_curve as epsilon_curve
 from .two_gaussians import epsilon_two_gaussians as epsilon_two_gaussians
 from .two_gaussians import log_delta_one_direction as log_delta_one_direction

@@ -35,7 +35,7 @@ from epe_jax.epsilon import (
   diagnostics,
   rank_bound,
   threshold,
-  tradeoff_curves,
+  tradeoff,
 )
 from epe_jax.epsilon.threshold import Counted
 from epe_jax.epsilon.types import (
@@ -54,7 +54,7 @@ FindBest: TypeAlias = Callable[[Scores], Float[np.ndarray, '*batch 1']]
 """The threshold at which a leak seems strongest."""
 
 _RANKS, _BISECTIONS, _TAIL = 80, 14, 9.0
-_GAUSSIAN = tradeoff_curves.gaussian_family()
+_GAUSSIAN = tradeoff.gaussian_family()
 CANDIDATES = 2000
 """The best of so many thresholds is practically as good as that of a million."""
 
@@ -293,8 +293,8 @@ def gdp_bound(
   (36.49, 0.95)
   """
   check_scores(scores, delta, significance=significance)
-  epsilon = lambda mu: tradeoff_curves.epsilon_gdp(mu, delta)
-  at = tradeoff_curves.gdp_mu
+  epsilon = lambda mu: tradeoff.epsilon_gdp(mu, delta)
+  at = tradeoff.gdp_mu
   return _bound(
     scores,
     delta,
@@ -313,7 +313,7 @@ def gdp_bound(
 def family_bound(
   scores: Scores,
   *,
-  family: tradeoff_curves.MechanismFamily,
+  family: tradeoff.MechanismFamily,
   delta: float,
   significance: float = 0.05,
   multiplicity: Correction = _BAND,
@@ -336,28 +336,23 @@ def family_bound(
   """
   check_scores(scores, delta, significance=significance)
 
-  def convert(strength):
-    epsilon = [
-      tradeoff_curves.epsilon_of_strength(family, float(x), delta)
-      for x in np.ravel(strength)
-    ]
-    return np.reshape(epsilon, np.shape(strength))
+  epsilon = lambda x: tradeoff.epsilon_of_strength(family, x, delta)
 
   def prove(log_fpr, fnr):
     strength = np.empty(fnr.shape[:-1])
     for at in np.ndindex(strength.shape):
-      noise = tradeoff_curves.max_noise(family, log_fpr[at], fnr[at])
+      noise = tradeoff.max_noise(family, log_fpr[at], fnr[at])
       strength[at] = 1 / noise if noise > 0 else np.inf
-    return convert(strength)
+    return epsilon(strength)
 
   return _bound(
     scores,
     delta,
     significance,
     multiplicity,
-    at=tradeoff_curves.gdp_mu,
+    at=tradeoff.gdp_mu,
     prove=prove,
-    test_ranks=lambda: convert(
+    test_ranks=lambda: epsilon(
       rank_bound.strength_bound(scores, family, significance=significance)
     ),
     name=f'{family.name}_',

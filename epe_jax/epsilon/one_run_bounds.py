@@ -29,13 +29,8 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import (
-  arguments,
-  rank_bound,
-  tradeoff_curves,
-  two_gaussians,
-)
-from epe_jax.epsilon.rank_bound import Curve
+from epe_jax.epsilon import arguments, tradeoff, two_gaussians
+from epe_jax.epsilon.tradeoff import Curves
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -140,7 +135,7 @@ def one_run_independent(
   delta: float,
   significance: float = 0.05,
   guesses: GuessesToTry | None = None,
-  family: tradeoff_curves.MechanismFamily | None = None,
+  family: tradeoff.MechanismFamily | None = None,
 ) -> Estimate:
   """Lower bound of ε for canaries that leak independently.
 
@@ -168,9 +163,9 @@ def one_run_independent(
   method = 'one_run_independent'
   assumes = Assumption.COINS, Assumption.INDEPENDENT
   if family is None:
-    curve = rank_bound.approximate_dp_curve(float(delta))
+    curve = tradeoff.approximate_dp_curves(float(delta))
   else:
-    curve = rank_bound.family_curve(family)
+    curve = tradeoff.family_curves(family)
     method = f'{method}_{family.name}'
     assumes += (Assumption.FAMILY,)
 
@@ -187,7 +182,7 @@ def one_run_independent(
     )
     if family is None:
       return strength
-    return tradeoff_curves.epsilon_of_strength(family, strength, delta)
+    return float(tradeoff.epsilon_of_strength(family, strength, delta))
 
   return make_bound(
     _best_bound(scores, significance, guesses, solve),
@@ -474,7 +469,7 @@ def _excess_of_independent(strength, level, curve, num, pair, correct, prior):
 
 
 def independent_p_value(
-  curve: Curve,
+  curve: Curves,
   strength: float,
   *,
   num_canaries: int,

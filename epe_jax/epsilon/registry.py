@@ -20,7 +20,6 @@ from epe_jax.epsilon import (
   maximum,
   noise_floor,
   threshold,
-  tradeoff_curves,
   two_gaussians,
 )
 from epe_jax.epsilon import lower_bounds as threshold_bound
@@ -28,6 +27,7 @@ from epe_jax.epsilon import one_run_bounds as approximate_dp
 from epe_jax.epsilon import one_run_bounds as f_dp
 from epe_jax.epsilon import one_run_bounds as independent
 from epe_jax.epsilon import shift as mixture
+from epe_jax.epsilon import tradeoff as tradeoff_curves
 from epe_jax.epsilon.lower_bounds import Band, Bonferroni, Split
 from epe_jax.epsilon.types import Kind, Scores
 

@@ -25,14 +25,14 @@ from epe_jax.epsilon import (
   lower_bounds,
   one_run_bounds,
   rank_bound,
-  tradeoff_curves,
+  tradeoff,
 )
 from epe_jax.epsilon.types import check_delta, check_significance
 
 BoundName = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
 _DRAWS = 20_000
 _MIN_CANARIES, _MAX_CANARIES, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
-_GAUSSIAN = tradeoff_curves.gaussian_family()
+_GAUSSIAN = tradeoff.gaussian_family()
 
 
 class Power(NamedTuple):
@@ -89,8 +89,8 @@ def compute_power(
     arguments.check_integer('num_unobserved', num_unobserved)
   test = _Test(
     certified,
-    tradeoff_curves.mu_of_epsilon(certified, delta),
-    tradeoff_curves.mu_of_epsilon(truth, delta),
+    tradeoff.mu_of_epsilon(certified, delta),
+    tradeoff.mu_of_epsilon(truth, delta),
     delta,
     significance,
   )
@@ -191,20 +191,20 @@ class _Curves(NamedTuple):
   """
 
   statistic: Callable[[_Test, int, int], rank_bound.Statistic]
-  curve: Callable[[_Test], rank_bound.Curve]
+  curve: Callable[[_Test], tradeoff.Curves]
   strength: Callable[[_Test], float]
   log_fpr: Callable[[_Test, Float[np.ndarray, ' n']], Float[np.ndarray, ' n']]
 
 
 _ANY_MECHANISM = _Curves(
   lambda test, n1, n0: rank_bound.log_ratio_statistic(n1, n0, test.delta, 'in'),
-  lambda test: rank_bound.approximate_dp_curve(test.delta),
+  lambda test: tradeoff.approximate_dp_curves(test.delta),
   lambda test: test.certified,
   lambda test, fnr: np.log(1 - test.delta - fnr) - test.certified,
 )
 _GAUSSIAN_MECHANISM = _Curves(
   lambda test, n1, n0: rank_bound.shift_statistic(n1, n0),
-  lambda test: rank_bound.family_curve(_GAUSSIAN),
+  lambda test: tradeoff.family_curves(_GAUSSIAN),
   lambda test: test.min_mu,
   lambda test, fnr: special.log_ndtr(-test.min_mu - special.ndtri(fnr)),
 )
@@ -225,7 +225,7 @@ def _of_thresholds(
   counts = rank_bound.draw_counts(
     # Other draws than those by which the test is calibrated.
     np.random.default_rng(1),
-    lambda log_fpr: tradeoff_curves.fnr_gdp(test.mu, log_fpr),
+    lambda log_fpr: tradeoff.fnr_gdp(test.mu, log_fpr),
     statistic,
     _DRAWS,
   )
@@ -251,7 +251,7 @@ def _of_known_law(curves: _Curves, test: _Test, num: int) -> Power:
   coverage = lower_bounds.band_coverage(
     num,
     false_negatives + 1,
-    tradeoff_curves.fnr_gdp(test.mu, curves.log_fpr(test, fnr)),
+    tradeoff.fnr_gdp(test.mu, curves.log_fpr(test, fnr)),
   )
   return Power(float(np.clip(1 - coverage, 0.0, 1.0)), 0.0)
 

@@ -19,7 +19,7 @@ from epe_jax.epsilon import (
   cosine_null,
   shift,
   threshold,
-  tradeoff_curves,
+  tradeoff,
   two_gaussians,
 )
 from epe_jax.epsilon.types import Estimate, Scores
@@ -80,7 +80,7 @@ def compute_gaussian_over_delta(
   """ε at each δ of the Gaussian mechanism with an analytic ε; inf if that is."""
   if math.isinf(analytic):
     return np.full(len(deltas), math.inf)
-  mu = tradeoff_curves.mu_of_epsilon(analytic, delta)
+  mu = tradeoff.mu_of_epsilon(analytic, delta)
   return np.asarray(two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, deltas))
 
 
@@ -168,7 +168,7 @@ def compute_bound_fnr(
   """
   if bound is None or not math.isfinite(bound.epsilon):
     return None
-  lines = tradeoff_curves.Lines(
+  lines = tradeoff.Lines(
     np.array([float(bound.epsilon)]), np.array([bound.delta])
   )
   return lines.fnr(np.log(grid))

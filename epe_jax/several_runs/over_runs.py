@@ -29,7 +29,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import arguments, shift, tradeoff_curves
+from epe_jax.epsilon import arguments, shift, tradeoff
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -240,7 +240,7 @@ def mean_shift_bound(
   effects = random_effects(mu, variance, confidence=1 - 2 * significance)
   low = max(effects.interval[0], 0.0)
   return make_bound(
-    tradeoff_curves.epsilon_gdp(low, delta),
+    tradeoff.epsilon_gdp(low, delta),
     delta,
     'mean_shift_bound',
     significance=significance,
@@ -296,7 +296,7 @@ def compute_epsilon_spread(
   nodes, weights = special.roots_hermitenorm(_NODES)
   quantiles = special.ndtri([0.05, 0.95])
   shifts = np.maximum(mu + tau * np.concatenate([nodes, quantiles]), 0.0)
-  epsilon = np.asarray(tradeoff_curves.epsilon_gdp(shifts, delta))
+  epsilon = np.asarray(tradeoff.epsilon_gdp(shifts, delta))
   of_nodes, weights = epsilon[:_NODES], weights / np.sum(weights)
   mean = np.sum(weights * of_nodes)
   std = np.sqrt(np.sum(weights * (of_nodes - mean) ** 2))
@@ -348,11 +348,9 @@ def _estimate(
   limits: tuple[float, float],
   delta: float,
 ) -> Estimate:
-  low, high = np.asarray(
-    tradeoff_curves.epsilon_gdp(np.maximum(limits, 0.0), delta)
-  )
+  low, high = np.asarray(tradeoff.epsilon_gdp(np.maximum(limits, 0.0), delta))
   return Estimate(
-    float(tradeoff_curves.epsilon_gdp(max(effects.mu, 0.0), delta)),
+    float(tradeoff.epsilon_gdp(max(effects.mu, 0.0), delta)),
     delta,
     method,
     confidence=None,

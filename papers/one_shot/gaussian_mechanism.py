@@ -19,7 +19,7 @@ import numpy as np
 from epe_jax import canaries
 from epe_jax.audit import observers
 from epe_jax.canaries import _normals, _threefry
-from epe_jax.epsilon import tradeoff_curves, two_gaussians
+from epe_jax.epsilon import tradeoff, two_gaussians
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.types import Array, Key
 
@@ -212,7 +212,7 @@ def summarize(
   rows = []
   for i, sigma in enumerate(sigmas):
     analytic = float(
-      tradeoff_curves.epsilon_gdp(1 / sigma if sigma else math.inf, delta)
+      tradeoff.epsilon_gdp(1 / sigma if sigma else math.inf, delta)
     )
     for estimator, values in epsilons.items():
       n = len(values[i])

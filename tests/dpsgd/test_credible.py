@@ -9,7 +9,7 @@ from scipy import integrate, special, stats
 from epe_jax.dpsgd import credible
 from epe_jax.dpsgd.credible import ConfusionCounts
 from epe_jax.dpsgd.uncorrected import Uncorrected
-from epe_jax.epsilon import lower_bounds, tradeoff_curves
+from epe_jax.epsilon import lower_bounds, tradeoff
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.lower_bounds import Explicit, Split
 from epe_jax.epsilon.types import Scores, Sphere, make_null
@@ -146,7 +146,7 @@ def test_credible_bounds_are_above_those_of_two_clopper_pearson_limits():
     belief = credible.gdp_credible(scores, **settings)
     confident = lower_bounds.gdp_bound(scores, **settings)
     plain = credible.epsilon_credible(scores, **settings)
-    truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
+    truth = tradeoff.epsilon_gdp(mu, DELTA)
     assert plain.epsilon < confident.epsilon < belief.epsilon < truth
     assert belief.epsilon > 0.8 * truth
     assert belief.method == 'gdp_credible_explicit'
@@ -165,9 +165,7 @@ def test_an_exact_null_leaves_the_posterior_of_the_fnr():
   assert epsilon == pytest.approx(np.log(1 - DELTA - fnr) - log_fpr, rel=1e-6)
   mu = -special.ndtri_exp(log_fpr) - special.ndtri(fnr)
   found = credible.gdp_credible(scores, **settings).epsilon
-  assert found == pytest.approx(
-    tradeoff_curves.epsilon_gdp(mu, DELTA), rel=1e-6
-  )
+  assert found == pytest.approx(tradeoff.epsilon_gdp(mu, DELTA), rel=1e-6)
 
 
 def test_nothing_caps_epsilon():
@@ -218,7 +216,7 @@ def test_a_bound_is_the_quantile_of_its_significance():
   )
   mu = credible.mu_quantiles(COUNTS[0], low)
   bound = credible.gdp_credible(scores, **settings)
-  assert bound.epsilon == tradeoff_curves.epsilon_gdp(mu, DELTA)
+  assert bound.epsilon == tradeoff.epsilon_gdp(mu, DELTA)
 
 
 def test_the_threshold_must_not_come_from_the_counted_scores():

@@ -10,7 +10,7 @@ from scipy import stats
 
 from epe_jax.dpsgd import families
 from epe_jax.dpsgd.uncorrected import Uncorrected
-from epe_jax.epsilon import lower_bounds, threshold, tradeoff_curves
+from epe_jax.epsilon import lower_bounds, threshold, tradeoff
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.lower_bounds import (
   Band,
@@ -29,11 +29,11 @@ DELTA = 1e-5
 DIM = 10**6
 VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0)]
 ALL = [*VALID, Uncorrected()]
-GAUSSIAN = tradeoff_curves.gaussian_family()
+GAUSSIAN = tradeoff.gaussian_family()
 
 
 def mu_of(epsilon):
-  return tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
+  return tradeoff.mu_of_epsilon(epsilon, DELTA)
 
 
 def draw(rng, epsilon, audits, num, dim=None):
@@ -254,7 +254,7 @@ def test_gdp_is_equation_12_at_clopper_pearson_limits(mu):
   limits = stats.beta.ppf(
     0.975, np.array([fp, fn]) + 1, 1000 - np.array([fp, fn])
   )
-  expected = tradeoff_curves.epsilon_gdp(-np.sum(stats.norm.ppf(limits)), DELTA)
+  expected = tradeoff.epsilon_gdp(-np.sum(stats.norm.ppf(limits)), DELTA)
   estimate = gdp(scores, Explicit((mu / 2,)))
   assert estimate.epsilon == pytest.approx(expected, rel=1e-9)
 
@@ -266,9 +266,7 @@ def test_an_exact_null_spends_everything_on_the_fnr():
   fnr = clopper_pearson(missed, 1000, 0.05)
   mu = -stats.norm.ppf(CosineNull(10_000).sf(0.06)) - stats.norm.ppf(fnr)
   estimate = gdp(scores, Explicit((0.06,)))
-  assert estimate.epsilon == pytest.approx(
-    tradeoff_curves.epsilon_gdp(mu, DELTA)
-  )
+  assert estimate.epsilon == pytest.approx(tradeoff.epsilon_gdp(mu, DELTA))
 
 
 @pytest.mark.parametrize('multiplicity', [Band(), Explicit((1.0,))], ids=name)
@@ -288,7 +286,7 @@ def test_the_solver_agrees_with_the_closed_form(family, multiplicity):
 
 def test_bounds_are_below_the_truth_and_tight_on_quantile_samples():
   for mu in (1.0, 3.0):
-    truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
+    truth = tradeoff.epsilon_gdp(mu, DELTA)
     for num, least in ((1000, 0.75), (100_000, 0.97)):
       best = gdp(shifted(mu, num), Explicit((mu / 2,))).epsilon
       assert least * truth < best < truth
@@ -299,11 +297,9 @@ def test_bounds_are_below_the_truth_and_tight_on_quantile_samples():
 def test_cosines_far_beyond_the_null_prove_thousands():
   scores = Scores(np.full(1000, 0.5), np.empty(0), null=Sphere(10**5))
   at = np.array([CosineNull(10**5).logsf(0.5)])
-  mu = tradeoff_curves.gdp_mu(at, np.array([1 - 0.05 ** (1 / 1000)]))[0]
+  mu = tradeoff.gdp_mu(at, np.array([1 - 0.05 ** (1 / 1000)]))[0]
   estimate = gdp(scores, Explicit((0.5,)))
-  assert estimate.epsilon == pytest.approx(
-    tradeoff_curves.epsilon_gdp(mu, DELTA)
-  )
+  assert estimate.epsilon == pytest.approx(tradeoff.epsilon_gdp(mu, DELTA))
   assert estimate.epsilon > 10_000
   certain = Scores(np.ones(3), np.empty(0), null=Sphere(10))
   assert gdp(certain).epsilon == np.inf

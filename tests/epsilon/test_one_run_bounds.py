@@ -12,7 +12,7 @@ from scipy import special, stats
 from studies import laws
 
 from epe_jax.dpsgd import families
-from epe_jax.epsilon import rank_bound, registry, tradeoff_curves
+from epe_jax.epsilon import registry, tradeoff
 from epe_jax.epsilon.one_run_bounds import (
   choose_guesses,
   count_correct,
@@ -23,11 +23,11 @@ from epe_jax.epsilon.one_run_bounds import (
   one_run_independent,
   p_value,
 )
-from epe_jax.epsilon.rank_bound import Curve
+from epe_jax.epsilon.tradeoff import Curves
 from epe_jax.epsilon.types import Assumption, Scores
 
 DELTA = 1e-5
-GAUSSIAN = tradeoff_curves.gaussian_family()
+GAUSSIAN = tradeoff.gaussian_family()
 ESTIMATORS = [one_run, one_run_gdp, one_run_independent]
 OF_GAUSSIAN = functools.partial(one_run_independent, family=GAUSSIAN)
 
@@ -185,7 +185,7 @@ def curve_of(channel):
     distinct = np.append(np.diff(fpr) > 0, True)
     return np.interp(np.exp(log_fpr), fpr[distinct], fnr[distinct])
 
-  return Curve(interpolate, np.inf)
+  return Curves(interpolate, np.inf)
 
 
 def enumerate_errors(channel, num, guesses, prior=0.5):
@@ -248,7 +248,7 @@ def test_of_approximate_dp_a_few_canaries_are_given_away(epsilon, delta):
   error = special.expit(-epsilon)
   revealed = np.arange(num + 1)
   given_away = stats.binom.pmf(revealed, num, delta)
-  curve = rank_bound.approximate_dp_curve(delta)
+  curve = tradeoff.approximate_dp_curves(delta)
   for wrong in range(8):
     hidden = np.maximum(sum(guesses) - revealed, 0)
     tail = np.sum(given_away * stats.binom.cdf(wrong, hidden, error))
@@ -273,7 +273,7 @@ def test_the_law_of_gaussian_channels_is_the_simulated_one(num, guesses, prior):
     confidence, wrong = log_odds, ~taken
   best = np.argsort(-confidence, axis=1)[:, : sum(guesses)]
   errors = np.sum(np.take_along_axis(wrong, best, axis=1), axis=1)
-  curve = rank_bound.family_curve(GAUSSIAN)
+  curve = tradeoff.family_curves(GAUSSIAN)
   for u in np.unique(np.quantile(errors, [0.001, 0.02, 0.3, 0.8]).astype(int)):
     found = independent_p_value(
       curve,
@@ -289,7 +289,7 @@ def test_the_law_of_gaussian_channels_is_the_simulated_one(num, guesses, prior):
 
 
 def test_the_p_value_falls_with_guesses_that_are_right():
-  curve = rank_bound.family_curve(GAUSSIAN)
+  curve = tradeoff.family_curves(GAUSSIAN)
   for num, pair in ((100, (30, 30)), (100, (50, 50)), (10**6, (1000, 0))):
     of = functools.partial(
       independent_p_value, curve, num_canaries=num, guesses=pair
@@ -335,7 +335,7 @@ def test_distinct_scores_are_counted_from_both_ends():
 def test_default_guesses_are_near_the_best_in_hindsight():
   for estimator in (one_run, one_run_gdp):
     for mu in (1.0, 5.0):
-      exact = tradeoff_curves.epsilon_gdp(mu, DELTA)
+      exact = tradeoff.epsilon_gdp(mu, DELTA)
       scores = coins(mu + quantiles(1000), quantiles(1000))
       hindsight = max(
         estimator(scores, delta=DELTA, guesses=[(k, k)]).epsilon
@@ -359,7 +359,7 @@ def test_no_error_has_its_closed_form():
   # The same of channels: (1 - γ̄)^n.
   bound = OF_GAUSSIAN(separated(50), delta=DELTA, guesses=[(50, 50)])
   mu = -2 * special.ndtri(1 - 0.05 ** (1 / 100))
-  expected = tradeoff_curves.epsilon_gdp(mu, DELTA)
+  expected = tradeoff.epsilon_gdp(mu, DELTA)
   assert bound.epsilon == pytest.approx(expected, rel=1e-6)
 
 
@@ -437,7 +437,7 @@ def test_of_any_coins_one_run_bounds_what_any_mechanism_says_of_several_at_once(
 @pytest.mark.parametrize('mu', [0.0, 2.0])
 def test_gaussian_mechanism_is_not_rejected_too_often(mu):
   rng = np.random.default_rng(3)
-  epsilon = tradeoff_curves.epsilon_gdp(mu, DELTA)
+  epsilon = tradeoff.epsilon_gdp(mu, DELTA)
   taken = rng.random((200, 300)) < 0.5
   scores = mu * taken + rng.normal(size=taken.shape)
   for estimator in (one_run, one_run_gdp):
@@ -459,13 +459,13 @@ def test_gaussian_mechanism_is_not_rejected_too_often(mu):
 @pytest.mark.parametrize('family', [None, GAUSSIAN])
 def test_independent_leaks_are_not_rejected_too_often(family, prior, guesses):
   rng, mu, audits = np.random.default_rng(1), 2.0, 1000
-  truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
+  truth = tradeoff.epsilon_gdp(mu, DELTA)
 
   @functools.cache
   def is_rejected(correct):
-    of_any = rank_bound.approximate_dp_curve(DELTA), truth
+    of_any = tradeoff.approximate_dp_curves(DELTA), truth
     found = independent_p_value(
-      *(of_any if family is None else (rank_bound.family_curve(family), mu)),
+      *(of_any if family is None else (tradeoff.family_curves(family), mu)),
       num_canaries=300,
       guesses=guesses,
       wrong=sum(guesses) - correct,
@@ -493,7 +493,7 @@ def test_independent_leaks_are_not_rejected_too_often(family, prior, guesses):
 @pytest.mark.integration
 def test_what_independence_costs_is_seen_where_canaries_err_together():
   rng, mu, audits = np.random.default_rng(2), 1.0, 100
-  truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
+  truth = tradeoff.epsilon_gdp(mu, DELTA)
   exceeded = dict.fromkeys((one_run, one_run_gdp, OF_GAUSSIAN), 0)
   for _ in range(audits):
     # One error probability for all canaries: every bit is a μ-Gaussian channel.
@@ -553,7 +553,7 @@ def test_families_give_more_than_the_guarantee_at_one_delta():
   assert one_run(scores, delta=DELTA).epsilon < of_any.epsilon
   assert of_any.epsilon < 0.6 * of_gaussian.epsilon
   # Xiang et al. report some 84 % of μ from a thousand canaries.
-  assert 0.75 < tradeoff_curves.mu_of_epsilon(of_gaussian.epsilon, DELTA) < 1
+  assert 0.75 < tradeoff.mu_of_epsilon(of_gaussian.epsilon, DELTA) < 1
   assert of_any.method == 'one_run_independent'
   assert of_gaussian.method == 'one_run_independent_gdp'
   assert of_any.assumes == (Assumption.COINS, Assumption.INDEPENDENT)
@@ -570,7 +570,7 @@ def test_seldom_canaries_are_guessed_in_alone():
   rng = np.random.default_rng(4)
   taken = flip(rng, 2000, 0.05)
   scores = make_scores(rng.normal(size=2000) + 4 * taken, taken, 0.05)
-  truth = tradeoff_curves.epsilon_gdp(4.0, DELTA)
+  truth = tradeoff.epsilon_gdp(4.0, DELTA)
   bound = OF_GAUSSIAN(scores, delta=DELTA).epsilon
   assert 0.5 * truth < bound < truth
   assert choose_guesses(5000, 0.02) == ((75, 0), (25, 0), (6, 0))

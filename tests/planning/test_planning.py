@@ -17,7 +17,7 @@ from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import threat_models
 from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.audit.threat_models import shifted_scores
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Unknown
 from epe_jax.experiment import finished_runs
 from epe_jax.planning import planned_costs, planned_scores, plans, predictions
@@ -67,9 +67,9 @@ def test_a_plan_says_when_canaries_take_part_less_often_than_clients():
   assert 'canaries take part in 1 of 50 rounds, clients in up to 9' in first
   assert f'allowed ε = {cells.format_number(allowed.epsilon)}' in first
   # Of the model: three times the shift if orthogonal, nine times if they agree.
-  mu = tradeoff_curves.mu_of_epsilon(plan.find('change').analytic, 1e-5)
+  mu = tradeoff.mu_of_epsilon(plan.find('change').analytic, 1e-5)
   for times in (3, 9):
-    epsilon = tradeoff_curves.epsilon_gdp(times * mu, 1e-5)
+    epsilon = tradeoff.epsilon_gdp(times * mu, 1e-5)
     assert f'ε ≈ {cells.format_number(epsilon)}' in first
   assert 'Plan with repetitions=9' in first
   unknown = planning.plan(planned())

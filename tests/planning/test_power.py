@@ -10,7 +10,7 @@ from epe_jax.epsilon import (
   gaussian_bound,
   lower_bounds,
   one_run_bounds,
-  tradeoff_curves,
+  tradeoff,
 )
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.planning import power
@@ -66,7 +66,7 @@ def assert_powers_are_shares(bounds, notable, bound, num, num_null):
 @pytest.mark.parametrize('known_law', [True, False])
 def test_power_is_how_often_simulated_bounds_certify(bound, known_law):
   rng, num, num_null, audits = np.random.default_rng(0), 60, 90, 600
-  mu = tradeoff_curves.mu_of_epsilon(4.0, DELTA)
+  mu = tradeoff.mu_of_epsilon(4.0, DELTA)
   observed = rng.normal(mu, 1, (audits, num))
   unobserved = rng.normal(0, 1, (audits, num_null))
   scores = Scores(observed, unobserved)
@@ -82,7 +82,7 @@ def test_power_is_how_often_simulated_bounds_certify(bound, known_law):
 @pytest.mark.parametrize('bound', ['one_run', 'one_run_gdp'])
 def test_power_of_one_run_is_how_often_simulated_bounds_certify(bound):
   rng, num, audits = np.random.default_rng(1), 300, 80
-  mu = tradeoff_curves.mu_of_epsilon(4.0, DELTA)
+  mu = tradeoff.mu_of_epsilon(4.0, DELTA)
   bounds = []
   for _ in range(audits):
     inside = rng.random(num) < 0.5
@@ -106,7 +106,7 @@ def test_power_where_nothing_is_true_is_the_level():
 
 
 def test_the_known_law_of_means_is_a_normal_integral():
-  mu, least = (tradeoff_curves.mu_of_epsilon(e, DELTA) for e in (3.0, 1.0))
+  mu, least = (tradeoff.mu_of_epsilon(e, DELTA) for e in (3.0, 1.0))
   settings = dict(certified=1.0, truth=3.0, delta=DELTA, num_observed=12)
   exact = power.compute_power('gaussian', **settings, num_unobserved=None)
   z = stats.norm.isf(0.05)

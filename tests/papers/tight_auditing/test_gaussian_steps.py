@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import lower_bounds, tradeoff_curves
+from epe_jax.epsilon import lower_bounds, tradeoff
 from epe_jax.epsilon.lower_bounds import Explicit, lower_bound
 from papers import reported
 from papers.tight_auditing import gaussian_steps, simulated_steps
@@ -19,7 +19,7 @@ def test_the_best_threshold_solves_equation_18_and_22(sigma):
   ratio = pdf((1 - w) / sigma) / pdf(-w / sigma)
   delta = cdf((1 - w) / sigma) - ratio * cdf(-w / sigma)
   assert delta == pytest.approx(DELTA, rel=1e-4)
-  epsilon = tradeoff_curves.epsilon_gdp(1 / sigma, DELTA)
+  epsilon = tradeoff.epsilon_gdp(1 / sigma, DELTA)
   assert (2 * w - 1) / (2 * sigma**2) == pytest.approx(epsilon)
 
 
@@ -51,7 +51,7 @@ def test_reported_numbers_are_read_for_each_paper():
 
 def test_no_bound_from_ranks_has_a_higher_median():
   rng = np.random.default_rng(0)
-  mu = tradeoff_curves.mu_of_epsilon(2.0, DELTA)
+  mu = tradeoff.mu_of_epsilon(2.0, DELTA)
   scores = simulated_steps.draw_observations(
     rng, (100, 500), noise_multiplier=1 / mu
   )
