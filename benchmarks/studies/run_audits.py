@@ -18,10 +18,7 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel
 from epe_jax.epsilon import tradeoff
-from epe_jax.epsilon.types import (
-  NullLaw,
-  Scores,
-)
+from epe_jax.epsilon.types import NullLaw, Scores
 from epe_jax.types import Array, Key
 from studies import simulated_runs
 from studies.laws import Audits, describe

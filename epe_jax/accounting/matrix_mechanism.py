@@ -16,9 +16,9 @@ import numpy as np
 
 from epe_jax.accounting import nested_sums
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks as arguments
 from epe_jax.epsilon import tradeoff as tradeoff_curves
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
 

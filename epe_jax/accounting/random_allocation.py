@@ -36,9 +36,9 @@ from scipy import signal, special
 
 from epe_jax.accounting import gaussian
 from epe_jax.accounting.analytic import Allocation, Analytic
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks as arguments
 from epe_jax.epsilon import tradeoff as tradeoff_curves
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
 SMALLEST_NOISE = 1 / 30

@@ -31,12 +31,12 @@ from epe_jax.epsilon import (
   threshold,
   tradeoff,
 )
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.epsilon.lower_bounds import Explicit, Split
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  check_delta,
   check_scores,
   make_bound,
 )

@@ -23,12 +23,7 @@ import numpy as np
 
 from epe_jax.dpsgd import credible, families, uncorrected
 from epe_jax.epsilon import lower_bounds, tradeoff
-from epe_jax.epsilon.types import (
-  Assumption,
-  Estimate,
-  Scores,
-  scalar_or_array,
-)
+from epe_jax.epsilon.types import Assumption, Estimate, Scores, scalar_or_array
 
 Thresholds = Literal['same', 'held_out', 'band']
 """Which scores choose the threshold.

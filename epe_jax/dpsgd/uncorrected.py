@@ -18,6 +18,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import lower_bounds
+from epe_jax.epsilon.checks import check_significance
 from epe_jax.epsilon.lower_bounds import Correction, Split
 from epe_jax.epsilon.threshold import Counted
 from epe_jax.epsilon.types import (
@@ -25,7 +26,6 @@ from epe_jax.epsilon.types import (
   Real,
   Scores,
   check_scores,
-  check_significance,
   make_bound,
   scalar_or_array,
 )

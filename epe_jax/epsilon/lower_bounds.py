@@ -30,13 +30,8 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import (
-  arguments,
-  diagnostics,
-  rank_bound,
-  threshold,
-  tradeoff,
-)
+from epe_jax.epsilon import checks, diagnostics, rank_bound, threshold, tradeoff
+from epe_jax.epsilon.checks import check_significance
 from epe_jax.epsilon.threshold import Counted
 from epe_jax.epsilon.types import (
   Assumption,
@@ -45,7 +40,6 @@ from epe_jax.epsilon.types import (
   Scores,
   Sides,
   check_scores,
-  check_significance,
   make_bound,
   scalar_or_array,
 )
@@ -111,7 +105,7 @@ class Bonferroni(Correction):
   num_thresholds: int = 10
 
   def __post_init__(self):
-    arguments.check_integer('num_thresholds', self.num_thresholds, 1)
+    checks.check_integer('num_thresholds', self.num_thresholds, 1)
 
   def count_errors(self, scores, significance, find_best, sides):
     """Thresholds at fixed ranks, which share the significance."""
@@ -146,7 +140,7 @@ class Explicit(Correction):
       raise ValueError(
         f'thresholds={values!r} must be one or more numbers, as (0.5, 1.0).'
       )
-    arguments.check_numbers('thresholds', values, '(-inf, inf)')
+    checks.check_numbers('thresholds', values, '(-inf, inf)')
 
   def count_errors(self, scores, significance, find_best, sides):
     """Given thresholds, which share the significance."""
@@ -170,8 +164,8 @@ class Split(Correction):
   fraction: float = 0.5
 
   def __post_init__(self):
-    arguments.check_integer('seed', self.seed, 0, math.inf)
-    arguments.check_number('fraction', self.fraction, '(0, 1)')
+    checks.check_integer('seed', self.seed, 0, math.inf)
+    checks.check_number('fraction', self.fraction, '(0, 1)')
 
   def count_errors(self, scores, significance, find_best, sides):
     """One threshold for scores that did not choose it."""
@@ -244,7 +238,7 @@ def lower_bound(
   (6.5, 0.95)
   """
   check_scores(scores, delta, significance=significance)
-  arguments.check_choice('sides', sides, get_args(Sides))
+  checks.check_choice('sides', sides, get_args(Sides))
   delta = float(delta)
 
   def at(log_fpr, fnr):

@@ -29,7 +29,7 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import arguments, tradeoff, two_gaussians
+from epe_jax.epsilon import checks, tradeoff, two_gaussians
 from epe_jax.epsilon.tradeoff import Curves
 from epe_jax.epsilon.types import (
   Assumption,
@@ -77,7 +77,7 @@ def one_run(
   5.78
   """
   check_scores(scores, significance=significance)
-  delta = arguments.check_number('delta', delta, '[0, 1)')
+  delta = checks.check_number('delta', delta, '[0, 1)')
 
   def solve(num, pair, correct, level):
     prior = _prior_of_guess(pair, scores.inclusion_probability) or 0.5

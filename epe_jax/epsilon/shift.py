@@ -22,12 +22,13 @@ import numpy as np
 from scipy import interpolate, special
 
 from epe_jax.epsilon import (
-  arguments,
+  checks,
   diagnostics,
   gaussian_bound,
   monotone,
   two_gaussians,
 )
+from epe_jax.epsilon.checks import check_confidence
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -35,7 +36,6 @@ from epe_jax.epsilon.types import (
   Real,
   Scores,
   Sphere,
-  check_confidence,
   check_scores,
   make_bound,
   scalar_or_array,
@@ -126,10 +126,10 @@ def epsilon_mixture(
   >>> round(epsilon_mixture(np.array([1.0, 1.0]), 1e-5), 4)
   4.3772
   """
-  delta = arguments.check_numbers('delta', delta, '(0, 1)')
-  shift = arguments.check_numbers('shift', shift, '[0, inf)', is_vector=True)
+  delta = checks.check_numbers('delta', delta, '(0, 1)')
+  shift = checks.check_numbers('shift', shift, '[0, inf)', is_vector=True)
   if weights is not None:
-    weights = arguments.check_numbers('weights', weights, '(0, 1]')
+    weights = checks.check_numbers('weights', weights, '(0, 1]')
     if weights.shape != shift.shape or abs(np.sum(weights) - 1) > 1e-9:
       raise ValueError(
         f'weights have shape {weights.shape} and add up to '

@@ -23,7 +23,8 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import arguments, cosine_null, two_gaussians
+from epe_jax.epsilon import checks, cosine_null, two_gaussians
+from epe_jax.epsilon.checks import check_significance
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -31,7 +32,6 @@ from epe_jax.epsilon.types import (
   Scores,
   Sides,
   check_scores,
-  check_significance,
   scalar_or_array,
 )
 
@@ -97,7 +97,7 @@ def max_threshold(
   References: arXiv:2302.03098, text of May 2023, sections 3 and 4.
   """
   check_scores(scores, delta)
-  arguments.check_choice('rates', rates, ('gaussian', 'empirical'))
+  checks.check_choice('rates', rates, ('gaussian', 'empirical'))
   if rates == 'empirical':
     mean = lambda count, trials: (count + 0.5) / (trials + 1)
     return _estimate('max_threshold_empirical', scores, delta, mean, ())
@@ -286,7 +286,7 @@ def _best_half_line(mean_p, std_p, mean_q, std_q, delta):
 
 def _limit(kind, count, trials, significance):
   significance = check_significance(significance)
-  trials = arguments.check_integer('trials', trials)
+  trials = checks.check_integer('trials', trials)
   count = np.asarray(count)
   is_count = count.dtype.kind in 'iu' and np.all(
     (count >= 0) & (count <= trials)

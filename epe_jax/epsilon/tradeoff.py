@@ -19,8 +19,9 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import arguments, two_gaussians
-from epe_jax.epsilon.types import Real, check_delta, scalar_or_array
+from epe_jax.epsilon import checks, two_gaussians
+from epe_jax.epsilon.checks import check_delta
+from epe_jax.epsilon.types import Real, scalar_or_array
 
 _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
 _PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
@@ -62,7 +63,7 @@ def gaussian_family(*, steps: int = 1) -> MechanismFamily:
   >>> round(gaussian_family().epsilon(0.0496, 341_000**-1.1), 2)
   298.98
   """
-  arguments.check_integer('steps', steps)
+  checks.check_integer('steps', steps)
 
   def fnr(noise_multiplier, log_fpr):
     return fnr_gdp(1 / noise_multiplier, log_fpr)
@@ -161,7 +162,7 @@ def epsilon_gdp(mu: Real, delta: float) -> float | Float[np.ndarray, '...']:
   4.3772
   """
   check_delta(delta)
-  mu = arguments.check_numbers('mu', mu, '[0, inf]')
+  mu = checks.check_numbers('mu', mu, '[0, inf]')
   epsilon = np.where(mu > 0, np.inf, 0.0)
   positive = np.isfinite(mu) & (mu > 0)
   epsilon[positive] = two_gaussians.epsilon_two_gaussians(
@@ -177,7 +178,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
   1.0
   """
   check_delta(delta)
-  epsilon = arguments.check_number('epsilon', epsilon, '[0, inf]')
+  epsilon = checks.check_number('epsilon', epsilon, '[0, inf]')
   if not 0 < epsilon < np.inf:
     return epsilon
   if epsilon > 1e20:
@@ -321,7 +322,7 @@ def compute_risks(
   [0.691, 0.383, 0.092, 0.085, 0.018]
   """
   _check_probabilities(fpr=fpr, prior=prior, baseline=baseline)
-  mu = arguments.check_numbers('mu', mu, '[0, inf]')
+  mu = checks.check_numbers('mu', mu, '[0, inf]')
   tpr = special.ndtr(special.ndtri(fpr) + mu)
   found = special.ndtr(special.ndtri(baseline) + mu)
   return _risks(special.ndtr(mu / 2), tpr, found, fpr, prior)
@@ -366,4 +367,4 @@ def _risks(accuracy, tpr, found, fpr, prior):
 
 def _check_probabilities(**probabilities: float) -> None:
   for name, value in probabilities.items():
-    arguments.check_number(name, value, '(0, 1)')
+    checks.check_number(name, value, '(0, 1)')

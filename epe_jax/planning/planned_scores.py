@@ -37,12 +37,7 @@ from epe_jax.audit.threat_models import (
 from epe_jax.audit.threat_models import maximum as maxima
 from epe_jax.epsilon import noise_floor
 from epe_jax.epsilon.shift import compute_overlap
-from epe_jax.epsilon.types import (
-  Gaussian,
-  Scores,
-  Sphere,
-  Unknown,
-)
+from epe_jax.epsilon.types import Gaussian, Scores, Sphere, Unknown
 from epe_jax.planning.geometry import Geometry
 from epe_jax.planning.planned_run import PlannedRun
 

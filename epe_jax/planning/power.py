@@ -21,13 +21,13 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import (
-  arguments,
+  checks,
   lower_bounds,
   one_run_bounds,
   rank_bound,
   tradeoff,
 )
-from epe_jax.epsilon.types import check_delta, check_significance
+from epe_jax.epsilon.checks import check_delta, check_significance
 
 BoundName = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
 _DRAWS = 20_000
@@ -84,9 +84,9 @@ def compute_power(
   (0.76, 0.0)
   """
   _check(bound, certified, truth, delta, significance)
-  arguments.check_integer('num_observed', num_observed)
+  checks.check_integer('num_observed', num_observed)
   if num_unobserved is not None:
-    arguments.check_integer('num_unobserved', num_unobserved)
+    checks.check_integer('num_unobserved', num_unobserved)
   test = _Test(
     certified,
     tradeoff.mu_of_epsilon(certified, delta),
@@ -130,7 +130,7 @@ def min_canaries(
   >>> min_canaries('gaussian', certified=3, truth=4, delta=1e-5)
   320
   """
-  arguments.check_number('probability', probability, '(0, 1)')
+  checks.check_number('probability', probability, '(0, 1)')
   _check(bound, certified, truth, delta, significance)
   if certified >= truth:
     raise ValueError(
@@ -364,8 +364,8 @@ def _mixture(mu, shares):
 
 
 def _check(bound, certified, truth, delta, significance):
-  arguments.check_choice('bound', bound, tuple(_POWERS))
+  checks.check_choice('bound', bound, tuple(_POWERS))
   check_delta(delta)
   check_significance(significance)
-  arguments.check_number('certified', certified, '[0, 1e6]')
-  arguments.check_number('truth', truth, '[0, 1e6]')
+  checks.check_number('certified', certified, '[0, 1e6]')
+  checks.check_number('truth', truth, '[0, 1e6]')

@@ -29,13 +29,12 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import arguments, shift, tradeoff
+from epe_jax.epsilon import checks, shift, tradeoff
+from epe_jax.epsilon.checks import check_confidence, check_delta
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  check_confidence,
-  check_delta,
   check_scores,
   make_bound,
 )
@@ -236,7 +235,7 @@ def mean_shift_bound(
     ValueError: as `random_effects`, or a setting is out of range.
   """
   check_delta(delta)
-  arguments.check_number('significance', significance, '[1e-12, 0.5)')
+  checks.check_number('significance', significance, '[1e-12, 0.5)')
   effects = random_effects(mu, variance, confidence=1 - 2 * significance)
   low = max(effects.interval[0], 0.0)
   return make_bound(
@@ -291,8 +290,8 @@ def compute_epsilon_spread(
   True
   """
   check_delta(delta)
-  arguments.check_number('mu', mu, '[-1e50, 1e50]')
-  arguments.check_number('tau', tau, '[0, 1e50]')
+  checks.check_number('mu', mu, '[-1e50, 1e50]')
+  checks.check_number('tau', tau, '[0, 1e50]')
   nodes, weights = special.roots_hermitenorm(_NODES)
   quantiles = special.ndtri([0.05, 0.95])
   shifts = np.maximum(mu + tau * np.concatenate([nodes, quantiles]), 0.0)
@@ -382,8 +381,8 @@ def check_runs(runs: Sequence[Scores]) -> None:
 
 
 def _check_estimates(mu, variance, confidence):
-  mu = arguments.check_numbers('mu', mu, '[-1e50, 1e50]', is_vector=True)
-  variance = arguments.check_numbers(
+  mu = checks.check_numbers('mu', mu, '[-1e50, 1e50]', is_vector=True)
+  variance = checks.check_numbers(
     'variance', variance, '[1e-100, 1e100]', is_vector=True
   )
   check_confidence(confidence)

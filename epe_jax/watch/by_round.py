@@ -22,13 +22,8 @@ from epe_jax.audit.threat_models.shifted_scores import (
   split_scores,
 )
 from epe_jax.epsilon import lower_bounds, registry
-from epe_jax.epsilon.types import (
-  Estimate,
-  NullLaw,
-  Unknown,
-  check_delta,
-  check_significance,
-)
+from epe_jax.epsilon.checks import check_delta, check_significance
+from epe_jax.epsilon.types import Estimate, NullLaw, Unknown
 from epe_jax.watch import published_models, sequential
 from epe_jax.watch.sequential import SequentialBounds
 

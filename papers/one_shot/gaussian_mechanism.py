@@ -21,6 +21,7 @@ from epe_jax.audit import observers
 from epe_jax.canaries import _normals, _threefry
 from epe_jax.epsilon import tradeoff, two_gaussians
 from epe_jax.epsilon import types as epsilon_types
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.types import Array, Key
 
 ESTIMATORS = ('null', 'fitted')  # The calibrated one first.
@@ -162,7 +163,7 @@ def run_estimators(
   Source: One-shot Empirical Privacy Estimation, section 3 and Table 2.
   """
   _check_arguments(sigmas, num_canaries, dim)
-  epsilon_types.check_delta(delta)
+  check_delta(delta)
   # Without noise two canaries score alike: no std can be fitted to them.
   min_canaries = 3 if 0 in sigmas else 2
   if num_canaries < min_canaries:

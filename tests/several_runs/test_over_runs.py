@@ -10,12 +10,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.epsilon import tradeoff
-from epe_jax.epsilon.types import (
-  Assumption,
-  Scores,
-  Sphere,
-  make_null,
-)
+from epe_jax.epsilon.types import Assumption, Scores, Sphere, make_null
 from epe_jax.report import over_runs_report
 from epe_jax.several_runs import over_runs, run_effects
 from tests import recorded_runs
