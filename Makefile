@@ -26,8 +26,8 @@ LAWS := tests/test_architecture.py tests/accounting/test_gaussian.py \
   tests/audit/test_attack_statistics.py tests/audit/test_audit_step.py \
   tests/audit/test_record.py tests/canaries/test_bits.py \
   tests/epsilon/test_two_gaussians.py \
-  tests/epsilon/test_mixture.py \
-  tests/epsilon/test_threshold_bound.py tests/sampling \
+  tests/epsilon/test_shift.py \
+  tests/epsilon/test_lower_bounds.py tests/sampling \
   tests/training/test_clipping.py tests/training/test_fedavg.py
 quick: $(VENV)/installed-dev
 	$(BIN)/ruff check -q .

@@ -19,7 +19,7 @@ import pandas as pd
 import yaml
 
 from epe_jax import conformance, io
-from epe_jax.epsilon import intervals
+from epe_jax.epsilon import threshold
 from epe_jax.report import tables
 from epe_jax.report.figures import style
 
@@ -266,7 +266,7 @@ def show_conformance(name: str) -> str:
   checks = frame.checks.str.replace(',', '').astype(int)
   false = frame['false alarms'].astype(int)
   rates = [
-    intervals.clopper_pearson_upper(*pair, 0.05) for pair in zip(false, checks)
+    threshold.clopper_pearson_upper(*pair, 0.05) for pair in zip(false, checks)
   ]
   less_known = ', '.join(
     f'{rule} ({rate:.1e})' for rule, rate in zip(frame.rule, rates) if rate > _RATE

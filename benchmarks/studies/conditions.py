@@ -19,7 +19,8 @@ from epe_jax import accounting
 from epe_jax.audit import attackers, upper_bounds
 from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.server_response import respond_at_end
-from epe_jax.epsilon import Gaussian, Scores, mixture, tradeoff_curves
+from epe_jax.epsilon import Gaussian, Scores, tradeoff
+from epe_jax.epsilon.known_shifts import epsilon_mixture, location_mixture_bound
 from epe_jax.experiment import client_rounds
 from epe_jax.report import clients
 from epe_jax.sampling import canary_schedules, client_schedules
@@ -209,7 +210,7 @@ def _claim_of_sampled(
     Whether it is rejected.
   """
   proven = _prove_sampled(probability)
-  of_canary = float(tradeoff_curves.epsilon_gdp(1.0, DELTA))
+  of_canary = float(tradeoff.epsilon_gdp(1.0, DELTA))
   claim = max(1.05 * proven, share * of_canary)
   run = client_rounds.Participations(1, 12, proven, is_sampled=True)
   try:
@@ -288,8 +289,8 @@ def _expect_clients(
   for t in range(rounds):
     shifts[schedule(t)] += seen[t]
   each, counts = np.unique(shifts.round(9), return_counts=True)
-  truth = float(mixture.epsilon_mixture(each, delta, counts / num))
-  largest = float(tradeoff_curves.epsilon_gdp(shifts.max(), delta))
+  truth = float(epsilon_mixture(each, delta, counts / num))
+  largest = float(tradeoff.epsilon_gdp(shifts.max(), delta))
   return {_CLIENTS: not low <= truth <= high, _BEYOND: low > largest}
 
 
@@ -370,12 +371,12 @@ def _misclaim_noise(
   )
   found = attackers.RESIDUAL.score(record)
   assert found is not None, 'there is a residual'
-  truth = float(tradeoff_curves.epsilon_gdp(mu, delta))
+  truth = float(tradeoff.epsilon_gdp(mu, delta))
   first = found.bounds[0](found.scores, delta=delta)
   results = {_METHODS[first.method]: float(first.epsilon) > truth}
   # The other bound assumes a shape, and is made if no test rejects that.
   for bound in found.bounds:
-    if bound is mixture.location_mixture_bound:
+    if bound is location_mixture_bound:
       epsilon = float(bound(found.scores, delta=delta).epsilon)
       results[_SHAPED] = epsilon > truth
   return results
@@ -386,7 +387,7 @@ def _test_claim(rng: np.random.Generator, *, num: int) -> dict[str, bool]:
   record = _record_by_law(
     rng, observed=num, unobserved=8, rounds=1, dim=1000, mu=mu
   )
-  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  claim = float(tradeoff.epsilon_gdp(mu, DELTA))
   test = sequential.judge_claim(record, claim)
   return {} if test is None else {_CLAIM: test.rejected_after is not None}
 
@@ -419,7 +420,7 @@ def _crowd(
   assert record.expected is not None, 'norms are known'
   assigned = record.assigned[:, record.observed]
   shift = np.sqrt(dim) * (record.expected @ assigned)
-  truth = float(mixture.epsilon_mixture(shift, DELTA))
+  truth = float(epsilon_mixture(shift, DELTA))
   interval = found.points[0](found.scores, delta=DELTA).interval
   assert interval is not None, 'it is of one audit'
   return {_INTERVAL: not interval[0] <= truth <= interval[1]}
@@ -448,7 +449,7 @@ def _simulate_unequal_runs(
   bound = over_runs.mean_shift_bound(mu, variance, delta=DELTA)
   low, high = effects.interval
   least, most = effects.prediction
-  truth = float(tradeoff_curves.epsilon_gdp(_MEAN_SHIFT, DELTA))
+  truth = float(tradeoff.epsilon_gdp(_MEAN_SHIFT, DELTA))
   return {
     _MEAN_BOUND: bool(bound.epsilon > truth),
     _MEAN_INTERVAL: not low <= _MEAN_SHIFT <= high,
@@ -557,7 +558,7 @@ def record_correlated(
   record = _make_residuals(normal / norms[:, None], norms, included, dim, std)
   alone = np.ones(rounds) / std
   shift = np.sqrt(alone @ np.linalg.solve(covariance, alone))
-  return record, float(tradeoff_curves.epsilon_gdp(shift, 1e-3))
+  return record, float(tradeoff.epsilon_gdp(shift, 1e-3))
 
 
 def _correlate_rounds(
@@ -599,7 +600,7 @@ def _share_first_round(
   rng: np.random.Generator, *, num: int, rounds: int, dim: int, mu: float
 ) -> dict[str, bool]:
   record = record_sharing_round(rng, num=num, rounds=rounds, dim=dim, mu=mu)
-  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  claim = float(tradeoff.epsilon_gdp(mu, DELTA))
   test = sequential.judge_claim(record, claim)
   return {} if test is None else {_CLAIM: test.rejected_after is not None}
 

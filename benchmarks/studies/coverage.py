@@ -16,15 +16,12 @@ import numpy as np
 
 from epe_jax.dpsgd import credible, uncorrected
 from epe_jax.epsilon import (
-  approximate_dp,
-  corrections,
-  f_dp,
   gaussian_bound,
-  independent,
-  mixture,
+  known_shifts,
+  lower_bounds,
+  one_run_bounds,
   threshold,
-  threshold_bound,
-  tradeoff_curves,
+  tradeoff,
 )
 from epe_jax.epsilon.types import (
   Assumption,
@@ -37,8 +34,8 @@ from epe_jax.epsilon.types import (
 from studies import laws, run_audits, study
 from studies.laws import Audits
 
-_SPLIT = corrections.Split(seed=0)
-_BOUND = threshold_bound.lower_bound
+_SPLIT = lower_bounds.Split(seed=0)
+_BOUND = lower_bounds.lower_bound
 Estimator = Callable[..., Estimate]
 
 
@@ -90,30 +87,30 @@ NO_BOUNDS: tuple[Estimator, ...] = (
 """Numbers that are mistaken for bounds but guarantee nothing."""
 
 FAIR_COINS: tuple[Estimator, ...] = (
-  approximate_dp.one_run,
-  f_dp.one_run_gdp,
-  independent.one_run_independent,
+  one_run_bounds.one_run,
+  one_run_bounds.one_run_gdp,
+  one_run_bounds.one_run_independent,
   functools.partial(
-    independent.one_run_independent,
-    family=tradeoff_curves.gaussian_family(),
+    one_run_bounds.one_run_independent,
+    family=tradeoff.gaussian_family(),
   ),
 )
 """Bounds for canaries that independent coins with probability 1/2 include."""
 
 FIXED: tuple[Estimator, ...] = (
   _BOUND,
-  functools.partial(_BOUND, multiplicity=corrections.Bonferroni()),
+  functools.partial(_BOUND, multiplicity=lower_bounds.Bonferroni()),
   functools.partial(_BOUND, multiplicity=_SPLIT),
-  functools.partial(_BOUND, multiplicity=corrections.Explicit((1.0, 2.0))),
+  functools.partial(_BOUND, multiplicity=lower_bounds.Explicit((1.0, 2.0))),
   functools.partial(uncorrected.katz_estimate, multiplicity=_SPLIT),
-  threshold_bound.gdp_bound,
+  lower_bounds.gdp_bound,
   functools.partial(
-    threshold_bound.gdp_bound, multiplicity=corrections.Bonferroni()
+    lower_bounds.gdp_bound, multiplicity=lower_bounds.Bonferroni()
   ),
-  functools.partial(threshold_bound.gdp_bound, multiplicity=_SPLIT),
+  functools.partial(lower_bounds.gdp_bound, multiplicity=_SPLIT),
   functools.partial(
-    threshold_bound.family_bound,
-    family=tradeoff_curves.gaussian_family()._replace(name='family'),
+    lower_bounds.family_bound,
+    family=tradeoff.gaussian_family()._replace(name='family'),
     multiplicity=_SPLIT,
   ),
   gaussian_bound.gaussian_lower_bound,
@@ -190,7 +187,9 @@ def measure(audits: Audits) -> list[Row]:
   if audits.shifted:
     null = 'empirical' if not audits.shifted[0].has_known_null else 'exact'
     rows.append(
-      _of_each(mixture.location_mixture_bound, audits.shifted, null, audits)
+      _of_each(
+        known_shifts.location_mixture_bound, audits.shifted, null, audits
+      )
     )
   for bound in FAIR_COINS:
     rows.append(_of_each(bound, audits.by_coins, 'coins', audits))
@@ -272,8 +271,8 @@ def _of_bound(
   if null == 'exact' and function is uncorrected.katz_estimate:
     return None
   strategy = keywords.get('multiplicity')
-  if isinstance(strategy, corrections.Explicit):
-    given = corrections.Explicit(tuple(t / scale for t in strategy.thresholds))
+  if isinstance(strategy, lower_bounds.Explicit):
+    given = lower_bounds.Explicit(tuple(t / scale for t in strategy.thresholds))
     bound = functools.partial(bound, multiplicity=given)
   # If one audit of a batch is rejected, the batch loses its confidence, so the
   # requested level is compared.

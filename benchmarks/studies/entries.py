@@ -14,7 +14,7 @@ from jax_privacy import auditing
 import numpy as np
 import privacy_estimates
 
-from epe_jax.epsilon import corrections, registry, threshold
+from epe_jax.epsilon import lower_bounds, registry, threshold
 from epe_jax.epsilon.types import Assumption, Scores
 from studies import coverage
 from studies.score_sets import DELTA
@@ -145,7 +145,7 @@ def _enter_privacy_estimates() -> list[Entry]:
   version = importlib.metadata.version('privacy-estimates')
 
   def count(scores: Scores) -> privacy_estimates.AttackResults:
-    choose, rest = corrections.partition(scores, corrections.Split(seed=0))
+    choose, rest = lower_bounds.Split(seed=0).partition(scores)
     pooled = np.concatenate([choose.observed, choose.unobserved])
     tpr = threshold.count_at_least(choose.observed, pooled)
     fpr = threshold.count_at_least(choose.unobserved, pooled)

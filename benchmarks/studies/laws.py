@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import optimize, special, stats
 
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Gaussian, NullLaw, Scores, Unknown
 
 
@@ -81,12 +81,12 @@ def gaussian(epsilon: float, delta: float) -> Law:
   >>> round(law.epsilon(1e-5), 6)
   1.0
   """
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
+  mu = tradeoff.mu_of_epsilon(epsilon, delta)
   return Law(
     'Gaussian',
     lambda rng, shape: rng.standard_normal(shape),
     lambda rng, shape: rng.standard_normal(shape) + mu,
-    lambda delta: float(tradeoff_curves.epsilon_gdp(mu, delta)),
+    lambda delta: float(tradeoff.epsilon_gdp(mu, delta)),
     is_gaussian=True,
   )
 
@@ -97,13 +97,13 @@ def coupled(epsilon: float, delta: float) -> Law:
   For each single canary it is exactly as private as the Gaussian mechanism. Scores
   are log odds.
   """
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
+  mu = tradeoff.mu_of_epsilon(epsilon, delta)
   half = mu**2 / 2
   return Law(
     'coupled',
     lambda rng, shape: rng.normal(-half, mu, shape),
     lambda rng, shape: rng.normal(half, mu, shape),
-    lambda delta: float(tradeoff_curves.epsilon_gdp(mu, delta)),
+    lambda delta: float(tradeoff.epsilon_gdp(mu, delta)),
     share=lambda rng, shape: rng.normal(half, mu, shape),
   )
 
@@ -124,7 +124,7 @@ def log_losses(shift: float) -> Law:
     'lognormal',
     lambda rng, shape: rng.lognormal(0, 1, shape),
     lambda rng, shape: rng.lognormal(shift, 1, shape),
-    lambda delta: float(tradeoff_curves.epsilon_gdp(shift, delta)),
+    lambda delta: float(tradeoff.epsilon_gdp(shift, delta)),
   )
 
 
@@ -143,7 +143,7 @@ def subsampled(shift: float, rate: float) -> Law:
   """An observed canary is shifted with the probability of a Poisson sample.
 
   >>> law = subsampled(3.0, 1.0)
-  >>> print(round(law.epsilon(1e-5) / tradeoff_curves.epsilon_gdp(3.0, 1e-5), 3))
+  >>> print(round(law.epsilon(1e-5) / tradeoff.epsilon_gdp(3.0, 1e-5), 3))
   1.0
   """
 

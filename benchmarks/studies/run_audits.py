@@ -17,7 +17,7 @@ from epe_jax import canaries
 from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import (
   NullLaw,
   Scores,
@@ -67,7 +67,7 @@ def simulate(
   Returns:
     The audits of each of `READINGS`.
   """
-  noise = 1 / tradeoff_curves.mu_of_epsilon(EPSILON_OF_A_ROUND, delta)
+  noise = 1 / tradeoff.mu_of_epsilon(EPSILON_OF_A_ROUND, delta)
 
   def run(coins: bool) -> SimulatedRun:
     return simulated_runs.simulate(
@@ -99,7 +99,7 @@ def simulate(
     is_gaussian = reading in _GAUSSIAN
     beyond = None
     if reading in spread and directions == 'sphere':
-      beyond = float(tradeoff_curves.epsilon_gdp(1 / spread[reading], delta))
+      beyond = float(tradeoff.epsilon_gdp(1 / spread[reading], delta))
     several.append(
       Audits(
         title=f'{directions}, d = {dim:,}: {describe(num, delta, audits)}',

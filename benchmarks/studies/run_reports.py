@@ -17,7 +17,7 @@ from epe_jax.audit import (
   results,
 )
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.epsilon import mixture
+from epe_jax.epsilon import known_shifts
 from epe_jax.report import attacker_names, tables
 from studies import simulated_runs, study
 
@@ -219,7 +219,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
   }
   alone = attackers.expect_residual(assigned, record.rounds)
   return {
-    name: float(mixture.epsilon_mixture(shift, record.delta))
+    name: float(known_shifts.epsilon_mixture(shift, record.delta))
     for name, shift in (shifts | {attackers.RESIDUAL: alone}).items()
   }
 

@@ -37,8 +37,8 @@ import numpy as np
 from scipy import special
 
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon import checks as arguments
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
 LARGEST_SUM = 2_000_000

@@ -6,8 +6,9 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 import numpy as np
 
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import arguments, tradeoff_curves
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon import checks as arguments
+from epe_jax.epsilon import tradeoff as tradeoff
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
 # Numbers in a composed loss, each of which takes some 85 bytes.
@@ -46,7 +47,7 @@ def epsilon_of_releases(
     else math.inf
   )
   return Analytic(
-    epsilon=float(tradeoff_curves.epsilon_gdp(mu, delta)),
+    epsilon=float(tradeoff.epsilon_gdp(mu, delta)),
     assumes=(
       Fact('participations', {'rounds': participations}),
       Fact('known_rounds'),

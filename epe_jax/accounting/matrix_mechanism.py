@@ -16,8 +16,9 @@ import numpy as np
 
 from epe_jax.accounting import nested_sums
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import arguments, tradeoff_curves
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon import checks as arguments
+from epe_jax.epsilon import tradeoff as tradeoff
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
 
@@ -210,7 +211,7 @@ def epsilon_of_matrix_mechanism(
   check_delta(delta)
   mu = sensitivity / noise_multiplier if noise_multiplier else math.inf
   return Analytic(
-    epsilon=float(tradeoff_curves.epsilon_gdp(mu, delta)),
+    epsilon=float(tradeoff.epsilon_gdp(mu, delta)),
     assumes=(
       Fact('sensitivity', {'clip_norms': sensitivity, 'rho': mu * mu / 2}),
       Fact('known_rounds'),

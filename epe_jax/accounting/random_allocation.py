@@ -36,8 +36,9 @@ from scipy import signal, special
 
 from epe_jax.accounting import gaussian
 from epe_jax.accounting.analytic import Allocation, Analytic
-from epe_jax.epsilon import arguments, tradeoff_curves
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon import checks as arguments
+from epe_jax.epsilon import tradeoff as tradeoff
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
 SMALLEST_NOISE = 1 / 30
@@ -129,7 +130,7 @@ def epsilon_of_allocation(
 
 # Attackers who know as little as each other ask for the same.
 @functools.lru_cache(maxsize=32)
-def compute_lines(allocation: Allocation) -> tradeoff_curves.Lines:
+def compute_lines(allocation: Allocation) -> tradeoff.Lines:
   """The trade-off curve by lines that touch it densely.
 
   Its direction `delta` is that of one who took part against one who did not.
@@ -146,7 +147,7 @@ def compute_lines(allocation: Allocation) -> tradeoff_curves.Lines:
     np.array([loss.get_delta_for_epsilon(float(e)) for e in grid])
     for loss in losses
   ]
-  return tradeoff_curves.Lines(grid, *deltas)
+  return tradeoff.Lines(grid, *deltas)
 
 
 @functools.lru_cache(maxsize=32)

@@ -16,7 +16,7 @@ import numpy as np
 from epe_jax.accounting import Analytic
 from epe_jax.audit import failed_checks
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import noise_floor, registry, shift_fit
+from epe_jax.epsilon import known_shifts, noise_floor, registry
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import NullLaw, Scores, Sphere, Unknown
 from epe_jax.fact import Fact, Facts
@@ -225,7 +225,7 @@ def split_scores(
     # How much of the square of each vector its canaries make, without chance.
     shares = np.bincount(groups, squares) - np.bincount(groups) / null.dim
     if shift is not None:
-      overlap = shift_fit.compute_overlap(shift, groups, null)
+      overlap = known_shifts.compute_overlap(shift, groups, null)
       if is_expected:
         shares = np.bincount(groups, shift**2) / null.dim
     null = choose_null(

@@ -41,7 +41,13 @@ from epe_jax.audit.noise_scale import (
   measure_noise,
 )
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import maximum, noise_floor, registry, shift_fit, threshold
+from epe_jax.epsilon import (
+  known_shifts,
+  maximum,
+  noise_floor,
+  registry,
+  threshold,
+)
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Estimate, Gaussian, Scores, Sphere, Unknown
 from epe_jax.fact import Fact
@@ -122,7 +128,7 @@ def describe_maxima(
     points = (estimator, *points)
     tau = maximum.fit_rounds(scores.unobserved, rounds)
     p = maximum.p_value(scores.unobserved)
-    if p < shift_fit.REJECTED_BELOW:
+    if p < known_shifts.REJECTED_BELOW:
       failed += (Fact('maximum_law_rejected', {'p_value': float(p)}),)
   sizes = scores.observed.size, scores.unobserved.size
   return AttackScores(

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from epe_jax import typed_json
 from epe_jax._version import __version__
 from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import FPRS, AttackResult, Audit, Headline
 from epe_jax.epsilon.types import Estimate, Scores
-from epe_jax.io import typed_json
 
 # An attacker is its key, and scores are in the record of the run.
 _HOOKS: typed_json.Hooks = {

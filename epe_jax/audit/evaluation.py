@@ -33,7 +33,7 @@ from epe_jax.audit.results import (
   Rates,
   list_bounds,
 )
-from epe_jax.epsilon import bootstrap, mixture, noise_floor, registry, shift_fit
+from epe_jax.epsilon import bootstrap, known_shifts, noise_floor, registry
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
 from epe_jax.fact import Fact, Facts
@@ -249,8 +249,8 @@ def _summarize_attack(
 
 def _compute_rates(scores: Scores) -> Rates:
   """How good the attack itself is, by the fitted mixture of Gaussians."""
-  tpr = mixture.compute_rates(scores, np.array(FPRS))
-  at_thresholds = mixture.compute_rates(scores, _THRESHOLDS)
+  tpr = known_shifts.compute_rates(scores, np.array(FPRS))
+  at_thresholds = known_shifts.compute_rates(scores, _THRESHOLDS)
   accuracy = float(np.max(1 - _THRESHOLDS + at_thresholds) / 2)
   return Rates(accuracy, tuple(map(float, tpr)))
 
@@ -258,8 +258,8 @@ def _compute_rates(scores: Scores) -> Rates:
 def _test_agreement(scores: Scores, delta: float) -> Agreement:
   """Whether scores are shifted by what norms predict."""
   assert scores.shift is not None
-  expected = float(mixture.epsilon_mixture(scores.shift, delta))
-  return Agreement(expected, *shift_fit.compare_with_expected(scores))
+  expected = float(known_shifts.epsilon_mixture(scores.shift, delta))
+  return Agreement(expected, *known_shifts.compare_with_expected(scores))
 
 
 def _compare_with_limit(

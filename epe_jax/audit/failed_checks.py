@@ -12,7 +12,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import cosine_null, diagnostics, shift_fit
+from epe_jax.epsilon import cosine_null, diagnostics, known_shifts
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -98,7 +98,7 @@ def rank_sum_p_value(
 
 def check_mixture(scores: Scores) -> Facts:
   """Fails unless scores are Gaussian around shifts with the spread of the null."""
-  tests = shift_fit.p_values(scores)
+  tests = known_shifts.p_values(scores)
   p_values = {
     'spread_differs': float(tests.spread),
     'not_gaussian_around_shifts': float(tests.shape),
@@ -106,7 +106,7 @@ def check_mixture(scores: Scores) -> Facts:
   return tuple(
     Fact(key, {'p_value': p})
     for key, p in p_values.items()
-    if p < shift_fit.REJECTED_BELOW
+    if p < known_shifts.REJECTED_BELOW
   )
 
 

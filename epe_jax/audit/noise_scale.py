@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import shift_fit
+from epe_jax.epsilon import known_shifts
 from epe_jax.fact import Fact, Facts
 
 _STANDARD_ERRORS = 4.0
@@ -155,7 +155,7 @@ def _find_correlation(record: Record) -> tuple[int, float]:
   lags = np.arange(1, rounds)
   p = 4 * special.ndtr(-np.abs(z)) * lags * (lags + 1)
   best = int(np.argmin(p))
-  if p[best] < shift_fit.REJECTED_BELOW:
+  if p[best] < known_shifts.REJECTED_BELOW:
     return best + 1, float(products[best] / before[best])
   square = float(np.sum(noise.sum(axis=0) ** 2)) / rounds
   df = num / common
@@ -163,7 +163,7 @@ def _find_correlation(record: Record) -> tuple[int, float]:
     special.chdtr(df, square / common),
     special.chdtrc(df, square / common),
   )
-  if 4 * min(tails) >= shift_fit.REJECTED_BELOW:
+  if 4 * min(tails) >= known_shifts.REJECTED_BELOW:
     return 0, 0.0
   return 0, (square / num - 1) / (rounds - 1)
 

@@ -13,7 +13,7 @@ from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import EXTERNAL, sort_by_strength
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Estimate, Kind, Scores, mark_rejected
 from epe_jax.fact import Facts
 
@@ -274,7 +274,7 @@ class Audit(NamedTuple):
         estimate.kind,
         float(estimate.epsilon),
         estimate.delta,
-        tradeoff_curves.mu_of_epsilon(float(estimate.epsilon), estimate.delta),
+        tradeoff.mu_of_epsilon(float(estimate.epsilon), estimate.delta),
         estimate.confidence,
         *(estimate.interval or (None, None)),
         estimate.floor and estimate.floor.q95,

@@ -18,8 +18,9 @@ from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit.record import Record
 from epe_jax.audit.server_response import respond_at_end
-from epe_jax.epsilon import mixture, registry, tradeoff_curves
-from epe_jax.epsilon.risks import Curve
+from epe_jax.epsilon import known_shifts, registry
+from epe_jax.epsilon import tradeoff as tradeoff
+from epe_jax.epsilon.tradeoff import Curve
 from epe_jax.epsilon.types import Estimate
 from epe_jax.fact import Fact
 
@@ -106,7 +107,7 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
     return bound_unknown_rounds(record, delta)
   shift = np.asarray(record.weight[record.observed], np.float64) / noise
   shifts, counts = np.unique(shift, return_counts=True)
-  epsilon = mixture.epsilon_mixture(shifts, delta, counts / shift.size)
+  epsilon = known_shifts.epsilon_mixture(shifts, delta, counts / shift.size)
   return Analytic(
     epsilon=float(epsilon),
     assumes=(
@@ -167,18 +168,16 @@ def find_curve(analytic: Analytic, delta: float) -> Curve:
     return find_gaussian_curve(analytic.epsilon, delta)
   if isinstance(analytic.law, Mixture):
     law = (np.asarray(x, np.float64) for x in analytic.law)
-    return functools.partial(mixture.fnr_mixture, *law)
+    return functools.partial(known_shifts.fnr_mixture, *law)
   if analytic.law is not None:
     return accounting.compute_lines(analytic.law).fnr
-  return tradeoff_curves.Lines(
-    np.array([analytic.epsilon]), np.array([delta])
-  ).fnr
+  return tradeoff.Lines(np.array([analytic.epsilon]), np.array([delta])).fnr
 
 
 def find_gaussian_curve(epsilon: float, delta: float) -> Curve:
   """The trade-off curve of the Gaussian mechanism with an ε at a δ."""
-  mu = float(tradeoff_curves.mu_of_epsilon(epsilon, delta))
-  return functools.partial(tradeoff_curves.fnr_gdp, mu)
+  mu = float(tradeoff.mu_of_epsilon(epsilon, delta))
+  return functools.partial(tradeoff.fnr_gdp, mu)
 
 
 def is_above(epsilon: float, analytic: Analytic) -> bool:
@@ -209,9 +208,7 @@ def find_limit(
     return analytic
   if not isinstance(analytic.law, Mixture):
     return None
-  epsilon = tradeoff_curves.epsilon_gdp(
-    max(analytic.law.shifts), estimate.delta
-  )
+  epsilon = tradeoff.epsilon_gdp(max(analytic.law.shifts), estimate.delta)
   return Analytic(
     float(epsilon),
     (Fact('most_exposed_canary'),),

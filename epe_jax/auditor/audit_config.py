@@ -10,7 +10,7 @@ from epe_jax import accounting, streams
 from epe_jax.accounting import ParticipationSchema, matrix_mechanism
 from epe_jax.audit import record_checks
 from epe_jax.auditor.host_canaries.registry import FAMILIES
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks
 from epe_jax.sampling import canary_schedules
 from epe_jax.training.round_scalars import CLIP_NORMS
 
@@ -87,7 +87,7 @@ class AuditConfig:
         raise ValueError(f'{name}={value!r}; give an integer.')
     for name, interval in _NUMBERS.items():
       if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
-        arguments.check_number(name, value, interval)
+        checks.check_number(name, value, interval)
     ranges = {
       'dim': (
         2 <= self.dim <= record_checks.MAX_DIM,
@@ -107,7 +107,7 @@ class AuditConfig:
       'family': (self.family in FAMILIES, f'one of {FAMILIES}'),
     }
     if self.min_separation is not None:
-      arguments.check_integer('min_separation', self.min_separation)
+      checks.check_integer('min_separation', self.min_separation)
     if self.strategy is not None:
       fault = record_checks.find_fault_of_strategy(self.strategy, self.rounds)
       if fault:

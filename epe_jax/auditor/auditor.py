@@ -23,7 +23,7 @@ from epe_jax.auditor.auditor_report import format_auditor
 from epe_jax.auditor.host_canaries import pieces, registry, structures
 from epe_jax.auditor.host_canaries.measure import Measure, measure
 from epe_jax.auditor.host_canaries.threefry import Root
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks
 from epe_jax.fact import Fact, Facts
 from epe_jax.training.round_scalars import CLIP_NORMS, RoundScalars
 
@@ -488,7 +488,7 @@ class Auditor:
   def _choose_clip_norm(self, clip_norm: float | None) -> float:
     if clip_norm is None:
       return self.config.clip_norm
-    return arguments.check_number('clip_norm', clip_norm, CLIP_NORMS)
+    return checks.check_number('clip_norm', clip_norm, CLIP_NORMS)
 
   def _find_included(
     self, t: int, included: Any, clip_norm: float | None

@@ -39,15 +39,15 @@ def describe_whom(
   """
   if claim is None:
     return ''
-  from epe_jax.epsilon import tradeoff_curves
+  from epe_jax.epsilon import tradeoff
   from epe_jax.experiment import client_rounds
   from epe_jax.report import audit_notes, facts
 
   run, of_canary = facts.count_participations(result), result.analytic_epsilon
   if of_canary is not None:
     if delta not in (None, result.delta):
-      mu = tradeoff_curves.mu_of_epsilon(of_canary, result.delta)
-      of_canary = float(tradeoff_curves.epsilon_gdp(mu, delta))
+      mu = tradeoff.mu_of_epsilon(of_canary, result.delta)
+      of_canary = float(tradeoff.epsilon_gdp(mu, delta))
     client_rounds.check_claim('--claim', claim, of_canary, run)
   return audit_notes.describe_participations(run)
 

@@ -176,10 +176,10 @@ def refuse_reversed(values: flags.FlagValues, loaded: ScoreInput) -> None:
 
 
 def warn_of_delta(delta: float, num_clients: float | None = None) -> None:
-  """Says on stderr if a δ is too large, as `epsilon.arguments.warn_of_delta` has it."""
-  from epe_jax.epsilon import arguments
+  """Says on stderr if a δ is too large, as `epsilon.checks.warn_of_delta` has it."""
+  from epe_jax.epsilon import checks
 
-  if warning := arguments.warn_of_delta(delta, num_clients):
+  if warning := checks.warn_of_delta(delta, num_clients):
     tell(f'warning: {warning}.')
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from scipy import optimize
 
 from epe_jax import accounting
-from epe_jax.epsilon import arguments, epsilon_gdp, mu_of_epsilon
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon import checks, epsilon_gdp, mu_of_epsilon
+from epe_jax.epsilon.checks import check_delta
 
 
 class Refused(Exception):
@@ -97,7 +97,7 @@ class Claim:
       clip_norm: as in `Claim`.
       rest: the other fields but `noise_multiplier`.
     """
-    arguments.check_number('epsilon', epsilon, '(0, inf)')
+    checks.check_number('epsilon', epsilon, '(0, inf)')
     claim = cls(clip_norm=clip_norm, noise_multiplier=1.0, delta=delta, **rest)
     if claim.noise == 'laplace':
       mu = (epsilon - 2 * math.log1p(-delta)) / claim.distance
@@ -136,7 +136,7 @@ class Claim:
       )
     check_delta(self.delta)
     laws = ('gaussian', 'discrete_gaussian', 'skellam', 'laplace')
-    arguments.check_choice('noise', self.noise, laws)
+    checks.check_choice('noise', self.noise, laws)
     if self.norm not in (1, 2, math.inf):
       raise ValueError(f'norm={self.norm!r}; give 1, 2 or inf.')
     is_discrete = self.noise in ('discrete_gaussian', 'skellam')

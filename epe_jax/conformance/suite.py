@@ -30,8 +30,8 @@ from epe_jax.conformance.rules import (
 )
 from epe_jax.conformance.samples import LEVEL_DIM
 from epe_jax.conformance.session import Make, NotChecked, OutOfTime
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon import checks
+from epe_jax.epsilon.checks import check_delta
 
 T = TypeVar('T')
 
@@ -107,7 +107,7 @@ def check(
   check_delta(delta)
   if not 0 < budget < math.inf:
     raise ValueError(f'budget={budget}; give seconds > 0.')
-  arguments.check_integer('seed', seed, 0, math.inf)
+  checks.check_integer('seed', seed, 0, math.inf)
   std = claim.noise_multiplier * claim.clip_norm
   if claim.granularity > std:
     raise ValueError(

@@ -25,30 +25,25 @@ from scipy import optimize, special
 
 from epe_jax.dpsgd.uncorrected import Uncorrected
 from epe_jax.epsilon import (
-  corrections,
   cosine_null,
   diagnostics,
-  rank_bound,
-  threshold_bound,
-  tradeoff_curves,
+  lower_bounds,
+  threshold,
+  tradeoff,
 )
-from epe_jax.epsilon.corrections import Explicit, Split
+from epe_jax.epsilon.checks import check_delta
+from epe_jax.epsilon.lower_bounds import Explicit, Split
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  check_delta,
   check_scores,
-  check_significance,
   make_bound,
 )
 
 SingleThreshold = Explicit | Split | Uncorrected
 
 _Curve = Callable[[np.ndarray], np.ndarray]
-_FIND_BEST_MU = functools.partial(
-  threshold_bound.find_best, at=threshold_bound.mu_at
-)
 # Quantiles at these standard normal scores: 1e-15 to 1 - 1e-15.
 _GRID = special.ndtr(np.linspace(-8, 8, 641))
 _MAX_PARAMETER, _PRECISION = 1e12, 1e-9
@@ -114,9 +109,11 @@ def epsilon_credible(
   """
   quantiles = functools.partial(epsilon_quantiles, delta=delta, reverse=reverse)
   settings = (scores, delta, significance, multiplicity)
-  at = functools.partial(threshold_bound.epsilon_at, delta=delta, sides='both')
-  choose = functools.partial(threshold_bound.find_best, at=at)
-  return _estimate('epsilon_credible', (), quantiles, choose, *settings)
+
+  def at(log_fpr, fnr):
+    return threshold.epsilon_at(log_fpr, np.log(fnr), delta, sides='both')
+
+  return _estimate('epsilon_credible', (), quantiles, at, *settings)
 
 
 def gdp_credible(
@@ -137,17 +134,18 @@ def gdp_credible(
 
   def quantiles(counts, probabilities):
     mu = mu_quantiles(counts, probabilities, reverse=reverse)
-    return np.asarray(tradeoff_curves.epsilon_gdp(mu, delta))
+    return np.asarray(tradeoff.epsilon_gdp(mu, delta))
 
   shape = (Assumption.GAUSSIAN_CURVE,)
   settings = (scores, delta, significance, multiplicity)
-  return _estimate('gdp_credible', shape, quantiles, _FIND_BEST_MU, *settings)
+  at = tradeoff.gdp_mu
+  return _estimate('gdp_credible', shape, quantiles, at, *settings)
 
 
 def family_credible(
   scores: Scores,
   *,
-  family: tradeoff_curves.MechanismFamily,
+  family: tradeoff.MechanismFamily,
   delta: float,
   multiplicity: SingleThreshold,
   significance: float = 0.05,
@@ -160,7 +158,7 @@ def family_credible(
 
   Args:
     scores: scores of canaries, any leading axes.
-    family: from `tradeoff_curves` or `families`.
+    family: from `tradeoff` or `families`.
     delta: δ, in (0, 1).
     multiplicity: where the threshold comes from.
     significance: posterior probability that ε is below the bound, in (0, 1).
@@ -170,23 +168,18 @@ def family_credible(
     The bound, for mechanisms whose curve is a member's or above; inf if every
     member has less posterior mass than `significance`.
   """
-  curve = rank_bound.family_curve(family)
+  curve = tradeoff.family_curves(family)
 
   def quantiles(counts, probabilities):
     strengths = _quantiles(
       counts, probabilities, curve.fnr, reverse, limit=_STRONGEST
     )
-    return np.array(
-      [
-        tradeoff_curves.epsilon_of_strength(family, float(x), delta)
-        for x in strengths
-      ]
-    )
+    return np.asarray(tradeoff.epsilon_of_strength(family, strengths, delta))
 
   settings = (scores, delta, significance, multiplicity)
   name = f'{family.name}_credible'
   shape = (Assumption.FAMILY,)
-  return _estimate(name, shape, quantiles, _FIND_BEST_MU, *settings)
+  return _estimate(name, shape, quantiles, tradeoff.gdp_mu, *settings)
 
 
 def epsilon_quantiles(
@@ -217,11 +210,7 @@ def epsilon_quantiles(
   [7.207]
   """
   check_delta(delta)
-
-  def curve(epsilon, log_fpr):
-    lines = tradeoff_curves.Lines(np.array([epsilon]), np.array([delta]))
-    return lines.fnr(log_fpr)
-
+  curve = tradeoff.approximate_dp_curves(delta).fnr
   return _quantiles(counts, probabilities, curve, reverse)
 
 
@@ -239,7 +228,7 @@ def mu_quantiles(
   >>> print(mu_quantiles(counts, np.array([0.05, 0.5]))[1].round(2))
   2.0
   """
-  return _quantiles(counts, probabilities, tradeoff_curves.fnr_gdp, reverse)
+  return _quantiles(counts, probabilities, tradeoff.fnr_gdp, reverse)
 
 
 def _quantiles(counts, probabilities, curve, reverse, *, limit=_MAX_PARAMETER):
@@ -323,12 +312,11 @@ def _beta_nodes(a, b):
 
 
 def _estimate(
-  name, shape, quantiles, choose, scores, delta, significance, multiplicity
+  name, shape, quantiles, at, scores, delta, significance, multiplicity
 ):
-  check_scores(scores, delta)
-  check_significance(significance)
-  corrections.check_multiplicity(multiplicity, Explicit, Split, Uncorrected)
-  counts = _count_errors(scores, multiplicity, significance, choose)
+  check_scores(scores, delta, significance=significance)
+  lower_bounds.check_multiplicity(multiplicity, Explicit, Split, Uncorrected)
+  counts = _count_errors(scores, multiplicity, significance, at)
   # Audits with equal counts have equal posteriors.
   bounds = {c: quantiles(c, np.array([significance]))[0] for c in set(counts)}
   batch = scores.observed.shape[:-1]
@@ -339,13 +327,13 @@ def _estimate(
     delta,
     f'{name}_{strategy}',
     significance=significance,
-    assumes=(*threshold_bound.list_assumptions(scores), *shape),
+    assumes=(*lower_bounds.list_assumptions(scores), *shape),
     kind='credible_bound' if multiplicity.is_valid else 'point_estimate',
     rejected=diagnostics.name_rejected_null(scores),
   )
 
 
-def _count_errors(scores, multiplicity, significance, choose):
+def _count_errors(scores, multiplicity, significance, at):
   """Counts of each audit, in the order of the flattened leading axes."""
   if isinstance(multiplicity, Explicit) and len(multiplicity.thresholds) != 1:
     raise ValueError(
@@ -353,28 +341,37 @@ def _count_errors(scores, multiplicity, significance, choose):
       'is that of the rates at one threshold.'
     )
   if isinstance(multiplicity, Uncorrected):
-    best = choose(scores, significance)
-    counted = corrections.count_at(scores, best, significance)
+    best = _find_best(scores, significance, at)
+    counted = threshold.count_at(scores, best)
   else:
-    counted = multiplicity.count_errors(
-      scores, significance, _FIND_BEST_MU, 'in'
+    counted, _ = multiplicity.count_errors(
+      scores,
+      significance,
+      lambda x: _find_best(x, significance, tradeoff.gdp_mu),
+      'in',
     )
-  scores, errors, _ = counted
+  scores, at, missed, wrong = counted
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
-  false_negatives = map(int, errors.false_negatives.ravel())
+  false_negatives = map(int, missed.ravel())
   if scores.has_known_null:
     law = cosine_null.null_distribution(scores.null)
-    logs = map(float, np.ravel(law.logsf(errors.threshold)))
+    logs = map(float, np.ravel(law.logsf(at)))
     return [
       ConfusionCounts(0, 0, fn, n1, log)
       for fn, log in zip(false_negatives, logs)
     ]
-  assert errors.false_positives is not None, 'they are counted'
-  false_positives = map(int, errors.false_positives.ravel())
+  assert wrong is not None, 'they are counted'
+  false_positives = map(int, wrong.ravel())
   return [
     ConfusionCounts(fp, n0, fn, n1)
     for fp, fn in zip(false_positives, false_negatives)
   ]
+
+
+def _find_best(scores, significance, at):
+  return lower_bounds.find_best(
+    scores, lambda x: at(*lower_bounds.limit_rates(x, significance))
+  )
 
 
 def _check(counts, probabilities):

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 import optax
 
 from epe_jax import extras
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import (
   clipping,
@@ -356,7 +356,7 @@ def check_sizes(
   Raises:
     ValueError: one of them is out of range.
   """
-  arguments.check_number('clip_norm', clip_norm, round_scalars.CLIP_NORMS)
+  checks.check_number('clip_norm', clip_norm, round_scalars.CLIP_NORMS)
   if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
     raise ValueError(
       f'noise_multiplier={noise_multiplier}; give a finite z >= 0.'

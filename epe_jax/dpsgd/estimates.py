@@ -22,13 +22,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from epe_jax.dpsgd import credible, families, uncorrected
-from epe_jax.epsilon import corrections, threshold_bound, tradeoff_curves
-from epe_jax.epsilon.types import (
-  Assumption,
-  Estimate,
-  Scores,
-  scalar_or_array,
-)
+from epe_jax.epsilon import lower_bounds, tradeoff
+from epe_jax.epsilon.types import Assumption, Estimate, Scores, scalar_or_array
 
 Thresholds = Literal['same', 'held_out', 'band']
 """Which scores choose the threshold.
@@ -38,10 +33,10 @@ result is not a bound. 'held_out': half of them, and the other half is counted.
 'band': all of them, with one test of all thresholds together.
 """
 
-_MULTIPLICITY: dict[str, corrections.Correction] = {
+_MULTIPLICITY: dict[str, lower_bounds.Correction] = {
   'same': uncorrected.Uncorrected(),
-  'held_out': corrections.Split(seed=0),
-  'band': corrections.Band(),
+  'held_out': lower_bounds.Split(seed=0),
+  'band': lower_bounds.Band(),
 }
 
 
@@ -54,7 +49,7 @@ class StepMechanism(NamedTuple):
       equal.
   """
 
-  step: tradeoff_curves.MechanismFamily
+  step: tradeoff.MechanismFamily
   compose: Callable[[float, float], float] | None
 
 
@@ -63,7 +58,7 @@ def make_step_mechanism(
   canary_probability: float = 1.0,
   sampling_probability: float | None = None,
   steps: int = 1,
-  make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
+  make_lines: Callable[[Any], tradeoff.Lines] | None = None,
 ) -> StepMechanism:
   """Describes Gaussian steps; each step gives a score.
 
@@ -82,7 +77,7 @@ def make_step_mechanism(
     ValueError: an argument is out of range.
 
   >>> mechanism = make_step_mechanism(steps=100)
-  >>> epsilon = tradeoff_curves.epsilon_gdp(0.1, 1e-5)
+  >>> epsilon = tradeoff.epsilon_gdp(0.1, 1e-5)
   >>> round(mechanism.compose(epsilon, 1e-5), 4)  # That of μ = 0.1 √100.
   4.3772
   """
@@ -91,7 +86,7 @@ def make_step_mechanism(
   )
   step = families.subsampled_gaussian_family(canary_probability)
   if canary_probability == 1:
-    step = tradeoff_curves.gaussian_family()
+    step = tradeoff.gaussian_family()
   run = families.subsampled_gaussian_family(q, steps=steps)
 
   def compose(epsilon: float, delta: float) -> float:
@@ -112,7 +107,7 @@ def make_run_mechanism(
   *,
   sampling_probability: float,
   steps: int,
-  make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
+  make_lines: Callable[[Any], tradeoff.Lines] | None = None,
 ) -> StepMechanism:
   """Describes whole runs; the final model of each gives one score.
 
@@ -214,9 +209,9 @@ class _Step(NamedTuple):
 
 
 def _approximate(
-  exact: tradeoff_curves.MechanismFamily,
-  make_lines: Callable[[Any], tradeoff_curves.Lines],
-) -> tradeoff_curves.MechanismFamily:
+  exact: tradeoff.MechanismFamily,
+  make_lines: Callable[[Any], tradeoff.Lines],
+) -> tradeoff.MechanismFamily:
   """The family with curves from some of its guarantees, from below."""
 
   def fnr(noise_multiplier, log_fpr):
@@ -255,7 +250,7 @@ ESTIMATORS: dict[str, StepEstimator] = {
   'f_dp_cp': StepEstimator(
     'f-DP (CP)',
     ('same', 'held_out', 'band'),
-    _make_f_dp(threshold_bound.gdp_bound, threshold_bound.family_bound),
+    _make_f_dp(lower_bounds.gdp_bound, lower_bounds.family_bound),
   ),
   'f_dp_zb': StepEstimator(
     'f-DP (ZB)',
@@ -265,7 +260,7 @@ ESTIMATORS: dict[str, StepEstimator] = {
   'dp_cp': StepEstimator(
     '(ε, δ)-DP (CP)',
     ('same', 'held_out', 'band'),
-    _make_dp(threshold_bound.lower_bound, sides='both'),
+    _make_dp(lower_bounds.lower_bound, sides='both'),
   ),
   'dp_zb': StepEstimator(
     '(ε, δ)-DP (ZB)', ('same', 'held_out'), _make_dp(credible.epsilon_credible)

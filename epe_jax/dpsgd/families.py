@@ -1,7 +1,7 @@
 """Trade-off curves of subsampled mechanisms, and of any with a PLD.
 
 A privacy loss distribution (PLD) is what dp_accounting computes of a mechanism. The
-families are for `threshold_bound.family_bound`, which audits single steps of DP-SGD,
+families are for `lower_bounds.family_bound`, which audits single steps of DP-SGD,
 or whole runs.
 """
 
@@ -15,16 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.tradeoff_curves import (
+from epe_jax.epsilon import checks
+from epe_jax.epsilon.checks import check_delta
+from epe_jax.epsilon.tradeoff import (
   Lines,
   MechanismFamily,
-  check_steps,
   epsilon_gdp,
   fnr_gdp,
   mu_of_epsilon,
 )
-from epe_jax.epsilon.types import check_delta
 
 # Beyond this many standard deviations a tail is below 1e-23.
 _TAIL = 10.0
@@ -61,7 +60,7 @@ def subsampled_gaussian_family(
   """
   p = sampling_probability
   _check_sampling_probability(p)
-  check_steps(steps)
+  checks.check_integer('steps', steps)
 
   def fnr(noise_multiplier, log_fpr):
     return _subsampled_fnr(1 / noise_multiplier, p, log_fpr)
@@ -235,8 +234,8 @@ def algorithm_4(*, delta: float, num_lines: int = 10) -> Callable[[Any], Lines]:
 
   References: Nasr et al. (2023), appendix A.
   """
-  arguments.check_number('delta', delta, '(0, 0.5)')
-  arguments.check_integer('num_lines', num_lines)
+  checks.check_number('delta', delta, '(0, 0.5)')
+  checks.check_integer('num_lines', num_lines)
   deltas = np.linspace(delta, 1 - delta, num_lines)
 
   def lines(privacy):
@@ -248,7 +247,7 @@ def algorithm_4(*, delta: float, num_lines: int = 10) -> Callable[[Any], Lines]:
 
 
 def _check_sampling_probability(p):
-  arguments.check_number('sampling_probability', p, '(0, 1]')
+  checks.check_number('sampling_probability', p, '(0, 1]')
 
 
 def _subsampled_fnr(mu, p, log_fpr):

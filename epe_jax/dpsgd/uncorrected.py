@@ -17,14 +17,15 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import corrections, threshold_bound
-from epe_jax.epsilon.corrections import Correction, Counted, Split
+from epe_jax.epsilon import lower_bounds
+from epe_jax.epsilon.checks import check_significance
+from epe_jax.epsilon.lower_bounds import Correction, Split
+from epe_jax.epsilon.threshold import Counted
 from epe_jax.epsilon.types import (
   Estimate,
   Real,
   Scores,
   check_scores,
-  check_significance,
   make_bound,
   scalar_or_array,
 )
@@ -38,7 +39,7 @@ class Uncorrected(Correction):
 
   def count_errors(self, scores, significance, find_best, sides):
     """All realisable thresholds, at the whole significance."""
-    return corrections.count_realisable(scores, significance)
+    return lower_bounds.count_realisable(scores), significance
 
 
 def katz_estimate(
@@ -66,23 +67,20 @@ def katz_estimate(
     ValueError: a setting is out of range, the null law is known, or a group is too
       small to split.
   """
-  check_scores(scores, delta)
-  check_significance(significance)
-  corrections.check_multiplicity(multiplicity, Split, Uncorrected)
+  check_scores(scores, delta, significance=significance)
+  lower_bounds.check_multiplicity(multiplicity, Split, Uncorrected)
   if scores.has_known_null:
     raise ValueError(
       'the Katz limit is of a ratio of two counted rates, but '
       f'null={scores.null} makes the FPR exact. Use another estimator.'
     )
-  at = functools.partial(_epsilon_at, delta=float(delta))
-  counted = multiplicity.count_errors(
+  at = functools.partial(
+    _epsilon_at, delta=float(delta), significance=significance
+  )
+  counted, _ = multiplicity.count_errors(
     scores,
     significance,
-    functools.partial(
-      threshold_bound.find_best,
-      at=at,
-      max_candidates=threshold_bound.CANDIDATES,
-    ),
+    lambda x: lower_bounds.find_best(x, at, lower_bounds.CANDIDATES),
     'both',
   )
   return make_bound(
@@ -90,7 +88,7 @@ def katz_estimate(
     float(delta),
     f'katz_{type(multiplicity).__name__.lower()}',
     significance=significance,
-    assumes=threshold_bound.list_assumptions(scores),
+    assumes=lower_bounds.list_assumptions(scores),
     kind='point_estimate',
   )
 
@@ -144,11 +142,10 @@ def katz_log_lower(
 
 
 def _epsilon_at(
-  counted: Counted, *, delta: float
+  counted: Counted, *, delta: float, significance: float
 ) -> Float[np.ndarray, '*batch m']:
-  scores, errors, significance = counted
+  scores, _, missed, wrong = counted
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
-  _, missed, wrong = errors
   assert wrong is not None, 'they are counted'
   limit = functools.partial(
     katz_log_lower, significance=significance / 2, delta=delta

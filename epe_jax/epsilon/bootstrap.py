@@ -12,13 +12,9 @@ import dataclasses
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.types import (
-  Estimate,
-  Scores,
-  check_confidence,
-  check_scores,
-)
+from epe_jax.epsilon import checks
+from epe_jax.epsilon.checks import check_confidence
+from epe_jax.epsilon.types import Estimate, Scores, check_scores
 
 _BLOCK_BYTES = 2**26
 
@@ -85,7 +81,7 @@ def check_settings(confidence: float, resamples: int) -> None:
   """Raises a ValueError unless there are enough resamples for the confidence."""
   check_confidence(confidence)
   min_resamples = int(np.ceil(2 / (1 - confidence) * (1 - 1e-12)))
-  if arguments.check_integer('resamples', resamples) < min_resamples:
+  if checks.check_integer('resamples', resamples) < min_resamples:
     raise ValueError(
       f'resamples={resamples} leaves nothing outside a {confidence:.3g} '
       f'interval; take at least {min_resamples}.'

@@ -12,7 +12,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import interpolate, special
 
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks
 from epe_jax.epsilon.types import (
   Gaussian,
   NullLaw,
@@ -56,7 +56,7 @@ class CosineNull:
   dim: int
 
   def __post_init__(self):
-    arguments.check_integer('dim', self.dim, 2)
+    checks.check_integer('dim', self.dim, 2)
 
   @property
   def std(self) -> float:

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import arguments, cosine_null, two_gaussians
+from epe_jax.epsilon import checks, cosine_null, two_gaussians
 from epe_jax.epsilon.types import (
   NullLaw,
   Real,
@@ -109,9 +109,7 @@ def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
 
   References: D'Agostino and Stephens, section 4.8.5 and Table 4.9.
   """
-  values = arguments.check_numbers(
-    'values', values, '(-inf, inf)', is_vector=True
-  )
+  values = checks.check_numbers('values', values, '(-inf, inf)', is_vector=True)
   n = values.size
   if n < MIN_SCORES:
     raise ValueError(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import arguments, diagnostics, two_gaussians
+from epe_jax.epsilon import checks, diagnostics, two_gaussians
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -80,8 +80,8 @@ def gaussian_lower_bound(
   """
   check_scores(scores, delta)
   # The sums below are right to 1e-15.
-  arguments.check_number('significance', significance, '[1e-12, 1)')
-  arguments.check_choice('std', std, ('free', 'common'))
+  checks.check_number('significance', significance, '[1e-12, 1)')
+  checks.check_choice('std', std, ('free', 'common'))
   share = _RATIO_SHARE * significance if std == 'free' else 0.0
   low, high, gap = _limits(scores, share, significance - share)
   if std == 'common':

@@ -21,12 +21,12 @@ from jaxtyping import Float
 import numpy as np
 from scipy import integrate, interpolate, optimize, special
 
-from epe_jax.epsilon import arguments, diagnostics, monotone
+from epe_jax.epsilon import checks, diagnostics, monotone
+from epe_jax.epsilon.checks import check_confidence
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  check_confidence,
   check_scores,
   scalar_or_array,
 )
@@ -83,8 +83,8 @@ def maximum_over_rounds(
   """
   check_scores(scores, delta)
   check_confidence(confidence)
-  laws = arguments.check_integer('laws', laws)
-  own = arguments.check_numbers('own', own, '[0, inf)')
+  laws = checks.check_integer('laws', laws)
+  own = checks.check_numbers('own', own, '[0, inf)')
   _check(scores, own, rounds)
   tau = np.minimum(independent_rounds(scores.unobserved), float(rounds))
   mean, interval = np.mean(scores.observed, axis=-1), None
@@ -311,7 +311,7 @@ def _check(scores, own, rounds):
       'own has no shift of 1e-6 or more, so that no factor of it is the shift of '
       'the scores; give expected shifts.'
     )
-  if arguments.check_integer('rounds', rounds) < own.shape[1]:
+  if checks.check_integer('rounds', rounds) < own.shape[1]:
     raise ValueError(
       f'rounds={rounds}, but canaries have {own.shape[1]} own rounds; give the '
       'number of all rounds.'

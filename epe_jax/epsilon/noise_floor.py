@@ -20,7 +20,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import interpolate, special
 
-from epe_jax.epsilon import arguments, cosine_null
+from epe_jax.epsilon import checks, cosine_null
 from epe_jax.epsilon.types import (
   Estimate,
   Floor,
@@ -121,7 +121,7 @@ def simulate(
       for each audit.
   """
   if simulations is not None:
-    arguments.check_integer('simulations', simulations)
+    checks.check_integer('simulations', simulations)
   first = draw(rng, 1)
   size = first.observed.shape[-1] + first.unobserved.shape[-1]
   if simulations is None:
@@ -209,10 +209,10 @@ def draw_from_null(
   Raises:
     ValueError: an argument is out of range.
   """
-  arguments.check_integer('num_observed', num_observed)
-  arguments.check_integer('num_unobserved', num_unobserved, 0)
+  checks.check_integer('num_observed', num_observed)
+  checks.check_integer('num_unobserved', num_unobserved, 0)
   check_null(null)
-  arguments.check_number('rounds', rounds, '[1, inf)')
+  checks.check_number('rounds', rounds, '[1, inf)')
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     observed, unobserved = (
@@ -278,7 +278,7 @@ def draw_null(
     ValueError: null is not a null law, or rounds is out of range.
   """
   check_null(null)
-  arguments.check_number('rounds', rounds, '[1, inf)')
+  checks.check_number('rounds', rounds, '[1, inf)')
   if rounds == 1:
     normals = rng.standard_normal(shape)
     if not isinstance(null, Sphere):

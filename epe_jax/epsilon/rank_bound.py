@@ -42,13 +42,12 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 import functools
-from typing import NamedTuple
 
 from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import threshold, tradeoff_curves
+from epe_jax.epsilon import threshold, tradeoff
 from epe_jax.epsilon.types import Real, Scores, Sides, scalar_or_array
 
 # Neighbouring ranks differ by this factor.
@@ -60,21 +59,7 @@ _SMALLEST_SIGNIFICANCE = 1e-4
 _CURVE_POINTS = 3000
 # Weights of the parts of a statistic. A bound is valid for any choice.
 _RATIO_LEVEL, _SHIFT_LEVEL, _AREA_ERRORS = 0.01, 0.003, 1.8
-# The strength of a family beyond which its curve practically does not change.
-_SATURATED = 16.0
 _NARROW, _CLOSE, _ROUNDING = 4, 1e-5, 1e-9
-
-
-class Curve(NamedTuple):
-  """Trade-off curves f_θ that fall as the strength θ of a leak grows from 0.
-
-  Attributes:
-    fnr: (θ, log FPR) -> the smallest FNR, or a lower value.
-    limit: the θ beyond which the curve does not change; inf if there is none.
-  """
-
-  fnr: Callable[[float, Float[np.ndarray, 'n']], Float[np.ndarray, 'n']]
-  limit: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,13 +102,13 @@ def epsilon_bound(
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   statistic = log_ratio_statistic(num, num_null, delta, sides)
   return max_rejected(
-    scores, approximate_dp_curve(delta), statistic, significance
+    scores, tradeoff.approximate_dp_curves(delta), statistic, significance
   )
 
 
 def strength_bound(
   scores: Scores,
-  family: tradeoff_curves.MechanismFamily,
+  family: tradeoff.MechanismFamily,
   *,
   significance: float,
 ) -> Float[np.ndarray, '*batch']:
@@ -135,7 +120,7 @@ def strength_bound(
 
   Args:
     scores: scores of canaries, any leading axes; `null` is ignored.
-    family: from `tradeoff_curves` or `families`.
+    family: from `tradeoff` or `families`.
     significance: chance that the bound exceeds the truth, in (0, 1).
 
   Returns:
@@ -143,11 +128,16 @@ def strength_bound(
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   statistic = shift_statistic(num, num_null)
-  return max_rejected(scores, family_curve(family), statistic, significance)
+  return max_rejected(
+    scores, tradeoff.family_curves(family), statistic, significance
+  )
 
 
 def max_rejected(
-  scores: Scores, curve: Curve, statistic: Statistic, significance: float
+  scores: Scores,
+  curve: tradeoff.Curves,
+  statistic: Statistic,
+  significance: float,
 ) -> Float[np.ndarray, '*batch']:
   """The largest strength θ that the test rejects.
 
@@ -174,7 +164,7 @@ def max_rejected(
 
 def p_value(
   values: Real,
-  curve: Curve,
+  curve: tradeoff.Curves,
   strength: float,
   statistic: Statistic,
   significance: float,
@@ -326,38 +316,6 @@ def shift_statistic(num: int, num_null: int) -> Statistic:
     return np.maximum(np.max(at_thresholds, axis=-1), mu - _AREA_ERRORS * error)
 
   return Statistic(num, num_null, ranks, value, np.sqrt(variance))
-
-
-@functools.lru_cache(maxsize=64)
-def approximate_dp_curve(delta: float) -> Curve:
-  """The curves of (ε, δ)-DP in both directions, of strength ε.
-
-  Args:
-    delta: δ, in (0, 1).
-  """
-
-  def fnr(epsilon, log_fpr):
-    return tradeoff_curves.Lines(np.array([epsilon]), np.array([delta])).fnr(
-      log_fpr
-    )
-
-  return Curve(fnr, np.inf)
-
-
-@functools.lru_cache(maxsize=64)
-def family_curve(family: tradeoff_curves.MechanismFamily) -> Curve:
-  """The curves of a family, of strength 1/noise; at 0 there is no leak.
-
-  Args:
-    family: from `tradeoff_curves` or `families`.
-  """
-
-  def fnr(strength, log_fpr):
-    if strength == 0:
-      return -np.expm1(log_fpr)
-    return family.fnr(1 / strength, log_fpr)
-
-  return Curve(fnr, _SATURATED)
 
 
 @functools.lru_cache(maxsize=1024)

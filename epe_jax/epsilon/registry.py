@@ -13,23 +13,19 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax.epsilon import (
-  approximate_dp,
-  f_dp,
   gaussian_bound,
-  independent,
+  known_shifts,
   maximum,
-  mixture,
   noise_floor,
   threshold,
-  threshold_bound,
-  tradeoff_curves,
   two_gaussians,
 )
-from epe_jax.epsilon.corrections import (
-  Band,
-  Bonferroni,
-  Split,
-)
+from epe_jax.epsilon import lower_bounds as lower_bounds
+from epe_jax.epsilon import one_run_bounds as approximate_dp
+from epe_jax.epsilon import one_run_bounds as f_dp
+from epe_jax.epsilon import one_run_bounds as independent
+from epe_jax.epsilon import tradeoff as tradeoff
+from epe_jax.epsilon.lower_bounds import Band, Bonferroni, Split
 from epe_jax.epsilon.types import Kind, Scores
 
 Estimator = noise_floor.Estimator
@@ -58,19 +54,17 @@ class Entry(NamedTuple):
 
 _POINT: Kind = 'point_estimate'
 
-MIXTURE: Estimator = mixture.location_mixture
-MOST_EXPOSED: Estimator = mixture.most_exposed
+MIXTURE: Estimator = known_shifts.location_mixture
+MOST_EXPOSED: Estimator = known_shifts.most_exposed
 NULL_STD: Estimator = partial(two_gaussians.two_gaussian, std='null')
 FITTED: Estimator = partial(two_gaussians.two_gaussian, std='fitted')
 COUNTED: Estimator = partial(threshold.max_threshold, rates='empirical')
 INDEPENDENT_GDP: Estimator = partial(
-  independent.one_run_independent, family=tradeoff_curves.gaussian_family()
+  independent.one_run_independent, family=tradeoff.gaussian_family()
 )
-FEW: Estimator = partial(threshold_bound.lower_bound, multiplicity=Bonferroni())
-BAND: Estimator = partial(threshold_bound.lower_bound, multiplicity=Band())
-SPLIT: Estimator = partial(
-  threshold_bound.lower_bound, multiplicity=Split(seed=0)
-)
+FEW: Estimator = partial(lower_bounds.lower_bound, multiplicity=Bonferroni())
+BAND: Estimator = partial(lower_bounds.lower_bound, multiplicity=Band())
+SPLIT: Estimator = partial(lower_bounds.lower_bound, multiplicity=Split(seed=0))
 GAUSSIAN: Estimator = gaussian_bound.gaussian_lower_bound
 
 ENTRIES: tuple[Entry, ...] = (
@@ -126,7 +120,7 @@ ENTRIES: tuple[Entry, ...] = (
     },
   ),
   Entry(
-    mixture.location_mixture_bound,
+    known_shifts.location_mixture_bound,
     {
       'location_mixture_bound': 'Gaussians, shifts known, bound',
       'location_mixture_bound_rejected': 'Gaussians, bound rejected',
@@ -142,7 +136,7 @@ ENTRIES: tuple[Entry, ...] = (
   ),
   Entry(SPLIT, {'clopper_pearson_split': 'threshold from half of scores'}),
   Entry(
-    threshold_bound.gdp_bound,
+    lower_bounds.gdp_bound,
     {
       'gdp_rank_test': 'all thresholds, if f is Gaussian',
       'gdp_clopper_pearson_band': 'under a band, if f is Gaussian',
@@ -152,7 +146,7 @@ ENTRIES: tuple[Entry, ...] = (
 """All estimators that audits know, in the order in which they are shown."""
 
 EXTRA_POINTS: tuple[Estimator, ...] = (COUNTED,)
-EXTRA_BOUNDS: tuple[Estimator, ...] = (FEW, SPLIT, threshold_bound.gdp_bound)
+EXTRA_BOUNDS: tuple[Estimator, ...] = (FEW, SPLIT, lower_bounds.gdp_bound)
 """Shown in addition, of any scores, when all estimates are asked for."""
 
 
@@ -197,7 +191,7 @@ def choose_bounds(
   else:
     first = (FEW,) if scores.has_known_null else ()
   knows_shift = scores.shift is not None and not is_rejected
-  last = (mixture.location_mixture_bound,) if knows_shift else ()
+  last = (known_shifts.location_mixture_bound,) if knows_shift else ()
   return (*first, BAND, *last)
 
 

@@ -11,13 +11,13 @@ from typing import Literal
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.epsilon import arguments, cosine_null, hockey_stick
+from epe_jax.epsilon import checks, cosine_null, hockey_stick
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Real,
   Scores,
-  check_delta,
   check_scores,
   scalar_or_array,
 )
@@ -91,7 +91,7 @@ def log_delta_one_direction(
   Raises:
     ValueError: an argument is not finite or is out of range.
   """
-  epsilon = arguments.check_numbers('epsilon', epsilon, '[0, inf)')
+  epsilon = checks.check_numbers('epsilon', epsilon, '[0, inf)')
   means_and_stds, epsilon = _validate_moments(mean0, std0, mean1, std1, epsilon)
   with np.errstate(all='ignore'):
     pair = hockey_stick.standardise(*(x.ravel() for x in means_and_stds))
@@ -172,7 +172,7 @@ def epsilon_curve(
   array([12.26,  9.01,  3.3 ])
   """
   check_scores(scores)
-  deltas = arguments.check_numbers('deltas', deltas, '(0, 1)', is_vector=True)
+  deltas = checks.check_numbers('deltas', deltas, '(0, 1)', is_vector=True)
   moments = [np.asarray(x)[..., None] for x in _two_gaussians(scores, std)]
   mean0, std0, mean1, std1 = moments
   return np.asarray(epsilon_two_gaussians(mean0, std0, mean1, std1, deltas))
@@ -247,7 +247,7 @@ def _two_gaussians(scores, std):
     return mean0, std0, np.mean(scores.observed, axis=-1), std0
   if std == 'fitted':
     return *null_gaussian(scores), *fitted_gaussian('observed', scores.observed)
-  arguments.check_choice('std', std, ('fitted', 'pooled', 'null'))
+  checks.check_choice('std', std, ('fitted', 'pooled', 'null'))
   if scores.has_known_null:
     raise ValueError(
       f"std='pooled' estimates one spread from both groups, but null={scores.null}"
@@ -275,7 +275,7 @@ def _pooled(observed, unobserved):
 def _moments_and_target(mean0, std0, mean1, std1, delta):
   """Checked moments and log δ, each [num], and the broadcast shape."""
   moments, delta = _validate_moments(
-    mean0, std0, mean1, std1, arguments.check_numbers('delta', delta, '(0, 1)')
+    mean0, std0, mean1, std1, checks.check_numbers('delta', delta, '(0, 1)')
   )
   return [x.ravel() for x in moments], np.log(delta.ravel()), delta.shape
 
@@ -290,10 +290,10 @@ def _solve(p, q, target, *, min_epsilon):
 def _validate_moments(mean0, std0, mean1, std1, value):
   """Broadcast float64 arrays, or an error that names argument and value."""
   *moments, value = np.broadcast_arrays(
-    arguments.check_numbers('mean0', mean0, '(-inf, inf)'),
-    arguments.check_numbers('std0', std0, '(0, inf)'),
-    arguments.check_numbers('mean1', mean1, '(-inf, inf)'),
-    arguments.check_numbers('std1', std1, '(0, inf)'),
+    checks.check_numbers('mean0', mean0, '(-inf, inf)'),
+    checks.check_numbers('std0', std0, '(0, inf)'),
+    checks.check_numbers('mean1', mean1, '(-inf, inf)'),
+    checks.check_numbers('std1', std1, '(0, inf)'),
     value,
   )
   return moments, value

@@ -16,17 +16,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-import numbers
 import reprlib
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, cast
 
 from jaxtyping import Float, Shaped
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks
 
-# What a function of real arguments takes; it broadcasts.
+# What a function of real checks takes; it broadcasts.
 Real = np.ndarray | np.number | float | int
 
 Sides = Literal['in', 'both']
@@ -54,13 +53,7 @@ class Sphere:
   dim: int
 
   def __post_init__(self):
-    if isinstance(self.dim, bool) or not isinstance(self.dim, numbers.Integral):
-      raise ValueError(
-        f'dim={self.dim!r} is not a number of dimensions. Give the integer d, such '
-        'as 1_000_000, or another null law.'
-      )
-    if self.dim < 2:
-      raise ValueError(f'dim={self.dim} must be at least 2.')
+    checks.check_integer('dim', self.dim, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,16 +169,13 @@ class Scores:
       )
     for name, group in (('observed', observed), ('unobserved', unobserved)):
       _check_range(name, group)
-    if self.design not in ('fixed', 'coin_flip'):
-      raise ValueError(
-        f"design={self.design!r} is neither 'fixed' nor 'coin_flip'."
-      )
-    arguments.check_number(
+    checks.check_choice('design', self.design, ('fixed', 'coin_flip'))
+    checks.check_number(
       'inclusion_probability', self.inclusion_probability, '(0, 1)'
     )
     if self.design == 'coin_flip' and self.inclusion_probability == 0.5:
       _check_coins(observed.shape[-1], unobserved.shape[-1])
-    arguments.check_number('overlap', self.overlap, '[0, inf)')
+    checks.check_number('overlap', self.overlap, '[0, inf)')
     check_null(self.null)
     if not self.has_known_null and unobserved.shape[-1] < 1:
       raise ValueError(
@@ -359,37 +349,22 @@ def check_null(null: NullLaw) -> None:
     )
 
 
-def check_delta(delta: float) -> float:
-  """Raises a ValueError unless delta is a number in (0, 1); returns it."""
-  return arguments.check_number('delta', delta, '(0, 1)', such_as='1e-5')
-
-
-def check_scores(scores: Scores, delta: float = 0.5) -> None:
-  """Raises a ValueError unless these are `Scores` and delta is in (0, 1)."""
+def check_scores(
+  scores: Scores,
+  delta: float = 0.5,
+  *,
+  significance: float = 0.05,
+  confidence: float = 0.9,
+) -> None:
+  """Raises a ValueError unless these are `Scores` and settings are in range."""
   if not isinstance(scores, Scores):
     raise ValueError(
       f'scores={reprlib.repr(scores)} is a {type(scores).__name__}; give '
       'Scores(observed, unobserved).'
     )
-  check_delta(delta)
-
-
-def check_confidence(confidence: float) -> None:
-  """Raises a ValueError unless 0 < confidence <= 1 - 1e-12."""
-  arguments.check_number('confidence', confidence, '(0, 0.999999999999]')
-
-
-def check_sides(sides: Sides) -> None:
-  """Raises a ValueError unless sides is 'in' or 'both'."""
-  arguments.check_choice('sides', sides, get_args(Sides))
-
-
-def check_significance(significance: float) -> float:
-  """Raises a ValueError unless it is in [1e-100, 1); returns it.
-
-  Quantiles of smaller levels are no numbers.
-  """
-  return arguments.check_number('significance', significance, '[1e-100, 1)')
+  checks.check_delta(delta)
+  checks.check_significance(significance)
+  checks.check_confidence(confidence)
 
 
 def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:

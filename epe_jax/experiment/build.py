@@ -20,7 +20,7 @@ from epe_jax.audit.observers import (
 )
 from epe_jax.audit.record import Record, make_record
 from epe_jax.data import cohort, federated
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks
 from epe_jax.experiment import (
   config_conflicts,
   config_fields,
@@ -206,7 +206,7 @@ def _build_setup(
   delta = config.audit.delta
   if delta is None:
     delta = float(train.num_clients) ** run_result.DELTA_EXPONENT
-  elif warning := arguments.warn_of_delta(delta, train.num_clients):
+  elif warning := checks.warn_of_delta(delta, train.num_clients):
     logging.warning('audit.delta: %s.', warning)
   run_draws = Draws(
     canaries=randomness.derive_key(config.seed, 'canary'),

@@ -5,14 +5,13 @@ import dataclasses
 import os
 from typing import Any
 
-from epe_jax import io
+from epe_jax import io, typed_json
 from epe_jax.accounting import Mixture
 from epe_jax.audit import audit_json
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.results import Audit
 from epe_jax.experiment.client_rounds import Shifts
 from epe_jax.fact import Fact, Facts
-from epe_jax.io import typed_json
 from epe_jax.watch import rounds_json
 from epe_jax.watch.by_round import Rounds
 from epe_jax.watch.sequential import ClaimTest

@@ -7,8 +7,8 @@ from typing import Literal
 
 from epe_jax.audit import record_checks
 from epe_jax.canaries import registry
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon import checks
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.training import round_scalars
 
 MAX_AGREEMENT = 0.25
@@ -75,16 +75,16 @@ class PlannedRun:
   def __post_init__(self):
     check_delta(self.delta)
     for name, smallest, largest in (
-      ('dim', 2, arguments.MAX_INTEGER),
-      ('rounds', 1, arguments.MAX_INTEGER),
-      ('num_observed', 2, arguments.MAX_INTEGER),
-      ('num_unobserved', 0, arguments.MAX_INTEGER),
+      ('dim', 2, checks.MAX_INTEGER),
+      ('rounds', 1, checks.MAX_INTEGER),
+      ('num_observed', 2, checks.MAX_INTEGER),
+      ('num_unobserved', 0, checks.MAX_INTEGER),
       ('repetitions', 1, self.rounds),
       ('client_participations', 1, self.rounds),
     ):
       value = getattr(self, name)
       if value is not None:
-        arguments.check_integer(name, value, smallest, largest)
+        checks.check_integer(name, value, smallest, largest)
     for name, interval in (
       ('clients_per_round', '(0, inf)'),
       ('clip_norm', round_scalars.CLIP_NORMS),
@@ -95,9 +95,9 @@ class PlannedRun:
     ):
       value = getattr(self, name)
       if value is not None:
-        arguments.check_number(name, value, interval)
-    arguments.check_choice('family', self.family, (*registry.FAMILIES,))
-    arguments.check_choice('design', self.design, ('fixed', 'coin_flip'))
+        checks.check_number(name, value, interval)
+    checks.check_choice('family', self.family, (*registry.FAMILIES,))
+    checks.check_choice('design', self.design, ('fixed', 'coin_flip'))
     if not record_checks.is_noise_multiplier(self.noise_multiplier):
       raise ValueError(
         f'noise_multiplier={self.noise_multiplier!r}; give {record_checks.NOISE}.'

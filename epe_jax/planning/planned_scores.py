@@ -27,7 +27,7 @@ from epe_jax.audit import attack_scores, attackers
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.attackers import CHANGE, FINAL, MAXIMUM, OWN, RESIDUAL
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import noise_floor, shift_fit
+from epe_jax.epsilon import known_shifts, noise_floor
 from epe_jax.epsilon.types import (
   Gaussian,
   NullLaw,
@@ -163,7 +163,7 @@ def _simulate_model(
   if square is None:
     return 'no_initial_norm'
   null = geometry.choose_null(float(np.sum(kept**2)) / square)
-  overlap = shift_fit.compute_overlap(
+  overlap = known_shifts.compute_overlap(
     kept, 0 * geometry.own[0], Sphere(run.dim)
   )
 
@@ -194,7 +194,7 @@ def _simulate_own_round(
   null, overlap = Unknown(), 0.0
   if n == 1:
     null = geometry.choose_null(float(np.max(geometry.shares)))
-    overlap = shift_fit.compute_overlap(shift, own[0], Sphere(run.dim))
+    overlap = known_shifts.compute_overlap(shift, own[0], Sphere(run.dim))
   share = float(np.mean(geometry.shares))
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:

@@ -21,20 +21,18 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import (
-  approximate_dp,
-  arguments,
-  band,
-  f_dp,
-  guessing,
+  checks,
+  lower_bounds,
+  one_run_bounds,
   rank_bound,
-  tradeoff_curves,
+  tradeoff,
 )
-from epe_jax.epsilon.types import check_delta, check_significance
+from epe_jax.epsilon.checks import check_delta, check_significance
 
 BoundName = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
 _DRAWS = 20_000
 _MIN_CANARIES, _MAX_CANARIES, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
-_GAUSSIAN = tradeoff_curves.gaussian_family()
+_GAUSSIAN = tradeoff.gaussian_family()
 
 
 class Power(NamedTuple):
@@ -86,13 +84,13 @@ def compute_power(
   (0.76, 0.0)
   """
   _check(bound, certified, truth, delta, significance)
-  arguments.check_integer('num_observed', num_observed)
+  checks.check_integer('num_observed', num_observed)
   if num_unobserved is not None:
-    arguments.check_integer('num_unobserved', num_unobserved)
+    checks.check_integer('num_unobserved', num_unobserved)
   test = _Test(
     certified,
-    tradeoff_curves.mu_of_epsilon(certified, delta),
-    tradeoff_curves.mu_of_epsilon(truth, delta),
+    tradeoff.mu_of_epsilon(certified, delta),
+    tradeoff.mu_of_epsilon(truth, delta),
     delta,
     significance,
   )
@@ -132,7 +130,7 @@ def min_canaries(
   >>> min_canaries('gaussian', certified=3, truth=4, delta=1e-5)
   320
   """
-  arguments.check_number('probability', probability, '(0, 1)')
+  checks.check_number('probability', probability, '(0, 1)')
   _check(bound, certified, truth, delta, significance)
   if certified >= truth:
     raise ValueError(
@@ -193,20 +191,20 @@ class _Curves(NamedTuple):
   """
 
   statistic: Callable[[_Test, int, int], rank_bound.Statistic]
-  curve: Callable[[_Test], rank_bound.Curve]
+  curve: Callable[[_Test], tradeoff.Curves]
   strength: Callable[[_Test], float]
   log_fpr: Callable[[_Test, Float[np.ndarray, ' n']], Float[np.ndarray, ' n']]
 
 
 _ANY_MECHANISM = _Curves(
   lambda test, n1, n0: rank_bound.log_ratio_statistic(n1, n0, test.delta, 'in'),
-  lambda test: rank_bound.approximate_dp_curve(test.delta),
+  lambda test: tradeoff.approximate_dp_curves(test.delta),
   lambda test: test.certified,
   lambda test, fnr: np.log(1 - test.delta - fnr) - test.certified,
 )
 _GAUSSIAN_MECHANISM = _Curves(
   lambda test, n1, n0: rank_bound.shift_statistic(n1, n0),
-  lambda test: rank_bound.family_curve(_GAUSSIAN),
+  lambda test: tradeoff.family_curves(_GAUSSIAN),
   lambda test: test.min_mu,
   lambda test, fnr: special.log_ndtr(-test.min_mu - special.ndtri(fnr)),
 )
@@ -227,7 +225,7 @@ def _of_thresholds(
   counts = rank_bound.draw_counts(
     # Other draws than those by which the test is calibrated.
     np.random.default_rng(1),
-    lambda log_fpr: tradeoff_curves.fnr_gdp(test.mu, log_fpr),
+    lambda log_fpr: tradeoff.fnr_gdp(test.mu, log_fpr),
     statistic,
     _DRAWS,
   )
@@ -244,14 +242,16 @@ def _of_thresholds(
 def _of_known_law(curves: _Curves, test: _Test, num: int) -> Power:
   """The exact power; a score of some rank with too small an FPR rejects ε₀."""
   false_negatives = np.arange(num)
-  fnr = np.asarray(band.upper_limit(false_negatives, num, test.significance))
+  fnr = np.asarray(
+    lower_bounds.band_upper(false_negatives, num, test.significance)
+  )
   # Of counts with the same limit the largest is rejected first.
   last = np.append(np.diff(fnr) > 0, True) & (fnr < 1 - test.delta)
   false_negatives, fnr = false_negatives[last], fnr[last]
-  coverage = band.coverage(
+  coverage = lower_bounds.band_coverage(
     num,
     false_negatives + 1,
-    tradeoff_curves.fnr_gdp(test.mu, curves.log_fpr(test, fnr)),
+    tradeoff.fnr_gdp(test.mu, curves.log_fpr(test, fnr)),
   )
   return Power(float(np.clip(1 - coverage, 0.0, 1.0)), 0.0)
 
@@ -282,7 +282,7 @@ def _of_guesses(
       'in with those that were out; give num_unobserved.'
     )
   total = num + num_null
-  pairs = guessing.choose_guesses(total)
+  pairs = one_run_bounds.choose_guesses(total)
   level = test.significance / len(pairs)
   rejected = np.zeros(_DRAWS, dtype=bool)
   for pair, correct in zip(pairs, _correct_guesses(test.mu, pairs, total)):
@@ -299,12 +299,12 @@ def _of_guesses(
 
 
 def _rejects_epsilon(test: _Test, level: float, **counts: int) -> bool:
-  p_value = approximate_dp.p_value(test.certified, test.delta, **counts)
+  p_value = one_run_bounds.p_value(test.certified, test.delta, **counts)
   return p_value <= level
 
 
 def _rejects_mu(test: _Test, level: float, **counts: int) -> bool:
-  mu = f_dp.max_rejected_mu(**counts, significance=level)
+  mu = one_run_bounds.max_rejected_mu(**counts, significance=level)
   return mu > test.min_mu
 
 
@@ -318,7 +318,7 @@ _POWERS: dict[str, Callable[[_Test, int, int | None], Power]] = {
 
 
 def _correct_guesses(
-  mu: float, pairs: tuple[guessing.Guesses, ...], num: int
+  mu: float, pairs: one_run_bounds.GuessesToTry, num: int
 ) -> Int[np.ndarray, 'pairs draws']:
   """Numbers of correct guesses about m canaries, each in with probability 1/2.
 
@@ -326,7 +326,7 @@ def _correct_guesses(
   at the edges of the guesses they are independent, and so is membership.
   """
   rng = np.random.default_rng(2)
-  edges = {k for pair in pairs for k in (pair.k_plus, num - pair.k_minus)}
+  edges = {k for k_plus, k_minus in pairs for k in (k_plus, num - k_minus)}
   edges = np.array(sorted(edges - {0, num}))
   steps = np.append(np.diff(edges, prepend=0), num + 1 - edges[-1])
   sums = np.cumsum(rng.standard_gamma(steps, (_DRAWS, len(steps))), axis=-1)
@@ -364,8 +364,8 @@ def _mixture(mu, shares):
 
 
 def _check(bound, certified, truth, delta, significance):
-  arguments.check_choice('bound', bound, tuple(_POWERS))
+  checks.check_choice('bound', bound, tuple(_POWERS))
   check_delta(delta)
   check_significance(significance)
-  arguments.check_number('certified', certified, '[0, 1e6]')
-  arguments.check_number('truth', truth, '[0, 1e6]')
+  checks.check_number('certified', certified, '[0, 1e6]')
+  checks.check_number('truth', truth, '[0, 1e6]')

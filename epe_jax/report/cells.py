@@ -9,7 +9,7 @@ import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit.results import Headline
-from epe_jax.epsilon import registry, tradeoff_curves
+from epe_jax.epsilon import registry, tradeoff
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.report import wording
 
@@ -67,7 +67,7 @@ def format_mu(epsilon: float | Float[np.ndarray, ''], delta: float) -> str:
   """
   if math.isnan(epsilon):
     return format_number(math.nan)
-  mu = tradeoff_curves.mu_of_epsilon(float(epsilon), delta)
+  mu = tradeoff.mu_of_epsilon(float(epsilon), delta)
   # Of which nobody needs the digits.
   return f'{mu:.0e}' if 1e4 < mu < math.inf else format_number(mu)
 

@@ -24,8 +24,8 @@ from scipy import optimize
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.results import AttackResult
-from epe_jax.epsilon import mixture, risks, tradeoff_curves
-from epe_jax.epsilon.risks import Curve, Risks
+from epe_jax.epsilon import known_shifts, tradeoff
+from epe_jax.epsilon.tradeoff import Curve, Risks
 from epe_jax.experiment.client_rounds import Participations, Shifts
 
 FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001
@@ -74,7 +74,7 @@ def scale_shifts(
 # A report asks for it several times.
 @functools.lru_cache(maxsize=32)
 def _find_factor(epsilon: float, law: Mixture, delta: float) -> float:
-  mu = float(tradeoff_curves.mu_of_epsilon(epsilon, delta))
+  mu = float(tradeoff.mu_of_epsilon(epsilon, delta))
   # Of the most exposed canary alone, of whom no less is told than of a random one.
   low = mu / max(law.shifts)
   if not 0 < low < math.inf:
@@ -109,7 +109,9 @@ def _compute_epsilon(law: Mixture, delta: float) -> float:
   if max(law.shifts) == math.inf:
     return math.inf
   shifts, weights = np.array(law.shifts), np.array(law.weights)
-  return float(mixture.epsilon_mixture(shifts, delta, weights / weights.sum()))
+  return float(
+    known_shifts.epsilon_mixture(shifts, delta, weights / weights.sum())
+  )
 
 
 def expect_shifts(
@@ -198,8 +200,8 @@ def compute_attack_risks(
   delta, analytic = attack.first.delta, attack.analytic
 
   def of(epsilon: float) -> Risks:
-    mu = tradeoff_curves.mu_of_epsilon(float(epsilon), delta)
-    return risks.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
+    mu = tradeoff.mu_of_epsilon(float(epsilon), delta)
+    return tradeoff.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
 
   allowed = Analytic(
     participations.analytic_epsilon,
@@ -236,7 +238,7 @@ def compute_attack_risks(
 
 
 def _compute_of_curve(curve: Curve) -> Risks:
-  return risks.compute_risks_of_curve(
+  return tradeoff.compute_risks_of_curve(
     curve, fpr=FPR, prior=PRIOR, baseline=BASELINE
   )
 
@@ -245,7 +247,7 @@ def _find_fnr(
   law: Mixture, allowed: Curve, log_fpr: Float[np.ndarray, ' m']
 ) -> Float[np.ndarray, ' m']:
   """FNR of a mixture, where that is allowed."""
-  expected = mixture.fnr_mixture(
+  expected = known_shifts.fnr_mixture(
     np.array(law.shifts), np.array(law.weights), log_fpr
   )
   return np.maximum(expected, allowed(log_fpr))

@@ -17,10 +17,9 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.epsilon import (
   cosine_null,
-  intervals,
-  mixture,
+  known_shifts,
   threshold,
-  tradeoff_curves,
+  tradeoff,
   two_gaussians,
 )
 from epe_jax.epsilon.types import Estimate, Scores
@@ -68,7 +67,7 @@ def compute_over_delta(
   """
   return [
     DeltaCurve(
-      attack.threat_model, *mixture.compute_curve(attack.scores, deltas)
+      attack.threat_model, *known_shifts.compute_curve(attack.scores, deltas)
     )
     for attack in attacks
     if attack.is_calibrated
@@ -83,7 +82,7 @@ def compute_gaussian_over_delta(
   """ε at each δ of the Gaussian mechanism with an analytic ε; inf if that is."""
   if math.isinf(analytic):
     return np.full(len(deltas), math.inf)
-  mu = tradeoff_curves.mu_of_epsilon(analytic, delta)
+  mu = tradeoff.mu_of_epsilon(analytic, delta)
   return np.asarray(two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, deltas))
 
 
@@ -113,10 +112,10 @@ def _compute_tradeoff(
   else:
     false_positives = threshold.count_at_least(scores.unobserved, at)
     fpr = np.maximum(false_positives, 0.5) / scores.unobserved.size
-  upper = intervals.clopper_pearson_upper
+  upper = threshold.clopper_pearson_upper
   fitted = None
   if attack.is_calibrated and scores.shift is not None:
-    fitted = 1 - mixture.compute_rates(scores, grid)
+    fitted = 1 - known_shifts.compute_rates(scores, grid)
   return Tradeoff(
     attack.threat_model,
     fpr,
@@ -171,7 +170,7 @@ def compute_bound_fnr(
   """
   if bound is None or not math.isfinite(bound.epsilon):
     return None
-  lines = tradeoff_curves.Lines(
+  lines = tradeoff.Lines(
     np.array([float(bound.epsilon)]), np.array([bound.delta])
   )
   return lines.fnr(np.log(grid))

@@ -17,7 +17,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import failed_checks
-from epe_jax.epsilon import corrections, threshold_bound
+from epe_jax.epsilon import lower_bounds
 from epe_jax.epsilon.types import Estimate, Scores, Sides
 from epe_jax.report import cells, tables
 
@@ -99,11 +99,11 @@ def bound_counts(
   >>> round(bound_counts(counts, delta=1e-5).epsilon, 2)
   3.87
   """
-  return threshold_bound.lower_bound(
+  return lower_bounds.lower_bound(
     counts.to_scores(),
     delta=delta,
     significance=significance,
-    multiplicity=corrections.Explicit((0.5,)),
+    multiplicity=lower_bounds.Explicit((0.5,)),
     sides=sides,
   )
 

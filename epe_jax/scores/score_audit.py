@@ -9,7 +9,8 @@ import warnings
 from epe_jax import extras, io
 from epe_jax.audit import evaluation
 from epe_jax.audit.results import Audit, Headline
-from epe_jax.epsilon.types import Estimate, Scores, check_delta
+from epe_jax.epsilon.checks import check_delta
+from epe_jax.epsilon.types import Estimate, Scores
 from epe_jax.report import (
   audit_notes,
   checks,

@@ -29,13 +29,12 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import arguments, shift_fit, tradeoff_curves
+from epe_jax.epsilon import checks, known_shifts, tradeoff
+from epe_jax.epsilon.checks import check_confidence, check_delta
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  check_confidence,
-  check_delta,
   check_scores,
   make_bound,
 )
@@ -95,8 +94,8 @@ def estimate_shift(scores: Scores) -> ShiftEstimate:
       f'scores have the shape {scores.observed.shape}; give one audit, without '
       'leading axes.'
     )
-  fit = shift_fit.fit_shift(scores)
-  mean = float(np.mean(shift_fit.shift_of(scores)))
+  fit = known_shifts.fit_shift(scores)
+  mean = float(np.mean(known_shifts.shift_of(scores)))
   square = 1 / float(fit.scale) ** 2 + float(fit.s) ** 2 / (2 * fit.df)
   return ShiftEstimate(mean * float(fit.s), mean**2 * square)
 
@@ -236,11 +235,11 @@ def mean_shift_bound(
     ValueError: as `random_effects`, or a setting is out of range.
   """
   check_delta(delta)
-  arguments.check_number('significance', significance, '[1e-12, 0.5)')
+  checks.check_number('significance', significance, '[1e-12, 0.5)')
   effects = random_effects(mu, variance, confidence=1 - 2 * significance)
   low = max(effects.interval[0], 0.0)
   return make_bound(
-    tradeoff_curves.epsilon_gdp(low, delta),
+    tradeoff.epsilon_gdp(low, delta),
     delta,
     'mean_shift_bound',
     significance=significance,
@@ -291,12 +290,12 @@ def compute_epsilon_spread(
   True
   """
   check_delta(delta)
-  arguments.check_number('mu', mu, '[-1e50, 1e50]')
-  arguments.check_number('tau', tau, '[0, 1e50]')
+  checks.check_number('mu', mu, '[-1e50, 1e50]')
+  checks.check_number('tau', tau, '[0, 1e50]')
   nodes, weights = special.roots_hermitenorm(_NODES)
   quantiles = special.ndtri([0.05, 0.95])
   shifts = np.maximum(mu + tau * np.concatenate([nodes, quantiles]), 0.0)
-  epsilon = np.asarray(tradeoff_curves.epsilon_gdp(shifts, delta))
+  epsilon = np.asarray(tradeoff.epsilon_gdp(shifts, delta))
   of_nodes, weights = epsilon[:_NODES], weights / np.sum(weights)
   mean = np.sum(weights * of_nodes)
   std = np.sqrt(np.sum(weights * (of_nodes - mean) ** 2))
@@ -348,11 +347,9 @@ def _estimate(
   limits: tuple[float, float],
   delta: float,
 ) -> Estimate:
-  low, high = np.asarray(
-    tradeoff_curves.epsilon_gdp(np.maximum(limits, 0.0), delta)
-  )
+  low, high = np.asarray(tradeoff.epsilon_gdp(np.maximum(limits, 0.0), delta))
   return Estimate(
-    float(tradeoff_curves.epsilon_gdp(max(effects.mu, 0.0), delta)),
+    float(tradeoff.epsilon_gdp(max(effects.mu, 0.0), delta)),
     delta,
     method,
     confidence=None,
@@ -384,8 +381,8 @@ def check_runs(runs: Sequence[Scores]) -> None:
 
 
 def _check_estimates(mu, variance, confidence):
-  mu = arguments.check_numbers('mu', mu, '[-1e50, 1e50]', is_vector=True)
-  variance = arguments.check_numbers(
+  mu = checks.check_numbers('mu', mu, '[-1e50, 1e50]', is_vector=True)
+  variance = checks.check_numbers(
     'variance', variance, '[1e-100, 1e100]', is_vector=True
   )
   check_confidence(confidence)

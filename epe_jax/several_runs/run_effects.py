@@ -11,7 +11,7 @@ import numpy as np
 from epe_jax.audit import attackers, audit_json
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Estimate, Scores, Unknown
 from epe_jax.fact import Facts, facts_to_json
 from epe_jax.several_runs import over_runs
@@ -243,7 +243,7 @@ def _estimate_effects(
   scores = _share_null([attack_scores.scores for attack_scores in all_scores])
   mu, variance = over_runs.estimate_shifts(scores)
   effects = over_runs.random_effects(mu, variance)
-  epsilon = np.asarray(tradeoff_curves.epsilon_gdp(np.maximum(mu, 0.0), delta))
+  epsilon = np.asarray(tradeoff.epsilon_gdp(np.maximum(mu, 0.0), delta))
   mean = over_runs.epsilon_of_mean(effects, delta=delta)
   new_run = over_runs.epsilon_of_new_run(effects, delta=delta)
   return OverRuns(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks as arguments
 from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training.round_scalars import (
   CLIP_NORMS,

@@ -41,8 +41,8 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.types import check_delta, check_significance
+from epe_jax.epsilon import checks
+from epe_jax.epsilon.checks import check_delta, check_significance
 
 # The scale of λ: by how much μ may exceed a claim that is soon rejected.
 _SCALE = 0.5
@@ -85,8 +85,8 @@ def gdp_log_evidence(
   Raises:
     ValueError: a log probability is positive, or a setting is out of range.
   """
-  arguments.check_number('mu', mu, '[0, 1e100]')
-  arguments.check_number('dim', dim, '[1, inf]')
+  checks.check_number('mu', mu, '[0, 1e100]')
+  checks.check_number('dim', dim, '[1, inf]')
   sums = _add_normal_scores(tails, after, vectors)
   return np.asarray(_log_gdp_evidence(sums, np.asarray(mu), dim))
 
@@ -120,7 +120,7 @@ def gdp_sequence(
   array([0.  , 2.09, 2.71])
   """
   check_significance(significance)
-  arguments.check_number('dim', dim, '[1, inf]')
+  checks.check_number('dim', dim, '[1, inf]')
   sums = _add_normal_scores(tails, after, vectors)
   # No evidence is against a μ that is above all means.
   means = np.divide(

@@ -19,13 +19,12 @@ from epe_jax.audit.attack_scores import (
 from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import SIGNIFICANCE, Audit
-from epe_jax.epsilon import registry, threshold_bound
+from epe_jax.epsilon import lower_bounds, registry
+from epe_jax.epsilon.checks import check_delta, check_significance
 from epe_jax.epsilon.types import (
   Estimate,
   NullLaw,
   Unknown,
-  check_delta,
-  check_significance,
 )
 from epe_jax.watch import published_models, sequential
 from epe_jax.watch.sequential import SequentialBounds
@@ -273,4 +272,4 @@ def _estimate_round(
     yield evaluation.estimate_with_interval(
       attack_scores, delta=delta, confidence=confidence, resamples=resamples
     )
-  yield threshold_bound.lower_bound(attack_scores.scores, delta=delta)
+  yield lower_bounds.lower_bound(attack_scores.scores, delta=delta)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from epe_jax import typed_json
 from epe_jax.audit import attackers, audit_json
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import Audit
 from epe_jax.epsilon.types import Estimate
-from epe_jax.io import typed_json
 from epe_jax.watch.by_round import RoundEstimate, Rounds
 
 _HOOKS: typed_json.Hooks = {

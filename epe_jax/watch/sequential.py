@@ -25,7 +25,7 @@ from epe_jax.audit.attack_scores import (
   split_scores,
 )
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import cosine_null, tradeoff_curves
+from epe_jax.epsilon import cosine_null, tradeoff
 from epe_jax.epsilon.types import Gaussian, Scores
 from epe_jax.watch import anytime
 
@@ -260,7 +260,7 @@ def _weigh_evidence(
   mu = mu / stretch
   log_evidence = None
   if claim is not None:
-    claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
+    claimed = tradeoff.mu_of_epsilon(claim, delta)
     log_evidence = math.log(kept) + anytime.gdp_log_evidence(
       tails,
       stretch * claimed,
@@ -275,7 +275,7 @@ def _weigh_evidence(
     num_canaries,
     tails,
     mu,
-    np.asarray(tradeoff_curves.epsilon_gdp(mu, delta)),
+    np.asarray(tradeoff.epsilon_gdp(mu, delta)),
     log_evidence,
   )
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.epsilon import intervals, threshold
+from epe_jax.epsilon import threshold
 
 CONFIDENCE = 0.95
 """Of the two-sided Clopper-Pearson interval of each rate."""
@@ -105,7 +105,7 @@ def _from_limits(
 ) -> float:
   tail = (1 - CONFIDENCE) / 2
   log_fpr, log_fnr = (
-    np.log(np.atleast_1d(intervals.clopper_pearson_upper(count, num, tail)))
+    np.log(np.atleast_1d(threshold.clopper_pearson_upper(count, num, tail)))
     for count, num in (
       (false_positives, num_excluded),
       (false_negatives, num_included),

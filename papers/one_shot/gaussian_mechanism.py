@@ -19,8 +19,9 @@ import numpy as np
 from epe_jax import canaries
 from epe_jax.audit import observers
 from epe_jax.canaries import _normals, _threefry
-from epe_jax.epsilon import tradeoff_curves, two_gaussians
+from epe_jax.epsilon import tradeoff, two_gaussians
 from epe_jax.epsilon import types as epsilon_types
+from epe_jax.epsilon.checks import check_delta
 from epe_jax.types import Array, Key
 
 ESTIMATORS = ('null', 'fitted')  # The calibrated one first.
@@ -162,7 +163,7 @@ def run_estimators(
   Source: One-shot Empirical Privacy Estimation, section 3 and Table 2.
   """
   _check_arguments(sigmas, num_canaries, dim)
-  epsilon_types.check_delta(delta)
+  check_delta(delta)
   # Without noise two canaries score alike: no std can be fitted to them.
   min_canaries = 3 if 0 in sigmas else 2
   if num_canaries < min_canaries:
@@ -212,7 +213,7 @@ def summarize(
   rows = []
   for i, sigma in enumerate(sigmas):
     analytic = float(
-      tradeoff_curves.epsilon_gdp(1 / sigma if sigma else math.inf, delta)
+      tradeoff.epsilon_gdp(1 / sigma if sigma else math.inf, delta)
     )
     for estimator, values in epsilons.items():
       n = len(values[i])

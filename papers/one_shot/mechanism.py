@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib import figure
 import tqdm
 
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.report import tables
 from epe_jax.report.figures import style
 from papers import item, reported
@@ -76,9 +76,7 @@ def make_d_sweep(settings: Any) -> item.Product:
     settings: dims, delta and simulations.
   """
   epsilons = sorted({row['analytic'] for row in _REPORTED.load_rows('d_sweep')})
-  sigmas = [
-    1 / tradeoff_curves.mu_of_epsilon(e, settings.delta) for e in epsilons
-  ]
+  sigmas = [1 / tradeoff.mu_of_epsilon(e, settings.delta) for e in epsilons]
   by_dim = {
     dim: _simulate(sigmas, dim, round(math.sqrt(dim)), settings)
     for dim in settings.dims

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.epsilon import mixture
+from epe_jax.epsilon import known_shifts
 from epe_jax.experiment import finished_runs
 from epe_jax.report import attacker_names, cells, facts, tables
 from papers import grid, item, reported
@@ -104,7 +104,7 @@ def predict_own_round(run: finished_runs.FinishedRun) -> float | None:
     return None
   shift = own.scores.shift
   assert shift is not None, 'it is expected'
-  return float(mixture.epsilon_mixture(shift, run.record.delta))
+  return float(known_shifts.epsilon_mixture(shift, run.record.delta))
 
 
 def _list_calibrated(run: grid.Run) -> list[str]:

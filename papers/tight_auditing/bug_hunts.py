@@ -10,7 +10,7 @@ import numpy as np
 import tqdm
 
 from epe_jax.dpsgd import estimates
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
@@ -282,7 +282,7 @@ def _draw_lines(
 
 
 def _find_noise(epsilon: float, delta: float) -> float:
-  return 1 / tradeoff_curves.mu_of_epsilon(epsilon, delta)
+  return 1 / tradeoff.mu_of_epsilon(epsilon, delta)
 
 
 def _draw_gaussian(sigma: float, rng: np.random.Generator, num: int) -> Scores:

@@ -6,7 +6,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.dpsgd import estimates, families
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.report import tables
 from epe_jax.report.figures import style
 from papers import item, reported
@@ -22,7 +22,7 @@ def make_figure5(settings: Any) -> item.Product:
   p, sigma = settings.canary_probability, settings.noise_variance**0.5
   subsampled = families.subsampled_gaussian_family(p)
   epsilon = subsampled.epsilon(sigma, settings.delta)
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, settings.delta)
+  mu = tradeoff.mu_of_epsilon(epsilon, settings.delta)
   scores = simulated_steps.draw_observations(
     np.random.default_rng(settings.seed),
     (settings.audits, settings.num),
@@ -31,15 +31,13 @@ def make_figure5(settings: Any) -> item.Product:
   )
 
   def one_direction(log_fpr):
-    with_canary = tradeoff_curves.fnr_gdp(1 / sigma, log_fpr)
+    with_canary = tradeoff.fnr_gdp(1 / sigma, log_fpr)
     return p * with_canary - (1 - p) * np.expm1(log_fpr)
 
   curves = {
     'exact, N(0, σ²) against the mixture': one_direction,
     'exact, both directions (PLD)': lambda x: subsampled.fnr(sigma, x),
-    f'μ-GDP of the same ε, μ = {mu:.3f}': lambda x: tradeoff_curves.fnr_gdp(
-      mu, x
-    ),
+    f'μ-GDP of the same ε, μ = {mu:.3f}': lambda x: tradeoff.fnr_gdp(mu, x),
   }
   fprs = np.asarray(settings.fprs)
   measured = _measure_fnr(scores, fprs)
@@ -118,10 +116,8 @@ def make_figure13(settings: Any) -> item.Product:
       ).step
       lines = family.fnr(sigma, np.log(grid))
       axes.plot(grid, lines, color=color, lw=1, ls='--', label=f'{n} lines')
-      noise = tradeoff_curves.max_noise(family, *rates)
-      found = tradeoff_curves.epsilon_of_strength(
-        family, 1 / noise, settings.delta
-      )
+      noise = tradeoff.max_noise(family, *rates)
+      found = tradeoff.epsilon_of_strength(family, 1 / noise, settings.delta)
       body.append(
         [title, f'{n}', f'{np.max(curve - lines):.4f}', f'{found:.3f}']
       )

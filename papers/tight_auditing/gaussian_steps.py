@@ -8,7 +8,7 @@ from matplotlib import figure
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import intervals, threshold, tradeoff_curves
+from epe_jax.epsilon import threshold, tradeoff
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
 from papers import item, reported
@@ -52,14 +52,14 @@ def limit_epsilon(counts: simulated_steps.Counts, delta: float) -> Limits:
   """
   fpr, fnr = (
     np.asarray(
-      intervals.clopper_pearson_upper(errors, counts.num, _SIGNIFICANCE / 2)
+      threshold.clopper_pearson_upper(errors, counts.num, _SIGNIFICANCE / 2)
     )
     for errors in (counts.false_positives, counts.false_negatives)
   )
   log_fpr, log_fnr = np.log(fpr), np.log(fnr)
   of_dp = threshold.epsilon_at(log_fpr, log_fnr, delta, sides='both')
-  mu = tradeoff_curves.gdp_mu(log_fpr, fnr)
-  return Limits(of_dp, np.asarray(tradeoff_curves.epsilon_gdp(mu, delta)))
+  mu = tradeoff.gdp_mu(log_fpr, fnr)
+  return Limits(of_dp, np.asarray(tradeoff.epsilon_gdp(mu, delta)))
 
 
 def find_best_threshold(noise_multiplier: float, delta: float) -> float:
@@ -71,7 +71,7 @@ def find_best_threshold(noise_multiplier: float, delta: float) -> float:
     noise_multiplier: σ > 0, for a canary of norm 1.
     delta: δ, in (0, 1).
   """
-  epsilon = tradeoff_curves.epsilon_gdp(1 / noise_multiplier, delta)
+  epsilon = tradeoff.epsilon_gdp(1 / noise_multiplier, delta)
   return 0.5 + noise_multiplier**2 * float(epsilon)
 
 
@@ -87,9 +87,9 @@ def limit_bounds_of_ranks(epsilon: float, num: int, delta: float) -> float:
     num: number of observations of either kind.
     delta: δ, in (0, 1).
   """
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
+  mu = tradeoff.mu_of_epsilon(epsilon, delta)
   lowest = mu + special.ndtri(_SIGNIFICANCE) * np.sqrt(2 / num)
-  return float(tradeoff_curves.epsilon_gdp(lowest, delta))
+  return float(tradeoff.epsilon_gdp(lowest, delta))
 
 
 def make_figure3(settings: Any) -> item.Product:
@@ -169,7 +169,7 @@ def make_figure4(settings: Any) -> item.Product:
     ]
     for i, j in enumerate(order)
   ]
-  truth = float(tradeoff_curves.epsilon_gdp(1 / sigma, delta))
+  truth = float(tradeoff.epsilon_gdp(1 / sigma, delta))
   table = tables.Table(
     f'95 % lower bounds of ε = {truth:.3g} at given thresholds, '
     f'{settings.num:,} observations',
@@ -216,7 +216,7 @@ def make_figure14(settings: Any) -> item.Product:
     ]
     for num, limit in zip(settings.nums, limits)
   ]
-  truth = float(tradeoff_curves.epsilon_gdp(1 / sigma, delta))
+  truth = float(tradeoff.epsilon_gdp(1 / sigma, delta))
   table = tables.Table(
     f'95 % lower bounds of ε = {truth:.3g} by (ε, δ)-DP (CP), by threshold',
     ['observations', *names, f'f-DP (CP), {at[half]:.2f}'],
@@ -257,7 +257,7 @@ def _limit_by_number(
   rng: np.random.Generator, epsilon: float, settings: Any
 ) -> dict[str, list[Float[np.ndarray, 'audits']]]:
   """Limits of ε of each kind, for each number of observations."""
-  sigma = 1 / tradeoff_curves.mu_of_epsilon(epsilon, settings.delta)
+  sigma = 1 / tradeoff.mu_of_epsilon(epsilon, settings.delta)
   best = find_best_threshold(sigma, settings.delta)
   fixed = {0.5, best}
   grid = np.linspace(-_FAR * sigma, 1 + _FAR * sigma, _GRID)

@@ -10,7 +10,7 @@ from scipy import stats
 from epe_jax import accounting, audit, io
 from epe_jax.audit import release
 from epe_jax.audit.attackers import DECORRELATED, RESIDUAL
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.report import checks
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.watch import sequential
@@ -132,12 +132,12 @@ def test_a_true_claim_stands_and_a_lower_one_is_rejected_before_the_end():
   record = make_record(STRATEGY, num=400, repetitions=2)
   norms = np.linalg.norm(STRATEGY @ record.included, axis=0)[record.observed]
   mu = norms.max() / NOISE
-  claimed = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  claimed = float(tradeoff.epsilon_gdp(mu, DELTA))
   bounds = sequential.bound_sequentially(record, claim=claimed)
   assert bounds.threat_model == DECORRELATED
   assert bounds.test_claim().rejected_after is None
   assert 0.85 * norms.mean() / NOISE < bounds.mu[-1] < mu
-  alone = float(tradeoff_curves.epsilon_gdp(0.7 * mu, DELTA))
+  alone = float(tradeoff.epsilon_gdp(0.7 * mu, DELTA))
   test = sequential.bound_sequentially(record, claim=alone).test_claim()
   assert 1 < test.rejected_after < ROUNDS
   # The noise of a round is taken back in the three rounds after it.
@@ -149,11 +149,11 @@ def test_a_true_claim_stands_and_a_lower_one_is_rejected_before_the_end():
 def test_a_claim_is_of_the_noise_that_is_measured():
   record = make_record(STRATEGY, num=400)
   mu = np.linalg.norm(STRATEGY[:, 0]) / NOISE
-  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  claim = float(tradeoff.epsilon_gdp(mu, DELTA))
   assert sequential.bound_sequentially(record, claim=claim) is not None
   stated = record.rounds._replace(noise_std=record.rounds.noise_std / 0.7)
   wrong = dataclasses.replace(record, rounds=stated)
-  low = float(tradeoff_curves.epsilon_gdp(0.7 * mu, DELTA))
+  low = float(tradeoff.epsilon_gdp(0.7 * mu, DELTA))
   for same in (record, wrong):
     bounds = sequential.bound_sequentially(same, claim=low)
     assert bounds.test_claim().rejected_after is not None

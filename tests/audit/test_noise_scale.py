@@ -9,7 +9,7 @@ from studies import conditions, simulated_runs
 
 from epe_jax.audit import attackers, evaluation
 from epe_jax.audit.noise_scale import measure_noise
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.report import audit_notes, checks
 from tests import recorded_runs
 
@@ -43,7 +43,7 @@ def claim(record, ratio):
 @pytest.mark.parametrize('ratio', [0.95, 1.0, 1.05, 1.12])
 def test_bounds_hold_whatever_noise_is_claimed(ratio):
   rng, audits = np.random.default_rng(0), 25
-  truth = float(tradeoff_curves.epsilon_gdp(MU, DELTA))
+  truth = float(tradeoff.epsilon_gdp(MU, DELTA))
   exceeded = {}
   for _ in range(audits):
     found = attackers.RESIDUAL.score(simulate(rng, ratio))
@@ -68,7 +68,7 @@ def test_the_estimate_is_of_the_noise_that_is_there(ratio):
   (attack,) = audit.attacks
   low, high = attack.first.interval
   assert attack.is_calibrated
-  assert low < tradeoff_curves.epsilon_gdp(MU, DELTA) < high
+  assert low < tradeoff.epsilon_gdp(MU, DELTA) < high
   # And the run is not what it claims to be.
   (check,) = attack.contradictions
   text = checks.describe_check(check)

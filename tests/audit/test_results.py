@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attackers, evaluation
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from tests import recorded_runs
 
 
@@ -29,7 +29,7 @@ def test_the_table_has_every_estimate_once_and_says_what_it_assumes(audit):
     assert row.kind == estimate.kind
     assert row.assumes == tuple(estimate.assumes)
     assert row.analytic == own.analytic.epsilon
-    assert tradeoff_curves.epsilon_gdp(row.mu, row.delta) == pytest.approx(
+    assert tradeoff.epsilon_gdp(row.mu, row.delta) == pytest.approx(
       row.epsilon, rel=1e-6, abs=1e-9
     )
   assert (rows.low.iloc[0], rows.high.iloc[0]) == (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from epe_jax import accounting
+from epe_jax import accounting, typed_json
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import (
   attackers,
@@ -18,8 +18,7 @@ from epe_jax.audit import (
   upper_bounds,
 )
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.epsilon import mixture, risks, tradeoff_curves, types
-from epe_jax.io import typed_json
+from epe_jax.epsilon import known_shifts, tradeoff, types
 from tests import recorded_runs
 
 _DELTA = 1e-5
@@ -56,7 +55,7 @@ def test_the_final_model_of_a_linear_server_is_a_mixture_in_the_noise_of_all_rou
   noise = math.hypot(*(factor * record.rounds.noise_std))
   put_in = factor * record.rounds.canary_norm
   rounds = record.assigned[:, record.observed].argmax(axis=0)
-  exact = mixture.epsilon_mixture(put_in[rounds] / noise, 1e-3)
+  exact = known_shifts.epsilon_mixture(put_in[rounds] / noise, 1e-3)
   assert found.epsilon == pytest.approx(exact, rel=1e-5)
 
 
@@ -200,9 +199,9 @@ def test_a_final_model_whose_canaries_weigh_alike_has_the_risks_of_its_mu():
   )
   found = upper_bounds.expect_final_model(record, 1e-3)
   curve = upper_bounds.find_curve(found, 1e-3)
-  of_curve = risks.compute_risks_of_curve(curve)
+  of_curve = tradeoff.compute_risks_of_curve(curve)
   # Two Gaussians that are 3 apart are told apart in 93.3 % of cases.
-  np.testing.assert_allclose(of_curve, risks.compute_risks(3.0), rtol=1e-4)
+  np.testing.assert_allclose(of_curve, tradeoff.compute_risks(3.0), rtol=1e-4)
 
 
 def test_the_risks_of_a_mixture_are_those_of_simulated_attacks():
@@ -215,7 +214,7 @@ def test_the_risks_of_a_mixture_are_those_of_simulated_attacks():
   )
   rng, num = np.random.default_rng(0), 400_000
   seen = rng.choice(shifts, num, p=(0.25, 0.25, 0.5)) + rng.normal(size=num)
-  of_curve = risks.compute_risks_of_curve(curve, fpr=0.01, baseline=0.001)
+  of_curve = tradeoff.compute_risks_of_curve(curve, fpr=0.01, baseline=0.001)
   for rate, found in ((0.01, of_curve.tpr), (0.001, of_curve.reconstruction)):
     tpr = np.mean(seen > -special.ndtri(rate))
     assert found == pytest.approx(tpr, abs=5 / math.sqrt(num))
@@ -237,7 +236,7 @@ def test_the_risks_of_a_random_round_are_those_of_simulated_attacks(
     x[:, 0] += took_part / noise
     log_ratio = x / noise - 0.5 / noise**2
     ratios.append(np.sort(special.logsumexp(log_ratio, axis=1)))
-  of_curve = risks.compute_risks_of_curve(curve, fpr=0.01, baseline=0.01)
+  of_curve = tradeoff.compute_risks_of_curve(curve, fpr=0.01, baseline=0.01)
   at = ratios[0][int(num * 0.99)]
   tpr = np.mean(ratios[1] > at)
   # Never below, but for chance, and above by no more than chance.
@@ -273,12 +272,12 @@ def test_the_law_of_a_limit_is_kept_in_files():
 def test_the_most_exposed_canary_is_compared_with_its_own_expectation():
   shifts = (0.1, 0.5)
   expected = Analytic(
-    float(mixture.epsilon_mixture(np.array(shifts), _DELTA)),
+    float(known_shifts.epsilon_mixture(np.array(shifts), _DELTA)),
     (),
     kind='expectation',
     law=Mixture(shifts, (1.0, 1.0)),
   )
-  own = float(tradeoff_curves.epsilon_gdp(0.5, _DELTA))
+  own = float(tradeoff.epsilon_gdp(0.5, _DELTA))
   assert expected.epsilon < own
 
   def compare(low):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from studies import coverage, laws, run_audits, simulated_runs
 
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import attacker_names
 
@@ -209,7 +209,7 @@ def test_the_epsilon_of_a_law_is_the_best_of_many_thresholds(law):
 
 def test_the_epsilon_of_a_shifted_gaussian_is_that_of_the_mechanism():
   law = laws.shifted('Gaussian', stats.norm(), 1.5)
-  exact = tradeoff_curves.epsilon_gdp(1.5, DELTA)
+  exact = tradeoff.epsilon_gdp(1.5, DELTA)
   assert law.epsilon(DELTA) == pytest.approx(exact, rel=1e-6)
   assert laws.gaussian(3.0, DELTA).epsilon(DELTA) == pytest.approx(3.0)
   assert laws.log_losses(1.5).epsilon(DELTA) == pytest.approx(exact)

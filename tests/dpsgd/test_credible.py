@@ -9,9 +9,9 @@ from scipy import integrate, special, stats
 from epe_jax.dpsgd import credible
 from epe_jax.dpsgd.credible import ConfusionCounts
 from epe_jax.dpsgd.uncorrected import Uncorrected
-from epe_jax.epsilon import threshold_bound, tradeoff_curves
-from epe_jax.epsilon.corrections import Explicit, Split
+from epe_jax.epsilon import lower_bounds, tradeoff
 from epe_jax.epsilon.cosine_null import CosineNull
+from epe_jax.epsilon.lower_bounds import Explicit, Split
 from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DELTA = 1e-5
@@ -144,9 +144,9 @@ def test_credible_bounds_are_above_those_of_two_clopper_pearson_limits():
     scores = Scores(sample + mu, sample)
     settings = dict(delta=DELTA, multiplicity=Explicit((mu / 2,)))
     belief = credible.gdp_credible(scores, **settings)
-    confident = threshold_bound.gdp_bound(scores, **settings)
+    confident = lower_bounds.gdp_bound(scores, **settings)
     plain = credible.epsilon_credible(scores, **settings)
-    truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
+    truth = tradeoff.epsilon_gdp(mu, DELTA)
     assert plain.epsilon < confident.epsilon < belief.epsilon < truth
     assert belief.epsilon > 0.8 * truth
     assert belief.method == 'gdp_credible_explicit'
@@ -165,9 +165,7 @@ def test_an_exact_null_leaves_the_posterior_of_the_fnr():
   assert epsilon == pytest.approx(np.log(1 - DELTA - fnr) - log_fpr, rel=1e-6)
   mu = -special.ndtri_exp(log_fpr) - special.ndtri(fnr)
   found = credible.gdp_credible(scores, **settings).epsilon
-  assert found == pytest.approx(
-    tradeoff_curves.epsilon_gdp(mu, DELTA), rel=1e-6
-  )
+  assert found == pytest.approx(tradeoff.epsilon_gdp(mu, DELTA), rel=1e-6)
 
 
 def test_nothing_caps_epsilon():
@@ -218,7 +216,7 @@ def test_a_bound_is_the_quantile_of_its_significance():
   )
   mu = credible.mu_quantiles(COUNTS[0], low)
   bound = credible.gdp_credible(scores, **settings)
-  assert bound.epsilon == tradeoff_curves.epsilon_gdp(mu, DELTA)
+  assert bound.epsilon == tradeoff.epsilon_gdp(mu, DELTA)
 
 
 def test_the_threshold_must_not_come_from_the_counted_scores():
@@ -281,3 +279,21 @@ def test_settings_out_of_range_are_refused():
     credible.mu_quantiles(ConfusionCounts(0, 10, 11, 10), PROBABILITIES)
   with pytest.raises(ValueError, match='false_positives <= negatives'):
     credible.mu_quantiles(ConfusionCounts(11, 10, 0, 10), PROBABILITIES)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_a_posterior_is_of_one_threshold_and_takes_no_band():
+  scores = Scores(np.arange(5.0), np.arange(5.0))
+  for wrong in (lower_bounds.Band(), lower_bounds.Bonferroni(), 'band', Split):
+    for estimator in (credible.epsilon_credible, credible.gdp_credible):
+      with pytest.raises(ValueError, match='give an instance of one of Expl'):
+        estimator(scores, delta=1e-3, multiplicity=wrong)
+
+
+def test_a_belief_is_withdrawn_where_scores_refute_their_null_law():
+  cosines = np.random.default_rng(0).standard_normal((2, 500)) / 100
+  for dim, kind in ((10_000, 'credible_bound'), (20_000, 'point_estimate')):
+    estimate = credible.gdp_credible(
+      Scores(*cosines, Sphere(dim)), delta=1e-5, multiplicity=Split(seed=0)
+    )
+    assert estimate.kind == kind

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epe_jax.dpsgd import estimates, families
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Scores
 from tests.epsilon.plds import from_dp_accounting
 
@@ -14,7 +14,7 @@ DELTA = 1e-5
 def draw(epsilon, num, audits, seed=0, **settings):
   """Audits of a Gaussian step with this ε, or of one with less noise."""
   rng = np.random.default_rng(seed)
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
+  mu = tradeoff.mu_of_epsilon(epsilon, DELTA)
   without, with_canary = rng.standard_normal((2, audits, num))
   return Scores(with_canary + mu, without, **settings)
 
@@ -28,8 +28,8 @@ def estimate(scores, name, thresholds='same', **settings):
 
 def compute_largest_median(epsilon, num):
   """The median of the best 95 % bound there is: of the mean, σ being known."""
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
-  return tradeoff_curves.epsilon_gdp(mu - 1.645 * np.sqrt(2 / num), DELTA)
+  mu = tradeoff.mu_of_epsilon(epsilon, DELTA)
+  return tradeoff.epsilon_gdp(mu - 1.645 * np.sqrt(2 / num), DELTA)
 
 
 # Medians of 100 audits vary by 0.01 ε around 0.94, 0.92, 0.93 and 0.93 ε; at that
@@ -71,8 +71,8 @@ def test_valid_thresholds_give_bounds_and_others_do_not():
 def test_a_gaussian_step_composes_by_the_square_root():
   mechanism = estimates.make_step_mechanism(steps=49)
   for mu in (0.05, 0.4):
-    of_step = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
-    expected = tradeoff_curves.epsilon_gdp(7 * mu, DELTA)
+    of_step = float(tradeoff.epsilon_gdp(mu, DELTA))
+    expected = tradeoff.epsilon_gdp(7 * mu, DELTA)
     assert mechanism.compose(of_step, DELTA) == pytest.approx(
       expected, rel=1e-6
     )
@@ -84,7 +84,7 @@ def test_a_gaussian_step_composes_by_the_square_root():
 def test_steps_with_the_canary_compose_to_a_run_that_samples():
   # The canary is in every step that is observed; training samples with q.
   mechanism = estimates.make_step_mechanism(sampling_probability=0.1, steps=30)
-  of_step = float(tradeoff_curves.epsilon_gdp(1 / 0.8, DELTA))
+  of_step = float(tradeoff.epsilon_gdp(1 / 0.8, DELTA))
   there = from_dp_accounting(0.8, 0.1, 30).get_epsilon_for_delta(DELTA)
   assert mechanism.compose(of_step, DELTA) == pytest.approx(there, rel=1e-3)
   assert mechanism.compose(of_step / 2, DELTA) < there / 2
@@ -173,11 +173,11 @@ def test_the_gaussian_estimate_does_not_depend_on_the_threshold():
   # With 10⁶ observations the standard error of μ is 1.6e-3 or less within one
   # standard deviation: five of them fail with a probability of 1e-6.
   scores = draw(4, 10**6, audits=1)
-  mu = tradeoff_curves.mu_of_epsilon(4, DELTA)
+  mu = tradeoff.mu_of_epsilon(4, DELTA)
   for at in (-0.5, 0.0, mu / 2, 1.0, 1.5):
     fpr = np.mean(scores.unobserved >= at)
     fnr = np.mean(scores.observed < at)
-    found = tradeoff_curves.gdp_mu(np.log([fpr]), np.array([fnr]))[0]
+    found = tradeoff.gdp_mu(np.log([fpr]), np.array([fnr]))[0]
     spread = [
       np.sqrt(p * (1 - p) / 10**6) * np.sqrt(2 * np.pi) * np.exp(z**2 / 2)
       for p, z in ((fpr, at), (fnr, at - mu))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from epe_jax.dpsgd import families
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from tests.epsilon.plds import from_dp_accounting
 
 DELTA = 1e-5
@@ -44,7 +44,7 @@ def test_the_subsampled_curve_is_convex_and_its_own_inverse():
 def test_epsilon_of_a_subsampled_step_has_no_cap():
   # At p = 1/2, e^ε - 1 is half of e^ε' - 1, with ε' at δ/p.
   family = families.subsampled_gaussian_family(0.5)
-  inner = tradeoff_curves.epsilon_gdp(50.0, 2 * DELTA)
+  inner = tradeoff.epsilon_gdp(50.0, 2 * DELTA)
   assert family.epsilon(1 / 50, DELTA) == pytest.approx(inner - np.log(2))
   assert families.subsampled_gaussian_family(1e-6).epsilon(1.0, DELTA) == 0.0
 
@@ -93,7 +93,7 @@ def test_a_run_has_the_curve_and_epsilon_of_all_its_steps():
 
 def test_a_run_without_sampling_is_one_gaussian_mechanism():
   family = families.subsampled_run_family(1.0, steps=9)
-  gaussian = tradeoff_curves.gaussian_family()
+  gaussian = tradeoff.gaussian_family()
   np.testing.assert_allclose(
     family.fnr(3.0, LOG_FPR), gaussian.fnr(1.0, LOG_FPR), rtol=1e-12
   )
@@ -103,7 +103,7 @@ def test_a_run_without_sampling_is_one_gaussian_mechanism():
 
 
 def test_algorithm_4_approaches_the_curve_from_below():
-  exact = tradeoff_curves.gaussian_family().fnr(1.0, LOG_FPR)
+  exact = tradeoff.gaussian_family().fnr(1.0, LOG_FPR)
   gaps = []
   for num in (2, 10, 50):
     family = families.pld_family(

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.dpsgd import uncorrected
-from epe_jax.epsilon.corrections import Split
+from epe_jax.epsilon.lower_bounds import Split
 from epe_jax.epsilon.types import Scores, Sphere
 
 

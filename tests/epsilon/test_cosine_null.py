@@ -7,7 +7,7 @@ from scipy import stats
 
 from epe_jax.epsilon import cosine_null
 from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.types import Gaussian, Sphere, Unknown, make_null
+from epe_jax.epsilon.types import Gaussian, Sphere, Unknown
 
 DIMS = (2, 3, 4, 7, 50, 1000, 31_415, 4_050_748, 10**9)
 
@@ -168,9 +168,3 @@ def test_each_known_null_law_has_a_distribution_and_an_unknown_one_has_none():
   assert normal.isf(0.025) == pytest.approx(stats.norm.isf(0.025))
   with pytest.raises(ValueError, match=r'null=Unknown\(\) has no distribution'):
     cosine_null.null_distribution(Unknown())
-
-
-def test_a_number_of_dimensions_names_a_null_law():
-  assert make_null(9) == Sphere(9)
-  assert make_null(np.inf) == Gaussian()
-  assert make_null(None) == Unknown()

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from epe_jax.epsilon import diagnostics, noise_floor
+from epe_jax.epsilon import (
+  diagnostics,
+  gaussian_bound,
+  lower_bounds,
+  noise_floor,
+)
 from epe_jax.epsilon.types import Scores, Sphere, Unknown, make_null
 
 # Scores so many that no correction for their number is left.
@@ -144,6 +149,41 @@ def test_the_exact_null_holds_in_every_dimension():
       diagnostics.anderson_darling_null(cosines, null=Sphere(2 * dim)).p_value
       < 1e-9
     )
+
+
+def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
+  rng = np.random.default_rng(0)
+  d = 10_000
+  for factor, rejected in ((1, False), (2, True), (0.5, True)):
+    observed, unobserved = rng.standard_normal((2, 500)) / np.sqrt(d)
+    scores = Scores(observed, unobserved, null=Sphere(int(factor * d)))
+    assert diagnostics.is_null_rejected(scores) == rejected
+    for estimate in (
+      lower_bounds.lower_bound(scores, delta=1e-5),
+      lower_bounds.gdp_bound(scores, delta=1e-5),
+      gaussian_bound.gaussian_lower_bound(scores, delta=1e-5),
+    ):
+      assert (estimate.confidence is None) == rejected
+      assert estimate.method.endswith('_null_rejected') == rejected
+      assert estimate.is_rejected == rejected
+  # Were they believed, nothing that leaked would be certified as a large ε.
+  wide = Scores(observed, unobserved, null=Sphere(100 * d))
+  estimate = lower_bounds.lower_bound(wide, delta=1e-5)
+  assert estimate.epsilon > 10
+  assert estimate.confidence is None
+
+
+@pytest.mark.integration
+def test_a_right_dim_is_rejected_as_seldom_as_stated():
+  rng = np.random.default_rng(1)
+  for d in (2, 50, 10**6):
+    cosines = rng.standard_normal((20_000, 40))
+    norm = np.sqrt(cosines**2 + rng.chisquare(d - 1, cosines.shape))
+    scores = Scores(
+      cosines[:, :1] / norm[:, :1], cosines / norm, null=Sphere(d)
+    )
+    # Two in 20,000 are to be expected; more than twelve with chance 1e-6.
+    assert diagnostics.is_null_rejected(scores).sum() <= 12
 
 
 def test_maxima_over_rounds_are_found_not_to_be_gaussian():

@@ -9,27 +9,21 @@ import pytest
 from scipy import special, stats
 
 from epe_jax.dpsgd import families
-from epe_jax.epsilon import (
-  band,
-  rank_bound,
-  threshold,
-  threshold_bound,
-  tradeoff_curves,
-)
-from epe_jax.epsilon.corrections import Bonferroni
+from epe_jax.epsilon import lower_bounds, rank_bound, threshold, tradeoff
+from epe_jax.epsilon.lower_bounds import Bonferroni
 from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5
 
 
 def approximate(epsilon, delta):
-  return lambda log_fpr: tradeoff_curves.Lines(
+  return lambda log_fpr: tradeoff.Lines(
     np.array([epsilon]), np.array([delta])
   ).fnr(log_fpr)
 
 
 def gaussian(mu):
-  return lambda log_fpr: tradeoff_curves.gaussian_family().fnr(1 / mu, log_fpr)
+  return lambda log_fpr: tradeoff.gaussian_family().fnr(1 / mu, log_fpr)
 
 
 # The law of the counts.
@@ -215,7 +209,7 @@ def check_levels(law, num, num_null, audits):
     bound = rank_bound.epsilon_bound(scores, **settings)
     assert np.sum(bound > epsilon) <= most
   bound = rank_bound.strength_bound(
-    scores, tradeoff_curves.gaussian_family(), significance=0.05
+    scores, tradeoff.gaussian_family(), significance=0.05
   )
   assert np.sum(bound > mu) <= most
 
@@ -249,7 +243,7 @@ def test_the_least_favourable_laws_use_the_level_up(num, num_null):
     np.testing.assert_array_equal(bound > strength, rejected[:40])
     return np.sum(rejected)
 
-  dp = rank_bound.approximate_dp_curve(DELTA)
+  dp = tradeoff.approximate_dp_curves(DELTA)
   for epsilon in (0.5, 2.0):
     law = Law(Response(epsilon), stats.uniform(-1, 1))
     observed = law.observed.rvs((audits, num), rng)
@@ -257,7 +251,7 @@ def test_the_least_favourable_laws_use_the_level_up(num, num_null):
     for sides in ('in', 'both'):
       statistic = rank_bound.log_ratio_statistic(num, num_null, DELTA, sides)
       assert low <= rejects(scores, dp, statistic, epsilon) <= high
-  gaussian = rank_bound.family_curve(tradeoff_curves.gaussian_family())
+  gaussian = tradeoff.family_curves(tradeoff.gaussian_family())
   statistic = rank_bound.shift_statistic(num, num_null)
   for mu in (0.3, 1.5):
     scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num_null)
@@ -283,7 +277,7 @@ def test_scores_that_no_noise_explains_refute_a_family():
     np.inf
   )
   plain = rank_bound.strength_bound(
-    separated, tradeoff_curves.gaussian_family(), significance=0.05
+    separated, tradeoff.gaussian_family(), significance=0.05
   )
   assert 3 < plain < 8
 
@@ -296,10 +290,10 @@ def two_limits(scores, significance=0.05):
   candidates, misses = threshold.find_realisable(scores.observed)
   alarms = threshold.count_at_least(scores.unobserved, candidates)
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
-  fnr = np.asarray(band.upper_limit(misses, num, significance / 2))
-  fpr = np.asarray(band.upper_limit(alarms, num_null, significance / 2))
+  fnr = np.asarray(lower_bounds.band_upper(misses, num, significance / 2))
+  fpr = np.asarray(lower_bounds.band_upper(alarms, num_null, significance / 2))
   epsilon = threshold.epsilon_at(np.log(fpr), np.log(fnr), DELTA, sides='in')
-  mu = tradeoff_curves.gdp_mu(np.log(fpr), fnr)
+  mu = tradeoff.gdp_mu(np.log(fpr), fnr)
   return np.max(epsilon, axis=-1), np.max(mu, axis=-1)
 
 
@@ -315,17 +309,17 @@ def test_one_test_of_both_rates_is_tighter_than_two_limits(
   num, epsilon, won, won_gdp
 ):
   rng, audits = np.random.default_rng(5), 11
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
+  mu = tradeoff.mu_of_epsilon(epsilon, DELTA)
   scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num)
   before, before_mu = two_limits(scores)
-  bound = threshold_bound.lower_bound(scores, delta=DELTA).epsilon
-  fixed = threshold_bound.lower_bound(
+  bound = lower_bounds.lower_bound(scores, delta=DELTA).epsilon
+  fixed = lower_bounds.lower_bound(
     scores, delta=DELTA, multiplicity=Bonferroni()
   ).epsilon
   best = max(np.median(before), np.median(fixed))
   assert np.median(bound) > best + won
-  gdp = np.median(threshold_bound.gdp_bound(scores, delta=DELTA).epsilon)
-  gdp_before = np.median(tradeoff_curves.epsilon_gdp(before_mu, DELTA))
+  gdp = np.median(lower_bounds.gdp_bound(scores, delta=DELTA).epsilon)
+  gdp_before = np.median(tradeoff.epsilon_gdp(before_mu, DELTA))
   assert gdp > gdp_before + won_gdp
 
 
@@ -347,7 +341,7 @@ def test_higher_observed_scores_never_lower_a_bound(
       s, delta=DELTA, significance=0.2, sides='in'
     ),
     lambda s: rank_bound.strength_bound(
-      s, tradeoff_curves.gaussian_family(), significance=0.2
+      s, tradeoff.gaussian_family(), significance=0.2
     ),
   ):
     assert 0 <= bound(low) <= bound(high) < np.inf
@@ -357,6 +351,6 @@ def test_large_numbers_of_scores_are_no_more_work():
   rng, num = np.random.default_rng(6), 400_000
   scores = draw(Law(stats.norm(1), stats.norm()), rng, 1, num, num)
   bound = rank_bound.strength_bound(
-    scores, tradeoff_curves.gaussian_family(), significance=0.05
+    scores, tradeoff.gaussian_family(), significance=0.05
   )
   assert 0.99 < bound[0] < 1.001

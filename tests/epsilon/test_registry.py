@@ -8,7 +8,7 @@ import pytest
 
 from epe_jax.audit import evaluation
 from epe_jax.epsilon import noise_floor, registry, two_gaussians
-from epe_jax.epsilon.mixture import location_mixture
+from epe_jax.epsilon.known_shifts import location_mixture
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,

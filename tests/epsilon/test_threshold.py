@@ -153,16 +153,49 @@ def test_a_smaller_significance_lowers_eps_lo():
   assert 0 < tight < eps_lo(scores, DELTA) < loose
 
 
-def test_jeffreys_limit_is_a_beta_quantile_that_covers():
-  counts = np.arange(21)
+@pytest.mark.parametrize('trials', [1, 7, 1000])
+def test_limits_are_beta_quantiles(trials):
+  counts = np.arange(trials + 1)
+  limit = threshold.clopper_pearson_upper(counts, trials, 0.03)
   np.testing.assert_allclose(
-    threshold.jeffreys_upper(counts, 20, 0.05), jeffreys(counts, 20), rtol=1e-12
+    stats.binom.cdf(counts[:-1], trials, limit[:-1]), 0.03
   )
-  # Averaged over a uniform rate its coverage is close to nominal.
-  rate = (np.arange(2000) + 0.5) / 2000
-  misses = threshold.jeffreys_upper(counts, 20, 0.05)[:, None] < rate
-  weight = stats.binom.pmf(counts[:, None], 20, rate)
-  assert np.sum(weight * misses) / 2000 == pytest.approx(0.05, abs=0.01)
+  assert limit[-1] == 1
+  np.testing.assert_allclose(
+    threshold.jeffreys_upper(counts, trials, 0.05),
+    jeffreys(counts, trials),
+    rtol=1e-12,
+  )
+
+
+def failure_rate(limit, trials, rate):
+  """P(limit < rate), summed exactly over the counts."""
+  counts = np.arange(trials + 1)
+  fails = limit(counts, trials, 0.05)[:, None] < rate
+  return np.sum(stats.binom.pmf(counts[:, None], trials, rate) * fails, axis=0)
+
+
+def test_clopper_pearson_never_fails_more_often_than_it_says():
+  rate = (np.arange(3000) + 0.5) / 3000
+  for trials in (5, 50, 500):
+    worst = failure_rate(threshold.clopper_pearson_upper, trials, rate).max()
+    assert 0.035 < worst <= 0.05 + 1e-12
+
+
+def test_jeffreys_limit_covers_on_average_but_not_always():
+  rate = (np.arange(3000) + 0.5) / 3000
+  fails = failure_rate(threshold.jeffreys_upper, 50, rate)
+  assert np.mean(fails) == pytest.approx(0.05, abs=0.01)
+  # Just above the limit of no event it misses that count almost always.
+  assert fails.max() > 0.12
+
+
+def test_a_table_and_a_single_count_give_the_same_limit():
+  for limit in (threshold.clopper_pearson_upper, threshold.jeffreys_upper):
+    table = limit(np.arange(101), 100, 0.01)
+    for count in (0, 50, 100):
+      assert limit(count, 100, 0.01) == table[count]
+    assert limit(np.array([[0], [1]]), 100, 0.01).shape == (2, 1)
 
 
 def test_gaussian_thresholds_are_optimal_at_equal_stds():

@@ -10,7 +10,7 @@ from epe_jax.accounting import matrix_mechanism
 from epe_jax.audit import attack_scores, attackers
 from epe_jax.audit.record import load_record
 from epe_jax.data import federated, participation_log
-from epe_jax.epsilon import mixture
+from epe_jax.epsilon import known_shifts
 from epe_jax.experiment import (
   analytic,
   audited_run,
@@ -247,8 +247,8 @@ def test_what_clients_leave_is_the_law_of_those_who_are_drawn(kind, changes):
     assert spread == pytest.approx(sum_.std(), rel=0.05)
     assert points.max() >= sum_.max() - 1e-3
     values, counts = np.unique(sum_.round(4), return_counts=True)
-    expected = mixture.epsilon_mixture(values, 1e-3, counts / sum_.size)
-    found = mixture.epsilon_mixture(points, 1e-3, weights)
+    expected = known_shifts.epsilon_mixture(values, 1e-3, counts / sum_.size)
+    found = known_shifts.epsilon_mixture(points, 1e-3, weights)
     assert found == pytest.approx(expected, rel=2 * tolerance)
 
 

@@ -3,7 +3,7 @@
 from absl import logging
 import pytest
 
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon import checks
 from epe_jax.experiment import build, config_files
 
 
@@ -59,7 +59,7 @@ def test_a_run_warns_of_a_delta_above_one_over_its_clients(check):
 
 
 def test_what_a_delta_allows_is_said_of_people_that_are_not_counted():
-  assert arguments.warn_of_delta(0.01) is None
-  assert 'one person in a hundred' in (arguments.warn_of_delta(0.011) or '')
+  assert checks.warn_of_delta(0.01) is None
+  assert 'one person in a hundred' in (checks.warn_of_delta(0.011) or '')
   # Of so few a larger one is as it should be.
-  assert arguments.warn_of_delta(0.011, 50) is None
+  assert checks.warn_of_delta(0.011, 50) is None

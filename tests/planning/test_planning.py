@@ -17,7 +17,7 @@ from studies import simulated_runs
 from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import attack_scores, attackers
 from epe_jax.audit.server_response import respond_to_rounds
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Unknown
 from epe_jax.experiment import finished_runs
 from epe_jax.planning import planned_costs, planned_scores, plans, predictions
@@ -26,7 +26,7 @@ from epe_jax.report import cells
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / 'benchmarks' / 'results'
-CHANGE = threat_models.CHANGE
+CHANGE = attackers.CHANGE
 SIZES = dict(
   dim=20_000,
   rounds=50,
@@ -63,9 +63,7 @@ def take_first(scores):
 
 @pytest.mark.integration
 def test_who_removes_all_others_finds_the_analytic_epsilon():
-  plan = plan_for(
-    threat_models.RESIDUAL, num_observed=1000, num_unobserved=1000
-  )
+  plan = plan_for(attackers.RESIDUAL, num_observed=1000, num_unobserved=1000)
   found = plan.find('residual')
   expected = accounting.epsilon_of_releases(0.7, delta=1e-5).epsilon
   assert found.analytic == expected
@@ -83,9 +81,9 @@ def test_a_plan_says_when_canaries_take_part_less_often_than_clients():
   assert 'canaries take part in 1 of 50 rounds, clients in up to 9' in first
   assert f'allowed ε = {cells.format_number(allowed.epsilon)}' in first
   # Of the model: three times the shift if orthogonal, nine times if they agree.
-  mu = tradeoff_curves.mu_of_epsilon(plan.find('change').analytic, 1e-5)
+  mu = tradeoff.mu_of_epsilon(plan.find('change').analytic, 1e-5)
   for times in (3, 9):
-    epsilon = tradeoff_curves.epsilon_gdp(times * mu, 1e-5)
+    epsilon = tradeoff.epsilon_gdp(times * mu, 1e-5)
     assert f'ε ≈ {cells.format_number(epsilon)}' in first
   assert 'Plan with repetitions=9' in first
   assert 'set client_participations' in plans.describe_warnings(usual())[0]
@@ -112,16 +110,16 @@ def test_who_knows_more_finds_more():
 @pytest.mark.parametrize(
   ('changes', 'model'),
   [
-    ({'client_agreement': 1.0}, threat_models.OWN),
-    ({'client_agreement': 1.0}, threat_models.MAXIMUM),
-    ({'initial_norm': 3.0}, threat_models.FINAL),
-    ({'initial_norm': 3.0, 'clip_norm': 10.0}, threat_models.FINAL),
+    ({'client_agreement': 1.0}, attackers.OWN),
+    ({'client_agreement': 1.0}, attackers.MAXIMUM),
+    ({'initial_norm': 3.0}, attackers.FINAL),
+    ({'initial_norm': 3.0, 'clip_norm': 10.0}, attackers.FINAL),
   ],
 )
 def test_what_hides_canaries_is_found_to(changes, model):
   sizes = dict(noise_multiplier=0.3, num_observed=400, num_unobserved=400)
   (hidden,) = plan_for(model, **sizes, **changes).predictions
-  visible = CHANGE if model == threat_models.FINAL else model
+  visible = CHANGE if model == attackers.FINAL else model
   (open_,) = plan_for(visible, **sizes).predictions
   assert hidden.estimate.q50 < open_.estimate.q50
 
@@ -168,7 +166,7 @@ def test_where_there_is_nothing_to_find_no_number_of_canaries_is_named():
 
 
 def test_without_noise_nothing_is_said_of_who_removes_the_others():
-  models = threat_models.OWN, threat_models.RESIDUAL
+  models = attackers.OWN, attackers.RESIDUAL
   plan = plan_for(*models, noise_multiplier=0.0)
   assert plan.find('residual') is None
   assert plan.find('own_round').analytic == np.inf
@@ -180,7 +178,7 @@ def test_without_noise_nothing_is_said_of_who_removes_the_others():
 
 
 def test_without_unobserved_canaries_a_maximum_has_no_law():
-  plan = plan_for(threat_models.MAXIMUM, num_unobserved=0)
+  plan = plan_for(attackers.MAXIMUM, num_unobserved=0)
   assert plan.find('maximum') is None
   assert 'maximum over rounds: not planned: only unobserved' in ' '.join(
     str(plan).split()
@@ -249,7 +247,7 @@ def test_a_plan_and_an_audit_choose_the_same_bound_and_say_why(in_round, bound):
   sizes = dict(rounds=20, dim=4000)
   canaries = dict(observed=20 * in_round, unobserved=100)
   plan = plan_for(
-    threat_models.OWN,
+    attackers.OWN,
     client_agreement=1.0,
     clients_per_round=3,
     **sizes,

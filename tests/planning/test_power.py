@@ -7,11 +7,10 @@ import pytest
 from scipy import integrate, special, stats
 
 from epe_jax.epsilon import (
-  approximate_dp,
-  f_dp,
   gaussian_bound,
-  threshold_bound,
-  tradeoff_curves,
+  lower_bounds,
+  one_run_bounds,
+  tradeoff,
 )
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.planning import power
@@ -19,13 +18,13 @@ from epe_jax.planning import power
 DELTA = 1e-5
 DIM = 10**8  # So large that a cosine is Gaussian.
 BOUNDS = {
-  'lower_bound': threshold_bound.lower_bound,
-  'gdp': threshold_bound.gdp_bound,
+  'lower_bound': lower_bounds.lower_bound,
+  'gdp': lower_bounds.gdp_bound,
   'gaussian': functools.partial(
     gaussian_bound.gaussian_lower_bound, std='common'
   ),
-  'one_run': approximate_dp.one_run,
-  'one_run_gdp': f_dp.one_run_gdp,
+  'one_run': one_run_bounds.one_run,
+  'one_run_gdp': one_run_bounds.one_run_gdp,
 }
 
 
@@ -67,7 +66,7 @@ def assert_powers_are_shares(bounds, notable, bound, num, num_null):
 @pytest.mark.parametrize('known_law', [True, False])
 def test_power_is_how_often_simulated_bounds_certify(bound, known_law):
   rng, num, num_null, audits = np.random.default_rng(0), 60, 90, 600
-  mu = tradeoff_curves.mu_of_epsilon(4.0, DELTA)
+  mu = tradeoff.mu_of_epsilon(4.0, DELTA)
   observed = rng.normal(mu, 1, (audits, num))
   unobserved = rng.normal(0, 1, (audits, num_null))
   scores = Scores(observed, unobserved)
@@ -83,7 +82,7 @@ def test_power_is_how_often_simulated_bounds_certify(bound, known_law):
 @pytest.mark.parametrize('bound', ['one_run', 'one_run_gdp'])
 def test_power_of_one_run_is_how_often_simulated_bounds_certify(bound):
   rng, num, audits = np.random.default_rng(1), 300, 80
-  mu = tradeoff_curves.mu_of_epsilon(4.0, DELTA)
+  mu = tradeoff.mu_of_epsilon(4.0, DELTA)
   bounds = []
   for _ in range(audits):
     inside = rng.random(num) < 0.5
@@ -107,7 +106,7 @@ def test_power_where_nothing_is_true_is_the_level():
 
 
 def test_the_known_law_of_means_is_a_normal_integral():
-  mu, least = (tradeoff_curves.mu_of_epsilon(e, DELTA) for e in (3.0, 1.0))
+  mu, least = (tradeoff.mu_of_epsilon(e, DELTA) for e in (3.0, 1.0))
   settings = dict(certified=1.0, truth=3.0, delta=DELTA, num_observed=12)
   exact = power.compute_power('gaussian', **settings, num_unobserved=None)
   z = stats.norm.isf(0.05)

@@ -9,7 +9,7 @@ from studies import simulated_runs
 
 from epe_jax import accounting
 from epe_jax.audit import attackers, evaluation, upper_bounds
-from epe_jax.epsilon import mixture, risks, tradeoff_curves
+from epe_jax.epsilon import known_shifts, tradeoff
 from epe_jax.experiment import client_rounds
 from epe_jax.report import clients, summary_table
 from epe_jax.sampling import client_schedules
@@ -90,7 +90,7 @@ def test_the_law_of_rounds_that_are_drawn_is_that_of_simulated_clients(
     assert np.dot(law.shifts, law.weights) == pytest.approx(
       sums.mean(), rel=0.02
     )
-    expected = mixture.epsilon_mixture(sums[:20_000], _DELTA)
+    expected = known_shifts.epsilon_mixture(sums[:20_000], _DELTA)
     assert clients._compute_epsilon(law, _DELTA) == pytest.approx(
       float(expected), rel=0.04
     )
@@ -122,7 +122,7 @@ def _measure_clients(record, n, of_model):
   for t in range(record.num_rounds):
     sums[:, schedule(t)] += [[of_model[t] ** 2], [of_model[t]]]
   sums[0] = np.sqrt(sums[0])
-  return tradeoff_curves.epsilon_gdp(sums, _DELTA)
+  return tradeoff.epsilon_gdp(sums, _DELTA)
 
 
 @pytest.mark.parametrize('n', [1, 2, 4])
@@ -145,8 +145,8 @@ def test_what_is_expected_of_clients_lies_among_all_of_them(n):
     ):
       assert each.min() < value < each.max()
       # An attacker who does not know the round of the client.
-      shift = [tradeoff_curves.mu_of_epsilon(e, _DELTA) for e in each]
-      mixed = mixture.epsilon_mixture(np.array(shift), _DELTA)
+      shift = [tradeoff.mu_of_epsilon(e, _DELTA) for e in each]
+      mixed = known_shifts.epsilon_mixture(np.array(shift), _DELTA)
       assert value == pytest.approx(float(mixed), rel=0.04)
 
 
@@ -184,8 +184,8 @@ def test_no_more_is_expected_of_a_client_than_it_is_allowed():
   assert clients.expect_client(attack, run) == (limit, limit)
   # Nor are risks: they are those of the limit.
   table = clients.compute_attack_risks(attack, run)
-  mu = tradeoff_curves.mu_of_epsilon(limit, _DELTA)
-  expected = risks.compute_risks(
+  mu = tradeoff.mu_of_epsilon(limit, _DELTA)
+  expected = tradeoff.compute_risks(
     mu, fpr=clients.FPR, prior=clients.PRIOR, baseline=clients.BASELINE
   )
   for found in table.expected:
@@ -209,10 +209,10 @@ def test_what_was_not_measured_is_what_a_linear_server_is_expected_to_leave():
   found = clients.expect_client(attack, _participations(record, 4))
   mu = upper_bounds.expect_shifts(record)[0]
   assert found.agreeing == pytest.approx(
-    tradeoff_curves.epsilon_gdp(4 * mu, _DELTA), rel=1e-4
+    tradeoff.epsilon_gdp(4 * mu, _DELTA), rel=1e-4
   )
   assert found.orthogonal == pytest.approx(
-    tradeoff_curves.epsilon_gdp(2 * mu, _DELTA), rel=1e-4
+    tradeoff.epsilon_gdp(2 * mu, _DELTA), rel=1e-4
   )
 
 

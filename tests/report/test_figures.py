@@ -14,7 +14,7 @@ from epe_jax.audit.attackers import (
   THREAT_MODELS,
   score_all,
 )
-from epe_jax.epsilon import tradeoff_curves, two_gaussians
+from epe_jax.epsilon import tradeoff, two_gaussians
 from epe_jax.report import attacker_names, cells, facts
 from epe_jax.report.figures import (
   attackers,
@@ -216,7 +216,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
     deltas, found = curve(axes, label)
     assert np.all(np.diff(found) <= 0)
     pairs = list(zip(found, deltas))[::3]
-    at = [tradeoff_curves.mu_of_epsilon(e, d) for e, d in pairs if e > 0.01]
+    at = [tradeoff.mu_of_epsilon(e, d) for e, d in pairs if e > 0.01]
     # One μ describes the whole line.
     np.testing.assert_allclose(at, at[0], rtol=1e-6)
     assert at[0] == pytest.approx(mu, abs=5 / np.sqrt(2000))

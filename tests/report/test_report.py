@@ -15,7 +15,7 @@ from epe_jax import cli, io
 from epe_jax.accounting import Analytic
 from epe_jax.audit import attackers, evaluation, release, results
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.epsilon import tradeoff_curves, types
+from epe_jax.epsilon import tradeoff, types
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.fact import Fact
@@ -475,7 +475,7 @@ def test_infinity_is_printed_as_a_sign():
 )
 def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
   """Rates of the Gaussian mechanism of this ε, by the law of its scores."""
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, fraction)
+  mu = tradeoff.mu_of_epsilon(epsilon, fraction)
   quantiles = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
   scores = Scores(
     (quantiles + mu) / 1e4, np.empty(0), Sphere(10**8), shift=np.ones(20_000)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attackers, evaluation
-from epe_jax.epsilon import risks, tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.experiment import client_rounds
 from epe_jax.report import attacker_names, cells, clients, run_tables
 from tests import recorded_runs
@@ -30,10 +30,10 @@ def test_risks_of_an_attacker_are_those_of_its_estimate_and_its_limits(audit):
     (found_risks.interval[1], attack.first.interval[1]),
     (found_risks.limit, attack.analytic.epsilon),
   ):
-    mu = tradeoff_curves.mu_of_epsilon(float(epsilon), attack.first.delta)
+    mu = tradeoff.mu_of_epsilon(float(epsilon), attack.first.delta)
     expected = 2 * found.accuracy - 1
     assert found.advantage == pytest.approx(expected, abs=1e-12)
-    family = tradeoff_curves.gaussian_family()
+    family = tradeoff.gaussian_family()
     fnr = family.fnr(1 / mu, np.log([clients.FPR]))[0]
     assert found.tpr == pytest.approx(1 - fnr, rel=1e-9)
   for low, value, high in zip(
@@ -87,9 +87,9 @@ def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
     # At ε = 300 nothing is hidden.
     assert [lines[name][i] for i in (0, 1, 3)] == [limit] * 3
   change = audit.find(attackers.CHANGE)
-  mu = tradeoff_curves.mu_of_epsilon(float(change.first.epsilon), 1e-5)
+  mu = tradeoff.mu_of_epsilon(float(change.first.epsilon), 1e-5)
   low, high = (
-    cells.format_share(float(risks.compute_risks(times * mu).accuracy))
+    cells.format_share(float(tradeoff.compute_risks(times * mu).accuracy))
     for times in (3, 9)
   )
   assert change.first.delta == 1e-5

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import (
   Assumption,
   Scores,
@@ -87,7 +87,7 @@ def test_bounds_of_the_mean_and_intervals_of_tau_fail_as_often_as_they_say(
   rng = np.random.default_rng(num)
   variance = np.full(num, 0.01)
   mu = rng.normal(1, np.sqrt(tau**2 + 0.01), (SIMULATIONS, num))
-  truth = tradeoff_curves.epsilon_gdp(1.0, DELTA)
+  truth = tradeoff.epsilon_gdp(1.0, DELTA)
   exceeded = np.mean(
     [
       over_runs.mean_shift_bound(
@@ -141,7 +141,7 @@ def test_the_spread_of_epsilon_is_that_of_the_shifts():
   mu, tau = 0.4, 0.3
   spread = over_runs.compute_epsilon_spread(mu, tau, delta=DELTA)
   shifts = np.maximum(np.random.default_rng(0).normal(mu, tau, 40_000), 0)
-  epsilon = np.asarray(tradeoff_curves.epsilon_gdp(shifts, DELTA))
+  epsilon = np.asarray(tradeoff.epsilon_gdp(shifts, DELTA))
   assert spread.std == pytest.approx(epsilon.std(), rel=0.02)
   low, high = np.quantile(epsilon, [0.05, 0.95])
   assert (spread.low, spread.high) == pytest.approx((low, high), rel=0.02)
@@ -233,7 +233,7 @@ def test_bounds_of_unequal_runs_fail_no_more_often_than_they_say(sizes):
   rng = np.random.default_rng(0)
   variance = 1 / np.array(sizes, float)
   mu = rng.normal(1, np.sqrt(0.1**2 + variance), (SIMULATIONS, len(sizes)))
-  truth = tradeoff_curves.epsilon_gdp(1.0, DELTA)
+  truth = tradeoff.epsilon_gdp(1.0, DELTA)
   exceeded = [
     over_runs.mean_shift_bound(y, variance, delta=DELTA).epsilon > truth
     for y in mu
@@ -285,9 +285,9 @@ def test_epsilon_follows_from_mu():
   mean = over_runs.epsilon_of_mean(effects, delta=DELTA)
   new = over_runs.epsilon_of_new_run(effects, delta=DELTA)
   for estimate, limits in ((mean, effects.interval), (new, effects.prediction)):
-    assert estimate.epsilon == tradeoff_curves.epsilon_gdp(effects.mu, DELTA)
+    assert estimate.epsilon == tradeoff.epsilon_gdp(effects.mu, DELTA)
     assert estimate.interval == tuple(
-      float(tradeoff_curves.epsilon_gdp(max(mu, 0), DELTA)) for mu in limits
+      float(tradeoff.epsilon_gdp(max(mu, 0), DELTA)) for mu in limits
     )
     assert (estimate.kind, estimate.confidence) == ('point_estimate', None)
   assert new.interval[0] == 0 < mean.interval[0]

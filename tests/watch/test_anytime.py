@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax.epsilon import cosine_null, rank_bound, tradeoff_curves
+from epe_jax.epsilon import cosine_null, tradeoff
 from epe_jax.watch import anytime
 
 DELTA = 1e-5
@@ -43,7 +43,7 @@ def test_evidence_against_dp_is_the_average_of_bets_on_thresholds(epsilon):
   scores = np.random.default_rng(1).normal(3.0, 1.0, 12)
   tails = tails_of(scores)
   found = epsilon_log_evidence(tails, epsilon)
-  curve = rank_bound.approximate_dp_curve(DELTA)
+  curve = tradeoff.approximate_dp_curves(DELTA)
   for n in (1, 12):
     total = mpmath.mpf(0)
     shares = [1 / ((j + 1) * (j + 2)) for j in range(34)]
@@ -76,7 +76,7 @@ def draw_least_favourable(rng, epsilon, shape):
 
 def test_the_least_favourable_law_has_the_curve_that_is_claimed():
   tails = draw_least_favourable(np.random.default_rng(2), 1.0, 200_000)
-  curve = rank_bound.approximate_dp_curve(DELTA)
+  curve = tradeoff.approximate_dp_curves(DELTA)
   for v in (1e-3, 0.1, 0.3, 0.7):
     expected = 1 - curve.fnr(1.0, np.log([v]))[0]
     assert np.mean(tails <= np.log(v)) == pytest.approx(expected, abs=0.006)
@@ -202,7 +202,7 @@ def test_bounds_come_near_the_truth_and_those_of_any_mechanism_less_so():
   epsilon = anytime.epsilon_sequence(
     tails_of(scores), delta=DELTA, after=np.array([5000])
   )[0]
-  truth = float(tradeoff_curves.epsilon_gdp(2.0, DELTA))
+  truth = float(tradeoff.epsilon_gdp(2.0, DELTA))
   assert 0.4 * truth < epsilon < truth
 
 

@@ -11,7 +11,7 @@ import pytest
 from epe_jax.audit import attackers, evaluation
 from epe_jax.audit.record import write_record
 from epe_jax.audit.server_response import respond_to_rounds
-from epe_jax.epsilon import mixture, registry, two_gaussians
+from epe_jax.epsilon import known_shifts, registry, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
 from epe_jax.watch import by_round, published_models, rounds_json, sequential
@@ -99,7 +99,7 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
     weight = effect @ record.included
     seen = weight > 0
     scores = Scores(exact[seen], exact[~record.observed], shift=weight[seen])
-    truth = mixture.location_mixture(scores, delta=1e-5).epsilon
+    truth = known_shifts.location_mixture(scores, delta=1e-5).epsilon
     (row,) = at_round(rows, t, attackers.CHANGE)
     assert row.estimate.epsilon == pytest.approx(truth, rel=1e-3)
     assert not at_round(rows, t, attackers.FINAL)

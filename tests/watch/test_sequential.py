@@ -8,7 +8,7 @@ from scipy import stats
 from studies import conditions, simulated_runs
 
 from epe_jax.audit import attackers
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.watch import sequential
 from epe_jax.watch.sequential import bound_sequentially
 from tests import recorded_runs
@@ -30,7 +30,7 @@ def test_bounds_rise_from_round_to_round_and_stay_below_the_truth(repetitions):
   record = simulate(0.8, repetitions=repetitions, dim=40_000)
   bounds = bound_sequentially(record, claim=100.0)
   truth = np.sqrt(repetitions) / 0.8
-  epsilon = float(tradeoff_curves.epsilon_gdp(truth, DELTA))
+  epsilon = float(tradeoff.epsilon_gdp(truth, DELTA))
   assert bounds.threat_model == attackers.RESIDUAL
   assert bounds.num_canaries[-1] == 200
   assert np.all(np.diff(bounds.rounds) > 0)
@@ -51,7 +51,7 @@ def test_weaker_noise_than_is_stated_is_seen_in_spite_of_the_statement():
   # The mechanism says that its noise is 0.3 clip norms.
   stated = actual.rounds._replace(noise_std=actual.rounds.noise_std / 0.9)
   record = dataclasses.replace(actual, rounds=stated, noise_multiplier=0.3)
-  claim = float(tradeoff_curves.epsilon_gdp(1 / 0.3, DELTA))
+  claim = float(tradeoff.epsilon_gdp(1 / 0.3, DELTA))
   assert (
     0
     < bound_sequentially(record, claim=claim).test_claim().rejected_after
@@ -124,7 +124,7 @@ def test_a_claim_that_nothing_leaks_is_rejected_if_something_does():
 
 @pytest.mark.integration
 def test_true_claims_are_seldom_rejected_by_many_canaries_of_one_round():
-  claim = float(tradeoff_curves.epsilon_gdp(1 / 0.2, DELTA))
+  claim = float(tradeoff.epsilon_gdp(1 / 0.2, DELTA))
   settings = dict(observed=300, unobserved=8, rounds=1, dim=300)
   alarms = [
     bound_sequentially(simulate(0.2, seed=seed, **settings), claim=claim)
@@ -146,7 +146,7 @@ def test_a_round_that_all_canaries_share_rejects_no_true_claim():
   norms[0] = record.rounds.noise_std[0] * np.sqrt(stats.chi2.ppf(1e-4, dim))
   rounds = record.rounds._replace(residual_norm=norms)
   record = dataclasses.replace(record, rounds=rounds)
-  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  claim = float(tradeoff.epsilon_gdp(mu, DELTA))
   bounds = bound_sequentially(record, claim=claim)
   assert bounds.test_claim().rejected_after is None
   assert 0.75 * mu < bounds.mu[-1] < mu
@@ -178,7 +178,7 @@ def test_of_sums_over_rounds_that_are_correlated_nothing_is_said():
 
 @pytest.mark.slow
 def test_true_claims_of_whole_runs_are_seldom_rejected():
-  claim = float(tradeoff_curves.epsilon_gdp(1 / 0.5, DELTA))
+  claim = float(tradeoff.epsilon_gdp(1 / 0.5, DELTA))
   alarms = [
     bound_sequentially(
       simulate(0.5, seed=seed, observed=60, unobserved=60, rounds=30, dim=5000),

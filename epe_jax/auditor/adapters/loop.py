@@ -16,7 +16,7 @@ import numpy as np
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
-from epe_jax.epsilon import arguments
+from epe_jax.epsilon.checks import check_number
 from epe_jax.fact import Fact
 from epe_jax.report import checks
 
@@ -69,7 +69,7 @@ def audit(
       'noise_multiplier=..., delta=...).'
     )
   if divisor is not None:
-    arguments.check_number('divisor', divisor, '(0, inf)')
+    check_number('divisor', divisor, '(0, inf)')
   known = Settings(settings, auditor=auditor, seed=seed)
   known.require(later=('dim',))
   return lambda function: AuditedFunction(function, known, divisor)
@@ -111,7 +111,7 @@ class AuditedFunction:
       ValueError: an array has another size or numbers that are not finite, or count
         is no number of clients.
     """
-    arguments.check_number(
+    check_number(
       'count', count, '(0, inf)' if self._divisor is None else '[0, inf)'
     )
     arrays = structures.flatten(total, 'total')

@@ -17,7 +17,7 @@ from epe_jax import accounting, extras
 from epe_jax.auditor.adapters.settings import Settings
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.fact import Fact
 
 with extras.explain_missing():
@@ -293,8 +293,7 @@ def _note_sensitivity(auditor: Auditor) -> None:
   norm = accounting.find_sensitivity(config.strategy, schema).norm
   if norm > 1.01 * k**0.5:
     found, claimed = (
-      float(tradeoff_curves.epsilon_gdp(x / z, config.delta))
-      for x in (norm, k**0.5)
+      float(tradeoff.epsilon_gdp(x / z, config.delta)) for x in (norm, k**0.5)
     )
     note = {'source': 'mechanism', 'norm': float(norm), 'accounted': k**0.5}
     note |= {'epsilon': found, 'claimed': claimed, 'delta': config.delta}

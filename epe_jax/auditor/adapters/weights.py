@@ -3,7 +3,7 @@
 import warnings
 
 from epe_jax.auditor.auditor import Auditor
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from epe_jax.fact import Fact
 from epe_jax.report import checks
 
@@ -40,7 +40,7 @@ def note_larger(
   if not z or largest <= _ROUNDING * canary:
     return
   influence = largest / canary if share is None else share
-  epsilon = float(tradeoff_curves.epsilon_gdp(influence / z, delta))
+  epsilon = float(tradeoff.epsilon_gdp(influence / z, delta))
   note = Fact(
     'larger_clients',
     {
@@ -48,7 +48,7 @@ def note_larger(
       'largest': float(largest),
       'canary': float(canary),
       'epsilon': epsilon,
-      'claimed': float(tradeoff_curves.epsilon_gdp(1 / z, delta)),
+      'claimed': float(tradeoff.epsilon_gdp(1 / z, delta)),
       'delta': delta,
       'option': option,
     },

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import tradeoff
 from papers.tight_auditing import bug_hunts, simulated_steps
 
 CLAIMED, DELTA = 1.27, 1e-5
-SIGMA = 1 / tradeoff_curves.mu_of_epsilon(CLAIMED, DELTA)
+SIGMA = 1 / tradeoff.mu_of_epsilon(CLAIMED, DELTA)
 # The paper's WRN-16 has so many steps, and each is an observation.
 STEPS = 2500
 
@@ -27,7 +27,7 @@ def find_shares(draw, choice, *, num=STEPS, audits=10):
 
 
 def draw_gaussian(epsilon, rng, num):
-  sigma = 1 / tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
+  sigma = 1 / tradeoff.mu_of_epsilon(epsilon, DELTA)
   return simulated_steps.draw_observations(rng, (num,), noise_multiplier=sigma)
 
 

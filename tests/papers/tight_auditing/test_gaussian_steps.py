@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import threshold_bound, tradeoff_curves
-from epe_jax.epsilon.corrections import Explicit
-from epe_jax.epsilon.threshold_bound import lower_bound
+from epe_jax.epsilon import lower_bounds, tradeoff
+from epe_jax.epsilon.lower_bounds import Explicit, lower_bound
 from papers import reported
 from papers.tight_auditing import gaussian_steps, simulated_steps
 
@@ -20,7 +19,7 @@ def test_the_best_threshold_solves_equation_18_and_22(sigma):
   ratio = pdf((1 - w) / sigma) / pdf(-w / sigma)
   delta = cdf((1 - w) / sigma) - ratio * cdf(-w / sigma)
   assert delta == pytest.approx(DELTA, rel=1e-4)
-  epsilon = tradeoff_curves.epsilon_gdp(1 / sigma, DELTA)
+  epsilon = tradeoff.epsilon_gdp(1 / sigma, DELTA)
   assert (2 * w - 1) / (2 * sigma**2) == pytest.approx(epsilon)
 
 
@@ -36,7 +35,7 @@ def test_limits_of_counts_are_those_of_the_library():
   limits = gaussian_steps.limit_epsilon(counts, DELTA)
   settings = dict(delta=DELTA, multiplicity=Explicit((at,)))
   of_dp = lower_bound(scores, sides='both', **settings).epsilon
-  of_gdp = threshold_bound.gdp_bound(scores, **settings).epsilon
+  of_gdp = lower_bounds.gdp_bound(scores, **settings).epsilon
   assert limits.of_dp[0] == pytest.approx(of_dp)
   assert limits.of_gdp[0] == pytest.approx(of_gdp)
 
@@ -52,11 +51,11 @@ def test_reported_numbers_are_read_for_each_paper():
 
 def test_no_bound_from_ranks_has_a_higher_median():
   rng = np.random.default_rng(0)
-  mu = tradeoff_curves.mu_of_epsilon(2.0, DELTA)
+  mu = tradeoff.mu_of_epsilon(2.0, DELTA)
   scores = simulated_steps.draw_observations(
     rng, (100, 500), noise_multiplier=1 / mu
   )
-  bounds = np.asarray(threshold_bound.gdp_bound(scores, delta=DELTA).epsilon)
+  bounds = np.asarray(lower_bounds.gdp_bound(scores, delta=DELTA).epsilon)
   most = gaussian_steps.limit_bounds_of_ranks(2.0, 500, DELTA)
   # A median of 100 has a standard error of 0.05; it is lower by as much.
   assert 0.8 * most < np.median(bounds) < most + 0.1

@@ -139,9 +139,7 @@ def test_planted_bugs_are_in_the_step(quick_accounting):
 def play_by_law(epsilon=4.0, title='Purchase-100', kind='dirac', seed=0):
   """What a game on correct code sees, of a canary that is orthogonal."""
   mechanism = estimates.make_step_mechanism(steps=STEPS)
-  noise = np.sqrt(STEPS) / estimates.tradeoff_curves.mu_of_epsilon(
-    epsilon, DELTA
-  )
+  noise = np.sqrt(STEPS) / estimates.tradeoff.mu_of_epsilon(epsilon, DELTA)
   without, with_canary = noise * np.random.default_rng(seed).standard_normal(
     (2, STEPS)
   )

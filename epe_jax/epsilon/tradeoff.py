@@ -1,26 +1,35 @@
-"""Trade-off curves of noisy mechanisms, as families ordered by their noise.
+"""Trade-off curves of mechanisms, and what they mean for a person.
 
 No attacker of a mechanism with trade-off curve f has a false positive rate α and a
 false negative rate below f(α). More noise raises the curve, so that the rates of an
-audit bound the noise from above and ε from below (`threshold_bound`). All curves are
-those of the add-or-remove relation: symmetric in the two rates.
+audit bound the noise from above and ε from below. All curves are those of the
+add-or-remove relation: symmetric in the two rates. They are functions of log FPR.
+
+References: Dong, Roth and Su, "Gaussian differential privacy" (2019); Nasr et al.,
+"Tight auditing of differentially private machine learning" (2023).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import arguments, two_gaussians
-from epe_jax.epsilon.types import Real, check_delta, scalar_or_array
+from epe_jax.epsilon import checks, two_gaussians
+from epe_jax.epsilon.checks import check_delta
+from epe_jax.epsilon.types import Real, scalar_or_array
 
 _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
 _PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
+# The strength of a family beyond which its curve practically does not change.
+_SATURATED = 16.0
+
+Curve: TypeAlias = Callable[[Float[np.ndarray, ' m']], Float[np.ndarray, ' m']]
+"""log FPR -> the smallest FNR."""
 
 
 class MechanismFamily(NamedTuple):
@@ -51,15 +60,10 @@ def gaussian_family(*, steps: int = 1) -> MechanismFamily:
   Returns:
     The family, with an exact ε, which may be in the thousands.
 
-  Raises:
-    ValueError: steps is out of range.
-
-  References: Dong, Roth and Su, "Gaussian differential privacy" (2019).
-
   >>> round(gaussian_family().epsilon(0.0496, 341_000**-1.1), 2)
   298.98
   """
-  check_steps(steps)
+  checks.check_integer('steps', steps)
 
   def fnr(noise_multiplier, log_fpr):
     return fnr_gdp(1 / noise_multiplier, log_fpr)
@@ -99,6 +103,51 @@ class Lines(NamedTuple):
     return best
 
 
+class Curves(NamedTuple):
+  """Trade-off curves f_θ that fall as the strength θ of a leak grows from 0.
+
+  Attributes:
+    fnr: (θ, log FPR) -> the smallest FNR, or a lower value.
+    limit: the θ beyond which the curve does not change; inf if there is none.
+  """
+
+  fnr: Callable[[float, Float[np.ndarray, 'n']], Float[np.ndarray, 'n']]
+  limit: float
+
+
+@functools.lru_cache(maxsize=64)
+def approximate_dp_curves(delta: float) -> Curves:
+  """The curves of (ε, δ)-DP in both directions, of strength ε."""
+
+  def fnr(epsilon, log_fpr):
+    return Lines(np.array([epsilon]), np.array([delta])).fnr(log_fpr)
+
+  return Curves(fnr, np.inf)
+
+
+@functools.lru_cache(maxsize=64)
+def family_curves(family: MechanismFamily) -> Curves:
+  """The curves of a family, of strength 1/noise; at 0 there is no leak."""
+
+  def fnr(strength, log_fpr):
+    if strength == 0:
+      return -np.expm1(log_fpr)
+    return family.fnr(1 / strength, log_fpr)
+
+  return Curves(fnr, _SATURATED)
+
+
+def epsilon_of_strength(
+  family: MechanismFamily, strength: Real, delta: float
+) -> float | Float[np.ndarray, '...']:
+  """The ε that a member of a family reports; 0 and inf for a strength of 0 and inf."""
+  epsilon = [
+    x if x == 0 or np.isinf(x) else family.epsilon(1 / x, delta)
+    for x in np.ravel(strength).tolist()
+  ]
+  return scalar_or_array(np.reshape(epsilon, np.shape(strength)))
+
+
 def fnr_gdp(
   mu: float, log_fpr: Float[np.ndarray, '*m']
 ) -> Float[np.ndarray, '*m']:
@@ -107,23 +156,13 @@ def fnr_gdp(
 
 
 def epsilon_gdp(mu: Real, delta: float) -> float | Float[np.ndarray, '...']:
-  """ε of μ-Gaussian DP at δ, exact and without a cap.
-
-  Args:
-    mu: μ in [0, inf], any shape.
-    delta: δ, in (0, 1).
-
-  Returns:
-    ε, with the shape of `mu`: inf for μ = inf, 0 for μ = 0.
-
-  Raises:
-    ValueError: an argument is out of range.
+  """ε of μ-Gaussian DP at δ, exact and without a cap, for μ in [0, inf].
 
   >>> round(epsilon_gdp(1.0, 1e-5), 4)
   4.3772
   """
   check_delta(delta)
-  mu = arguments.check_numbers('mu', mu, '[0, inf]')
+  mu = checks.check_numbers('mu', mu, '[0, inf]')
   epsilon = np.where(mu > 0, np.inf, 0.0)
   positive = np.isfinite(mu) & (mu > 0)
   epsilon[positive] = two_gaussians.epsilon_two_gaussians(
@@ -133,23 +172,13 @@ def epsilon_gdp(mu: Real, delta: float) -> float | Float[np.ndarray, '...']:
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
-  """μ of the Gaussian mechanism that has a given ε at δ.
-
-  Args:
-    epsilon: ε in [0, inf].
-    delta: δ, in (0, 1).
-
-  Returns:
-    μ >= 0; 0 for ε = 0 and inf for ε = inf.
-
-  Raises:
-    ValueError: an argument is out of range.
+  """μ of the Gaussian mechanism that has a given ε, in [0, inf], at δ.
 
   >>> round(mu_of_epsilon(4.3772, 1e-5), 4)
   1.0
   """
   check_delta(delta)
-  epsilon = arguments.check_number('epsilon', epsilon, '[0, inf]')
+  epsilon = checks.check_number('epsilon', epsilon, '[0, inf]')
   if not 0 < epsilon < np.inf:
     return epsilon
   if epsilon > 1e20:
@@ -161,7 +190,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
 # A report asks for the same few again and again.
 @functools.lru_cache(maxsize=4096)
 def _solve_mu(epsilon: float, delta: float) -> float:
-  """μ with log δ(ε, μ) = log δ: δ is a formula of ε and μ, and ε is none of δ.
+  """μ with log δ(ε, μ) = log δ.
 
   In μ, log δ is increasing and concave, and its derivative φ(μ/2 - ε/μ)/δ: Newton's
   steps from below never pass the root.
@@ -193,12 +222,7 @@ def gdp_mu(
 ) -> Float[np.ndarray, '*shape']:
   """The smallest μ >= 0 of a Gaussian mechanism that allows given rates.
 
-  Args:
-    log_fpr: log of the false positive rate.
-    fnr: false negative rate.
-
-  Returns:
-    μ; 0 for an attack no better than chance, inf for an FPR of 0.
+  It is 0 for an attack no better than chance, and inf for an FPR of 0.
   """
   informative = (log_fpr < 0) & (fnr < 1)
   with np.errstate(divide='ignore'):
@@ -214,11 +238,6 @@ def max_noise(
   fnr: Float[np.ndarray, 'm'],
 ) -> float:
   """The largest noise multiplier of a family that allows all given rates.
-
-  Args:
-    family: from `tradeoff_curves` or `families`.
-    log_fpr: [m] logs of false positive rates, or of upper limits.
-    fnr: [m] false negative rates, or upper limits.
 
   Returns:
     The noise multiplier, rounded up in the seventh digit; inf if the rates are no
@@ -259,24 +278,93 @@ def max_noise(
   return float(np.exp(root + _PRECISION))
 
 
-def epsilon_of_strength(
-  family: MechanismFamily, strength: float, delta: float
-) -> float:
-  """The ε that a member of a family reports.
+class Risks(NamedTuple):
+  """Probabilities for the best attack; of a Gaussian mechanism with the shape of μ.
+
+  Attributes:
+    accuracy: of guesses whether a person took part, at even odds, in [0.5, 1].
+    advantage: the largest TPR - FPR, in [0, 1].
+    tpr: share of participants that the attack names at the given FPR.
+    posterior: probability that a person named by the attack took part, at that FPR
+      and a given prior probability.
+    reconstruction: largest probability of naming a secret of a person who took
+      part, such as an attribute or the whole record, where without the release it
+      is the given one.
+  """
+
+  accuracy: Real
+  advantage: Real
+  tpr: Real
+  posterior: Real
+  reconstruction: Real
+
+
+def compute_risks(
+  mu: Real, *, fpr: float = 0.01, prior: float = 0.01, baseline: float = 0.001
+) -> Risks:
+  """Computes what μ-Gaussian DP allows, or a Gaussian attack achieves.
 
   Args:
-    family: from `tradeoff_curves` or `families`.
-    strength: 1/noise, >= 0; at inf no member has an ε.
-    delta: δ, in (0, 1).
+    mu: μ >= 0, any shape; inf is no privacy.
+    fpr: share of non-participants that the attack names, in (0, 1).
+    prior: probability that a person took part, before anything is seen, in (0, 1).
+    baseline: probability of guessing the secret of a person without the release,
+      in (0, 1).
 
   Returns:
-    ε; 0 and inf for a strength of 0 and inf.
+    The risks; each rises with μ, so that limits of μ are limits of the risks.
+
+  References: Dong, Roth, Su (2022), section 2; Kulynych, Gomez, Kaissis, Hsu, Calmon,
+  Troncoso, "Unifying re-identification, attribute inference, and data reconstruction
+  risks in differential privacy" (2025).
+
+  >>> [round(x, 3) for x in compute_risks(1.0)]
+  [0.691, 0.383, 0.092, 0.085, 0.018]
   """
-  if strength == 0 or np.isinf(strength):
-    return strength
-  return family.epsilon(1 / strength, delta)
+  _check_probabilities(fpr=fpr, prior=prior, baseline=baseline)
+  mu = checks.check_numbers('mu', mu, '[0, inf]')
+  tpr = special.ndtr(special.ndtri(fpr) + mu)
+  found = special.ndtr(special.ndtri(baseline) + mu)
+  return _risks(special.ndtr(mu / 2), tpr, found, fpr, prior)
 
 
-def check_steps(steps: int) -> None:
-  """Raises a ValueError unless steps >= 1."""
-  arguments.check_integer('steps', steps)
+def compute_risks_of_curve(
+  fnr: Curve,
+  *,
+  fpr: float = 0.01,
+  prior: float = 0.01,
+  baseline: float = 0.001,
+) -> Risks:
+  """Computes what any trade-off curve allows, as `compute_risks` of a Gaussian one.
+
+  Args:
+    fnr: log FPR -> the smallest FNR, or a lower value, which only raises risks.
+    fpr: as in `compute_risks`, like the others.
+    prior: likewise.
+    baseline: likewise.
+
+  >>> risks = compute_risks_of_curve(lambda log_fpr: -np.expm1(log_fpr))
+  >>> [round(float(x), 3) for x in risks]
+  [0.5, 0.0, 0.01, 0.01, 0.001]
+  """
+  _check_probabilities(fpr=fpr, prior=prior, baseline=baseline)
+  rates = np.geomspace(1e-12, 1, 1001)
+  # The sum of errors is convex: its least lies next to the least of a grid.
+  for _ in range(3):
+    errors = rates + fnr(np.log(rates))
+    best = int(np.argmin(errors))
+    low, high = rates[max(best - 1, 0)], rates[min(best + 1, rates.size - 1)]
+    rates = np.linspace(low, high, 101)
+  tpr, found = 1 - fnr(np.log([fpr, baseline]))
+  return _risks(1 - float(np.min(errors)) / 2, tpr, found, fpr, prior)
+
+
+def _risks(accuracy, tpr, found, fpr, prior):
+  named = prior * tpr + (1 - prior) * fpr
+  values = (accuracy, 2 * accuracy - 1, tpr, prior * tpr / named, found)
+  return Risks(*map(scalar_or_array, values))
+
+
+def _check_probabilities(**probabilities: float) -> None:
+  for name, value in probabilities.items():
+    checks.check_number(name, value, '(0, 1)')

@@ -4,7 +4,21 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from epe_jax.epsilon import mixture, shift_fit, two_gaussians
+from epe_jax.epsilon import two_gaussians
+from epe_jax.epsilon.known_shifts import (
+  compare_with_expected,
+  compute_curve,
+  compute_overlap,
+  compute_rates,
+  confidence_limits,
+  epsilon_mixture,
+  fit_shift,
+  location_mixture,
+  location_mixture_bound,
+  lower_confidence_limit,
+  most_exposed,
+  p_values,
+)
 from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DIM = 10**8
@@ -32,7 +46,7 @@ def brute_force(shifts, delta):
   ids=str,
 )
 def test_the_epsilon_of_a_mixture_is_the_integral(shifts, delta):
-  found = mixture.epsilon_mixture(np.array(shifts), delta)
+  found = epsilon_mixture(np.array(shifts), delta)
   assert found == pytest.approx(brute_force(shifts, delta), rel=1e-5, abs=1e-6)
 
 
@@ -40,19 +54,15 @@ def test_the_epsilon_of_a_mixture_is_the_integral(shifts, delta):
 def test_equal_shifts_are_one_gaussian_mechanism(mu):
   for delta in (1e-9, 1e-5, 0.3):
     exact = two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, delta)
-    found = mixture.epsilon_mixture(np.full(3, mu), delta)
+    found = epsilon_mixture(np.full(3, mu), delta)
     assert found == pytest.approx(exact, rel=1e-9, abs=1e-9)
-    weighted = mixture.epsilon_mixture(
-      np.array([mu, mu]), delta, np.array([0.9, 0.1])
-    )
+    weighted = epsilon_mixture(np.array([mu, mu]), delta, np.array([0.9, 0.1]))
     assert weighted == pytest.approx(exact, rel=1e-9, abs=1e-9)
 
 
 def test_a_component_twice_is_one_of_twice_the_weight():
-  many = mixture.epsilon_mixture(np.array([1.0, 1.0, 4.0]), 1e-5)
-  few = mixture.epsilon_mixture(
-    np.array([1.0, 4.0]), 1e-5, np.array([2, 1]) / 3
-  )
+  many = epsilon_mixture(np.array([1.0, 1.0, 4.0]), 1e-5)
+  few = epsilon_mixture(np.array([1.0, 4.0]), 1e-5, np.array([2, 1]) / 3)
   assert many == pytest.approx(few, rel=1e-12)
 
 
@@ -78,8 +88,8 @@ def test_one_shift_for_all_reads_too_low_and_the_mixture_does_not(dim):
   weights = momentum_weights(20) * np.linspace(0.5, 1.5, 20)
   scores = audits(rng, weights, 60, s=0.3, dim=dim)
   delta = 1e-5
-  truth = mixture.epsilon_mixture(0.3 * scores.shift, delta)
-  found = np.asarray(mixture.location_mixture(scores, delta=delta).epsilon)
+  truth = epsilon_mixture(0.3 * scores.shift, delta)
+  found = np.asarray(location_mixture(scores, delta=delta).epsilon)
   single = np.asarray(
     two_gaussians.two_gaussian(scores, delta=delta, std='null').epsilon
   )
@@ -87,7 +97,7 @@ def test_one_shift_for_all_reads_too_low_and_the_mixture_does_not(dim):
   # Of the mean of 60 audits: five standard errors.
   assert abs(found.mean() - truth) < 5 * error
   assert single.mean() < truth - 20 * error
-  exposed = mixture.most_exposed(scores, delta=delta).epsilon
+  exposed = most_exposed(scores, delta=delta).epsilon
   strongest = two_gaussians.epsilon_two_gaussians(
     0, 1, 0.3 * np.max(scores.shift), 1, delta
   )
@@ -102,8 +112,8 @@ def test_bound_and_interval_fail_as_often_as_they_say(dim, s):
   rng = np.random.default_rng(1)
   weights = momentum_weights(30)
   scores = audits(rng, weights, 2000, s=s, dim=dim, unobserved=60)
-  truth = mixture.epsilon_mixture(s * scores.shift, 1e-5)
-  bound = mixture.location_mixture_bound(scores, delta=1e-5).epsilon
+  truth = epsilon_mixture(s * scores.shift, 1e-5)
+  bound = location_mixture_bound(scores, delta=1e-5).epsilon
   # At s = 0 the bound is 0 half of the time and right; 95 % of 2,000 audits.
   exceeded = np.mean(np.asarray(bound) > truth)
   assert exceeded == pytest.approx(0.05, abs=5 * np.sqrt(0.05 * 0.95 / 2000))
@@ -111,13 +121,12 @@ def test_bound_and_interval_fail_as_often_as_they_say(dim, s):
   inside = 0
   for observed, unobserved in zip(scores.observed[:400], scores.unobserved):
     one = Scores(observed, unobserved, null=make_null(dim), shift=scores.shift)
-    low, high = shift_fit.confidence_limits(shift_fit.fit_shift(one), 0.05)
+    low, high = confidence_limits(fit_shift(one), 0.05)
     inside += low <= s <= high
   assert inside / 400 > 0.9 - 5 * np.sqrt(0.09 / 400)
-  found = mixture.location_mixture(one, delta=1e-5).interval
+  found = location_mixture(one, delta=1e-5).interval
   ends = [
-    mixture.epsilon_mixture(x * scores.shift, 1e-5)
-    for x in (max(low, 1e-9), high)
+    epsilon_mixture(x * scores.shift, 1e-5) for x in (max(low, 1e-9), high)
   ]
   np.testing.assert_allclose(found, ends, rtol=1e-6, atol=1e-6)
 
@@ -129,9 +138,9 @@ def test_a_whole_curve_is_that_of_each_delta():
     scores.observed[0], scores.unobserved[0], Sphere(DIM), shift=scores.shift
   )
   deltas = np.array([1e-7, 1e-3])
-  lines = mixture.compute_curve(one, deltas)
+  lines = compute_curve(one, deltas)
   for i, delta in enumerate(deltas):
-    estimate = mixture.location_mixture(one, delta=float(delta))
+    estimate = location_mixture(one, delta=float(delta))
     np.testing.assert_allclose(
       lines[:, i], [estimate.epsilon, *estimate.interval], rtol=1e-9
     )
@@ -140,12 +149,12 @@ def test_a_whole_curve_is_that_of_each_delta():
 def test_many_audits_have_the_epsilon_of_each():
   rng = np.random.default_rng(3)
   scores = audits(rng, momentum_weights(20), 300, s=0.1)
-  many = mixture.location_mixture(scores, delta=1e-5).epsilon
+  many = location_mixture(scores, delta=1e-5).epsilon
   for i in (0, 17, 299):
     one = Scores(
       scores.observed[i], scores.unobserved[i], Sphere(DIM), shift=scores.shift
     )
-    alone = mixture.location_mixture(one, delta=1e-5).epsilon
+    alone = location_mixture(one, delta=1e-5).epsilon
     assert many[i] == pytest.approx(alone, rel=1e-4, abs=1e-4)
 
 
@@ -157,7 +166,7 @@ def test_rates_are_of_the_fitted_mixture():
   fpr = np.array([0.01, 0.2])
   z = stats.norm.isf(fpr)
   expected = (stats.norm.sf(z - 1) + stats.norm.sf(z - 3)) / 2
-  found = mixture.compute_rates(scores, fpr)
+  found = compute_rates(scores, fpr)
   np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -169,33 +178,33 @@ def test_tests_of_the_mixture_reject_as_often_as_they_say_and_see_what_is_wrong(
   rng = np.random.default_rng(4)
   weights = momentum_weights(30)
   scores = audits(rng, weights, 4000, s=0.3, dim=dim, unobserved=500)
-  tests = shift_fit.p_values(scores)
+  tests = p_values(scores)
   for p in tests:
     assert np.mean(np.asarray(p) < 0.05) == pytest.approx(0.05, abs=0.017)
   wider = Scores(
     1.3 * scores.observed, scores.unobserved, make_null(dim), shift=scores.shift
   )
-  assert np.mean(np.asarray(shift_fit.p_values(wider).spread) < 0.01) > 0.99
+  assert np.mean(np.asarray(p_values(wider).spread) < 0.01) > 0.99
   # Their shifts taken for alike, two groups of canaries are no Gaussian.
   shift = np.repeat([1.0, 4.0], 500)
   scale = 1 if dim is None else np.sqrt(dim)
   two = (rng.standard_normal((200, 1000)) + shift) / scale
   alike = Scores(two, scores.unobserved[:200], make_null(dim))
   known = Scores(two, scores.unobserved[:200], make_null(dim), shift=shift)
-  assert np.mean(np.asarray(shift_fit.p_values(alike).shape) < 0.01) > 0.99
-  assert np.mean(np.asarray(shift_fit.p_values(known).shape) < 0.01) < 0.06
+  assert np.mean(np.asarray(p_values(alike).shape) < 0.01) > 0.99
+  assert np.mean(np.asarray(p_values(known).shape) < 0.01) < 0.06
 
 
 def test_scores_that_contradict_the_mixture_give_no_confidence():
   rng = np.random.default_rng(5)
   scores = audits(rng, momentum_weights(30), 1, s=0.3)
   observed, unobserved = scores.observed[0], scores.unobserved[0]
-  good = mixture.location_mixture_bound(
+  good = location_mixture_bound(
     Scores(observed, unobserved, Sphere(DIM), shift=scores.shift), delta=1e-5
   )
   assert good.confidence == 0.95
   assert not good.is_shape_free
-  bad = mixture.location_mixture_bound(
+  bad = location_mixture_bound(
     Scores(1.5 * observed, unobserved, Sphere(DIM), shift=scores.shift),
     delta=1e-5,
   )
@@ -216,7 +225,7 @@ def test_agreement_with_known_shifts_is_standard_normal(dim):
       make_null(dim),
       shift=scores.shift,
     )
-    errors, p_value = shift_fit.compare_with_expected(one)
+    errors, p_value = compare_with_expected(one)
     assert p_value == pytest.approx(2 * stats.norm.sf(abs(errors)))
     found.append(errors)
   # Chance of 1e-6 to fail at each end.
@@ -225,7 +234,7 @@ def test_agreement_with_known_shifts_is_standard_normal(dim):
   one = Scores(
     half.observed[0], half.unobserved[0], make_null(dim), shift=half.shift
   )
-  assert shift_fit.compare_with_expected(one)[0] < -5
+  assert compare_with_expected(one)[0] < -5
 
 
 def test_the_fit_is_a_regression():
@@ -233,7 +242,7 @@ def test_the_fit_is_a_regression():
   shift = rng.uniform(1, 5, 40)
   observed = 2.5 + 3 * (0.7 * shift + rng.standard_normal(40))
   unobserved = 2.5 + 3 * rng.standard_normal(60)
-  found = shift_fit.fit_shift(Scores(observed, unobserved, shift=shift))
+  found = fit_shift(Scores(observed, unobserved, shift=shift))
   x = np.append(shift, np.zeros(60))
   line = stats.linregress(x, np.append(observed, unobserved))
   assert found.s * found.scale == pytest.approx(line.slope / line.stderr)
@@ -245,7 +254,7 @@ def test_wrong_shifts_are_refused():
     with pytest.raises(ValueError, match='shift'):
       Scores(np.zeros(2), np.ones(2), shift=shift)
   with pytest.raises(ValueError, match='unobserved has 1 scores'):
-    mixture.location_mixture(Scores(np.arange(4.0), np.zeros(1)), delta=1e-5)
+    location_mixture(Scores(np.arange(4.0), np.zeros(1)), delta=1e-5)
 
 
 @pytest.mark.parametrize('dim', [None, np.inf])
@@ -268,10 +277,10 @@ def test_limits_hold_where_canaries_are_noise_to_one_another(dim, unobserved):
     shift=np.full(num, mu),
     overlap=(num - 1) * mu**2 * of_pair,
   )
-  fit = shift_fit.fit_shift(scores)
+  fit = fit_shift(scores)
   mirrored = fit._replace(s=-fit.s)
   for one_sided in (fit, mirrored):
-    limit = shift_fit.lower_confidence_limit(one_sided, 0.05)
+    limit = lower_confidence_limit(one_sided, 0.05)
     exceeded = np.mean(limit > np.sign(np.mean(one_sided.s)))
     # Five standard errors on either side.
     assert 0.033 < exceeded < 0.067
@@ -281,9 +290,7 @@ def test_canaries_alone_in_their_vectors_share_nothing_and_never_less():
   rng = np.random.default_rng(0)
   for num in range(1, 200):
     shift = rng.uniform(1e-3, 1e3, num)
-    alone = shift_fit.compute_overlap(shift, np.arange(num), Sphere(DIM))
+    alone = compute_overlap(shift, np.arange(num), Sphere(DIM))
     assert 0 <= alone <= 1e-12 * np.sum(shift**2)
-  together = shift_fit.compute_overlap(
-    np.ones(4), np.zeros(4, int), Sphere(DIM)
-  )
+  together = compute_overlap(np.ones(4), np.zeros(4, int), Sphere(DIM))
   assert together == 12 / (4 * DIM)

@@ -1,7 +1,9 @@
-"""Checks of arguments: an error names the argument, its value and what to give.
+"""Checks of arguments: a ValueError names the argument, its value and what to give.
 
-An interval is written as in mathematics, such as '[0, inf)', and as it stands in the
-error. NaN is in none, so that no NaN passes for a small ε.
+They stand at the door: in `Scores`, in `check_scores`, with which every estimator
+begins, and where a public function has a setting of its own. Inside, types are
+trusted. An interval is written as in mathematics, and as it stands in the error. NaN
+is in none, so that no NaN passes for a small ε.
 """
 
 from __future__ import annotations
@@ -24,16 +26,9 @@ MAX_INTEGER = 2**53
 def check_number(
   name: str, value: Any, interval: str, *, such_as: str = ''
 ) -> float:
-  """The number itself, if it is a real one of an interval.
+  """The number itself, if it is a real one of an interval, such as '[0, inf)'.
 
-  Args:
-    name: of the argument.
-    value: what was given; arrays without axes are numbers.
-    interval: such as '[0, inf)'.
-    such_as: an example for the error.
-
-  Raises:
-    ValueError: it is another thing, or outside the interval.
+  Arrays without axes are numbers; `such_as` is an example for the error.
 
   >>> check_number('mu', math.nan, '[0, inf]')
   Traceback (most recent call last):
@@ -62,14 +57,7 @@ def check_numbers(
 ) -> Float[np.ndarray, '...']:
   """An array of float64, if all are real numbers of an interval.
 
-  Args:
-    name: of the argument.
-    values: a number, or an array or list of them.
-    interval: such as '(0, 1)'.
-    is_vector: whether it must have one axis and at least one number.
-
-  Raises:
-    ValueError: it is another thing, or a number is outside the interval.
+  A vector must have one axis and at least one number.
   """
   wanted = 'an array [n] of numbers' if is_vector else 'numbers'
   try:
@@ -93,16 +81,7 @@ def check_numbers(
 def check_integer(
   name: str, value: Any, smallest: int = 1, largest: float = MAX_INTEGER
 ) -> int:
-  """The integer itself, if it is one and in range.
-
-  Args:
-    name: of the argument.
-    value: what was given.
-    smallest: allowed.
-    largest: allowed; infinite for seeds.
-
-  Raises:
-    ValueError: it is another thing, or out of range.
+  """The integer itself, if it is one and in range; seeds are of any size.
 
   >>> check_integer('rounds', 1.5)
   Traceback (most recent call last):
@@ -130,6 +109,21 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     )
 
 
+def check_delta(delta: Any) -> float:
+  """δ, if it is in (0, 1)."""
+  return check_number('delta', delta, '(0, 1)', such_as='1e-5')
+
+
+def check_significance(significance: Any) -> float:
+  """The significance, if it is in [1e-100, 1): smaller ones have no quantiles."""
+  return check_number('significance', significance, '[1e-100, 1)')
+
+
+def check_confidence(confidence: Any) -> float:
+  """The confidence, if it is in (0, 1 - 1e-12]."""
+  return check_number('confidence', confidence, '(0, 0.999999999999]')
+
+
 def _is_inside(values, interval):
   low, high, with_low, with_high = _parse_interval(interval)
   above = values >= low if with_low else values > low
@@ -146,11 +140,7 @@ def warn_of_delta(delta: float, num_clients: float | None = None) -> str | None:
   """Says that a δ is too large for its ε to mean anything; else None.
 
   A mechanism that publishes all of one person in n, drawn at random, is (0, 1/n)-DP.
-
-  Args:
-    delta: δ, in (0, 1).
-    num_clients: n, or as many as there are at least; None if nothing is known of them,
-      and 1/n is taken for 0.01.
+  Where nothing is known of the number of clients, 1/n is taken for 0.01.
   """
   if num_clients is None:
     if delta <= 0.01:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 import numpy as np
 import pytest
 
-from epe_jax.io import typed_json
+from epe_jax import typed_json
 
 
 class Color(enum.StrEnum):
