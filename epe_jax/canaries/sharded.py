@@ -68,10 +68,8 @@ def hadamard_of_parts(
 
   passes = _walsh.Passes(
     length,
-    sharding.sum_over_devices(fold, mesh, (replicated, replicated, columns)),
-    sharding.concatenate_over_devices(
-      unfold, mesh, (replicated, replicated, replicated)
-    ),
+    sharding.sum_over_devices(mesh, (replicated, replicated, columns))(fold),
+    sharding.concatenate_over_devices(mesh, [replicated] * 3)(unfold),
   )
   return _walsh.make_canaries(
     _threefry.derive_root(key, _walsh.PURPOSE), num, dim, passes
@@ -145,10 +143,8 @@ def shard_by_canary(
       return project(key, v, shard).T
 
     project_all = sharding.concatenate_over_devices(
-      project_own,
-      mesh,
-      (replicated, sharding.SHARDED if is_sharded else replicated),
-    )
+      mesh, (replicated, sharding.SHARDED if is_sharded else replicated)
+    )(project_own)
     return sharding.constrain_replicated(mesh, project_all(key, vectors))[
       :num
     ].T
@@ -159,10 +155,8 @@ def shard_by_canary(
     # Padded by canaries of weight 0.
     margin = (0, -len(ids) % mesh.size)
     summed = sharding.sum_over_devices(
-      lambda key, ids, weights: make(key, num, dim).superpose(ids, weights),
-      mesh,
-      (replicated, sharding.SHARDED, sharding.SHARDED),
-    )
+      mesh, (replicated, sharding.SHARDED, sharding.SHARDED)
+    )(lambda key, ids, weights: make(key, num, dim).superpose(ids, weights))
     return summed(key, jnp.pad(ids, margin), jnp.pad(weights, margin))
 
   return Canaries(

@@ -20,9 +20,9 @@ from epe_jax import extras
 from epe_jax.epsilon import arguments
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import (
+  algorithms,
   clipping,
   correlated_noise,
-  fedavg,
   round_scalars,
 )
 from epe_jax.types import Array, Batch, Key, Params, Task, weighted
@@ -55,7 +55,7 @@ class DpSgdState(NamedTuple):
     round: the number of steps done, int32.
     params: the model.
     opt_state: state of the optimizer.
-    noise_state: as in `fedavg.TrainState`.
+    noise_state: of the stream of noise.
   """
 
   round: Int[Array, '']
@@ -64,7 +64,7 @@ class DpSgdState(NamedTuple):
   noise_state: Any = ()
 
 
-SumGradients = Callable[[Params, ExampleBatch, Key], fedavg.ClippedSums]
+SumGradients = Callable[[Params, ExampleBatch, Key], algorithms.ClippedSums]
 
 # (params, batch, gradient of a canary [d], whether it joins, training key,
 #  noise key) -> noisy mean gradient [d]
@@ -101,7 +101,7 @@ def dpsgd(
   microbatch: int | None = None,
   augment: Augment | None = None,
   augmentations: int = 1,
-) -> fedavg.Algorithm:
+) -> algorithms.Algorithm:
   """ρ = Σ_i CLIP(-∇ℓ_i; S) + S Σ_j c_j;  θ <- optimizer(θ, -(ρ + Z) / m).
 
   ∇ℓ_i is the gradient of example i, or its mean over augmentations of the
@@ -162,10 +162,10 @@ def dpsgd(
   def step(
     state: DpSgdState,
     batch: ExampleBatch,
-    injection: fedavg.Injection,
+    injection: algorithms.Injection,
     training_key: Key,
     noise_key: Key,
-  ) -> tuple[DpSgdState, fedavg.Round]:
+  ) -> tuple[DpSgdState, algorithms.Round]:
     sums = sum_gradients(state.params, batch, training_key)
     # An update is minus a gradient.
     sums = sums._replace(vector=-sums.vector)
@@ -185,10 +185,10 @@ def dpsgd(
       noise, noise_state = correlation.next(draw, noise_key, noise_state)
       rho = rho + noise
     aggregate = rho / expected_batch
-    params, opt_state = fedavg.apply_gradient(
+    params, opt_state = algorithms.apply_gradient(
       optimizer, -aggregate, state.params, state.opt_state
     )
-    round = fedavg.make_round(
+    round = algorithms.make_round(
       sums,
       aggregate,
       injection,
@@ -199,7 +199,7 @@ def dpsgd(
     new_state = DpSgdState(state.round + 1, params, opt_state, noise_state)
     return new_state, round
 
-  return fedavg.Algorithm(init, step)
+  return algorithms.Algorithm(init, step)
 
 
 def noisy_gradient(
@@ -305,7 +305,7 @@ def sum_clipped_gradients(
 
   def sum_gradients(
     params: Params, batch: ExampleBatch, key: Key
-  ) -> fedavg.ClippedSums:
+  ) -> algorithms.ClippedSums:
     size = batch.mask.size
     if microbatch is not None and size % microbatch:
       raise ValueError(
@@ -317,7 +317,7 @@ def sum_clipped_gradients(
     )
     # A mask and not a product, as padding need not be finite.
     sum_real = lambda x: jnp.sum(jnp.where(batch.mask, x, 0), dtype=jnp.float32)
-    return fedavg.ClippedSums(
+    return algorithms.ClippedSums(
       vector=ravel_pytree(gradient)[0],
       num=sum_real(1.0),
       num_unclipped=sum_real(aux.grad_norms <= clip_norm),

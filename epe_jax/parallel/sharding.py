@@ -17,7 +17,7 @@ import numpy as np
 
 from epe_jax.types import Array, Key, PyTree
 
-T = TypeVar('T')
+F = TypeVar('F', bound=Callable[..., Any])
 # Some systems have no affinities.
 _AFFINITY = hasattr(os, 'sched_getaffinity')
 # It has conditionals run side by side. Where both have collectives, processes of CPUs
@@ -159,50 +159,53 @@ def shard_if_divisible(
 
 
 def sum_over_devices(
-  function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
-) -> Callable[..., PyTree]:
-  """Returns a function that calls another on each device and sums the results.
+  mesh: Mesh | None, specs: Sequence[PartitionSpec]
+) -> Callable[[F], F]:
+  """Decorates a function to be called on each device, and its results summed.
 
   Each device calls it with its own shard of the arguments. Devices wait for
   each other only for the sum, so loops take as many steps as each device needs.
 
   Args:
-    function: a function of arrays, or trees of them, that returns a tree of
-      arrays.
-    mesh: the devices.
-    specs: `SHARDED` or `REPLICATED` for each argument.
+    mesh: the devices; None leaves the function as it is.
+    specs: `SHARDED` or `REPLICATED` for each of its arguments, which are arrays
+      or trees of them, as is what it returns.
   """
+  if mesh is None:
+    return lambda function: function
 
-  def sum_results(*arguments: PyTree) -> PyTree:
-    return jax.lax.psum(function(*arguments), AXIS)
+  def decorate(function: Any) -> Any:
+    def sum_results(*arguments: PyTree) -> PyTree:
+      return jax.lax.psum(function(*arguments), AXIS)
 
-  # Unchecked, as the check would sum over devices the gradients that each
-  # client takes by itself.
-  return jax.shard_map(
-    sum_results,
-    mesh=mesh,
-    in_specs=tuple(specs),
-    out_specs=REPLICATED,
-    check_vma=False,
-  )
+    return _map_devices(sum_results, mesh, specs, REPLICATED)
+
+  return decorate
 
 
 def concatenate_over_devices(
-  function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
-) -> Callable[..., PyTree]:
-  """Returns a function that calls another on each device and concatenates.
+  mesh: Mesh, specs: Sequence[PartitionSpec]
+) -> Callable[[F], F]:
+  """As `sum_over_devices`, but results are concatenated along their first axis.
 
-  Args:
-    function: as for `sum_over_devices`; its results are concatenated along
-      their first axis, and remain sharded.
-    mesh: the devices.
-    specs: `SHARDED` or `REPLICATED` for each argument.
+  They remain sharded.
   """
+  return lambda function: _map_devices(function, mesh, specs, SHARDED)
+
+
+def _map_devices(
+  function: Any,
+  mesh: Mesh,
+  specs: Sequence[PartitionSpec],
+  out: PartitionSpec,
+) -> Any:
+  # Unchecked, as the check would sum over devices the gradients that each
+  # client takes by itself.
   return jax.shard_map(
     function,
     mesh=mesh,
     in_specs=tuple(specs),
-    out_specs=SHARDED,
+    out_specs=out,
     check_vma=False,
   )
 

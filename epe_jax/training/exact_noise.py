@@ -94,11 +94,11 @@ def exact(
     part = dim // mesh.size
 
     # By hand, as what XLA makes of a partition takes several times as long.
+    @sharding.concatenate_over_devices(mesh, [sharding.REPLICATED] * 2)
     def draw_own(key: Key, always: Array) -> Array:
       return _draw_part(key, always, part, sharding.device_index() * part)
 
-    specs = sharding.REPLICATED, sharding.REPLICATED
-    return sharding.concatenate_over_devices(draw_own, mesh, specs)(key, always)
+    return draw_own(key, always)
 
   def make(noise_multiplier: float) -> aggregation.Aggregation:
     shift = 0
@@ -176,8 +176,7 @@ def draw_integers(
   def draw_words(purpose: int) -> tuple[Array, Array]:
     position = jnp.uint32(start) + jax.lax.iota(jnp.uint32, dim)
     (a, b), (c, d) = (
-      _threefry.draw_words(root, position, jnp.uint32(purpose))
-      for root in roots
+      _threefry.draw_words(root, position, jnp.uint32(purpose)) for root in roots
     )
     return a ^ c, b ^ d
 

@@ -9,7 +9,13 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.training import aggregation, clipping, exact_noise, fedavg
+from epe_jax.training import (
+  aggregation,
+  algorithms,
+  clipping,
+  exact_noise,
+  fedavg,
+)
 from tests import helpers, naming_attack
 
 # More hits in as many releases have a chance of 6e-6 for who is right in 6.8 %.
@@ -32,7 +38,7 @@ def exact_algorithm(dim, *, clip=None, max_clients=8, **changes):
 def one_round(task, algorithm, cohort, injection=None, seed=0):
   state = algorithm.init(task.init(jax.random.key(0)))
   return jax.jit(algorithm.step)(
-    state, cohort, injection or fedavg.no_canaries(), *helpers.keys(seed)
+    state, cohort, injection or algorithms.no_canaries(), *helpers.keys(seed)
   )
 
 

@@ -9,7 +9,13 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.training import aggregation, clipping, fedavg, local_training
+from epe_jax.training import (
+  aggregation,
+  algorithms,
+  clipping,
+  fedavg,
+  local_training,
+)
 from tests import helpers
 
 NO_CLIP = clipping.fixed(1e6)
@@ -36,7 +42,7 @@ def one_round(alg, params, cohort, injection=None, seed=0):
   state, info = compiled(alg)(
     alg.init(params),
     cohort,
-    injection or fedavg.no_canaries(),
+    injection or algorithms.no_canaries(),
     *helpers.keys(seed),
   )
   return ravel_pytree(state.params)[0], info, state
@@ -71,7 +77,7 @@ def test_no_clip_and_no_noise_is_fedavg_as_a_numpy_loop():
     velocity = 0.9 * velocity + mean
     expected = expected + 0.7 * velocity
     state, _ = compiled(alg)(
-      state, cohort, fedavg.no_canaries(), *helpers.keys()
+      state, cohort, algorithms.no_canaries(), *helpers.keys()
     )
     theta, _ = ravel_pytree(state.params)
     np.testing.assert_allclose(theta, expected, rtol=2e-5, atol=2e-6)
@@ -170,7 +176,7 @@ def test_noise_is_independent_of_the_training_key():
   )
   alg = algorithm(clipping=clipping.fixed(1.0), noise_multiplier=1.0)
   step = jax.jit(alg.step)
-  args = alg.init(params), cohort, fedavg.no_canaries()
+  args = alg.init(params), cohort, algorithms.no_canaries()
   noise_key = jax.random.key(9)
   one, _ = step(*args, jax.random.key(1), noise_key)
   two, _ = step(*args, jax.random.key(2), noise_key)
@@ -247,14 +253,11 @@ def test_without_canaries_the_injection_leaves_every_bit():
   alg = algorithm(clipping=clipping.fixed(0.5), noise_multiplier=1.0)
 
   def plain(params, cohort):
-    total = fedavg._sum_clipped_updates(
+    sum_updates = fedavg.make_sum(
       local_training.local_training(helpers.linear_task(), optax.sgd(0.1)),
       aggregation.float32(1.0),
-      params,
-      cohort,
-      jnp.float32(0.5),
-      helpers.keys()[0],
     )
+    total = sum_updates(params, cohort, jnp.float32(0.5), helpers.keys()[0])
     key, _ = jax.random.split(helpers.keys()[1])
     drawn = jax.random.normal(key, (4,), jnp.float32)
     return (total.vector + 1.0 * jnp.float32(0.5) * drawn) / 4.0
