@@ -7,6 +7,7 @@ are those of jax-privacy.
 """
 
 from collections.abc import Callable
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from epe_jax import extras
 from epe_jax.epsilon import arguments
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import (
+  aggregation,
   algorithms,
   clipping,
   correlated_noise,
@@ -140,6 +142,7 @@ def dpsgd(
     Classification through Scale" (augmentations).
   """
   check_sizes(clip_norm, noise_multiplier, expected_batch)
+  summed = correlated_noise.correlated(correlation)(noise_multiplier)
   sum_gradients = sum_clipped_gradients(
     task,
     clip_norm=clip_norm,
@@ -154,9 +157,7 @@ def dpsgd(
       round=jnp.zeros((), jnp.int32),
       params=jax.tree.map(jnp.copy, params),
       opt_state=optimizer.init(params),
-      noise_state=correlation.init(
-        jnp.zeros(sum(x.size for x in jax.tree.leaves(params)), jnp.float32)
-      ),
+      noise_state=summed.init(sum(x.size for x in jax.tree.leaves(params))),
     )
 
   def step(
@@ -169,22 +170,21 @@ def dpsgd(
     sums = sum_gradients(state.params, batch, training_key)
     # An update is minus a gradient.
     sums = sums._replace(vector=-sums.vector)
-    # Materialize the canaries after the gradients; otherwise XLA may keep
-    # their d floats live meanwhile.
-    direction = fusion_barrier(sums.num >= 0, injection.direction)
-    rho = sums.vector + clip_norm * direction
-    std, noise_state = noise_multiplier * clip_norm, state.noise_state
-    # The sum of both in one program has other last bits.
+    always = sums.num >= 0
+    rho = sums.vector + algorithms.sum_canaries(
+      summed, injection, clip_norm, training_key, always=always
+    )
+    add = functools.partial(
+      add_noise, std=noise_multiplier * clip_norm, always=always
+    )
+    noisy = aggregation.Finished(rho, state.noise_state)
+    # jax-privacy adds independent noise as it draws it, which has other last bits.
     if correlation is correlated_noise.INDEPENDENT:
-      rho = add_noise(rho, std, noise_key, always=sums.num >= 0)
+      noisy = noisy._replace(total=add(rho, key=noise_key))
     elif noise_multiplier:
-
-      def draw(key: Key) -> Float[Array, ' d']:
-        return add_noise(jnp.zeros_like(rho), std, key, always=sums.num >= 0)
-
-      noise, noise_state = correlation.next(draw, noise_key, noise_state)
-      rho = rho + noise
-    aggregate = rho / expected_batch
+      draw = lambda key: add(jnp.zeros_like(rho), key=key)
+      noisy = summed.finish(draw, noise_key, rho, state.noise_state)
+    aggregate = noisy.total / expected_batch
     params, opt_state = algorithms.apply_gradient(
       optimizer, -aggregate, state.params, state.opt_state
     )
@@ -196,7 +196,7 @@ def dpsgd(
       noise_multiplier=noise_multiplier,
       divisor=expected_batch,
     )
-    new_state = DpSgdState(state.round + 1, params, opt_state, noise_state)
+    new_state = DpSgdState(state.round + 1, params, opt_state, noisy.state)
     return new_state, round
 
   return algorithms.Algorithm(init, step)
