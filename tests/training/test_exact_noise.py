@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.auditor.host_canaries import threefry
+from epe_jax.canaries import threefry
 from epe_jax.experiment import threefry_seeds
 from epe_jax.training import exact_noise
 
