@@ -25,7 +25,6 @@ import jax
 import jax.numpy as jnp
 
 from epe_jax import canaries
-from epe_jax.canaries import _normals, _threefry
 
 _DIMS = flags.DEFINE_list(
   'dims', ['1e5', '1e6', '4050748', '1e7', '1e8'], 'Sizes d.'
@@ -94,8 +93,7 @@ def project_regenerated(num: int, dim: int):
 
 def make_forms(num: int, dim: int, stack: int) -> dict[str, Form]:
   """All forms of a projection of one size, compiled."""
-  root = _threefry.derive_root(jax.random.key(1), 0)
-  v = _normals.draw_normals(root, stack * dim).reshape(stack, dim)
+  v = jax.random.normal(jax.random.key(1), (stack, dim), jnp.float32)
   fewer = min(num, max(16, int(_MAX_ENTRIES.value / dim)))
   by_jax = min(num, max(1, int(_MAX_JAX_ENTRIES.value / dim)))
   by_jax -= by_jax % min(16, by_jax)  # Whole blocks.

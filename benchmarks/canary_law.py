@@ -27,7 +27,7 @@ from epe_jax.epsilon.types import Sphere
 from epe_jax.report import tables
 from epe_jax.tasks import digits as digits_task
 from epe_jax.tasks import stackoverflow
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import algorithms, clipping, fedavg
 from epe_jax.types import Task
 
 _NUM = flags.DEFINE_integer('num_canaries', 2000, 'k.')
@@ -69,7 +69,7 @@ def aggregates(
   )
   step = jax.jit(
     lambda state, batch, *keys: algorithm.step(
-      state, batch, fedavg.no_canaries(), *keys
+      state, batch, algorithms.no_canaries(), *keys
     )
   )
   found = []

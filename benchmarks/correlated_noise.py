@@ -17,7 +17,7 @@ import optax
 
 from epe_jax.accounting import ParticipationSchema
 from epe_jax.tasks import stackoverflow
-from epe_jax.training import clipping, correlated_noise, fedavg
+from epe_jax.training import algorithms, clipping, correlated_noise, fedavg
 
 _CLIENTS = flags.DEFINE_integer('clients', 10, 'Clients of a round.')
 _SENTENCES = flags.DEFINE_integer('sentences', 64, 'Sentences of a client.')
@@ -107,7 +107,7 @@ def make_round(task, params, cohort, stream):
   step = jax.jit(algorithm.step, donate_argnums=0)
   held = [algorithm.init(params)]
   keys = jax.random.key(0), jax.random.key(1)
-  nobody = fedavg.no_canaries()
+  nobody = algorithms.no_canaries()
 
   def train():
     held[0], round = step(held[0], cohort, nobody, *keys)

@@ -25,7 +25,7 @@ import optax
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import algorithms, clipping, fedavg
 from epe_jax.types import Task
 
 _REPETITIONS = flags.DEFINE_integer('repetitions', 2, 'Runs of each form.')
@@ -118,7 +118,9 @@ def cohort(clients: int) -> fedavg.Cohort:
   )
 
 
-def algorithm(task: Task, dim: int, size: Size, form: str) -> fedavg.Algorithm:
+def algorithm(
+  task: Task, dim: int, size: Size, form: str
+) -> algorithms.Algorithm:
   """DP-FedAvg, audited by a family of canaries with one canary per round."""
   plain = fedavg.dp_fedavg(
     task,

@@ -22,7 +22,6 @@ import numpy as np
 
 from epe_jax import canaries
 from epe_jax.audit import observers
-from epe_jax.canaries import sharded
 from epe_jax.parallel import sharding
 
 _DIM = flags.DEFINE_float('dim', 1e9, 'Parameters, d.')
@@ -46,7 +45,7 @@ def measure(quick: bool) -> dict:
   dim, num = int(1e5 if quick else _DIM.value), _CANARIES.value
   mesh = sharding.make_mesh()
   c = canaries.hadamard_of_parts(jax.random.key(0), num, dim, mesh=mesh)
-  length = sharded.padded_width(dim, mesh)
+  length = canaries.padded_width(dim, mesh)
   ids, weights = jnp.arange(_INSERTED.value), jnp.ones(_INSERTED.value)
 
   def update(key):

@@ -25,7 +25,7 @@ import optax
 
 from epe_jax.dpsgd import dp_sgd, gradient_canaries, poisson_batches, white_box
 from epe_jax.tasks import digits, emnist
-from epe_jax.training import fedavg
+from epe_jax.training import algorithms
 from epe_jax.types import Batch, Task
 
 _STEPS = flags.DEFINE_integer('steps', 30, 'Steps that are timed.')
@@ -115,7 +115,7 @@ def time_steps(work: Work, canary: Any, steps: int) -> dict[str, Any]:
     step_keys = [
       jax.random.fold_in(key, t) for key in (keys.training, keys.noise)
     ]
-    return plain.step(state, batch, fedavg.no_canaries(), *step_keys)[0]
+    return plain.step(state, batch, algorithms.no_canaries(), *step_keys)[0]
 
   def step_game(state, data, indices, t):
     del t  # The state has its own.

@@ -18,7 +18,6 @@ import optax
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.canaries import sharded
 from epe_jax.data import cohort, federated
 from epe_jax.parallel import sharding
 from epe_jax.training import clipping, exact_noise, fedavg
@@ -136,7 +135,7 @@ def sent() -> dict[str, np.ndarray]:
   """Sizes of what the compiled audit of a split vector sends."""
   mesh, dim = sharding.make_mesh(), 9 * 65536 + 5
   c = canaries.hadamard_of_parts(jax.random.key(0), 20, dim, mesh=mesh)
-  length = sharded.padded_width(dim, mesh)
+  length = canaries.padded_width(dim, mesh)
   v = jax.ShapeDtypeStruct(
     (length,), jnp.float32, sharding=sharding.sharding_over(mesh)
   )

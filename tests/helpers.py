@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from epe_jax.audit import results
-from epe_jax.training import fedavg
+from epe_jax.training import algorithms, fedavg
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Task
 
@@ -67,20 +67,20 @@ def make_cohort(clients, *, batch, chunk, steps=None, slots=None, ids=None):
   )
 
 
-def injection(direction: jax.Array, count: int) -> fedavg.Injection:
+def injection(direction: jax.Array, count: int) -> algorithms.Injection:
   given = jax.tree_util.Partial(jnp.asarray, direction)
-  return fedavg.Injection(given, jnp.asarray(count, jnp.int32))
+  return algorithms.Injection(given, jnp.asarray(count, jnp.int32))
 
 
 def make_round(
   aggregate: jax.Array | None,
   client_part: jax.Array | None,
   **metrics: jax.Array,
-) -> fedavg.Round:
+) -> algorithms.Round:
   """A round whose scalars are 1."""
   scalars = RoundScalars(*[jnp.float32(1)] * 7)
-  return fedavg.Round(
-    aggregate, client_part, scalars, fedavg.RoundMetrics(**metrics)
+  return algorithms.Round(
+    aggregate, client_part, scalars, algorithms.RoundMetrics(**metrics)
   )
 
 

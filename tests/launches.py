@@ -37,8 +37,8 @@ def sums():
   """A program with a collective in it, and what it is called with."""
   mesh = sharding.make_mesh()
   x = jnp.ones((mesh.size * SIZE, SIZE), device=sharding.sharding_over(mesh))
-  program = sharding.sum_over_devices(
-    lambda x: product(x).sum(), mesh, [sharding.SHARDED]
+  program = sharding.sum_over_devices(mesh, [sharding.SHARDED])(
+    lambda x: product(x).sum()
   )
   return jax.jit(program), x
 

@@ -17,7 +17,7 @@ import epe_jax
 from epe_jax import audit, canaries, epsilon, sampling, training
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.tasks import digits, emnist, stackoverflow
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import algorithms, clipping, fedavg
 from epe_jax.types import Task, weighted
 from tests import helpers
 
@@ -400,10 +400,10 @@ def test_algorithms_keep_the_contract():
   params = task.init(jax.random.key(0))
   same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
   for algorithm, extra in (
-    (plain, (fedavg.no_canaries(),)),
+    (plain, (algorithms.no_canaries(),)),
     (wrapped, ()),
   ):
-    assert isinstance(algorithm, fedavg.Algorithm)
+    assert isinstance(algorithm, algorithms.Algorithm)
     state = algorithm.init(params)
     new, info = jax.jit(algorithm.step)(state, cohort, *extra, *helpers.keys())
     assert same(new) == same(state)

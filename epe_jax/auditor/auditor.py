@@ -22,7 +22,7 @@ from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.auditor.auditor_report import format_auditor
 from epe_jax.auditor.host_canaries import pieces, registry, structures
 from epe_jax.auditor.host_canaries.measure import Measure, measure
-from epe_jax.auditor.host_canaries.threefry import Root
+from epe_jax.canaries.threefry import Root
 from epe_jax.epsilon import checks
 from epe_jax.fact import Fact, Facts
 from epe_jax.training.round_scalars import CLIP_NORMS, RoundScalars

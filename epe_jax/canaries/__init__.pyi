@@ -1,12 +1,12 @@
 from .base import Canaries as Canaries
 from .base import effective_dimension as effective_dimension
-from .given import from_matrix as from_matrix
+from .base import from_matrix as from_matrix
 from .hadamard import hadamard as hadamard
+from .hadamard import hadamard_of_parts as hadamard_of_parts
+from .hadamard import padded_width as padded_width
 from .hadamard2 import hadamard2 as hadamard2
 from .registry import FAMILIES as FAMILIES
 from .registry import Family as Family
 from .registry import family as family
 from .registry import min_effective_dimension as min_effective_dimension
-from .sharded import hadamard_of_parts as hadamard_of_parts
-from .sharded import padded_width as padded_width
 from .sphere import sphere as sphere

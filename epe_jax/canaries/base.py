@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from epe_jax.types import Array
+from epe_jax.canaries import threefry
+from epe_jax.parallel import sharding
+from epe_jax.types import Array, Key
 
 
 class Canaries(NamedTuple):
@@ -28,6 +30,26 @@ class Canaries(NamedTuple):
   superpose: Callable[
     [Int[Array, ' m'], Float[Array, ' m']], Float[Array, ' d']
   ]
+
+
+def derive_root(key: Key, purpose: int) -> threefry.Root:
+  """Derives the generator of one purpose from a key.
+
+  Args:
+    key: the canary key, of any implementation; may be traced.
+    purpose: a number that each family of canaries has for itself, so that two
+      families with one key share no words.
+
+  Raises:
+    ValueError: key is not a key of JAX.
+  """
+  if not isinstance(key, jax.Array):
+    raise ValueError(
+      f'key={key!r} is not a key; give one of JAX, such as jax.random.key(0).'
+    )
+  folded = jax.random.fold_in(key, purpose)
+  words = jax.random.bits(folded, (2,), jnp.uint32)
+  return threefry.Root(words[0], words[1])
 
 
 def accept_stacks(
@@ -54,19 +76,63 @@ def accept_stacks(
     return project_rows(v.reshape(-1, dim)).reshape(*v.shape[:-1], num)
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    check_vectors(v, dim)
+    if not v.ndim or v.shape[-1] != dim:
+      raise ValueError(
+        f'v has shape {v.shape}, but canaries have dim={dim}; give one vector '
+        f'[{dim}] or a stack [..., {dim}].'
+      )
     return project_stack(v)
 
   return project
 
 
-def check_vectors(v: Float[Array, '*r d'], dim: int) -> None:
-  """Raises a ValueError unless vectors are of the dimension of the canaries."""
-  if not v.ndim or v.shape[-1] != dim:
+def from_matrix(matrix: Float[Array, 'k d']) -> Canaries:
+  """k unit vectors in R^d that are the rows of a given matrix.
+
+  This is for small d, for crafted canaries, and a plain oracle of other
+  families.
+
+  Args:
+    matrix: k unit rows, float; norms within 1e-4 of 1.
+
+  Raises:
+    ValueError: not a k x d matrix, or a row does not have norm 1.
+  """
+  matrix = jnp.asarray(matrix, jnp.float32)
+  if matrix.ndim != 2 or len(matrix) < 1 or matrix.shape[1] < 2:
     raise ValueError(
-      f'v has shape {v.shape}, but canaries have dim={dim}; give one vector '
-      f'[{dim}] or a stack [..., {dim}].'
+      f'matrix has shape {matrix.shape}; give k x d, a row each, of k >= 1 '
+      'canaries and d >= 2.'
     )
+  norms = jnp.linalg.norm(matrix, axis=1)
+  worst = int(jnp.argmax(jnp.abs(norms - 1)))
+  if not abs(float(norms[worst]) - 1) < 1e-4:
+    raise ValueError(
+      f'matrix row {worst} has norm {float(norms[worst]):.6g}; canaries are '
+      'unit vectors: divide each row by its norm.'
+    )
+  multiply = functools.partial(jnp.matmul, precision='highest')
+  return Canaries(
+    *matrix.shape,
+    project=lambda v: multiply(v, matrix.T),
+    superpose=lambda ids, weights: multiply(weights, matrix[ids]),
+  )
+
+
+def replicate(
+  make: Callable[[Key, int, int], Canaries], mesh: sharding.Mesh
+) -> Callable[[Key, int, int], Canaries]:
+  """Makes every device make all canaries, where they are too cheap to share."""
+
+  def make_replicated(key: Key, num: int, dim: int) -> Canaries:
+    inner = make(key, num, dim)
+    same = functools.partial(sharding.constrain_replicated, mesh)
+    return inner._replace(
+      project=lambda v: inner.project(same(v)),
+      superpose=lambda ids, weights: same(inner.superpose(ids, weights)),
+    )
+
+  return make_replicated
 
 
 def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:

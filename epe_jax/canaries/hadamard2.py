@@ -7,6 +7,7 @@ spreads what is on one number over B, and then the rows are folded as those of
 nothing.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -15,38 +16,40 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.canaries import _signs, _threefry, _walsh
-from epe_jax.canaries.base import Canaries, accept_stacks
+from epe_jax.canaries import threefry
+from epe_jax.canaries.base import Canaries, accept_stacks, derive_root
+from epe_jax.canaries.hadamard import (
+  apply_signs,
+  draw_sign_words,
+  group_weights,
+  sum_over_groups,
+  transform,
+)
 from epe_jax.canaries.registry import check_sizes
+from epe_jax.canaries.threefry import ALL_ROWS, LANES, ORDER, ROWS, TILE
 from epe_jax.types import Array, Key
 
-_PURPOSES = (3, 4, 7)
-_WIDTH = _walsh.ORDER
-_LANES = _walsh.LANES
-_TILE = _walsh.TILE
-_ROWS = (_signs.ROWS, 2, 2, _LANES)
-_WITHIN = np.arange(_WIDTH).reshape(_ROWS[1:])
+_SHAPE = (ROWS, 2, 2, LANES)
+_WITHIN = np.arange(ORDER).reshape(_SHAPE[1:])
 
 
-class _Roots(NamedTuple):
-  """Generators: of the first signs, of those in between, of rotations."""
-
-  first: _threefry.Root
-  second: _threefry.Root
-  rotations: _threefry.Root
-
-
-class _Split(NamedTuple):
-  """The cut of d coordinates: whole tiles, whole blocks, the remainder.
+class _Layout(NamedTuple):
+  """Generators, and the cut of d coordinates: whole tiles, whole blocks, the rest.
 
   Attributes:
+    first: generator of the first signs.
+    second: of those in between.
+    rotations: of rotations.
     order: B.
     tiles: whole tiles that do not touch the last B coordinates.
-    blocks: coordinates after the tiles in whole blocks, > 0; at most one more
+    blocks: coordinates after the tiles in whole blocks of B, > 0; at most one more
       tile.
     remainder: L = d mod B.
   """
 
+  first: threefry.Root
+  second: threefry.Root
+  rotations: threefry.Root
   order: int
   tiles: int
   blocks: int
@@ -82,17 +85,23 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
   [0.0, 0.0, 0.0, 1.0, 2.0]
   """
   check_sizes(num, dim)
-  roots = _Roots(
-    *(_threefry.derive_root(key, purpose) for purpose in _PURPOSES)
+  order = threefry.compute_order(dim)
+  remainder, tiles = dim % order, (dim - order) // TILE
+  roots = (derive_root(key, purpose) for purpose in threefry.HADAMARD2)
+  layout = _Layout(
+    *roots,
+    order=order,
+    tiles=tiles,
+    blocks=dim - remainder - tiles * TILE,
+    remainder=remainder,
   )
-  split = _split_coordinates(dim)
-  groups = -(-num // split.order)
+  groups = -(-num // order)
 
   def project(v: Float[Array, 'r d']) -> Float[Array, 'r k']:
     v = v.astype(jnp.float32)
-    rest = _mix_last(roots, split, v[:, split.tiles * _TILE :])
+    rest = _mix_last(layout, v[:, layout.tiles * TILE :])
     products = jax.lax.map(
-      lambda group: _project_group(roots, split, group, v, rest),
+      lambda group: _project_group(layout, group, v, rest),
       jnp.arange(groups),
     )
     products = jnp.moveaxis(products, 0, 1).reshape(v.shape[0], -1)[:, :num]
@@ -101,45 +110,34 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
   ) -> Float[Array, ' d']:
-    which, rows = _walsh.group_weights(
-      ids, weights.astype(jnp.float32), groups, split.order
+    which, rows = group_weights(
+      ids, weights.astype(jnp.float32), groups, layout.order
     )
-    return _superpose_groups(
-      roots, split, which, _walsh.transform(rows)
-    ) / math.sqrt(dim)
+    return _superpose_groups(layout, which, transform(rows)) / math.sqrt(dim)
 
   return Canaries(num, dim, accept_stacks(project, num, dim), superpose)
 
 
-def _split_coordinates(dim: int) -> _Split:
-  order = _walsh.compute_order(dim)
-  remainder = dim % order
-  tiles = (dim - order) // _TILE
-  return _Split(order, tiles, dim - remainder - tiles * _TILE, remainder)
-
-
 def _mix_last(
-  roots: _Roots,
-  split: _Split,
+  layout: _Layout,
   rest: Float[Array, 'r x'],
   *,
   back: bool = False,
 ) -> Float[Array, 'r x']:
   """Mixes the last B coordinates of those after the tiles, or undoes it."""
-  if not split.remainder:
+  if not layout.remainder:
     return rest
-  start = rest.shape[1] - split.order
+  start = rest.shape[1] - layout.order
   last = rest[:, start:]
-  mix = lambda x: _walsh.transform(x) / math.sqrt(split.order)
+  mix = lambda x: transform(x) / math.sqrt(layout.order)
   # Row 1 of tile 1, which nothing else uses.
-  flip = lambda x: _sign_row(roots, x, jnp.int32(0), 1)
+  flip = lambda x: _sign_row(layout, x, jnp.int32(0), 1)
   last = flip(mix(last)) if back else mix(flip(last))
   return jnp.concatenate([rest[:, :start], last], 1)
 
 
 def _project_group(
-  roots: _Roots,
-  split: _Split,
+  layout: _Layout,
   group: Int[Array, ''],
   x: Float[Array, 'r d'],
   rest: Float[Array, 'r x'],
@@ -149,76 +147,72 @@ def _project_group(
   def read_rotated(i: Int[Array, '']) -> Float[Array, 'r rows=16 w=2 h=2 n']:
     # A rotated row is its end and then its start: two windows of x, of which
     # each has some of the numbers.
-    rotation = _draw_rotation(roots, i, group)
+    rotation = _draw_rotation(layout, i, group)
     window = lambda start: jax.lax.dynamic_slice_in_dim(
-      x, start, _TILE, 1
-    ).reshape(-1, *_ROWS)
-    start = i * _TILE - rotation
-    return jnp.where(rotation > _WITHIN, window(start + _WIDTH), window(start))
+      x, start, TILE, 1
+    ).reshape(-1, *_SHAPE)
+    start = i * TILE - rotation
+    return jnp.where(rotation > _WITHIN, window(start + ORDER), window(start))
 
   def add(i: Int[Array, ''], total: Array, tile: Array):
-    words = _signs.draw_words(roots.first, i, group[None], _LANES)[0]
-    return total + _signs.apply_signs(tile, words, _signs.ALL_ROWS)
+    words = draw_sign_words(layout.first, i, group)
+    return total + apply_signs(tile, words, ALL_ROWS)
 
-  once = jnp.zeros((x.shape[0], *_ROWS), jnp.float32)
-  if split.tiles:
+  once = jnp.zeros((x.shape[0], *_SHAPE), jnp.float32)
+  if layout.tiles:
     once = jax.lax.fori_loop(
-      0, split.tiles, lambda i, total: add(i, total, read_rotated(i)), once
+      0, layout.tiles, lambda i, total: add(i, total, read_rotated(i)), once
     )
-  final = jnp.int32(split.tiles)
-  blocks = rest[:, : split.blocks]
-  blocks = jnp.pad(blocks, ((0, 0), (0, _TILE - split.blocks)))
+  final = jnp.int32(layout.tiles)
+  blocks = rest[:, : layout.blocks]
+  blocks = jnp.pad(blocks, ((0, 0), (0, TILE - layout.blocks)))
   blocks = _rotate(
-    blocks.reshape(-1, _signs.ROWS, _WIDTH), _draw_rotation(roots, final, group)
+    blocks.reshape(-1, ROWS, ORDER), _draw_rotation(layout, final, group)
   )
-  once = add(final, once, blocks.reshape(-1, *_ROWS))
-  once = once.reshape(-1, _signs.ROWS, _WIDTH)
-  twice = _mix_rows(roots, split, group, once, back=False).sum(1)
-  short = twice.reshape(x.shape[0], -1, split.order).sum(1)
-  tail = _sign_row(roots, rest[:, split.blocks :], group, 0)
-  tail = jnp.pad(tail, ((0, 0), (0, split.order - split.remainder)))
-  return _walsh.transform(short + tail)
+  once = add(final, once, blocks.reshape(-1, *_SHAPE))
+  once = once.reshape(-1, ROWS, ORDER)
+  twice = _mix_rows(layout, group, once, back=False).sum(1)
+  short = twice.reshape(x.shape[0], -1, layout.order).sum(1)
+  tail = _sign_row(layout, rest[:, layout.blocks :], group, 0)
+  tail = jnp.pad(tail, ((0, 0), (0, layout.order - layout.remainder)))
+  return transform(short + tail)
 
 
 def _superpose_groups(
-  roots: _Roots,
-  split: _Split,
+  layout: _Layout,
   groups: Int[Array, ' g'],
   shorts: Float[Array, 'g b'],
 ) -> Float[Array, ' d']:
   """Sums weighted canaries of groups: the transpose of `_project_group`."""
-  tiled = jnp.tile(shorts, _WIDTH // split.order)[:, None]
+  tiled = jnp.tile(shorts, ORDER // layout.order)[:, None]
   spread = jax.vmap(
-    lambda group, x: _mix_rows(roots, split, group, x[None], back=True)[0]
-  )(groups, jnp.broadcast_to(tiled, (tiled.shape[0], _signs.ROWS, _WIDTH)))
+    lambda group, x: _mix_rows(layout, group, x[None], back=True)[0]
+  )(groups, jnp.broadcast_to(tiled, (tiled.shape[0], ROWS, ORDER)))
 
-  def make_tile(i: Int[Array, '']) -> Float[Array, 'rows=16 w']:
-    def make_signed(group: Int[Array, ''], spread: Float[Array, 'rows=16 w']):
-      words = _signs.draw_words(roots.first, i, group[None], _LANES)
-      x = _signs.apply_signs(spread.reshape(_ROWS), words, _signs.ALL_ROWS)
-      x = x.reshape(-1, _WIDTH)
-      return _rotate(x, _WIDTH - _draw_rotation(roots, i, group))
+  def make_signed(
+    i: Int[Array, ''], group: Int[Array, ''], spread: Float[Array, 'rows=16 w']
+  ) -> Float[Array, 'rows=16 w']:
+    words = draw_sign_words(layout.first, i, group)
+    x = apply_signs(spread.reshape(_SHAPE), words, ALL_ROWS)
+    return _rotate(
+      x.reshape(-1, ORDER), ORDER - _draw_rotation(layout, i, group)
+    )
 
-    if groups.shape[0] == 1:
-      return make_signed(groups[0], spread[0])
-    zero = jnp.zeros((_signs.ROWS, _WIDTH), jnp.float32)
-    return jax.lax.scan(
-      lambda total, x: (total + make_signed(*x), None), zero, (groups, spread)
-    )[0]
-
-  tiles = jax.lax.map(make_tile, jnp.arange(split.tiles + 1)).ravel()
-  end = split.tiles * _TILE
-  tail = jax.vmap(lambda group, x: _sign_row(roots, x[None], group, 0)[0])(
-    groups, shorts[:, : split.remainder]
+  make_tile = lambda i: sum_over_groups(
+    functools.partial(make_signed, i), groups, spread, (ROWS, ORDER)
+  )
+  tiles = jax.lax.map(make_tile, jnp.arange(layout.tiles + 1)).ravel()
+  end = layout.tiles * TILE
+  tail = jax.vmap(lambda group, x: _sign_row(layout, x[None], group, 0)[0])(
+    groups, shorts[:, : layout.remainder]
   ).sum(0)
-  rest = jnp.concatenate([tiles[end : end + split.blocks], tail])
-  rest = _mix_last(roots, split, rest[None], back=True)[0]
+  rest = jnp.concatenate([tiles[end : end + layout.blocks], tail])
+  rest = _mix_last(layout, rest[None], back=True)[0]
   return jnp.concatenate([tiles[:end], rest])
 
 
 def _mix_rows(
-  roots: _Roots,
-  split: _Split,
+  layout: _Layout,
   group: Int[Array, ''],
   x: Float[Array, 'r rows=16 w'],
   *,
@@ -226,27 +220,27 @@ def _mix_rows(
 ) -> Float[Array, 'r rows=16 w']:
   """Transforms rows in blocks of B, then signs them; or undoes it."""
   shape = x.shape
-  words = _signs.draw_words(roots.second, jnp.int32(0), group[None], _LANES)[0]
+  words = draw_sign_words(layout.second, jnp.int32(0), group)
 
   def mix(x: Array) -> Array:
-    blocks = x.reshape(-1, split.order)
-    return (_walsh.transform(blocks) / math.sqrt(split.order)).reshape(shape)
+    blocks = x.reshape(-1, layout.order)
+    return (transform(blocks) / math.sqrt(layout.order)).reshape(shape)
 
   def flip(x: Array) -> Array:
-    rows = x.reshape(-1, *_ROWS)
-    return _signs.apply_signs(rows, words, _signs.ALL_ROWS).reshape(shape)
+    rows = x.reshape(-1, *_SHAPE)
+    return apply_signs(rows, words, ALL_ROWS).reshape(shape)
 
   return mix(flip(x)) if back else flip(mix(x))
 
 
 def _sign_row(
-  roots: _Roots, x: Float[Array, 'r x'], group: Int[Array, ''], row: int
+  layout: _Layout, x: Float[Array, 'r x'], group: Int[Array, ''], row: int
 ) -> Float[Array, 'r x']:
   """Gives up to 4096 numbers the signs of a row of tile 1."""
-  words = _signs.draw_words(roots.second, jnp.int32(1), group[None], _LANES)[0]
-  padded = jnp.pad(x, ((0, 0), (0, _WIDTH - x.shape[1])))
-  padded = _signs.apply_signs(padded.reshape(-1, 2, 2, _LANES), words, row)
-  return padded.reshape(-1, _WIDTH)[:, : x.shape[1]]
+  words = draw_sign_words(layout.second, jnp.int32(1), group)
+  padded = jnp.pad(x, ((0, 0), (0, ORDER - x.shape[1])))
+  padded = apply_signs(padded.reshape(-1, 2, 2, LANES), words, row)
+  return padded.reshape(-1, ORDER)[:, : x.shape[1]]
 
 
 def _rotate(
@@ -259,12 +253,12 @@ def _rotate(
 
 
 def _draw_rotation(
-  roots: _Roots, tile: Int[Array, ''], group: Int[Array, '']
+  layout: _Layout, tile: Int[Array, ''], group: Int[Array, '']
 ) -> Int[Array, '']:
   """Draws the rotation of the rows of a tile, which is 0 in the first tile."""
-  word, _ = _threefry.draw_words(
-    roots.rotations, tile.astype(jnp.uint32), group.astype(jnp.uint32)
+  word, _ = threefry.draw_words(
+    layout.rotations, tile.astype(jnp.uint32), group.astype(jnp.uint32)
   )
-  rotation = (word % jnp.uint32(_WIDTH)).astype(jnp.int32)
+  rotation = (word % jnp.uint32(ORDER)).astype(jnp.int32)
   # A block of fewer than 4096 fills no row; then this is the only tile.
   return jnp.where(tile > 0, rotation, 0)

@@ -40,7 +40,10 @@ class Family(NamedTuple):
 
 
 def _min_for_signs(dim: int) -> float:
-  # Half of what normal noise has, in small dimensions.
+  # For vectors of equal entries, 1,000 of them were enough for the test of Anderson
+  # and Darling to detect no difference in 2,000 cosines, and 300 were not
+  # (`benchmarks/canary_law.py`); 6,000 leaves a margin of six for others. In small
+  # dimensions it is half of what normal noise has.
   return min(6000.0, dim / 6)
 
 
@@ -52,7 +55,7 @@ FAMILIES: dict[str, Family] = {
   ),
   'hadamard': Family(
     'epe_jax.canaries.hadamard:hadamard',
-    'epe_jax.canaries.sharded:shard_by_coordinate',
+    'epe_jax.canaries.hadamard:shard_hadamard',
     min_effective_dimension=_min_for_signs,
   ),
   'hadamard2': Family('epe_jax.canaries.hadamard2:hadamard2'),
@@ -87,32 +90,23 @@ def family(
   """
   declared = find_family(name)
   options = {'block': block} if declared.one_by_one else {}
+  if mesh is not None and declared.make_sharded is not None:
+    make_sharded = pkgutil.resolve_name(declared.make_sharded)
+    return functools.partial(make_sharded, mesh=mesh, **options)
+  make = functools.partial(pkgutil.resolve_name(declared.make), **options)
   if mesh is None:
-    return functools.partial(pkgutil.resolve_name(declared.make), **options)
-  if declared.make_sharded is None:
-    make = functools.partial(pkgutil.resolve_name(declared.make), **options)
-    replicate = pkgutil.resolve_name('epe_jax.canaries.sharded:replicate')
-    return functools.partial(replicate, make, mesh=mesh)
-  return functools.partial(
-    pkgutil.resolve_name(declared.make_sharded), mesh=mesh, **options
-  )
+    return make
+  return pkgutil.resolve_name('epe_jax.canaries.base:replicate')(make, mesh)
 
 
 def min_effective_dimension(name: str, dim: int) -> float | None:
-  """Returns the effective dimension that vectors need for normal cosines.
+  """Minimum effective dimension for normal cosines, or None if any vector will do.
 
-  For 'hadamard' it is 6,000, or d/6 if that is less. For vectors of equal
-  entries, 1,000 of them were enough for the test of Anderson and Darling to detect
-  no difference in 2,000 cosines, and 300 were not (`benchmarks/canary_law.py`);
-  6,000 leaves a margin of six for entries that are not equal.
+  Any vector that does not depend on the canaries, that is.
 
   Args:
     name: one of `FAMILIES`.
     dim: d.
-
-  Returns:
-    None for 'sphere' and 'hadamard2', whose cosines are normal for any vector that
-    does not depend on the canaries.
 
   Raises:
     ValueError: there is no such family.
@@ -126,16 +120,7 @@ def min_effective_dimension(name: str, dim: int) -> float | None:
 
 
 def check_sizes(num: int, dim: int, block: int = 1) -> None:
-  """Checks the sizes of a set of canaries.
-
-  Args:
-    num: k, must be >= 1.
-    dim: d, must be >= 2.
-    block: canaries that are held at once, must be >= 1.
-
-  Raises:
-    ValueError: one of them is out of range.
-  """
+  """Raises a ValueError unless k >= 1, d >= 2 and canaries held at once >= 1."""
   if num < 1:
     raise ValueError(f'num={num} canaries; give num >= 1.')
   if dim < 2:

@@ -1,23 +1,36 @@
-"""The canaries of the paper: uniform points of the unit sphere."""
+"""The canaries of the paper: uniform points of the unit sphere.
 
-import functools
+Normals are made from random words by the method of Box and Muller: a radius
+sqrt(-2 log u) and an angle make two independent ones from two words. The angle needs
+no sine of a general argument: the quadrant is two signs, two bits of the word, and
+within a quadrant it is pi/4 + a with |a| <= pi/4, where short Taylor series of sin(a)
+and cos(a) are exact to float32.
+"""
+
+from collections.abc import Callable
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Complex, Float, Int, UInt32
 
-from epe_jax.canaries import _blocks, _normals, _threefry, sharded
-from epe_jax.canaries.base import Canaries, accept_stacks
+from epe_jax.canaries import threefry
+from epe_jax.canaries.base import Canaries, accept_stacks, derive_root
 from epe_jax.canaries.registry import check_sizes
 from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import REPLICATED, SHARDED
 from epe_jax.types import Array, Key
 
-_PURPOSE = 1
 # Pairs of coordinates that are made at once, 8 KB a canary: a block of canaries
 # and the coordinates that they are multiplied with stay in the cache of a core.
 _WIDTH = 1024
+# Of sin(pi t / 4) / t and cos(pi t / 4) in t^2; what is left out is < 3e-8.
+_SIN = [(-1) ** i * (math.pi / 4) ** n / math.factorial(n)
+        for i, n in enumerate(range(1, 10, 2))]  # fmt: skip
+_COS = [(-1) ** i * (math.pi / 4) ** n / math.factorial(n)
+        for i, n in enumerate(range(0, 10, 2))]  # fmt: skip
 
 
 class _Split(NamedTuple):
@@ -61,7 +74,7 @@ def sphere(
   ((5,), 1.0)
   """
   check_sizes(num, dim, block)
-  root = _threefry.derive_root(key, _PURPOSE)
+  root = derive_root(key, threefry.SPHERE)
   split = _split_coordinates(dim)
 
   def superpose(
@@ -88,45 +101,138 @@ def sphere(
       [left.ravel()[: split.half], right.ravel()[: dim - split.half]]
     )
 
-  project = lambda v: project_sphere(key, v, _blocks.Shard(num, block))
+  project = lambda v: _project(key, v, num, block)
   return Canaries(num, dim, accept_stacks(project, num, dim), superpose)
 
 
 def shard_sphere(
   key: Key, num: int, dim: int, *, block: int, mesh: sharding.Mesh
 ) -> Canaries:
-  """The canaries of `sphere`; each device makes an equal share of them."""
-  make = functools.partial(sphere, block=block)
-  return sharded.shard_by_canary(
-    make, project_sphere, key, num, dim, block=block, mesh=mesh
-  )
+  """The canaries of `sphere`, of which the devices make equally many each.
+
+  Vectors stay where they are, equally many on each device. Each device sends
+  its own to all others, a piece of their coordinates at a time.
+
+  Args:
+    key: the canary key.
+    num: k >= 1.
+    dim: d >= 2.
+    block: canaries that a device holds at once, >= 1.
+    mesh: the devices.
+
+  Raises:
+    ValueError: num, dim or block is out of range.
+  """
+  check_sizes(num, dim, block)
+  share = -(-num // mesh.size)
+
+  def project(vectors: Float[Array, 'r d']) -> Float[Array, 'r k']:
+    is_sharded = len(vectors) % mesh.size == 0
+
+    @sharding.concatenate_over_devices(
+      mesh, (REPLICATED, SHARDED if is_sharded else REPLICATED)
+    )
+    def project_own(
+      key: Key, v: Float[Array, 'r d']
+    ) -> Float[Array, 's all_r']:
+      gather = sharding.all_gather if is_sharded else None
+      first = share * sharding.device_index()
+      return _project(key, v, share, block, first=first, gather=gather).T
+
+    products = sharding.constrain_replicated(mesh, project_own(key, vectors))
+    return products[:num].T
+
+  @sharding.sum_over_devices(mesh, (REPLICATED, SHARDED, SHARDED))
+  def superpose_own(
+    key: Key, ids: Int[Array, ' m'], weights: Float[Array, ' m']
+  ) -> Float[Array, ' d']:
+    return sphere(key, num, dim, block=block).superpose(ids, weights)
+
+  def superpose(
+    ids: Int[Array, ' m'], weights: Float[Array, ' m']
+  ) -> Float[Array, ' d']:
+    # Padded by canaries of weight 0.
+    margin = (0, -len(ids) % mesh.size)
+    return superpose_own(key, jnp.pad(ids, margin), jnp.pad(weights, margin))
+
+  return Canaries(num, dim, accept_stacks(project, num, dim), superpose)
 
 
-def project_sphere(
-  key: Key, v: Float[Array, 'r d'], shard: _blocks.Shard
+def _project(
+  key: Key,
+  v: Float[Array, 'r d'],
+  num: int,
+  block: int,
+  *,
+  first: int | Int[Array, ''] = 0,
+  gather: Callable[[Array], Array] | None = None,
 ) -> Float[Array, 'all_r k']:
-  """Returns <c_j, v> of a shard of canaries and all vectors that it gathers."""
-  root, split = (
-    _threefry.derive_root(key, _PURPOSE),
-    _split_coordinates(v.shape[1]),
-  )
+  """<c_j, v> of consecutive canaries and all vectors.
 
-  def project_piece(i: Int[Array, '']) -> _blocks.Projection:
+  Pieces of coordinates are the outer loop and canaries the inner one, so that the
+  vectors are read once, however many canaries there are.
+
+  Args:
+    key: the canary key.
+    v: the vectors of this device.
+    num: k, the number of these canaries.
+    block: canaries that are held at once.
+    first: id of the first canary; it may be traced.
+    gather: a piece of the vectors of this device -> that piece of all vectors.
+  """
+  root = derive_root(key, threefry.SPHERE)
+  split = _split_coordinates(v.shape[1])
+  block = min(block, num)
+  # The last block is filled up with ids past the last, which are dropped.
+  ids = first + jnp.arange(-(-num // block) * block)
+  ids = ids.reshape(-1, block)
+
+  def project_piece(i: Int[Array, '']) -> tuple[Array, Array]:
     start = i * split.width
-    left = _blocks.read_piece(v, start, split.width, split.half)
-    right = _blocks.read_piece(v, split.half + start, split.width, split.dim)
-    piece = shard.gather(jnp.concatenate([left, right], 1))
+    left = _read_piece(v, start, split.width, split.half)
+    right = _read_piece(v, split.half + start, split.width, split.dim)
+    piece = jnp.concatenate([left, right], 1)
+    if gather is not None:
+      piece = gather(piece)
 
-    def project_ids(ids: Int[Array, ' b']):
+    def project_block(ids: Int[Array, ' b']):
       z = _draw_pairs(root, split, i[None], ids)
       rows = jnp.concatenate([z.real, z.imag], 1)
       dots = jnp.matmul(piece, rows.T, precision='highest').T
       return dots, _sum_squares(split, i[None], z)
 
-    return project_ids
+    return jax.lax.map(project_block, ids)
 
-  dots, squares = _blocks.sum_over_pieces(project_piece, split.pieces, shard)
+  zero = jax.tree.map(
+    lambda x: jnp.zeros(x.shape, x.dtype),
+    jax.eval_shape(project_piece, jnp.int32(0)),
+  )
+  sums, _ = jax.lax.scan(
+    lambda sums, i: (jax.tree.map(jnp.add, sums, project_piece(i)), None),
+    zero,
+    jnp.arange(split.pieces),
+  )
+  dots, squares = (x.reshape(-1, *x.shape[2:])[:num] for x in sums)
   return (dots * (1 / jnp.sqrt(squares))[:, None]).T
+
+
+def _read_piece(
+  v: Float[Array, 'r d'], start: Int[Array, ''], width: int, end: int
+) -> Float[Array, 'r w']:
+  """Reads `width` coordinates from `start` on as float32; from `end` on, zeros.
+
+  They are cut out of v as it is. Padding v to whole pieces would copy all the
+  vectors, and these are most of the memory in use.
+  """
+  v = jnp.pad(v, ((0, 0), (0, max(width - v.shape[1], 0))))
+  # A slice that would reach past the last coordinate is moved to end there.
+  begin = jnp.minimum(start, v.shape[1] - width)
+  piece = jax.lax.dynamic_slice_in_dim(v, begin, width, 1)
+  piece = jax.lax.dynamic_slice_in_dim(
+    jnp.pad(piece, ((0, 0), (0, width))), start - begin, width, 1
+  )
+  piece = jnp.where(start + jnp.arange(width) < end, piece, 0)
+  return piece.astype(jnp.float32)
 
 
 def _split_coordinates(dim: int) -> _Split:
@@ -137,7 +243,7 @@ def _split_coordinates(dim: int) -> _Split:
 
 
 def _draw_pairs(
-  root: _threefry.Root,
+  root: threefry.Root,
   split: _Split,
   pieces: Int[Array, ' a'],
   ids: Int[Array, ' b'],
@@ -156,11 +262,11 @@ def _draw_pairs(
   shape = jnp.broadcast_shapes(low.shape, high.shape)
 
   def make() -> Complex[Array, 'c w']:
-    words = _threefry.draw_words(
+    words = threefry.draw_words(
       root, jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
     )
     # As one array: two would each have both words computed for them.
-    return jax.lax.complex(*_normals.convert_to_normals(*words))
+    return jax.lax.complex(*convert_to_normals(*words))
 
   return fusion_barrier(ids[0] >= 0, make)
 
@@ -179,3 +285,61 @@ def _sum_squares(
     middle = total.shape[1] // 2
     total = total[:, :middle] + total[:, middle:]
   return total[:, 0]
+
+
+def convert_to_normals(
+  first: UInt32[Array, '*s'], second: UInt32[Array, '*s']
+) -> tuple[Float[Array, '*s'], Float[Array, '*s']]:
+  """Converts two independent uniform words to two independent N(0, 1).
+
+  Magnitudes end at 6.7, beyond which a normal lies once in 5e10 times. The two
+  are never both 0, so that even a vector of two entries has a direction.
+
+  Args:
+    first: gives the radius.
+    second: gives the angle.
+
+  Returns:
+    Two arrays of the shape of the words, each entry within 1e-6 of its value in
+    exact arithmetic.
+
+  References:
+    Box and Muller 1958, "A Note on the Generation of Random Normal Deviates".
+  """
+  # Conversion of signed integers is one instruction, hence 31 bits of them.
+  u = _convert_signed(first >> jnp.uint32(1)) * 2.0**-31 + 2.0**-32
+  # cos and sin of pi/4 + a are (cos a -+ sin a) / sqrt 2: its square, 1/2,
+  # makes -2 log u to -log u. The small number is there for u = 1.
+  radius = jnp.sqrt(2.0**-27 - jnp.log(u))
+  t = _convert_signed(second << jnp.uint32(2)) * 2.0**-31
+  sin, cos = (
+    t * _evaluate_polynomial(_SIN, t * t),
+    _evaluate_polynomial(_COS, t * t),
+  )
+  return (
+    _apply_sign(radius * (cos - sin), second),
+    _apply_sign(radius * (cos + sin), second << jnp.uint32(1)),
+  )
+
+
+def _convert_signed(word: UInt32[Array, '*s']) -> Float[Array, '*s']:
+  return jax.lax.bitcast_convert_type(word, jnp.int32).astype(jnp.float32)
+
+
+def _evaluate_polynomial(
+  coefficients: list[float], x: Float[Array, '*s']
+) -> Float[Array, '*s']:
+  total = jnp.float32(coefficients[-1])
+  for c in coefficients[-2::-1]:
+    total = total * x + jnp.float32(c)
+  return total
+
+
+def _apply_sign(
+  x: Float[Array, '*s'], word: UInt32[Array, '*s']
+) -> Float[Array, '*s']:
+  """Negates x where the highest bit of the word is set."""
+  pattern = jax.lax.bitcast_convert_type(x, jnp.uint32)
+  return jax.lax.bitcast_convert_type(
+    pattern ^ (word & jnp.uint32(threefry.SIGN)), jnp.float32
+  )

@@ -19,7 +19,7 @@ import numpy as np
 from epe_jax import io, progress
 from epe_jax.dpsgd import dp_sgd, poisson_batches
 from epe_jax.epsilon.types import Scores
-from epe_jax.training import fedavg
+from epe_jax.training import algorithms
 from epe_jax.types import Array, Batch, Key, Params, Task, weighted
 
 SCHEMA = 1
@@ -164,7 +164,7 @@ def score_log_odds(
 
 def make_trainer(
   task: Task,
-  algorithm: fedavg.Algorithm,
+  algorithm: algorithms.Algorithm,
   *,
   train: Batch,
   canary: Batch,
@@ -224,7 +224,7 @@ def make_trainer(
       state, _ = algorithm.step(
         state,
         dp_sgd.gather_batch(examples, indices),
-        fedavg.no_canaries(),
+        algorithms.no_canaries(),
         fold(keys.training),
         fold(keys.noise),
       )

@@ -7,6 +7,7 @@ are those of jax-privacy.
 """
 
 from collections.abc import Callable
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -20,9 +21,10 @@ from epe_jax import extras
 from epe_jax.epsilon import checks
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import (
+  aggregation,
+  algorithms,
   clipping,
   correlated_noise,
-  fedavg,
   round_scalars,
 )
 from epe_jax.types import Array, Batch, Key, Params, Task, weighted
@@ -55,7 +57,7 @@ class DpSgdState(NamedTuple):
     round: the number of steps done, int32.
     params: the model.
     opt_state: state of the optimizer.
-    noise_state: as in `fedavg.TrainState`.
+    noise_state: of the stream of noise.
   """
 
   round: Int[Array, '']
@@ -64,7 +66,7 @@ class DpSgdState(NamedTuple):
   noise_state: Any = ()
 
 
-SumGradients = Callable[[Params, ExampleBatch, Key], fedavg.ClippedSums]
+SumGradients = Callable[[Params, ExampleBatch, Key], algorithms.ClippedSums]
 
 # (params, batch, gradient of a canary [d], whether it joins, training key,
 #  noise key) -> noisy mean gradient [d]
@@ -101,7 +103,7 @@ def dpsgd(
   microbatch: int | None = None,
   augment: Augment | None = None,
   augmentations: int = 1,
-) -> fedavg.Algorithm:
+) -> algorithms.Algorithm:
   """ρ = Σ_i CLIP(-∇ℓ_i; S) + S Σ_j c_j;  θ <- optimizer(θ, -(ρ + Z) / m).
 
   ∇ℓ_i is the gradient of example i, or its mean over augmentations of the
@@ -140,6 +142,7 @@ def dpsgd(
     Classification through Scale" (augmentations).
   """
   check_sizes(clip_norm, noise_multiplier, expected_batch)
+  summed = correlated_noise.correlated(correlation)(noise_multiplier)
   sum_gradients = sum_clipped_gradients(
     task,
     clip_norm=clip_norm,
@@ -154,41 +157,38 @@ def dpsgd(
       round=jnp.zeros((), jnp.int32),
       params=jax.tree.map(jnp.copy, params),
       opt_state=optimizer.init(params),
-      noise_state=correlation.init(
-        jnp.zeros(sum(x.size for x in jax.tree.leaves(params)), jnp.float32)
-      ),
+      noise_state=summed.init(sum(x.size for x in jax.tree.leaves(params))),
     )
 
   def step(
     state: DpSgdState,
     batch: ExampleBatch,
-    injection: fedavg.Injection,
+    injection: algorithms.Injection,
     training_key: Key,
     noise_key: Key,
-  ) -> tuple[DpSgdState, fedavg.Round]:
+  ) -> tuple[DpSgdState, algorithms.Round]:
     sums = sum_gradients(state.params, batch, training_key)
     # An update is minus a gradient.
     sums = sums._replace(vector=-sums.vector)
-    # Materialize the canaries after the gradients; otherwise XLA may keep
-    # their d floats live meanwhile.
-    direction = fusion_barrier(sums.num >= 0, injection.direction)
-    rho = sums.vector + clip_norm * direction
-    std, noise_state = noise_multiplier * clip_norm, state.noise_state
-    # The sum of both in one program has other last bits.
+    always = sums.num >= 0
+    rho = sums.vector + algorithms.sum_canaries(
+      summed, injection, clip_norm, training_key, always=always
+    )
+    add = functools.partial(
+      add_noise, std=noise_multiplier * clip_norm, always=always
+    )
+    noisy = aggregation.Finished(rho, state.noise_state)
+    # jax-privacy adds independent noise as it draws it, which has other last bits.
     if correlation is correlated_noise.INDEPENDENT:
-      rho = add_noise(rho, std, noise_key, always=sums.num >= 0)
+      noisy = noisy._replace(total=add(rho, key=noise_key))
     elif noise_multiplier:
-
-      def draw(key: Key) -> Float[Array, ' d']:
-        return add_noise(jnp.zeros_like(rho), std, key, always=sums.num >= 0)
-
-      noise, noise_state = correlation.next(draw, noise_key, noise_state)
-      rho = rho + noise
-    aggregate = rho / expected_batch
-    params, opt_state = fedavg.apply_gradient(
+      draw = lambda key: add(jnp.zeros_like(rho), key=key)
+      noisy = summed.finish(draw, noise_key, rho, state.noise_state)
+    aggregate = noisy.total / expected_batch
+    params, opt_state = algorithms.apply_gradient(
       optimizer, -aggregate, state.params, state.opt_state
     )
-    round = fedavg.make_round(
+    round = algorithms.make_round(
       sums,
       aggregate,
       injection,
@@ -196,10 +196,10 @@ def dpsgd(
       noise_multiplier=noise_multiplier,
       divisor=expected_batch,
     )
-    new_state = DpSgdState(state.round + 1, params, opt_state, noise_state)
+    new_state = DpSgdState(state.round + 1, params, opt_state, noisy.state)
     return new_state, round
 
-  return fedavg.Algorithm(init, step)
+  return algorithms.Algorithm(init, step)
 
 
 def noisy_gradient(
@@ -305,7 +305,7 @@ def sum_clipped_gradients(
 
   def sum_gradients(
     params: Params, batch: ExampleBatch, key: Key
-  ) -> fedavg.ClippedSums:
+  ) -> algorithms.ClippedSums:
     size = batch.mask.size
     if microbatch is not None and size % microbatch:
       raise ValueError(
@@ -317,7 +317,7 @@ def sum_clipped_gradients(
     )
     # A mask and not a product, as padding need not be finite.
     sum_real = lambda x: jnp.sum(jnp.where(batch.mask, x, 0), dtype=jnp.float32)
-    return fedavg.ClippedSums(
+    return algorithms.ClippedSums(
       vector=ravel_pytree(gradient)[0],
       num=sum_real(1.0),
       num_unclipped=sum_real(aux.grad_norms <= clip_norm),

@@ -26,7 +26,7 @@ from epe_jax.dpsgd import dp_sgd, poisson_batches
 from epe_jax.dpsgd.gradient_canaries import GradientCanary
 from epe_jax.epsilon.types import Scores
 from epe_jax.parallel.barrier import fusion_barrier
-from epe_jax.training import fedavg
+from epe_jax.training import algorithms
 from epe_jax.types import Array, Batch, Key, Params, Task
 
 SCHEMA = 1
@@ -243,7 +243,7 @@ def white_box_game(
       product = jnp.vdot(gradient, mean, precision=jax.lax.Precision.HIGHEST)
       return product / jnp.where(norm > 0, norm, 1) * expected_batch / clip_norm
 
-    params, opt_state = fedavg.apply_gradient(
+    params, opt_state = algorithms.apply_gradient(
       optimizer, released, params, state.opt_state
     )
     return GameState(

@@ -27,18 +27,19 @@ from epe_jax.experiment import (
   participation,
   randomness,
   run_result,
+  servers,
   workloads,
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.parallel import sharding
 from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import (
+  algorithms,
   clipping,
   correlated_noise,
   exact_noise,
   fedavg,
   secure_aggregation,
-  servers,
 )
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Key, Params, Task
@@ -67,7 +68,9 @@ class Draws(NamedTuple):
   noise: Key
 
 
-MakeAlgorithm = Callable[[Draws], tuple[fedavg.Algorithm, dict[str, Observer]]]
+MakeAlgorithm = Callable[
+  [Draws], tuple[algorithms.Algorithm, dict[str, Observer]]
+]
 """Draws, which may be traced -> an audited algorithm and its observers by name."""
 
 
@@ -309,7 +312,7 @@ def _audit_algorithm(
   observers: Observe,
   aggregation: secure_aggregation.SecureAggregation | None,
   draws: Draws,
-) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
+) -> tuple[algorithms.Algorithm, dict[str, Observer]]:
   """Makes DP-FedAvg with canaries in it, and its observers by name.
 
   Of the participants only the numbers of clients and canaries matter, so that one

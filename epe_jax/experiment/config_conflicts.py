@@ -10,9 +10,8 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.data import cohort, federated
-from epe_jax.experiment import participation
+from epe_jax.experiment import participation, servers
 from epe_jax.experiment.config_files import Config
-from epe_jax.training import servers
 
 # Defaults of fields that have an effect only with some values of another.
 _EFFECTS: Mapping[str, tuple[Any, str, Callable[[Any], bool]]] = {

@@ -41,6 +41,9 @@ def evaluator(
     its name with 'test_' in front. Sums are float64.
   """
 
+  @sharding.sum_over_devices(
+    mesh, (sharding.REPLICATED, sharding.SHARDED, sharding.SHARDED)
+  )
   def sum_batches(
     params: Params, examples: Batch, mask: Bool[Array, ' n']
   ) -> dict[str, Weighted]:
@@ -58,12 +61,6 @@ def evaluator(
     )
     return jax.lax.map(sum_batch, batches)
 
-  if mesh is not None:
-    sum_batches = sharding.sum_over_devices(
-      sum_batches,
-      mesh,
-      (sharding.REPLICATED, sharding.SHARDED, sharding.SHARDED),
-    )
   program = jax.jit(sum_batches)
 
   def dispatch(

@@ -19,7 +19,7 @@ from epe_jax.audit.audited_algorithm import AuditState
 from epe_jax.audit.observers import Trace
 from epe_jax.experiment.build import Draws, MakeAlgorithm, Setup
 from epe_jax.parallel import sharding
-from epe_jax.training import fedavg
+from epe_jax.training import algorithms, fedavg
 from epe_jax.types import Array, Key, Params
 
 Metrics = dict[str, Array]
@@ -197,7 +197,7 @@ def advance_run(
   return make_advance(algorithm)(state, cohorts, draws.training, draws.noise)
 
 
-def make_advance(algorithm: fedavg.Algorithm) -> Advance:
+def make_advance(algorithm: algorithms.Algorithm) -> Advance:
   """Makes the function that steps through a group of rounds, to be jitted.
 
   The keys of a round are folds of the run's keys by its number, so they do not

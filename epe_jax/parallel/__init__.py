@@ -1,1 +1,1 @@
-"""Devices and processes: one mesh, a fusion barrier, programs in flight."""
+"""Devices and processes: one mesh, a fusion barrier."""

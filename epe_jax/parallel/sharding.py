@@ -1,8 +1,7 @@
 """The one mesh: all devices of all processes, along one axis.
 
-Clients, canaries and coordinates are each sharded along this axis. A single
-device has no mesh, None, and code that is given None runs the program for one
-device.
+Clients, canaries and coordinates are each sharded along this axis. In all that
+follows `mesh` is None for a single device, and then the program for one device runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 
 from epe_jax.types import Array, Key, PyTree
 
-T = TypeVar('T')
+F = TypeVar('F', bound=Callable[..., Any])
 # Some systems have no affinities.
 _AFFINITY = hasattr(os, 'sched_getaffinity')
 # It has conditionals run side by side. Where both have collectives, processes of CPUs
@@ -63,14 +62,13 @@ def initialize_distributed(
   """Makes this process one of several that run the same program.
 
   Call it before anything else of JAX. Without arguments JAX finds out by itself
-  on the clusters that it recognises: Slurm, Open MPI, Kubernetes, Cloud TPU. One
-  scheduler of XLA:CPU is turned off, see below, unless XLA_FLAGS names it.
+  on the clusters that it recognises: Slurm, Open MPI, Kubernetes, Cloud TPU.
 
   Args:
-    coordinator: host:port of the primary process.
+    coordinator: host:port of the primary process, process 0, which writes the files
+      of a run.
     num_processes: the number of processes of all hosts, >= 1.
-    process_id: index of this process, from 0. Process 0 is the primary, which
-      writes the files of a run.
+    process_id: index of this process, from 0.
 
   Raises:
     ValueError: some arguments are given and others are not, or one is out of
@@ -96,21 +94,13 @@ def initialize_distributed(
 
 
 def mesh(devices: Sequence[Any] | None = None) -> Mesh | None:
-  """Returns the mesh of several devices, or None for one device.
-
-  Args:
-    devices: the devices to use; None for all devices of all processes.
-  """
+  """The mesh of several devices, of all by default, or None for one."""
   mesh = make_mesh(devices)
   return None if mesh.size == 1 else mesh
 
 
 def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-  """Makes a 1-D mesh of any number of devices, even of one.
-
-  Args:
-    devices: the devices to use; None for all devices of all processes.
-  """
+  """Makes a mesh of any number of devices, even of one."""
   # In the order of JAX, so that the devices of a process are consecutive.
   return jax.sharding.Mesh(
     jax.devices() if devices is None else devices,
@@ -120,7 +110,7 @@ def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
 
 
 def num_devices(mesh: Mesh | None) -> int:
-  """Returns the number of devices."""
+  """The number of devices."""
   return 1 if mesh is None else mesh.size
 
 
@@ -140,15 +130,10 @@ def sharding_over(mesh: Mesh, axis: int = 0) -> NamedSharding:
 def shard_if_divisible(
   mesh: Mesh | None, x: Array, *, axes: Sequence[int]
 ) -> Array:
-  """Shards an array along an axis that the devices divide, or replicates it.
+  """Shards an array along the first of some axes that the devices divide.
 
-  Its shape is thus the same on any number of devices, so that a checkpoint can
-  be restored on another number.
-
-  Args:
-    mesh: the devices.
-    x: an array, within a jitted function.
-    axes: the axes that may be sharded, in order of preference.
+  Without any it is replicated, within a jitted function. Its shape is thus the same on
+  any number of devices, so that a checkpoint can be restored on another number.
   """
   if mesh is None:
     return x
@@ -159,56 +144,58 @@ def shard_if_divisible(
 
 
 def sum_over_devices(
-  function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
-) -> Callable[..., PyTree]:
-  """Returns a function that calls another on each device and sums the results.
+  mesh: Mesh | None, specs: Sequence[PartitionSpec]
+) -> Callable[[F], F]:
+  """Decorates a function to be called on each device, and its results summed.
 
   Each device calls it with its own shard of the arguments. Devices wait for
   each other only for the sum, so loops take as many steps as each device needs.
 
   Args:
-    function: a function of arrays, or trees of them, that returns a tree of
-      arrays.
-    mesh: the devices.
-    specs: `SHARDED` or `REPLICATED` for each argument.
+    mesh: the devices; None leaves the function as it is.
+    specs: `SHARDED` or `REPLICATED` for each of its arguments, trees of arrays.
   """
+  if mesh is None:
+    return lambda function: function
 
-  def sum_results(*arguments: PyTree) -> PyTree:
-    return jax.lax.psum(function(*arguments), AXIS)
+  def decorate(function: Any) -> Any:
+    def sum_results(*arguments: PyTree) -> PyTree:
+      return jax.lax.psum(function(*arguments), AXIS)
 
-  # Unchecked, as the check would sum over devices the gradients that each
-  # client takes by itself.
-  return jax.shard_map(
-    sum_results,
-    mesh=mesh,
-    in_specs=tuple(specs),
-    out_specs=REPLICATED,
-    check_vma=False,
-  )
+    return _map_devices(sum_results, mesh, specs, REPLICATED)
+
+  return decorate
 
 
 def concatenate_over_devices(
-  function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
-) -> Callable[..., PyTree]:
-  """Returns a function that calls another on each device and concatenates.
+  mesh: Mesh, specs: Sequence[PartitionSpec]
+) -> Callable[[F], F]:
+  """As `sum_over_devices`, but results are concatenated along their first axis.
 
-  Args:
-    function: as for `sum_over_devices`; its results are concatenated along
-      their first axis, and remain sharded.
-    mesh: the devices.
-    specs: `SHARDED` or `REPLICATED` for each argument.
+  They remain sharded.
   """
+  return lambda function: _map_devices(function, mesh, specs, SHARDED)
+
+
+def _map_devices(
+  function: Any,
+  mesh: Mesh,
+  specs: Sequence[PartitionSpec],
+  out: PartitionSpec,
+) -> Any:
+  # Unchecked, as the check would sum over devices the gradients that each
+  # client takes by itself.
   return jax.shard_map(
     function,
     mesh=mesh,
     in_specs=tuple(specs),
-    out_specs=SHARDED,
+    out_specs=out,
     check_vma=False,
   )
 
 
 def device_index() -> Array:
-  """Returns the index of this device, within a function that runs on each."""
+  """The index of this device, within a function that runs on each."""
   return jax.lax.axis_index(AXIS)
 
 
@@ -245,19 +232,12 @@ def assemble_global(
 
 def shard_first_axis(mesh: Mesh | None, x: PyTree) -> PyTree:
   """Shards arrays that every process has along the first axis."""
-  return (
-    x
-    if mesh is None
-    else jax.tree.map(lambda x: _put(x, sharding_over(mesh)), x)
-  )
+  return _put(mesh, x, SHARDED)
 
 
 def replicate(mesh: Mesh | None, x: PyTree) -> PyTree:
   """Puts arrays that every process has on every device."""
-  if mesh is None:
-    return x
-  sharding = NamedSharding(mesh, REPLICATED)
-  return jax.tree.map(lambda x: _put(x, sharding), x)
+  return _put(mesh, x, REPLICATED)
 
 
 def replicate_key(mesh: Mesh | None, key: Key) -> Key:
@@ -291,7 +271,7 @@ def shard_like(x: PyTree, template: PyTree) -> PyTree:
   def shard(x: Any, like: Any) -> Any:
     if isinstance(like, np.ndarray):
       return np.array(x)
-    return _put(x, like.sharding) if like.committed else jnp.array(x)
+    return _put_one(x, like.sharding) if like.committed else jnp.array(x)
 
   return jax.tree.map(shard, x, template)
 
@@ -334,7 +314,13 @@ def is_primary() -> bool:
   return jax.process_index() == 0
 
 
-def _put(x: Any, sharding: jax.sharding.Sharding) -> Array:
+def _put(mesh: Mesh | None, x: PyTree, spec: PartitionSpec) -> PyTree:
+  if mesh is None:
+    return x
+  return jax.tree.map(lambda x: _put_one(x, NamedSharding(mesh, spec)), x)
+
+
+def _put_one(x: Any, sharding: jax.sharding.Sharding) -> Array:
   x = jax.device_get(x)
   # device_put would compare what the processes have.
   return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])

@@ -1,13 +1,12 @@
-"""Participation of canaries: 0/1 matrices [rounds, canaries].
+"""Participation of canaries: 0/1 matrices [rounds, canaries], which is all an audit needs.
 
-An audit needs such a matrix and nothing else; these functions make the usual
-ones. A canary that takes part in no round is unobserved.
+`epe_jax.sampling` says what the arguments are.
 """
 
 from collections.abc import Sequence
 import itertools
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax.accounting import matrix_mechanism
@@ -26,17 +25,7 @@ def once_per_period(
   that the rounds differ by at most one canary.
 
   Args:
-    rng: randomness of canaries, independent of that of noise and data.
-    rounds: T >= periods. If periods does not divide T, periods differ by at
-      most one round.
-    num: number of canaries, >= 0.
-    periods: n >= 1.
-
-  Returns:
-    A 0/1 matrix; row t holds the canaries of round t.
-
-  Raises:
-    ValueError: num, periods or rounds is out of range.
+    periods: n, 1 to T. If it does not divide T, periods differ by at most one round.
 
   References:
     One-shot Empirical Privacy Estimation, section 5.2.
@@ -69,18 +58,16 @@ def worst_case(
   *,
   num: int,
 ) -> Bool[np.ndarray, 'rounds num']:
-  """Assigns each canary rounds that give away as much as any of those of clients.
+  """Assigns each canary a worst-case participation pattern.
 
   Noise that is correlated over rounds hides some sets of rounds less than others, and
   its ε is that of the worst. Canaries are shared out evenly among the sets whose
   sensitivity is within 1 % of the largest. How many have which set is not random, so
-  that shapes which follow from it tell nothing of a secret.
+  that shapes which follow from it tell nothing of a secret; rng says which have it.
 
   Args:
-    rng: randomness of canaries, which says whose set is which.
     strategy: C of the matrix mechanism, a column for each round.
     patterns: sets of rounds that a client may have, one or more.
-    num: number of canaries, >= 0.
 
   >>> patterns = [(0, 2), (1, 3), (0,)]
   >>> worst_case(np.random.default_rng(0), np.eye(4), patterns, num=2).sum(axis=0)
@@ -106,8 +93,7 @@ def flip_coins(
   the assigned rounds learns nothing about any coin.
 
   Args:
-    rng: randomness of canaries.
-    assigned: a 0/1 matrix; row t holds the canaries assigned to round t.
+    assigned: the rounds of each canary, should it be included.
 
   Returns:
     The same matrix with the columns of about half of the canaries set to 0.
@@ -134,9 +120,6 @@ def as_clients(
 
   Args:
     schedule: of num_clients + num clients; the last num are the canaries.
-    rounds: T >= 1.
-    num: number of canaries, >= 0.
-    num_clients: number of real clients.
 
   Returns:
     The matrix, and the schedule of the real clients alone.
@@ -148,16 +131,8 @@ def as_clients(
   >>> m.sum(axis=0).tolist(), len(real(0)) + len(real(1))
   ([1, 1], 4)
   """
-  matrix = np.zeros((rounds, num), bool)
-  for t in range(rounds):
-    cohort = schedule(t)
-    matrix[t, cohort[cohort >= num_clients] - num_clients] = True
-
-  def draw_real_clients(t: int) -> np.ndarray:
-    cohort = schedule(t)
-    return cohort[cohort < num_clients]
-
-  return matrix, draw_real_clients
+  canary_of = np.maximum(np.arange(num_clients + num) - num_clients, -1)
+  return _split(schedule, canary_of, rounds=rounds, num=num)
 
 
 def replacing(
@@ -174,17 +149,10 @@ def replacing(
   canary whenever they are asked for an update, and never anything else.
 
   Args:
-    rng: randomness of canaries, which designates num different clients.
     schedule: of the real clients.
-    rounds: T >= 1.
-    num: number of canaries, 0 <= num <= num_clients.
-    num_clients: number of real clients.
 
   Returns:
     The matrix, and the schedule without the designated clients.
-
-  Raises:
-    ValueError: num is out of range.
 
   References:
     One-shot Empirical Privacy Estimation, section 3.
@@ -194,15 +162,25 @@ def replacing(
       f'num={num} canaries cannot replace {num_clients} clients; give at most '
       f'{num_clients}.'
     )
-  designated = rng.permutation(num_clients)[:num]
   canary_of = np.full(num_clients, -1)
-  canary_of[designated] = np.arange(num)
+  canary_of[rng.permutation(num_clients)[:num]] = np.arange(num)
+  return _split(schedule, canary_of, rounds=rounds, num=num)
+
+
+def _split(
+  schedule: client_schedules.ClientSchedule,
+  canary_of: Int[np.ndarray, ' clients'],
+  *,
+  rounds: int,
+  num: int,
+) -> tuple[Bool[np.ndarray, 'rounds num'], client_schedules.ClientSchedule]:
+  """Splits a schedule by the canary of each client, which is -1 of a real one."""
   matrix = np.zeros((rounds, num), bool)
   for t in range(rounds):
     ids = canary_of[schedule(t)]
     matrix[t, ids[ids >= 0]] = True
 
-  def draw_real_clients(t: int) -> np.ndarray:
+  def draw_real_clients(t: int) -> Int[np.ndarray, ' m']:
     cohort = schedule(t)
     return cohort[canary_of[cohort] < 0]
 

@@ -1,8 +1,6 @@
 """Cohort sampling: which clients take part in which round. Host only.
 
-A schedule is a function of the round. Nothing but the seed and the round
-decides, so resuming a run needs no replay. Whoever knows the seed knows the
-cohorts; it may have as many bits as it takes to keep them secret.
+`epe_jax.sampling` says what the arguments are.
 """
 
 from collections.abc import Callable
@@ -29,17 +27,8 @@ def shuffled_epochs(
   out, so that no client enters a round twice.
 
   Args:
-    seed: of `streams.sequence`.
-    num_clients: N.
-    clients_per_round: m, 1 <= m <= N.
     reshuffle: True draws a new order for each epoch, as in the paper; False
       keeps one order for all epochs, as the authors' released code does.
-
-  Returns:
-    round -> m distinct client indices.
-
-  Raises:
-    ValueError: clients_per_round is out of range.
 
   References:
     One-shot Empirical Privacy Estimation, section 5.2.1.
@@ -68,16 +57,7 @@ def shuffled_epochs(
 def fixed_size(
   seed: int, *, num_clients: int, clients_per_round: int
 ) -> ClientSchedule:
-  """Draws m clients in each round independently, without replacement.
-
-  Args:
-    seed: of `streams.sequence`.
-    num_clients: N.
-    clients_per_round: m, 1 <= m <= N.
-
-  Raises:
-    ValueError: clients_per_round is out of range.
-  """
+  """Draws m clients in each round independently, without replacement."""
   _check_size(clients_per_round, num_clients)
 
   def draw_cohort(t: int) -> Int[np.ndarray, ' m']:
@@ -90,16 +70,7 @@ def fixed_size(
 def poisson(
   seed: int, *, num_clients: int, expected_clients: float
 ) -> ClientSchedule:
-  """Poisson sampling: each client in each round with probability q = m / N.
-
-  Args:
-    seed: of `streams.sequence`.
-    num_clients: N.
-    expected_clients: m, 0 < m <= N.
-
-  Raises:
-    ValueError: expected_clients is out of range.
-  """
+  """Poisson sampling: each client in each round with probability q = m / N."""
   if not 0 < expected_clients <= num_clients:
     raise ValueError(
       f'expected_clients={expected_clients}, but there are {num_clients} '
@@ -124,13 +95,8 @@ def cyclic(
   q = m period / N. Noise that is correlated over fewer rounds is amplified by that.
 
   Args:
-    seed: of `streams.sequence`.
-    num_clients: N.
-    expected_clients: m, 0 < m <= N / period.
+    expected_clients: m, at most N / period.
     period: number of groups, 1 to N.
-
-  Raises:
-    ValueError: expected_clients or period is out of range.
 
   References:
     Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", section 4.
@@ -170,19 +136,16 @@ def limited(
 ) -> ClientSchedule:
   """Draws m clients in each round, of those who may take part again.
 
+  Rounds are planned in advance because each depends on those before.
+
   Args:
-    seed: of `streams.sequence`.
-    rounds: T >= 1, planned ahead because each round depends on those before.
-    num_clients: N.
-    clients_per_round: m, 1 <= m <= N.
     min_separation: minimum distance between two rounds of a client, >= 1; 1 is
       no limit.
     max_participations: maximum number of rounds of a client, >= 1; None is no
       limit.
 
   Raises:
-    ValueError: an argument is out of range, or fewer than m clients may take
-      part in a round; the message names the round.
+    ValueError: fewer than m clients may take part in some round, too.
 
   >>> clients = limited(
   ...   0, rounds=4, num_clients=6, clients_per_round=3, min_separation=2

@@ -1,11 +1,11 @@
 from . import aggregation as aggregation
 from . import clipping as clipping
 from . import exact_noise as exact_noise
-from .fedavg import Algorithm as Algorithm
+from .algorithms import Algorithm as Algorithm
+from .algorithms import Injection as Injection
+from .algorithms import Round as Round
+from .algorithms import RoundMetrics as RoundMetrics
 from .fedavg import Cohort as Cohort
-from .fedavg import Injection as Injection
-from .fedavg import Round as Round
-from .fedavg import RoundMetrics as RoundMetrics
 from .fedavg import TrainState as TrainState
 from .fedavg import dp_fedavg as dp_fedavg
 from .round_scalars import RoundScalars as RoundScalars

@@ -4,7 +4,8 @@ Z is independent, and C = B⁻¹ the strategy of a matrix mechanism. Noise that 
 rounds take back disturbs training less; `accounting.matrix_mechanism` says what it
 hides. Matrices are those of jax_privacy, and the tree of DP-FTRL. All are scaled so
 that the longest column of C has the norm 1: one participation then has the μ = 1/z
-of independent noise at most.
+of independent noise at most. `rounds` is T >= 1 in all of them; a ValueError is raised
+for a size that is out of range.
 """
 
 from collections.abc import Callable
@@ -82,11 +83,7 @@ class Correlation(NamedTuple):
 
 
 def independent(rounds: int) -> Correlation:
-  """C = I: each round has noise of its own.
-
-  Args:
-    rounds: T >= 1.
-  """
+  """C = I: each round has noise of its own."""
   return Correlation(np.eye(rounds), np.eye(rounds), INDEPENDENT)
 
 
@@ -94,7 +91,6 @@ def banded(rounds: int, *, bands: int) -> Correlation:
   """A banded Toeplitz C of least mean squared error of the prefix sums.
 
   Args:
-    rounds: T >= 1.
     bands: diagonals of C, 1 to T. The state has bands - 1 vectors.
 
   References:
@@ -125,7 +121,6 @@ def blt(
   """A buffered linear Toeplitz C of least maximum error of the prefix sums.
 
   Args:
-    rounds: T >= 1.
     buffers: vectors of the state, >= 1. Coefficients of C are sums of as many powers.
     schema: of the participants that C is made for.
 
@@ -162,7 +157,6 @@ def bisr(rounds: int, *, bands: int) -> Correlation:
   """C⁻¹ is the banded square root of the matrix of differences.
 
   Args:
-    rounds: T >= 1.
     bands: diagonals of C⁻¹, 1 to T. The state has bands - 1 vectors.
 
   References:
@@ -194,9 +188,6 @@ def tree(rounds: int) -> Correlation:
 
   A node of the tree is the sum of 2^l rounds, and has noise of its own; it is also
   estimated by its two halves. The state has log₂ T + 2 vectors.
-
-  Args:
-    rounds: T >= 1.
 
   References:
     Kairouz et al. 2021, "Practical and Private (Deep) Learning without Sampling or
@@ -262,13 +253,7 @@ def tree(rounds: int) -> Correlation:
 def restart(
   correlation: Callable[[int], Correlation], rounds: int, every: int
 ) -> Correlation:
-  """Starts a mechanism again after so many rounds, with new noise.
-
-  Args:
-    correlation: number of rounds -> the mechanism.
-    rounds: T >= 1.
-    every: rounds from one start to the next, 1 to T.
-  """
+  """Starts a mechanism, made for 1 <= every <= T rounds, again after so many."""
   _check_size('every', every, rounds)
   part = correlation(every)
   stream = part.stream
@@ -284,7 +269,7 @@ def restart(
 
   times = np.eye(-(-rounds // every))
   noising = np.kron(times, part.noising)[:rounds]
-  # Noise that no round of the last part has hides nothing.
+  # Drop unused noise columns.
   used = noising.any(axis=0)
   strategy = np.kron(times, part.strategy)[used][:, :rounds]
   return Correlation(strategy, noising[:, used], Stream(init, draw_next))
@@ -293,7 +278,7 @@ def restart(
 def _make_square(
   strategy: Float[np.ndarray, 'T T'], inverse: Any
 ) -> Correlation:
-  """Of C and a streaming matrix C⁻¹ of jax_privacy, scaled together."""
+  """Of C and a streaming matrix C⁻¹ of jax_privacy."""
   return _make_correlation(
     strategy,
     np.linalg.inv(strategy),

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Int, UInt32
 import numpy as np
 
-from epe_jax.canaries import _threefry
+from epe_jax.canaries import threefry
 from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import aggregation
@@ -94,11 +94,11 @@ def exact(
     part = dim // mesh.size
 
     # By hand, as what XLA makes of a partition takes several times as long.
+    @sharding.concatenate_over_devices(mesh, [sharding.REPLICATED] * 2)
     def draw_own(key: Key, always: Array) -> Array:
       return _draw_part(key, always, part, sharding.device_index() * part)
 
-    specs = sharding.REPLICATED, sharding.REPLICATED
-    return sharding.concatenate_over_devices(draw_own, mesh, specs)(key, always)
+    return draw_own(key, always)
 
   def make(noise_multiplier: float) -> aggregation.Aggregation:
     shift = 0
@@ -171,13 +171,12 @@ def draw_integers(
   # A generator of 64 bits can be searched for its key: the words of two are
   # added modulo 2.
   words = jax.random.bits(key, (4,), jnp.uint32)
-  roots = _threefry.Root(*words[:2]), _threefry.Root(*words[2:])
+  roots = threefry.Root(*words[:2]), threefry.Root(*words[2:])
 
   def draw_words(purpose: int) -> tuple[Array, Array]:
     position = jnp.uint32(start) + jax.lax.iota(jnp.uint32, dim)
     (a, b), (c, d) = (
-      _threefry.draw_words(root, position, jnp.uint32(purpose))
-      for root in roots
+      threefry.draw_words(root, position, jnp.uint32(purpose)) for root in roots
     )
     return a ^ c, b ^ d
 

@@ -5,7 +5,7 @@ with public signs D, so that no coordinate is large, divides it by the granulari
 rounds it at random to integers. It adds its share of discrete noise, and a protocol
 reveals the sum of all messages modulo 2^b, and nothing else. The server takes that for
 the numbers in [-2^(b-1), 2^(b-1)), rotates back and multiplies by the granularity: right
-but for coordinates that went round the ring.
+but for coordinates that wrapped around the ring.
 
 What is simulated is this sum and not the protocol. In place of the shares their total is
 drawn, from its law: that of Skellam shares is Skellam noise; that of n discrete Gaussians
@@ -30,17 +30,17 @@ from scipy import linalg
 
 from epe_jax import accounting
 from epe_jax.accounting import discrete_noise
-from epe_jax.canaries import _threefry
+from epe_jax.canaries import base, threefry
 from epe_jax.training import aggregation
 from epe_jax.types import Array, Key
 
 NOISES = ('skellam', 'discrete_gaussian')
 """Laws of the shares of noise."""
 ROUNDINGS = ('conditional', 'stochastic')
-"""To one of the two next integers at random, drawn again while a message is longer than
-it need be; or once."""
+"""To one of the two next integers at random, drawn again while the norm is too large;
+or once."""
 WRAP = 1e-6
-"""Chance, at most, that any coordinate of a round goes round the ring."""
+"""Chance, at most, that any coordinate of a round wraps around."""
 
 _REJECTED = math.exp(-0.5)  # Chance, at most, that a message is drawn again.
 _MAX_STD = 2.0**16  # In steps. A finer grid would need longer tables.
@@ -73,11 +73,7 @@ class SecureAggregation(NamedTuple):
   def make_aggregation(
     self, noise_multiplier: float
   ) -> aggregation.Aggregation:
-    """Makes the way in which messages are summed, and their noise.
-
-    Args:
-      noise_multiplier: z, that of the plan.
-    """
+    """The `Aggregation` of noise multiplier z, that of the plan."""
     planned = self.ring.std * self.granularity
     if not math.isclose(noise_multiplier, planned, rel_tol=1e-6):
       raise ValueError(
@@ -86,7 +82,7 @@ class SecureAggregation(NamedTuple):
       )
     # What float32 makes of norms and lengths, twice.
     slack = 1 - 2 * aggregation.bound_rounding(self.size)
-    longest = self.ring.l2 * slack
+    max_norm = self.ring.l2 * slack
 
     def encode(
       x: Float[Array, ' d'], factor: Any, clip_norm: Any, key: Key | None = None
@@ -100,7 +96,7 @@ class SecureAggregation(NamedTuple):
       rotated = rotate(steps, self.size)
       if self.rounding == 'stochastic':
         return round_stochastically(rotated, key)
-      return round_conditionally(rotated, longest, key)
+      return round_conditionally(rotated, max_norm, key)
 
     def draw(key: Key, dim: int, clip_norm: Any) -> Int[Array, ' s']:
       del clip_norm
@@ -114,9 +110,11 @@ class SecureAggregation(NamedTuple):
       draw: aggregation.Draw, key: Key, total: Int[Array, ' s'], state: Array
     ) -> aggregation.Finished:
       total = total + draw(key)
-      seen = reduce_sum(total, bits=self.bits)
-      wrapped = jnp.count_nonzero(seen != total).astype(jnp.int32)
-      return aggregation.Finished(seen, state + wrapped, jnp.float32(wrapped))
+      reduced = reduce_sum(total, bits=self.bits)
+      wrapped = jnp.count_nonzero(reduced != total).astype(jnp.int32)
+      return aggregation.Finished(
+        reduced, state + wrapped, jnp.float32(wrapped)
+      )
 
     return aggregation.Aggregation(
       norm=aggregation.norm_by_halves,
@@ -142,7 +140,7 @@ def plan(
 ) -> SecureAggregation:
   """Plans the ring of a run: its grid, and what hides a client in it.
 
-  By default no grid is finer on which a round goes round the ring with probability
+  By default no grid is finer on which a round wraps around with probability
   `WRAP` at most, if it has up to m + 6 √m messages. For that a coordinate of a sum of n
   rotated vectors is taken to be subgaussian of variance n²/s, as if all were equal, that
   of rounding of n/4, and noise to have the tails of Skellam noise (Bernstein).
@@ -186,7 +184,7 @@ def plan(
     if not room > 0:
       enough = next(b for b in range(bits, 64) if _find_room(b, size, most) > 0)
       raise ValueError(
-        f'{given}: the rounding of {clients:.6g} messages alone goes round the ring; '
+        f'{given}: the rounding of {clients:.6g} messages alone wraps around; '
         f'give at least {enough} bits, or a granularity of your own.'
       )
     granularity = math.sqrt((most**2 / size + noise_multiplier**2) / room)
@@ -267,8 +265,8 @@ def transform(x: Float[Array, ' s']) -> Float[Array, ' s']:
 def _draw_signs(size: int) -> Bool[Array, ' s']:
   """Draws the signs, which are public: the same in all rounds."""
   counters = jax.lax.iota(jnp.uint32, -(-size // 64))
-  root = _threefry.Root(jnp.uint32(0), jnp.uint32(_ROTATION))
-  words = jnp.stack(_threefry.draw_words(root, counters, jnp.uint32(0)))
+  root = threefry.Root(jnp.uint32(0), jnp.uint32(_ROTATION))
+  words = jnp.stack(threefry.draw_words(root, counters, jnp.uint32(0)))
   bits = words.ravel() >> jnp.arange(32, dtype=jnp.uint32)[:, None]
   return (bits & 1).astype(bool).ravel()[:size]
 
@@ -276,29 +274,23 @@ def _draw_signs(size: int) -> Bool[Array, ' s']:
 def round_stochastically(
   x: Float[Array, ' s'], key: Key, attempt: Int[Array, ''] | int = 0
 ) -> Int[Array, ' s']:
-  """Rounds each number to one of the next two integers, of mean x.
-
-  Args:
-    x: numbers of less than 2^30.
-    key: of the message.
-    attempt: of how many drawings this is the next.
-  """
+  """Rounds numbers below 2^30 to one of the next two integers each, of mean x."""
   below = jnp.floor(x)
   counters = jax.lax.iota(jnp.uint32, x.size)
-  root = _threefry.derive_root(key, _ROUND)
-  words, _ = _threefry.draw_words(root, counters, jnp.uint32(attempt))
+  root = base.derive_root(key, _ROUND)
+  words, _ = threefry.draw_words(root, counters, jnp.uint32(attempt))
   share = ((x - below) * 2.0**32).astype(jnp.uint32)
   return below.astype(jnp.int32) + (words < share)
 
 
 def round_conditionally(
-  x: Float[Array, ' s'], longest: float, key: Key
+  x: Float[Array, ' s'], max_norm: float, key: Key
 ) -> Int[Array, ' s']:
-  """Rounds stochastically, again until the norm is at most as long as this."""
+  """Rounds stochastically, again until the norm is at most `max_norm`."""
 
   def is_long(state: tuple[Array, Array]) -> Bool[Array, '']:
     norm = aggregation.norm_by_halves(state[1].astype(jnp.float32))
-    return norm > longest
+    return norm > max_norm
 
   def draw_again(state: tuple[Array, Array]) -> tuple[Array, Array]:
     return state[0] + 1, round_stochastically(x, key, state[0])
@@ -308,9 +300,9 @@ def round_conditionally(
 
 
 def reduce_sum(total: Int[Array, ' s'], *, bits: int) -> Int[Array, ' s']:
-  """What the server sees of a sum: it modulo 2^b, from -2^(b-1) on.
+  """(sum mod 2^b), from -2^(b-1) on.
 
-  The int32 of a sum may itself go round: 2^b divides 2^32.
+  The int32 of a sum may itself wrap around: 2^b divides 2^32.
 
   >>> reduce_sum(jnp.array([3, 128, -129, 300]), bits=8).tolist()
   [3, -128, 127, 44]
@@ -320,12 +312,12 @@ def reduce_sum(total: Int[Array, ' s'], *, bits: int) -> Int[Array, ' s']:
 
 
 def draw_noise(key: Key, size: int, ring: accounting.Ring) -> Int[Array, ' s']:
-  """Draws the noise of a sum, of its law but for a mass of 2^-32 in a row of a table."""
+  """Draws the noise of a sum, right but for a mass of 2^-32 in a row of a table."""
   table, zero = make_table(ring.std, ring.shares)
   row_bits = len(table).bit_length() - 1
-  root = _threefry.derive_root(key, _SHARE)
+  root = base.derive_root(key, _SHARE)
   counters = jax.lax.iota(jnp.uint32, size)
-  choice, words = _threefry.draw_words(root, counters, jnp.uint32(0))
+  choice, words = threefry.draw_words(root, counters, jnp.uint32(0))
   row = (words >> jnp.uint32(32 - row_bits)).astype(jnp.int32)
   threshold, other = (
     jnp.asarray(column).at[row].get(mode='promise_in_bounds')

@@ -7,7 +7,7 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audit_step, audited_algorithm, observers
-from epe_jax.training import fedavg
+from epe_jax.training import algorithms
 
 _ROUNDS = 6
 
@@ -36,9 +36,9 @@ def test_a_vector_of_zeros_has_cosines_of_zero(xp):
 
 
 def test_the_scalars_of_a_release_are_those_of_our_own_rounds():
-  sums = fedavg.ClippedSums(jnp.ones(4), *[jnp.float32(8.0)] * 4)
-  injection = fedavg.Injection(lambda: jnp.zeros(4), jnp.int32(2))
-  own = fedavg.make_round(
+  sums = algorithms.ClippedSums(jnp.ones(4), *[jnp.float32(8.0)] * 4)
+  injection = algorithms.Injection(lambda: jnp.zeros(4), jnp.int32(2))
+  own = algorithms.make_round(
     sums,
     jnp.full(4, 0.5),
     injection,

@@ -23,7 +23,7 @@ from epe_jax.epsilon import two_gaussians
 from epe_jax.epsilon.types import Gaussian, Scores, Sphere
 from epe_jax.experiment import audited_run, build
 from epe_jax.sampling import canary_schedules
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import algorithms, clipping, fedavg
 from epe_jax.types import Task
 from tests.helpers import load_config
 
@@ -345,7 +345,7 @@ def test_an_audit_without_observed_canaries_leaves_every_bit_of_the_model():
     state, _ = step(
       state,
       still_cohort(),
-      fedavg.no_canaries(),
+      algorithms.no_canaries(),
       jax.random.key(t),
       jax.random.key(100 + t),
     )

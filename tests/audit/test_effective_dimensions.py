@@ -11,7 +11,7 @@ from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, effective_dimensions
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.report import page, report
-from epe_jax.training import fedavg
+from epe_jax.training import algorithms, fedavg
 from epe_jax.training.round_scalars import RoundScalars
 from tests import helpers
 from tests.report import test_report
@@ -40,7 +40,7 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
     )
 
   c = canaries.sphere(jax.random.key(0), 4, _DIM)
-  plain = fedavg.Algorithm(lambda params: state, step)
+  plain = algorithms.Algorithm(lambda params: state, step)
   wrapped = audited_algorithm.audited(plain, c, np.zeros((3, 4), bool), {})
   now = wrapped.init(state.params)
   for x in np.asarray(aggregates, np.float64):

@@ -8,7 +8,7 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.auditor.host_canaries import measure, pieces, registry, structures
-from epe_jax.auditor.host_canaries.threefry import Root
+from epe_jax.canaries.threefry import Root
 
 KEY = Root(np.uint32(0xDEADBEEF), np.uint32(12345))
 # More canaries than a group has, fewer coordinates than its order, whole tiles, and

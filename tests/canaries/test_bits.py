@@ -1,13 +1,18 @@
-"""The generator below the canaries: words, normals, signs."""
+"""Words, normals and signs; and the bits and the memory of canaries made of them."""
 
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
-from epe_jax.canaries import _normals, _signs, _threefry
+from epe_jax import canaries
+from epe_jax.canaries import threefry
+from epe_jax.canaries.base import derive_root
+from epe_jax.canaries.hadamard import apply_signs
+from epe_jax.canaries.sphere import convert_to_normals
 
 _ALL = 2**32 - 1
 
@@ -17,16 +22,14 @@ def test_words_are_those_of_jax():
   key = jax.random.key(7)
   data = jax.random.key_data(key)
   low = jnp.arange(100, dtype=jnp.uint32)
-  a, b = jax.jit(_threefry.draw_words)(
-    _threefry.Root(data[0], data[1]), jnp.zeros_like(low), low
+  a, b = jax.jit(threefry.draw_words)(
+    threefry.Root(data[0], data[1]), jnp.zeros_like(low), low
   )
   np.testing.assert_array_equal(a ^ b, jax.random.bits(key, (100,)))
 
 
 def test_two_purposes_of_a_key_share_no_words():
-  roots = [
-    _threefry.derive_root(jax.random.key(0), purpose) for purpose in (1, 2)
-  ]
+  roots = [derive_root(jax.random.key(0), purpose) for purpose in (1, 2)]
   assert roots[0] != roots[1]
 
 
@@ -37,7 +40,7 @@ def test_normals_are_those_of_exact_arithmetic():
   drawn = rng.integers(0, 2**32, (2, 10_000))
   first = np.concatenate([first.ravel(), drawn[0]]).astype(np.uint32)
   second = np.concatenate([second.ravel(), drawn[1]]).astype(np.uint32)
-  x, y = jax.jit(_normals.convert_to_normals)(first, second)
+  x, y = jax.jit(convert_to_normals)(first, second)
   # In float64, and with the quadrant as a part of the angle.
   u = (first >> 1) * 2.0**-31 + 2.0**-32
   fraction = (second << np.uint32(2)).astype(np.int32) * 2.0**-31
@@ -54,19 +57,17 @@ def test_normals_are_those_of_exact_arithmetic():
 
 def test_no_two_words_make_a_pair_without_direction():
   second = jnp.arange(0, 2**32, 2**22 + 1, dtype=jnp.uint32)
-  x, y = jax.jit(_normals.convert_to_normals)(
-    jnp.full_like(second, _ALL), second
-  )
+  x, y = jax.jit(convert_to_normals)(jnp.full_like(second, _ALL), second)
   assert np.all(np.hypot(x, y) > 1e-5)
 
 
 def test_normals_have_the_law_to_the_tails():
   n = 2**19
-  root = _threefry.derive_root(jax.random.key(3), 1)
-  words = jax.jit(_threefry.draw_words)(
+  root = derive_root(jax.random.key(3), 1)
+  words = jax.jit(threefry.draw_words)(
     root, jnp.arange(n, dtype=jnp.uint32), jnp.zeros(n, jnp.uint32)
   )
-  x, y = np.asarray(jax.jit(_normals.convert_to_normals)(*words), np.float64)
+  x, y = np.asarray(jax.jit(convert_to_normals)(*words), np.float64)
   both = np.concatenate([x, y])
   # One test of these in 10^5 would fail by chance.
   assert stats.kstest(both, stats.norm.cdf).pvalue > 1e-6
@@ -80,22 +81,6 @@ def test_normals_have_the_law_to_the_tails():
     assert abs(np.corrcoef(a, b)[0, 1]) < 5 / math.sqrt(n)
 
 
-def test_a_vector_of_normals_has_the_law_and_its_length_alone_decides_it():
-  root = _threefry.derive_root(jax.random.key(5), 0)
-  vector = jax.jit(_normals.draw_normals, static_argnums=1)
-  for dim in (1, 8191, 100_001):
-    x = vector(root, dim)
-    assert x.shape == (dim,)
-  x = np.asarray(x, np.float64)
-  assert stats.kstest(x, stats.norm.cdf).pvalue > 1e-6
-  # No number is there twice, as it would be if pieces shared their counters.
-  assert len(np.unique(x)) > len(x) - 5000
-  for lag in (1, 4096, 8192):
-    assert abs(np.corrcoef(x[lag:], x[:-lag])[0, 1]) < 5.5 / 300
-  other = vector(_threefry.derive_root(jax.random.key(6), 0), dim)
-  assert abs(np.corrcoef(x, other)[0, 1]) < 5.5 / 300
-
-
 def test_each_sign_of_a_tile_is_a_bit_of_its_own():
   # The word with one bit set flips one coordinate, another for each bit.
   flipped = []
@@ -104,9 +89,68 @@ def test_each_sign_of_a_tile_is_a_bit_of_its_own():
     for bit in range(32):
       words = np.zeros((2, 1, 1), np.uint32)
       words[word] = np.uint32(1 << bit)
-      x = _signs.apply_signs(ones, jnp.asarray(words), _signs.ALL_ROWS)
+      x = apply_signs(ones, jnp.asarray(words), threefry.ALL_ROWS)
       assert set(np.unique(x)) == {-1.0, 1.0}
       flipped.append(np.flatnonzero(x.ravel() < 0))
   assert sorted(np.concatenate(flipped)) == list(range(64))
-  row = _signs.apply_signs(ones, jnp.asarray(words), 15)
+  row = apply_signs(ones, jnp.asarray(words), 15)
   np.testing.assert_array_equal(row, x[15])
+
+
+def rows(c, num=None):
+  """The first rows of the matrix, one by one: the slow and obvious way."""
+  one = jax.jit(lambda j: c.superpose(j[None], jnp.ones(1)))
+  return np.stack([one(jnp.int32(j)) for j in range(num or c.num)])
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize('dim', [7, 9001])
+def test_bits_depend_on_key_and_id_alone(dim):
+  entries = jnp.eye(dim)[: min(dim, 9)]
+  expected = rows(canaries.sphere(jax.random.key(3), num=20, dim=dim))
+  for block in (1, 40):
+    c = canaries.sphere(jax.random.key(3), num=20, dim=dim, block=block)
+    seen = np.asarray(jax.jit(c.project)(entries))
+    np.testing.assert_array_equal(seen.T, expected[:, : len(entries)])
+  more = rows(canaries.sphere(jax.random.key(3), num=31, dim=dim))
+  np.testing.assert_array_equal(more[:20], expected)
+  other = rows(canaries.sphere(jax.random.key(4), num=20, dim=dim))
+  assert np.all(other != expected)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize('name', canaries.FAMILIES)
+def test_bits_depend_on_the_key_and_the_id_and_not_on_how_many(name):
+  few, dim = 5, 300
+  make = canaries.family(name, block=3)
+  expected = rows(make(jax.random.key(3), few, dim))
+  other = rows(make(jax.random.key(4), few, dim))
+  assert not np.any(np.all(other == expected, axis=1))
+  more = canaries.family(name)(jax.random.key(3), dim, dim)
+  np.testing.assert_array_equal(rows(more, few), expected)
+  keys = jax.random.split(jax.random.key(5), 3).at[1].set(jax.random.key(3))
+  third = lambda key: make(key, few, dim).superpose(jnp.array([2]), jnp.ones(1))
+  traced = jax.jit(jax.vmap(third))(keys)
+  np.testing.assert_allclose(traced[1], expected[2], atol=1e-7)
+  assert not np.any(np.all(traced[1] == traced[::2], axis=1))
+
+
+def test_nothing_of_size_k_by_d_is_held():
+  k, d, block = 512, 100_000, 4
+  c = canaries.sphere(jax.random.key(0), num=k, dim=d, block=block)
+  v = jax.ShapeDtypeStruct((1, d), jnp.float32)
+  memory = jax.jit(c.project).lower(v).compile().memory_analysis()
+  assert memory is not None
+  # A few arrays of a block, as against 512 rows.
+  assert memory.temp_size_in_bytes < 8 * block * d * 4
+
+
+@pytest.mark.parametrize('name', ['hadamard', 'hadamard2'])
+def test_families_of_signs_hold_nothing_of_size_k_by_d(name):
+  k, d = 512, 400_000
+  c = canaries.family(name)(jax.random.key(0), k, d)
+  v = jax.ShapeDtypeStruct((1, d), jnp.float32)
+  memory = jax.jit(c.project).lower(v).compile().memory_analysis()
+  assert memory is not None
+  # A few arrays as long as v, as against 512 rows.
+  assert memory.temp_size_in_bytes < 6 * d * 4

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax.dpsgd import black_box
-from epe_jax.training import fedavg
+from epe_jax.training import algorithms, fedavg
 from papers.models import fully_connected
 
 TASK = fully_connected.task(3, num_features=4, hidden=())
@@ -52,7 +52,7 @@ def make_algorithm(*, clip_norm=1.0, noise=0.0, learning_rate=0.5):
       params = jax.tree.unflatten(tree, leaves)
     return state._replace(round=state.round + 1, params=params), None
 
-  return fedavg.Algorithm(init, step)
+  return algorithms.Algorithm(init, step)
 
 
 def score(params):

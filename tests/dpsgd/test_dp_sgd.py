@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax.dpsgd import dp_sgd
-from epe_jax.training import fedavg
+from epe_jax.training import algorithms
 from epe_jax.types import Weighted
 from tests import helpers
 
@@ -63,7 +63,7 @@ def one_step(alg, batch=BATCH, injection=None, seed=0, state=None):
   return compiled(alg)(
     alg.init(PARAMS) if state is None else state,
     batch,
-    injection or fedavg.no_canaries(),
+    injection or algorithms.no_canaries(),
     *helpers.keys(seed),
   )
 

@@ -18,7 +18,7 @@ from epe_jax.data import cohort
 from epe_jax.experiment import audited_run, build, dispatch, programs
 from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import digits as digits_task
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import algorithms, clipping, fedavg
 from tests import helpers
 from tests.audit.test_audited_algorithm import still_cohort, still_task
 from tests.helpers import load_config, softmax_regression
@@ -189,7 +189,7 @@ def test_each_round_has_two_keys_of_its_own(spans):
       None, None, loss=words(training_key), update_norm=words(noise_key)
     )
 
-  algorithm = fedavg.Algorithm(small_algorithm().init, step)
+  algorithm = algorithms.Algorithm(small_algorithm().init, step)
   _, seen = sent(algorithm, spans)
   training, noise = helpers.keys()
   for t in range(ROUNDS):

@@ -45,7 +45,7 @@ def test_vectors_of_another_dimension_and_keys_that_are_none_are_refused(
   for shape in [(15,), (4, 8), (32,), ()]:
     with pytest.raises(ValueError, match=r'but canaries have dim=16; give one'):
       made.project(jnp.zeros(shape))
-  with pytest.raises(ValueError, match=r'key=0 is no key; give one of JAX'):
+  with pytest.raises(ValueError, match=r'key=0 is not a key; give one of JAX'):
     canaries.family(family)(0, 3, 16)  # pyright: ignore[reportArgumentType]
 
 

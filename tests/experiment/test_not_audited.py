@@ -14,7 +14,7 @@ from epe_jax.audit import audited_algorithm, observers
 from epe_jax.experiment import audited_run, build, finished_runs, metrics
 from epe_jax.report import comparison, report
 from epe_jax.tasks import digits
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import algorithms, clipping, fedavg
 from tests import helpers
 from tests.helpers import load_config
 from tests.in_process import run_command
@@ -77,7 +77,7 @@ def same(a, b):
 def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
   alone = algorithm(noise)
   params = helpers.linear_task().init(jax.random.key(0))
-  nobody = fedavg.no_canaries()
+  nobody = algorithms.no_canaries()
   plain = path(
     lambda state, cohort, *keys: alone.step(state, cohort, nobody, *keys),
     alone.init(params),

@@ -13,7 +13,13 @@ from epe_jax import accounting, audit, canaries
 from epe_jax.accounting import discrete_noise
 from epe_jax.audit import audit_step, audited_algorithm, observers
 from epe_jax.audit.attackers import RESIDUAL
-from epe_jax.training import aggregation, clipping, fedavg, secure_aggregation
+from epe_jax.training import (
+  aggregation,
+  algorithms,
+  clipping,
+  fedavg,
+  secure_aggregation,
+)
 from tests import helpers
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -193,7 +199,7 @@ def make_cohort(order):
 
 def inject(num):
   vectors = [random_vector(DIM, seed=j) for j in range(num)]
-  return fedavg.Injection(
+  return algorithms.Injection(
     lambda: sum(vectors),
     jnp.asarray(num, jnp.int32),
     lambda encode: sum(encode(x, j) for j, x in enumerate(vectors)),
@@ -228,7 +234,7 @@ def test_the_server_sees_the_sum_of_all_messages_modulo_the_ring(bits):
     key = jax.random.fold_in(of_canaries, j)
     total += way.encode(random_vector(DIM, seed=j), CLIP, CLIP, key)
   algorithm = make_algorithm(way)
-  singles = run_rounds(algorithm, fedavg.no_canaries(), [0], [1], [2])
+  singles = run_rounds(algorithm, algorithms.no_canaries(), [0], [1], [2])
   assert all(np.any(one.client_part) for _, one in singles)
   alone = sum(one.client_part for _, one in singles)
   np.testing.assert_array_equal(round.client_part, alone)

@@ -6,6 +6,8 @@ from typing import NamedTuple, TypeAlias
 from jaxtyping import Float, Int
 import numpy as np
 
+from epe_jax.canaries import threefry
+
 Pieces: TypeAlias = Sequence[np.ndarray]
 """A vector [d] as consecutive 1-D arrays, such as the tensors of a model."""
 
@@ -26,3 +28,19 @@ class HostCanaries(NamedTuple):
   dim: int
   project: Callable[[Sequence[Pieces]], Float[np.ndarray, 'r k']]
   add: Callable[[Int[np.ndarray, ' m'], Float[np.ndarray, ' m'], Pieces], None]
+
+
+def derive_root(key: threefry.Root, purpose: int) -> threefry.Root:
+  """Derives the generator of one purpose from a key, as JAX does from its own.
+
+  Args:
+    key: the two words of a key, those of `jax.random.wrap_key_data`.
+    purpose: as for `epe_jax.canaries.base.derive_root`.
+  """
+  zero, one = np.zeros(1, np.uint32), np.ones(1, np.uint32)
+  # jax.random.fold_in encrypts the purpose; of jax.random.bits word i is both
+  # words of counter i, in one.
+  words = threefry.draw_words(key, zero, purpose * one)
+  folded = threefry.Root(words[0][0], words[1][0])
+  a, b = threefry.draw_words(folded, zero, np.arange(2, dtype=np.uint32))
+  return threefry.Root(*(a ^ b))

@@ -9,20 +9,17 @@ import math
 from jaxtyping import Float, Int, UInt32
 import numpy as np
 
-from epe_jax.auditor.host_canaries import pieces, threefry
-from epe_jax.auditor.host_canaries.base import HostCanaries, Pieces
+from epe_jax.auditor.host_canaries import pieces
+from epe_jax.auditor.host_canaries.base import (
+  HostCanaries,
+  Pieces,
+  derive_root,
+)
+from epe_jax.canaries import threefry
+from epe_jax.canaries.threefry import ALL_ROWS, LANES, ORDER, ROWS, SIGN, TILE
 
-_PURPOSE = 2
-_ORDER = 4096
-_LANES = _ORDER // 4
-_ROWS = 16
-_TILE = _ROWS * _ORDER
 _CHUNK_TILES = 4  # Whose words are drawn at once, and stay in the cache.
-_SIGN = np.uint32(0x80000000)
-# Bit 16 half + row of a word becomes the sign of (row, word, half, lane).
-_LEFT = (
-  31 - np.arange(_ROWS)[:, None, None, None] - 16 * np.arange(2)[:, None]
-).astype(np.uint32)
+_SHIFTS = threefry.count_shifts(ALL_ROWS)
 
 
 def make_hadamard(key: threefry.Root, num: int, dim: int) -> HostCanaries:
@@ -33,22 +30,22 @@ def make_hadamard(key: threefry.Root, num: int, dim: int) -> HostCanaries:
     num: k >= 1.
     dim: d >= 2.
   """
-  root = threefry.derive_root(key, _PURPOSE)
-  order = min(_ORDER, 1 << (dim.bit_length() - 1))
+  root = derive_root(key, threefry.HADAMARD)
+  order = threefry.compute_order(dim)
   groups = -(-num // order)
-  chunk = _TILE * _CHUNK_TILES
+  chunk = TILE * _CHUNK_TILES
 
   def project(vectors) -> Float[np.ndarray, 'r k']:
-    folded = np.zeros((len(vectors), groups, _ORDER))
-    signs = np.empty((_ROWS, 2, 2, _LANES), np.uint32)
+    folded = np.zeros((len(vectors), groups, ORDER))
+    signs = np.empty((ROWS, 2, 2, LANES), np.uint32)
     signed = np.empty_like(signs)
     for start, chunks in pieces.iterate_chunks(vectors, chunk):
       for group in range(groups):
-        words = _draw_words(root, start // _TILE, group)
-        for i, first in enumerate(range(0, chunks[0].size, _TILE)):
+        words = _draw_words(root, start // TILE, group)
+        for i, first in enumerate(range(0, chunks[0].size, TILE)):
           _place_signs(words, i, signs)
           for v, x in zip(folded, chunks):
-            v[group] += _fold_tile(x[first : first + _TILE], signs, signed)
+            v[group] += _fold_tile(x[first : first + TILE], signs, signed)
     short = folded.reshape(len(vectors), groups, -1, order).sum(2)
     products = transform(short) / math.sqrt(dim)
     return products.reshape(len(vectors), -1)[:, :num]
@@ -61,18 +58,18 @@ def make_hadamard(key: threefry.Root, num: int, dim: int) -> HostCanaries:
     np.add.at(rows, (group_of, ids % order), weights)
     # Divided last: of one canary every entry is ± the same float.
     shorts = transform(rows) * (np.float32(1) / np.float32(math.sqrt(dim)))
-    shorts = np.tile(shorts.astype(np.float32), _ORDER // order)
-    shorts = shorts.reshape(-1, 2, 2, _LANES).view(np.uint32)
-    signs = np.empty((_ROWS, 2, 2, _LANES), np.uint32)
+    shorts = np.tile(shorts.astype(np.float32), ORDER // order)
+    shorts = shorts.reshape(-1, 2, 2, LANES).view(np.uint32)
+    signs = np.empty((ROWS, 2, 2, LANES), np.uint32)
 
     def make(start: int, buffer: Float[np.ndarray, ' n']) -> None:
       buffer[:] = 0
       for group, short in zip(used, shorts):
-        words = _draw_words(root, start // _TILE, int(group))
-        for i, first in enumerate(range(0, buffer.size, _TILE)):
+        words = _draw_words(root, start // TILE, int(group))
+        for i, first in enumerate(range(0, buffer.size, TILE)):
           _place_signs(words, i, signs)
           np.bitwise_xor(signs, short, out=signs)
-          tile = buffer[first : first + _TILE]
+          tile = buffer[first : first + TILE]
           tile += signs.view(np.float32).reshape(-1)[: tile.size]
 
     pieces.add_chunks(make, out, chunk)
@@ -100,9 +97,9 @@ def _draw_words(
   root: threefry.Root, tile: int, group: int
 ) -> UInt32[np.ndarray, 'w=2 n']:
   """Draws the words of a chunk of tiles."""
-  low = np.arange(_LANES * _CHUNK_TILES, dtype=np.uint32)
+  low = np.arange(LANES * _CHUNK_TILES, dtype=np.uint32)
   # Modulo 2^32, as the counters of a device are.
-  low += np.uint32(tile * _LANES % 2**32)
+  low += np.uint32(tile * LANES % 2**32)
   return np.stack(threefry.draw_words(root, low, np.full_like(low, group)))
 
 
@@ -112,9 +109,9 @@ def _place_signs(
   out: UInt32[np.ndarray, 'rows=16 w=2 h=2 l'],
 ) -> None:
   """Writes the sign bits of tile i of a chunk."""
-  of_tile = words[:, None, i * _LANES : (i + 1) * _LANES]
-  np.left_shift(of_tile, _LEFT, out=out)
-  np.bitwise_and(out, _SIGN, out=out)
+  of_tile = words[:, None, i * LANES : (i + 1) * LANES]
+  np.left_shift(of_tile, _SHIFTS, out=out)
+  np.bitwise_and(out, SIGN, out=out)
 
 
 def _fold_tile(
@@ -123,7 +120,7 @@ def _fold_tile(
   out: UInt32[np.ndarray, 'rows=16 w=2 h=2 l'],
 ) -> Float[np.ndarray, ' b=4096']:
   """Sums s ∘ x over the rows of a tile."""
-  if x.size < _TILE:
-    x = np.concatenate([x, np.zeros(_TILE - x.size, np.float32)])
+  if x.size < TILE:
+    x = np.concatenate([x, np.zeros(TILE - x.size, np.float32)])
   np.bitwise_xor(signs, x.view(np.uint32).reshape(signs.shape), out=out)
-  return out.view(np.float32).reshape(_ROWS, _ORDER).sum(axis=0)
+  return out.view(np.float32).reshape(ROWS, ORDER).sum(axis=0)

@@ -1,7 +1,8 @@
 """The families of canaries that are available on the host, by name."""
 
-from epe_jax.auditor.host_canaries import hadamard, sphere, threefry
+from epe_jax.auditor.host_canaries import hadamard, sphere
 from epe_jax.auditor.host_canaries.base import HostCanaries
+from epe_jax.canaries import threefry
 from epe_jax.canaries.registry import check_sizes
 
 _MAKERS = {'hadamard': hadamard.make_hadamard, 'sphere': sphere.make_sphere}

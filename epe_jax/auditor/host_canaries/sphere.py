@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.auditor.host_canaries import pieces, threefry
-from epe_jax.auditor.host_canaries.base import HostCanaries, Pieces
-
-_PURPOSE = 1
+from epe_jax.auditor.host_canaries import pieces
+from epe_jax.auditor.host_canaries.base import (
+  HostCanaries,
+  Pieces,
+  derive_root,
+)
+from epe_jax.canaries import threefry
 
 
 def make_sphere(key: threefry.Root, num: int, dim: int) -> HostCanaries:
@@ -24,7 +27,7 @@ def make_sphere(key: threefry.Root, num: int, dim: int) -> HostCanaries:
     num: k >= 1.
     dim: d >= 2.
   """
-  root = threefry.derive_root(key, _PURPOSE)
+  root = derive_root(key, threefry.SPHERE)
 
   def project(vectors: Sequence[Pieces]) -> Float[np.ndarray, 'r k']:
     dense = np.stack([_join(vector) for vector in vectors])
@@ -63,7 +66,7 @@ def _make_canary(
 def _convert_to_normals(
   first: np.ndarray, second: np.ndarray
 ) -> tuple[Float[np.ndarray, ' n'], Float[np.ndarray, ' n']]:
-  """By Box and Muller, as `epe_jax.canaries._normals`, in float64."""
+  """By Box and Muller, as `epe_jax.canaries.sphere`, in float64."""
   u = (first >> np.uint32(1)) * 2.0**-31 + 2.0**-32
   radius = np.sqrt(2.0**-27 - np.log(u))
   angle = (second << np.uint32(2)).view(np.int32) * 2.0**-31 * (np.pi / 4)

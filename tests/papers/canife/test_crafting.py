@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import algorithms, clipping, fedavg
 from papers.canife import attack, crafting, training, two_layer
 from tests import helpers
 
@@ -92,7 +92,7 @@ def test_the_update_of_a_client_is_minus_its_clipped_gradient():
     jnp.asarray(x), jnp.asarray(labels), jnp.arange(len(x), dtype=jnp.int32)
   )
   _, made = jax.jit(algorithm.step)(
-    algorithm.init(params), cohort, fedavg.no_canaries(), *helpers.keys()
+    algorithm.init(params), cohort, algorithms.no_canaries(), *helpers.keys()
   )
   whole = whole_gradients()
   lengths = np.linalg.norm(whole, axis=1, keepdims=True)

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from epe_jax import canaries
+from epe_jax.canaries.base import derive_root
 from papers.one_shot import gaussian_mechanism
 
 # A test of laws makes six Kolmogorov-Smirnov tests, so a right law fails one of
@@ -279,3 +280,19 @@ def test_two_canaries_without_noise_are_refused_as_they_score_alike():
   with pytest.raises(ValueError, match=r'=2.*num_canaries >= 3'):
     _estimates([1.0, 0.0], num_canaries=2)
   assert np.all(np.isfinite(_estimates([0.0], num_canaries=3)['fitted']))
+
+
+def test_a_vector_of_normals_has_the_law_and_its_length_alone_decides_it():
+  root = derive_root(jax.random.key(5), 0)
+  vector = jax.jit(gaussian_mechanism.draw_normals, static_argnums=1)
+  for dim in (1, 8191, 100_001):
+    x = vector(root, dim)
+    assert x.shape == (dim,)
+  x = np.asarray(x, np.float64)
+  assert stats.kstest(x, stats.norm.cdf).pvalue > 1e-6
+  # No number is there twice, as it would be if pieces shared their counters.
+  assert len(np.unique(x)) > len(x) - 5000
+  for lag in (1, 4096, 8192):
+    assert abs(np.corrcoef(x[lag:], x[:-lag])[0, 1]) < 5.5 / 300
+  other = vector(derive_root(jax.random.key(6), 0), dim)
+  assert abs(np.corrcoef(x, other)[0, 1]) < 5.5 / 300
