@@ -37,7 +37,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import checks as arguments
+from epe_jax.epsilon import checks
 from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
@@ -150,7 +150,7 @@ def epsilon_of_discrete_gaussian(
   4.73
   """
   sensitivity = _count_steps(std, l2, l1, dim, granularity, delta, rounds)
-  arguments.check_integer('clients', clients)
+  checks.check_integer('clients', clients)
   v, l2, l1, dim = sensitivity
   of_one = v / clients
   if clients > 1 and 0 < of_one < SMALLEST_SHARE**2:
@@ -283,18 +283,18 @@ def _count_steps(
 ) -> _Sensitivity:
   """What is changed, in steps of the grid, once all arguments are in range."""
   check_delta(delta)
-  arguments.check_integer('rounds', rounds)
-  arguments.check_number('std', std, '[0, 1e50]')
-  arguments.check_number('l2', l2, '(0, 1e50]')
-  arguments.check_integer('dim', dim)
-  arguments.check_number('granularity', granularity, '[1e-50, 1e50]')
+  checks.check_integer('rounds', rounds)
+  checks.check_number('std', std, '[0, 1e50]')
+  checks.check_number('l2', l2, '(0, 1e50]')
+  checks.check_integer('dim', dim)
+  checks.check_number('granularity', granularity, '[1e-50, 1e50]')
   steps = l2 / granularity
   if dim == 1:
     steps = float(math.ceil(steps * (1 - 1e-9)))
   # The squares of integers are no less than they are.
   bounds = [math.sqrt(dim) * steps, max(1.0, steps) ** 2]
   if l1 is not None:
-    bounds.append(arguments.check_number('l1', l1, '(0, 1e100]') / granularity)
+    bounds.append(checks.check_number('l1', l1, '(0, 1e100]') / granularity)
   return _Sensitivity((std / granularity) ** 2, steps, min(bounds), dim)
 
 

@@ -6,8 +6,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 import numpy as np
 
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import checks as arguments
-from epe_jax.epsilon import tradeoff as tradeoff
+from epe_jax.epsilon import checks, tradeoff
 from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
@@ -38,9 +37,9 @@ def epsilon_of_releases(
   >>> round(epsilon_of_releases(4.22, delta=1e-6).epsilon, 2)
   1.0
   """
-  arguments.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
+  checks.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
   check_delta(delta)
-  arguments.check_integer('participations', participations)
+  checks.check_integer('participations', participations)
   mu = (
     math.sqrt(participations) / noise_multiplier
     if noise_multiplier
@@ -81,10 +80,10 @@ def epsilon_of_poisson(
   >>> round(epsilon_of_poisson(1.0, delta=1e-6, probability=0.01, rounds=1000).epsilon, 1)
   2.1
   """
-  arguments.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
+  checks.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
   check_delta(delta)
-  arguments.check_number('probability', probability, '(0, 1]')
-  arguments.check_integer('rounds', rounds)
+  checks.check_number('probability', probability, '(0, 1]')
+  checks.check_integer('rounds', rounds)
   assumes = (
     Fact('poisson_sampling', {'rounds': rounds, 'probability': probability}),
     Fact('known_updates'),

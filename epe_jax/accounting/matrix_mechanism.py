@@ -16,8 +16,7 @@ import numpy as np
 
 from epe_jax.accounting import nested_sums
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import checks as arguments
-from epe_jax.epsilon import tradeoff as tradeoff
+from epe_jax.epsilon import checks, tradeoff
 from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
@@ -87,15 +86,15 @@ def find_sensitivity(
   >>> find_sensitivity(np.eye(5), ParticipationSchema(2)).pattern.astype(int)
   array([1, 0, 1, 0, 1])
   """
-  c = arguments.check_numbers('strategy', strategy, '[-1e100, 1e100]')
+  c = checks.check_numbers('strategy', strategy, '[-1e100, 1e100]')
   if c.ndim != 2 or not c.size:
     raise ValueError(
       f'strategy has shape {c.shape}; give a finite matrix with a column for each '
       'round.'
     )
-  arguments.check_integer('min_separation', schema.min_separation)
+  checks.check_integer('min_separation', schema.min_separation)
   if schema.max_participations is not None:
-    arguments.check_integer('max_participations', schema.max_participations)
+    checks.check_integer('max_participations', schema.max_participations)
   gram = c.T @ c
   if gram.min() < -1e-9 * gram.max():
     raise ValueError(
@@ -172,7 +171,7 @@ def whiten(noising: Float[np.ndarray, 'T n']) -> Float[np.ndarray, 'T T']:
   Raises:
     ValueError: noising has another rank, so that some sum of rounds has no noise.
   """
-  b = arguments.check_numbers('noising', noising, '[-1e100, 1e100]')
+  b = checks.check_numbers('noising', noising, '[-1e100, 1e100]')
   lower = np.zeros((1, 1))
   if b.ndim == 2 and b.size:
     lower = np.asarray(np.linalg.qr(b.T, mode='r')).T
@@ -206,8 +205,8 @@ def epsilon_of_matrix_mechanism(
   >>> round(epsilon_of_matrix_mechanism(8.44, 2.0, delta=1e-6).epsilon, 2)
   1.0
   """
-  arguments.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
-  arguments.check_number('sensitivity', sensitivity, '(0, inf)')
+  checks.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
+  checks.check_number('sensitivity', sensitivity, '(0, inf)')
   check_delta(delta)
   mu = sensitivity / noise_multiplier if noise_multiplier else math.inf
   return Analytic(

@@ -36,8 +36,7 @@ from scipy import signal, special
 
 from epe_jax.accounting import gaussian
 from epe_jax.accounting.analytic import Allocation, Analytic
-from epe_jax.epsilon import checks as arguments
-from epe_jax.epsilon import tradeoff as tradeoff
+from epe_jax.epsilon import checks, tradeoff
 from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
@@ -97,12 +96,12 @@ def epsilon_of_allocation(
   >>> round(epsilon_of_allocation(1.0, delta=1e-5, rounds=100).epsilon, 2)
   0.62
   """
-  noise_multiplier = arguments.check_number(
+  noise_multiplier = checks.check_number(
     'noise_multiplier', noise_multiplier, '[0, inf)'
   )
   delta = check_delta(delta)
-  rounds = arguments.check_integer('rounds', rounds)
-  periods = arguments.check_integer('periods', periods)
+  rounds = checks.check_integer('rounds', rounds)
+  periods = checks.check_integer('periods', periods)
   assumes = (
     Fact('random_allocation', {'rounds': rounds, 'periods': periods}),
     Fact('equally_likely_rounds'),
@@ -173,8 +172,8 @@ def compute_pld(
       f'{SMALLEST_NOISE:.3g}, as both laws have nothing in common in float64 below '
       'it; `epsilon_of_releases` bounds ε there.'
     )
-  arguments.check_integer('rounds', rounds)
-  arguments.check_integer('periods', periods)
+  checks.check_integer('rounds', rounds)
+  checks.check_integer('periods', periods)
   loss = privacy_loss_distribution.PrivacyLossDistribution(
     *_compute_losses(noise_multiplier, rounds)
   )

@@ -130,8 +130,12 @@ def _estimate_all(
   def add(extra: Sequence[Estimator], chosen: Sequence[Estimator]):
     return [*chosen, *(x for x in extra if more and x not in chosen)]
 
-  points = [add(registry.EXTRA_POINTS, x.points) for x in all_scores]
-  bounds = [add(registry.EXTRA_BOUNDS, x.bounds) for x in all_scores]
+  points = [
+    add(registry.list_extra('point_estimate'), x.points) for x in all_scores
+  ]
+  bounds = [
+    add(registry.list_extra('confidence_bound'), x.bounds) for x in all_scores
+  ]
   significance = SIGNIFICANCE
   if simultaneous:
     significance /= sum(map(len, bounds))

@@ -65,19 +65,19 @@ class NoiseScale(NamedTuple):
     """Why the null law is that of unobserved canaries, if it is."""
     if self.gives_null_law:
       return ()
-    is_correlated = self.correlation and self.is_summed
-    return (Fact('noise_correlates' if is_correlated else 'noise_varies'),)
+    if self.correlation and self.is_summed:
+      return (Fact('noise_correlates'),)
+    return (Fact('noise_varies'),)
 
   @property
   def contradictions(self) -> Facts:
     """What the measured noise contradicts of the claim."""
     facts = []
-    if self.correlation:
-      key = (
-        'noise_not_of_strategy' if self.is_stated else 'noise_not_independent'
-      )
-      values = {'lag': self.lag, 'correlation': self.correlation}
-      facts.append(Fact(key, values))
+    values = {'lag': self.lag, 'correlation': self.correlation}
+    if self.correlation and self.is_stated:
+      facts.append(Fact('noise_not_of_strategy', values))
+    elif self.correlation:
+      facts.append(Fact('noise_not_independent', values))
     # What a wrong strategy claims of single rounds is wrong too.
     if not self.is_as_claimed and not (self.correlation and self.is_stated):
       facts.append(Fact('noise_not_as_claimed', {'ratio': self.ratio}))

@@ -18,8 +18,7 @@ from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit.record import Record
 from epe_jax.audit.server_response import respond_at_end
-from epe_jax.epsilon import known_shifts, registry
-from epe_jax.epsilon import tradeoff as tradeoff
+from epe_jax.epsilon import known_shifts, registry, tradeoff
 from epe_jax.epsilon.tradeoff import Curve
 from epe_jax.epsilon.types import Estimate
 from epe_jax.fact import Fact

@@ -15,16 +15,14 @@ import numpy as np
 from epe_jax.epsilon import (
   gaussian_bound,
   known_shifts,
+  lower_bounds,
   maximum,
   noise_floor,
+  one_run_bounds,
   threshold,
+  tradeoff,
   two_gaussians,
 )
-from epe_jax.epsilon import lower_bounds as lower_bounds
-from epe_jax.epsilon import one_run_bounds as approximate_dp
-from epe_jax.epsilon import one_run_bounds as f_dp
-from epe_jax.epsilon import one_run_bounds as independent
-from epe_jax.epsilon import tradeoff as tradeoff
 from epe_jax.epsilon.lower_bounds import Band, Bonferroni, Split
 from epe_jax.epsilon.types import Kind, Scores
 
@@ -41,6 +39,7 @@ class Entry(NamedTuple):
     function: the estimator.
     labels: method of its estimates -> a few words, distinct from all others.
     kind: of its estimates, if no test rejects what they assume.
+    is_extra: also shown, for any scores, when all estimates are asked for.
     uses_shift: its estimates, and their floor, depend on `Scores.shift`.
     is_of_most_exposed: ε of the canary that is shifted most, not of a random one.
   """
@@ -48,6 +47,7 @@ class Entry(NamedTuple):
   function: Estimator
   labels: Mapping[str, str]
   kind: Kind = 'confidence_bound'
+  is_extra: bool = False
   uses_shift: bool = False
   is_of_most_exposed: bool = False
 
@@ -60,7 +60,7 @@ NULL_STD: Estimator = partial(two_gaussians.two_gaussian, std='null')
 FITTED: Estimator = partial(two_gaussians.two_gaussian, std='fitted')
 COUNTED: Estimator = partial(threshold.max_threshold, rates='empirical')
 INDEPENDENT_GDP: Estimator = partial(
-  independent.one_run_independent, family=tradeoff.gaussian_family()
+  one_run_bounds.one_run_independent, family=tradeoff.gaussian_family()
 )
 FEW: Estimator = partial(lower_bounds.lower_bound, multiplicity=Bonferroni())
 BAND: Estimator = partial(lower_bounds.lower_bound, multiplicity=Band())
@@ -99,19 +99,26 @@ ENTRIES: tuple[Entry, ...] = (
     COUNTED,
     {'max_threshold_empirical': 'best threshold, counted rates'},
     _POINT,
+    is_extra=True,
   ),
   Entry(threshold.eps_lo, {'eps_lo': "the paper's ε_lo (no bound)"}, _POINT),
-  Entry(approximate_dp.one_run, {'one_run': 'from one run, Bernoulli(1/2)'}),
-  Entry(f_dp.one_run_gdp, {'one_run_gdp': 'one run, if f is Gaussian'}),
+  Entry(one_run_bounds.one_run, {'one_run': 'from one run, Bernoulli(1/2)'}),
   Entry(
-    independent.one_run_independent,
+    one_run_bounds.one_run_gdp, {'one_run_gdp': 'one run, if f is Gaussian'}
+  ),
+  Entry(
+    one_run_bounds.one_run_independent,
     {'one_run_independent': 'one run, leaks independent'},
   ),
   Entry(
     INDEPENDENT_GDP,
     {'one_run_independent_gdp': 'one run, independent, Gaussian'},
   ),
-  Entry(FEW, {'clopper_pearson_bonferroni': 'a few thresholds, Bonferroni'}),
+  Entry(
+    FEW,
+    {'clopper_pearson_bonferroni': 'a few thresholds, Bonferroni'},
+    is_extra=True,
+  ),
   Entry(
     BAND,
     {
@@ -134,20 +141,21 @@ ENTRIES: tuple[Entry, ...] = (
       'gaussian_lower_bound_rejected': 'both Gaussians, rejected',
     },
   ),
-  Entry(SPLIT, {'clopper_pearson_split': 'threshold from half of scores'}),
+  Entry(
+    SPLIT,
+    {'clopper_pearson_split': 'threshold from half of scores'},
+    is_extra=True,
+  ),
   Entry(
     lower_bounds.gdp_bound,
     {
       'gdp_rank_test': 'all thresholds, if f is Gaussian',
       'gdp_clopper_pearson_band': 'under a band, if f is Gaussian',
     },
+    is_extra=True,
   ),
 )
 """All estimators that audits know, in the order in which they are shown."""
-
-EXTRA_POINTS: tuple[Estimator, ...] = (COUNTED,)
-EXTRA_BOUNDS: tuple[Estimator, ...] = (FEW, SPLIT, lower_bounds.gdp_bound)
-"""Shown in addition, of any scores, when all estimates are asked for."""
 
 
 def choose_points(
@@ -183,9 +191,9 @@ def choose_bounds(
   if scores.design == 'coin_flip':
     is_fair = scores.inclusion_probability == 0.5
     first = (
-      approximate_dp.one_run,
-      *((f_dp.one_run_gdp,) if is_fair else ()),
-      independent.one_run_independent,
+      one_run_bounds.one_run,
+      *((one_run_bounds.one_run_gdp,) if is_fair else ()),
+      one_run_bounds.one_run_independent,
       INDEPENDENT_GDP,
     )
   else:
@@ -197,7 +205,7 @@ def choose_bounds(
 
 def choose_exact_bound(scores: Scores) -> Estimator:
   """A bound for any significance: it simulates nothing, however small that is."""
-  return approximate_dp.one_run if scores.design == 'coin_flip' else FEW
+  return one_run_bounds.one_run if scores.design == 'coin_flip' else FEW
 
 
 def find(method: str) -> Entry | None:
@@ -208,6 +216,13 @@ def find(method: str) -> Entry | None:
 def uses_shift(estimator: Estimator) -> bool:
   """Whether estimates of a function depend on `Scores.shift`."""
   return any(x.uses_shift for x in ENTRIES if x.function == estimator)
+
+
+def list_extra(kind: Kind) -> tuple[Estimator, ...]:
+  """Estimators of a kind that are shown when all estimates are asked for."""
+  return tuple(
+    entry.function for entry in ENTRIES if entry.is_extra and entry.kind == kind
+  )
 
 
 def has_interval(estimator: Estimator) -> bool:

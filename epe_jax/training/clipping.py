@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from epe_jax.epsilon import checks as arguments
+from epe_jax.epsilon import checks
 from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training.round_scalars import (
   CLIP_NORMS,
@@ -68,7 +68,7 @@ def fixed(clip_norm: float) -> Clipping:
   Raises:
     ValueError: clip_norm is out of range.
   """
-  arguments.check_number('clip_norm', clip_norm, CLIP_NORMS)
+  checks.check_number('clip_norm', clip_norm, CLIP_NORMS)
   return Clipping(
     init=lambda: jnp.asarray(clip_norm, jnp.float32),
     clip_norm=lambda state: state,
@@ -111,7 +111,7 @@ def adaptive(
     Andrew et al. 2021, "Differentially Private Learning with Adaptive
     Clipping", Algorithm 1 and Theorem 1.
   """
-  arguments.check_number('initial', initial, CLIP_NORMS)
+  checks.check_number('initial', initial, CLIP_NORMS)
   _check_positive('learning_rate', learning_rate)
   _check_positive('expected_clients', expected_clients)
   if not 0 < quantile < 1:

@@ -13,6 +13,7 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Gaussian,
+  Kind,
   Scores,
   Sphere,
   Unknown,
@@ -57,48 +58,46 @@ def test_a_new_estimator_is_one_entry(monkeypatch):
     registry.Entry(
       mean_difference,
       {'mean_difference': 'difference of means'},
-      lambda traits: not traits.is_coin_flip,
-      kind='point_estimate',
+      'point_estimate',
+      is_extra=True,
     ),
     registry.Entry(no_leak, {'no_leak': 'nothing'}, is_extra=True),
   )
   monkeypatch.setattr(registry, 'ENTRIES', (*registry.ENTRIES, *mine))
-  for name, is_shown in (('fixed', True), ('coin_flip', False)):
-    audit = evaluation.evaluate_scores(KINDS_OF_SCORES[name], delta=DELTA)
-    made = run_tables.make_estimate_tables(audit.attacks)
-    cells = [cell for table in made for row in table.body for cell in row]
-    assert any('difference of means' in cell for cell in cells) == is_shown
-    assert any('nothing' in cell for cell in cells)
-    estimate = audit.attacks[0].find('mean_difference')
-    assert (estimate is not None) == is_shown
-    # It has a floor as any other.
-    assert estimate is None or estimate.floor is not None
-  brief = evaluation.evaluate_scores(
-    KINDS_OF_SCORES['fixed'], delta=DELTA, more=False
-  )
+  scores = KINDS_OF_SCORES['fixed']
+  audit = evaluation.evaluate_scores(scores, delta=DELTA)
+  made = run_tables.make_estimate_tables(audit.attacks)
+  cells = [cell for table in made for row in table.body for cell in row]
+  assert any('difference of means' in cell for cell in cells)
+  assert any('nothing' in cell for cell in cells)
+  # It has a floor as any other.
+  assert audit.attacks[0].find('mean_difference').floor is not None
+  brief = evaluation.evaluate_scores(scores, delta=DELTA, more=False)
   assert brief.attacks[0].find('no_leak') is None
 
 
 @pytest.mark.parametrize('name', KINDS_OF_SCORES)
-@pytest.mark.parametrize('is_external', [True, False])
-def test_estimates_are_what_their_entries_say(name, is_external):
+def test_estimates_are_what_their_entries_say(name):
   scores = KINDS_OF_SCORES[name]
-  traits = registry.describe(scores, is_external=is_external)
-  points = registry.choose_points(traits)
-  bounds = registry.choose_bounds(traits)
-  assert points
-  assert bounds
-  extra = (
-    *registry.list_extra(is_point=True),
-    *registry.list_extra(is_point=False),
-  )
-  for estimator in {*points, *bounds, *extra}:
+  points = registry.choose_points(scores)
+  bounds = registry.choose_bounds(scores)
+  kinds: tuple[Kind, ...] = 'point_estimate', 'confidence_bound'
+  extra = (x for kind in kinds for x in registry.list_extra(kind))
+  for estimator in {*points, *bounds, *extra, registry.GAUSSIAN}:
     estimate = estimator(scores, delta=DELTA)
     entry = registry.find(estimate.method.removesuffix('_null_rejected'))
     assert entry is not None, estimate.method
     assert entry.function is estimator
     if 'rejected' not in estimate.method:
       assert estimate.kind == entry.kind
+
+
+def test_scores_without_a_spread_are_counted():
+  scores = KINDS_OF_SCORES['fixed']
+  assert registry.FITTED in registry.choose_points(scores)
+  without = registry.choose_points(scores, has_spread=False)
+  assert registry.FITTED not in without
+  assert registry.COUNTED in without
 
 
 @pytest.mark.parametrize('shift', [np.full(60, 0.1), np.linspace(1, 2, 60)])
@@ -130,19 +129,22 @@ def test_scores_of_any_system_may_have_shifts(monkeypatch, shift, null, equal):
 
 
 def test_shifts_choose_the_estimator_that_knows_them():
-  choose = lambda name: registry.choose_points(
-    registry.describe(KINDS_OF_SCORES[name])
-  )
+  choose = lambda name: registry.choose_points(KINDS_OF_SCORES[name])
   assert choose('fixed')[0] is registry.NULL_STD
   assert choose('shifted alike')[0] is registry.MIXTURE
   assert choose('shifted')[:2] == (registry.MIXTURE, registry.MOST_EXPOSED)
-  rejected = registry.describe(KINDS_OF_SCORES['shifted'], is_rejected=True)
-  bounds = registry.choose_bounds(rejected)
-  assert not any(registry.uses_shift(bound) for bound in bounds)
+  scores = KINDS_OF_SCORES['shifted']
+  assert any(map(registry.uses_shift, registry.choose_bounds(scores)))
+  rejected = registry.choose_bounds(scores, is_rejected=True)
+  assert not any(map(registry.uses_shift, rejected))
 
 
 def test_those_with_an_interval_take_its_confidence():
   scores = KINDS_OF_SCORES['shifted']
-  for estimator in registry.choose_points(registry.describe(scores)):
-    has_interval = estimator(scores, delta=DELTA).interval is not None
-    assert registry.takes(estimator, 'confidence') == has_interval
+  for estimator in registry.choose_points(scores):
+    estimate = estimator(scores, delta=DELTA)
+    if registry.has_interval(estimator):
+      wide = estimator(scores, delta=DELTA, confidence=0.99)
+      assert wide.interval[1] > estimate.interval[1]
+    else:
+      assert estimate.interval is None
