@@ -18,7 +18,7 @@ from epe_jax.audit.audit_step import CanaryRows, canary_rows
 from epe_jax.audit.observers import VIEWS, Observer, RoundView, Trace
 from epe_jax.canaries import Canaries, effective_dimension
 from epe_jax.parallel.barrier import fusion_barrier
-from epe_jax.training import algorithms as fedavg
+from epe_jax.training import algorithms
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Array, Params
 
@@ -39,11 +39,11 @@ class AuditState(NamedTuple):
 
 
 def audited(
-  algorithm: fedavg.Algorithm,
+  algorithm: algorithms.Algorithm,
   canaries: Canaries,
   participation: Bool[np.ndarray, 'T k'] | CanaryRows,
   observers: Mapping[str, Observer],
-) -> fedavg.Algorithm:
+) -> algorithms.Algorithm:
   """Wraps an algorithm so that canaries are injected and scored in every round.
 
   Args:
@@ -129,12 +129,12 @@ def audited(
       round._replace(scalars=scalars)
     )
 
-  return fedavg.Algorithm(init, step)
+  return algorithms.Algorithm(init, step)
 
 
 def make_injection(
   canaries: Canaries, rows: CanaryRows, t: Int[Array, '']
-) -> fedavg.Injection:
+) -> algorithms.Injection:
   """Makes the injection of a round.
 
   Args:
@@ -159,14 +159,14 @@ def make_injection(
       jnp.zeros(like.shape, like.dtype),
     )
 
-  return fedavg.Injection(
+  return algorithms.Injection(
     direction=lambda: canaries.superpose(ids, weights),
     count=count,
     messages=sum_messages,
   )
 
 
-def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
+def unaudited(algorithm: algorithms.Algorithm) -> algorithms.Algorithm:
   """Gives an algorithm the interface of `audited` without any canaries.
 
   Training is that of the algorithm itself, bit for bit.
@@ -183,14 +183,14 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
 
   def step(state: AuditState, cohort, training_key, noise_key):
     new, round = algorithm.step(
-      state.algorithm, cohort, fedavg.no_canaries(), training_key, noise_key
+      state.algorithm, cohort, algorithms.no_canaries(), training_key, noise_key
     )
     return AuditState(new, {}, None), _drop_vectors(round)
 
-  return fedavg.Algorithm(init, step)
+  return algorithms.Algorithm(init, step)
 
 
-def _drop_vectors(round: fedavg.Round) -> fedavg.Round:
+def _drop_vectors(round: algorithms.Round) -> algorithms.Round:
   """A round to return from a step: vectors are for the observers alone."""
   return round._replace(aggregate=None, client_part=None)
 
