@@ -88,13 +88,13 @@ class Geometry:
         the record is of the former alone, and enough for the limits of attackers.
     """
     run, one = self.run, np.ones(self.run.rounds)
-    z, num = (
-      run.noise_multiplier,
-      run.num_canaries if cosines else run.num_inside,
-    )
+    z = run.noise_multiplier
+    num = run.num_canaries if cosines else run.num_inside
     included = np.zeros((run.rounds, num), bool)
     included[self.own, np.arange(run.num_inside)] = True
-    is_coin_flip = run.design == 'coin_flip'
+    assigned = None
+    if run.design == 'coin_flip':
+      assigned = shifted_scores.assign_held_out(included)
     rounds = RoundScalars(
       clip_norm=one,
       canary_norm=one,
@@ -110,9 +110,7 @@ class Geometry:
       cosines,
       rounds,
       included=included,
-      assigned=shifted_scores.assign_held_out(included)
-      if is_coin_flip
-      else None,
+      assigned=assigned,
       dim=run.dim,
       delta=run.delta,
       design=run.design,
