@@ -92,9 +92,7 @@ class Geometry:
     num = run.num_canaries if cosines else run.num_inside
     included = np.zeros((run.rounds, num), bool)
     included[self.own, np.arange(run.num_inside)] = True
-    assigned = None
-    if run.design == 'coin_flip':
-      assigned = shifted_scores.assign_held_out(included)
+    is_coin_flip = run.design == 'coin_flip'
     rounds = RoundScalars(
       clip_norm=one,
       canary_norm=one,
@@ -110,7 +108,9 @@ class Geometry:
       cosines,
       rounds,
       included=included,
-      assigned=assigned,
+      assigned=shifted_scores.assign_held_out(included)
+      if is_coin_flip
+      else None,
       dim=run.dim,
       delta=run.delta,
       design=run.design,
