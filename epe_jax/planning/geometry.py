@@ -87,10 +87,8 @@ class Geometry:
         the record is of the former alone, and enough for the limits of attackers.
     """
     run, one = self.run, np.ones(self.run.rounds)
-    z, num = (
-      run.noise_multiplier,
-      run.num_canaries if cosines else run.num_inside,
-    )
+    z = run.noise_multiplier
+    num = run.num_canaries if cosines else run.num_inside
     included = np.zeros((run.rounds, num), bool)
     included[self.own, np.arange(run.num_inside)] = True
     is_coin_flip = run.design == 'coin_flip'

@@ -71,23 +71,13 @@ class Simulation(NamedTuple):
 def simulate(
   geometry: Geometry, threat_model: ThreatModel
 ) -> Simulation | Reason:
-  """How audits of an attacker are drawn, or why they are not.
-
-  Args:
-    geometry: of the run.
-    threat_model: the attacker.
-  """
+  """How audits of an attacker are drawn, or why they are not."""
   law = _LAWS.get(threat_model.key, simulate_records)
   return law(geometry, threat_model)
 
 
 def simulate_record(rng: np.random.Generator, geometry: Geometry) -> Record:
-  """Draws the record of a run: all that its attackers see.
-
-  Args:
-    rng: source of the cosines.
-    geometry: of the run.
-  """
+  """Draws the record of a run: all that its attackers see."""
   run, sphere = geometry.run, Sphere(geometry.run.dim)
   size = run.rounds, run.num_canaries
   shared = rng.standard_normal((1, run.num_canaries))
@@ -112,12 +102,7 @@ def simulate_record(rng: np.random.Generator, geometry: Geometry) -> Record:
 def simulate_records(
   geometry: Geometry, threat_model: ThreatModel
 ) -> Simulation | Reason:
-  """Audits of an attacker whose law is not known here: it scores simulated records.
-
-  Args:
-    geometry: of the run.
-    threat_model: the attacker.
-  """
+  """Audits of an attacker whose law is not known here: it scores simulated records."""
   run = geometry.run
   rounds = min(run.rounds, _FEW_ROUNDS)
   small = dataclasses.replace(
@@ -298,10 +283,8 @@ def _draw_model(
 ) -> tuple[Float[np.ndarray, 'audits k'], Float[np.ndarray, 'audits k0']]:
   """Cosines of both groups with a model of norm √square."""
   run, kept = geometry.run, geometry.kept
-  noise, all_in_one = (
-    rng.standard_normal((audits, kept.size)),
-    0 * geometry.own[0],
-  )
+  noise = rng.standard_normal((audits, kept.size))
+  all_in_one = 0 * geometry.own[0]
   inside = _draw_inside(rng, run, kept, np.array([square]), all_in_one, noise)
   share = float(np.sum(kept**2)) / square
   return inside, _draw_outside(rng, (audits,), run, share)
@@ -315,12 +298,8 @@ def _draw_own_rounds(
 ) -> Float[np.ndarray, 'audits n k']:
   """Cosines of observed canaries with each of their rounds.
 
-  Args:
-    rng: source of the scores.
-    audits: how many.
-    geometry: of the run.
-    shared: standard normal scores of what clients put into all rounds; None to draw
-      them.
+  `shared` are standard normal scores of what clients put into all rounds; None to
+  draw them.
   """
   one = np.ones(geometry.own.shape[1])
   if shared is None:

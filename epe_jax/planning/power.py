@@ -110,14 +110,14 @@ def min_canaries(
   """How many canaries of each kind certify ε₀ with this probability.
 
   Args:
-    bound: as in `compute_power`.
-    certified: ε₀ >= 0.
-    truth: ε of the mechanism at δ, >= 0.
-    delta: δ, in (0, 1).
+    bound: as in `compute_power`, like all others but these.
+    certified: see above.
+    truth: see above.
+    delta: see above.
     probability: the required power, in (0, 1).
     known_law: whether the law of unobserved scores is known, so that none are
       needed.
-    significance: chance that the bound exceeds the truth, in (0, 1).
+    significance: see above.
 
   Returns:
     k, for k observed and k unobserved canaries, or for 2k canaries of one run. It
@@ -163,7 +163,7 @@ def min_canaries(
 
 
 class _Test(NamedTuple):
-  """Whether a bound rejects ε₀, which is the question of every power.
+  """The test of a bound that rejects ε₀.
 
   Attributes:
     certified: ε₀.

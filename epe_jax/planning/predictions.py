@@ -1,9 +1,8 @@
 """What an audit will measure, before anything is trained.
 
 Scores of audits are drawn from the Gaussian model of `planned_scores` and given to
-the estimators that an audit of the run chooses, so that a plan has their bias and their
-scatter. Nothing here is a guarantee: a plan says what to expect if the run is as it
-assumes.
+the estimators that an audit of the run chooses, so that a plan has their bias and
+uncertainty. It is no guarantee: it says what to expect if the run is as it assumes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.attackers import MAXIMUM, OF_INDEPENDENT_NOISE
 from epe_jax.epsilon import noise_floor
 from epe_jax.epsilon.types import Estimate, Scores
-from epe_jax.planning import planned_costs, planned_run, planned_scores
+from epe_jax.planning import planned_run, planned_scores
 from epe_jax.planning.geometry import Geometry
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Simulation
@@ -29,6 +28,7 @@ from epe_jax.planning.plans import (
   Plan,
   Prediction,
   Quantiles,
+  count_costs,
 )
 from epe_jax.report import attacker_names
 
@@ -96,7 +96,7 @@ def plan(
     if limit is not None:
       prediction = prediction._replace(analytic=float(limit.epsilon))
     predictions.append(prediction)
-  costs = planned_costs.count_costs(run)
+  costs = count_costs(run)
   return Plan(run, tuple(predictions), tuple(not_planned), costs, audits)
 
 

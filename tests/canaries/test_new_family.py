@@ -104,6 +104,7 @@ def test_a_new_family_is_audited_with_and_planned_for(family):
       num_observed=10,
       num_unobserved=30,
       family=family,
+      client_agreement=0.0,
     )
   )
   assert plan

@@ -20,7 +20,7 @@ from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Unknown
 from epe_jax.experiment import finished_runs
-from epe_jax.planning import planned_costs, planned_scores, plans, predictions
+from epe_jax.planning import planned_scores, plans, predictions
 from epe_jax.planning.geometry import Geometry
 from epe_jax.report import cells
 
@@ -418,7 +418,7 @@ def test_memory_is_that_which_was_measured(family):
     num_unobserved=1000,
     family=family,
   )
-  costs = planned_costs.count_costs(run)
+  costs = plans.count_costs(run)
   assert costs.rounds_together == work['scored_together'][family]
   assert sum(costs.memory.values()) == pytest.approx(
     work['peak_bytes_more'][family], rel=0.05
@@ -478,7 +478,7 @@ def test_memory_is_that_of_a_small_run(tmp_path):
     run = planned(
       dim=55_210, rounds=40, num_observed=400, num_unobserved=400, family=family
     )
-    memory = sum(planned_costs.count_costs(run).memory.values())
+    memory = sum(plans.count_costs(run).memory.values())
     assert 0.9 < memory / (measure(family, 400, family) - plain) < 1.6
 
 

@@ -62,6 +62,7 @@ def test_plans_hold_no_english_and_every_key_has_words(changes):
     'clients_per_round': 20,
     'noise_multiplier': 0.7,
     'delta': 1e-5,
+    'client_agreement': 0.0,
   }
   plan = planning.plan(planning.PlannedRun(**sizes | changes))
   assert not list(find_sentences(io.spell_non_finite(plan.to_json())))
