@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 import numpy as np
-from scipy import interpolate, special
+from scipy import special
 
 from epe_jax.epsilon import (
   checks,
@@ -229,13 +229,9 @@ def _epsilon_of(shift, s, delta):
       two_gaussians.epsilon_two_gaussians(0, 1, s * unique[0], 1, delta)
     )
   pair = _pair(unique, counts / shift.size)
-  flat = s.ravel()
-  if flat.size <= _MANY:
-    return monotone.solve_epsilon(pair, flat, delta).reshape(s.shape)
-  nodes = np.linspace(flat.min(), flat.max(), _NODES)
-  epsilon = monotone.solve_epsilon(pair, nodes, delta)
-  smooth = interpolate.PchipInterpolator(nodes, epsilon)
-  return np.maximum(smooth(flat), 0.0).reshape(s.shape)
+  if s.size <= _MANY:
+    return monotone.solve_epsilon(pair, s.ravel(), delta).reshape(s.shape)
+  return monotone.interpolate_epsilon(pair, s, delta, _NODES)
 
 
 def _pair(shift, weights):

@@ -51,12 +51,12 @@ def slow_delta(epsilon, mean0, std0, mean1, std1):
 
 def one_direction(mean0, std0, mean1, std1, delta):
   """The ε of N(mean0, std0²)(A) <= e^ε N(mean1, std1²)(A) + δ for all A."""
-  moments, target, shape = two_gaussians._moments_and_target(
-    mean0, std0, mean1, std1, delta
-  )
-  zero = np.zeros_like(target)
-  epsilon = two_gaussians._solve(
-    moments[:2], moments[2:], target, min_epsilon=zero
+  *moments, delta = np.broadcast_arrays(mean0, std0, mean1, std1, delta)
+  shape = delta.shape
+  mean0, std0, mean1, std1 = (np.float64(x).ravel() for x in moments)
+  target = np.log(delta.ravel())
+  epsilon = hockey_stick.solve(
+    (mean0, std0), (mean1, std1), target, np.zeros_like(target)
   )
   return epsilon.reshape(shape)
 
