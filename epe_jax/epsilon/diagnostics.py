@@ -170,7 +170,7 @@ def fit_normal(
   """Mean, standard deviation (of n - 1), and A² of a Gaussian fitted to a group."""
   num = values.shape[-1]
   mean, std = two_gaussians.fitted_gaussian(name, values)
-  std = std * np.sqrt(num / (num - 1))
+  std = np.asarray(std * np.sqrt(num / (num - 1)))
   z = (np.sort(values, axis=-1) - mean[..., None]) / std[..., None]
   return mean, std, a_squared(special.log_ndtr(z), special.log_ndtr(-z))
 
