@@ -40,6 +40,7 @@ from epe_jax.epsilon.types import (
   Scores,
   Sides,
   check_scores,
+  list_assumptions,
   make_bound,
   scalar_or_array,
 )
@@ -431,13 +432,6 @@ def count_realisable(
   if max_thresholds is not None and max_thresholds < num:
     at = at[..., _space_ranks(num, max_thresholds, 'both') - 1]
   return threshold.count_at(scores, at)
-
-
-def list_assumptions(scores: Scores) -> tuple[Assumption, ...]:
-  """What limits from counts of these canaries assume."""
-  if not scores.has_known_null:
-    return (Assumption.INDEPENDENT,)
-  return Assumption.INDEPENDENT, Assumption.COSINE_NULL
 
 
 def check_multiplicity(multiplicity: Any, *allowed: type[Correction]) -> None:

@@ -256,6 +256,13 @@ class Estimate:
     return self.floor is not None and float(self.epsilon) <= self.floor.q95
 
 
+def list_assumptions(scores: Scores) -> tuple[Assumption, ...]:
+  """What every estimate assumes of scores with this null law."""
+  if not scores.has_known_null:
+    return (Assumption.INDEPENDENT,)
+  return Assumption.INDEPENDENT, Assumption.COSINE_NULL
+
+
 def make_bound(
   epsilon: Real,
   delta: float,
