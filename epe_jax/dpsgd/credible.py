@@ -38,6 +38,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_scores,
+  list_assumptions,
   make_bound,
 )
 
@@ -158,7 +159,7 @@ def family_credible(
 
   Args:
     scores: scores of canaries, any leading axes.
-    family: from `tradeoff` or `families`.
+    family: from `epsilon.tradeoff` or `families`.
     delta: δ, in (0, 1).
     multiplicity: where the threshold comes from.
     significance: posterior probability that ε is below the bound, in (0, 1).
@@ -327,7 +328,7 @@ def _estimate(
     delta,
     f'{name}_{strategy}',
     significance=significance,
-    assumes=(*lower_bounds.list_assumptions(scores), *shape),
+    assumes=(*list_assumptions(scores), *shape),
     kind='credible_bound' if multiplicity.is_valid else 'point_estimate',
     rejected=diagnostics.name_rejected_null(scores),
   )

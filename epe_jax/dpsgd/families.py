@@ -1,7 +1,7 @@
 """Trade-off curves of subsampled mechanisms, and of any with a PLD.
 
 A privacy loss distribution (PLD) is what dp_accounting computes of a mechanism. The
-families are for `lower_bounds.family_bound`, which audits single steps of DP-SGD,
+families are for `epsilon.family_bound`, which audits single steps of DP-SGD,
 or whole runs.
 """
 

@@ -26,6 +26,7 @@ from epe_jax.epsilon.types import (
   Real,
   Scores,
   check_scores,
+  list_assumptions,
   make_bound,
   scalar_or_array,
 )
@@ -88,7 +89,7 @@ def katz_estimate(
     float(delta),
     f'katz_{type(multiplicity).__name__.lower()}',
     significance=significance,
-    assumes=lower_bounds.list_assumptions(scores),
+    assumes=list_assumptions(scores),
     kind='point_estimate',
   )
 

@@ -24,6 +24,19 @@ Lower bounds, which hold at their confidence:
 Around an estimate: `estimate_noise_floor` is what it reports when nothing leaks,
 `bootstrap_interval` how far it scatters, `compute_risks` what ε means for a person.
 `registry` is the table from which an audit chooses by what is known of the scores.
+
+What is the same in every function, and explained here alone:
+
+- `scores`: of canaries. Leading axes are independent audits, [*batch], and ε has them.
+- `delta`: δ, in (0, 1).
+- `significance`, in (0, 1): the chance that a lower bound exceeds the true ε, or that a
+  one-sided limit fails. A bound has the confidence 1 - significance, one-sided.
+- `confidence`, in (0, 1), of an interval: it is two-sided, and each of its limits fails
+  with a chance of (1 - confidence)/2. A point estimate has an interval or none, and
+  no confidence.
+- `sides`: which guesses of the attack "in if score >= threshold" bound ε (`types.Sides`).
+- An argument out of range is a ValueError with its name, its value and what to give.
+
 Names are imported when they are first used.
 """
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 
-from jaxtyping import Float
 import numpy as np
 
 from epe_jax.epsilon import checks
-from epe_jax.epsilon.checks import check_confidence
-from epe_jax.epsilon.types import Estimate, Scores, check_scores
+from epe_jax.epsilon.types import Estimate, Scores, check_one_audit
 
 _BLOCK_BYTES = 2**26
 
@@ -39,20 +37,14 @@ def bootstrap_interval(
   Args:
     rng: source of the resamples.
     estimator: called as `estimator(scores, delta=delta)` with blocks of
-      resamples on a leading axis. Bind other settings first, with
-      `functools.partial`.
-    scores: one audit, without leading axes. An estimator that fits a spread
-      needs about a dozen canaries, or all scores of a resample may be equal.
-    delta: δ, in (0, 1).
-    confidence: nominal coverage of the interval, in (0, 1).
+      resamples on a leading axis. Bind other settings with `functools.partial`.
+    scores: one audit, without a shift. An estimator that fits a spread needs about
+      a dozen canaries, or all scores of a resample may be equal.
+    confidence: nominal coverage of the interval.
     resamples: number of resamples, at least 2/(1 - confidence).
 
-  Returns:
-    The estimate with its `interval`. Its own `confidence` does not change.
-
   Raises:
-    ValueError: the scores have leading axes or a shift, a setting is out of
-      range, or the estimator rejects a resample.
+    ValueError: also if the estimator rejects a resample.
 
   >>> from epe_jax import epsilon
   >>> scores = Scores(np.linspace(-1, 3, 500), np.linspace(-2, 2, 500))
@@ -61,106 +53,47 @@ def bootstrap_interval(
   >>> e.interval[0] < e.epsilon < e.interval[1]
   True
   """
-  _check(scores, confidence, resamples)
-  estimate = estimator(scores, delta=delta)
-
-  def epsilon(observed, unobserved):
-    blocks = dataclasses.replace(
-      scores, observed=observed, unobserved=unobserved
+  check_one_audit(scores)
+  if scores.shift is not None:
+    raise ValueError(
+      'scores have a shift, so they are not identically distributed and cannot '
+      'be resampled; take the interval of location_mixture, or leave shift out.'
     )
-    return np.asarray(estimator(blocks, delta=delta).epsilon)
-
-  values = np.sort(_resample_epsilon(rng, epsilon, scores, resamples))
-  levels = np.array([1 - confidence, 1 + confidence]) / 2
-  return dataclasses.replace(
-    estimate, interval=order_statistics(values, levels)
-  )
-
-
-def check_settings(confidence: float, resamples: int) -> None:
-  """Raises a ValueError unless there are enough resamples for the confidence."""
-  check_confidence(confidence)
+  checks.check_confidence(confidence)
   min_resamples = int(np.ceil(2 / (1 - confidence) * (1 - 1e-12)))
   if checks.check_integer('resamples', resamples) < min_resamples:
     raise ValueError(
       f'resamples={resamples} leaves nothing outside a {confidence:.3g} '
       f'interval; take at least {min_resamples}.'
     )
-
-
-def order_statistics(
-  values: Float[np.ndarray, 'resamples'], levels: Float[np.ndarray, '2']
-) -> tuple[float, float]:
-  """Two order statistics, without interpolation, since ε may be infinite.
-
-  Args:
-    values: sorted values.
-    levels: shares of the values, in [0, 1], that lie at or below each statistic.
-
-  Returns:
-    A value for each level.
-
-  >>> order_statistics(np.array([0.0, 1.0, 2.0, np.inf]), np.array([0.25, 0.75]))
-  (0.0, 2.0)
-  """
-  index = np.ceil(levels * len(values)).astype(int) - 1
-  low, high = values[np.clip(index, 0, len(values) - 1)]
-  return float(low), float(high)
-
-
-def call_with_cure(
-  epsilon: Callable[..., Float[np.ndarray, 'rows']],
-  observed: Float[np.ndarray, 'rows n1'],
-  unobserved: Float[np.ndarray, 'rows n0'],
-) -> Float[np.ndarray, 'rows']:
-  """ε of each resample; an error of the estimator also names a cure.
-
-  Args:
-    epsilon: (observed, unobserved) -> ε of each row.
-    observed: resampled scores of observed canaries.
-    unobserved: resampled scores of unobserved canaries.
-
-  Raises:
-    ValueError: the estimator rejects a resample.
-  """
-  try:
-    return epsilon(observed, unobserved)
-  except ValueError as error:
-    raise ValueError(
-      f'the estimator rejects a resample of the {observed.shape[-1]} observed '
-      f'and {unobserved.shape[-1]} unobserved scores: {error} A bootstrap needs '
-      'more canaries, or fewer tied scores.'
-    ) from error
-
-
-def _resample_epsilon(rng, epsilon, scores, resamples):
-  """ε of each resample, a block of bounded memory at a time."""
+  estimate = estimator(scores, delta=delta)
   groups = (scores.observed, scores.unobserved)
+  # A block of bounded memory at a time.
   block = max(1, _BLOCK_BYTES // (8 * max(g.size for g in groups)))
   values = []
   for start in range(0, resamples, block):
     rows = min(block, resamples - start)
-    resampled = [_resample(rng, group, rows) for group in groups]
-    values.append(call_with_cure(epsilon, *resampled))
-  return np.concatenate(values)
+    observed, unobserved = (_resample(rng, group, rows) for group in groups)
+    resampled = dataclasses.replace(
+      scores, observed=observed, unobserved=unobserved
+    )
+    try:
+      values.append(np.asarray(estimator(resampled, delta=delta).epsilon))
+    except ValueError as error:
+      raise ValueError(
+        f'the estimator rejects a resample of the {observed.shape[-1]} observed '
+        f'and {unobserved.shape[-1]} unobserved scores: {error} A bootstrap needs '
+        'more canaries, or fewer tied scores.'
+      ) from error
+  # Order statistics, without interpolation, since ε may be infinite.
+  values = np.sort(np.concatenate(values))
+  levels = np.array([1 - confidence, 1 + confidence]) / 2
+  index = np.ceil(levels * resamples).astype(int) - 1
+  low, high = values[np.clip(index, 0, resamples - 1)]
+  return dataclasses.replace(estimate, interval=(float(low), float(high)))
 
 
 def _resample(rng, group, rows):
   if not group.size:
     return np.empty((rows, 0))
   return group[rng.integers(group.size, size=(rows, group.size))]
-
-
-def _check(scores, confidence, resamples):
-  check_scores(scores)
-  if scores.observed.ndim != 1:
-    raise ValueError(
-      f'observed has shape {scores.observed.shape}; bootstrap one audit at a '
-      'time, without leading axes.'
-    )
-  if scores.shift is not None:
-    raise ValueError(
-      'scores have a shift, so they are not identically distributed and cannot '
-      'be resampled; take the interval of location_mixture, or leave shift out.'
-    )
-  check_settings(confidence, resamples)

@@ -29,23 +29,51 @@ _TINY = 1e-290
 _MANY, _SPLINE, _SMOOTH_FROM = 20_000, 4097, 1000
 
 
+class _Symmetric:
+  """A law around 0: all methods broadcast, and give a float for a scalar."""
+
+  def logpdf(self, score: Real) -> _Value:
+    """Log density."""
+    raise NotImplementedError
+
+  def sf(self, score: Real) -> _Value:
+    """P(X > score)."""
+    raise NotImplementedError
+
+  def logsf(self, score: Real) -> _Value:
+    """Log of P(X > score), also where that probability underflows."""
+    raise NotImplementedError
+
+  def isf(self, probability: Real) -> _Value:
+    """The score exceeded with this probability, in [0, 1]."""
+    raise NotImplementedError
+
+  def pdf(self, score: Real) -> _Value:
+    """Density."""
+    return scalar_or_array(np.exp(self.logpdf(score)))
+
+  def cdf(self, score: Real) -> _Value:
+    """P(X <= score)."""
+    return self.sf(-np.asarray(score, dtype=np.float64))
+
+  def logcdf(self, score: Real) -> _Value:
+    """Log of P(X <= score)."""
+    return self.logsf(-np.asarray(score, dtype=np.float64))
+
+  def ppf(self, probability: Real) -> _Value:
+    """The score not exceeded with this probability."""
+    return scalar_or_array(0.0 - np.asarray(self.isf(probability)))
+
+
 @dataclasses.dataclass(frozen=True)
-class CosineNull:
+class CosineNull(_Symmetric):
   """Law of τ = <c, v>/|v| for c uniform on the unit sphere of R^d, any fixed v.
 
   Its density is Γ(d/2)/(Γ((d-1)/2)√π) (1 - τ²)^((d-3)/2) on [-1, 1], so that τ²
   is Beta(1/2, (d-1)/2): every tail is an incomplete beta function of τ², which
   unlike one of (1 + τ)/2 keeps its digits when d is large and τ small. The law is
-  exact in every dimension: an arcsine law for d = 2, uniform for d = 3, and
-  normal to seven digits for d = 1e9.
-
-  All methods broadcast and return a float for a scalar argument.
-
-  Attributes:
-    dim: d >= 2.
-
-  Raises:
-    ValueError: dim is less than 2.
+  exact in every dimension d >= 2: uniform for d = 3, and normal to seven digits for
+  d = 1e9.
 
   References: Theorem 3.1 of the paper.
 
@@ -76,19 +104,11 @@ class CosineNull:
       np.where(inside, kernel + self._log_constant, outside)
     )
 
-  def pdf(self, cosine: Real) -> _Value:
-    """Density; 0 outside [-1, 1]."""
-    return scalar_or_array(np.exp(self.logpdf(cosine)))
-
   def sf(self, cosine: Real) -> _Value:
     """P(τ > cosine)."""
     x = np.clip(np.asarray(cosine, dtype=np.float64), -1.0, 1.0)
     upper = self._upper(np.abs(x))
     return scalar_or_array(np.where(x >= 0, upper, 1 - upper))
-
-  def cdf(self, cosine: Real) -> _Value:
-    """P(τ <= cosine)."""
-    return self.sf(-np.asarray(cosine, dtype=np.float64))
 
   def logsf(self, cosine: Real) -> _Value:
     """Log of P(τ > cosine), also where that probability underflows."""
@@ -103,16 +123,9 @@ class CosineNull:
     log_sf[far] = self._log_far_tail(x[far])
     return scalar_or_array(log_sf)
 
-  def logcdf(self, cosine: Real) -> _Value:
-    """Log of P(τ <= cosine), also where that probability underflows."""
-    return self.logsf(-np.asarray(cosine, dtype=np.float64))
-
   def isf(self, probability: Real) -> _Value:
     """The cosine exceeded with this probability, in [0, 1]."""
-    q = np.asarray(probability, dtype=np.float64)
-    if not np.all((q >= 0) & (q <= 1)):
-      bad = q[~((q >= 0) & (q <= 1))].flat[0]
-      raise ValueError(f'probability={bad} must lie in [0, 1].')
+    q = checks.check_numbers('probability', probability, '[0, 1]')
     b = (self.dim - 1) / 2
     # Twice the smaller tail; near the median its complement has the digits.
     both = 2 * np.minimum(q, 1 - q)
@@ -122,10 +135,6 @@ class CosineNull:
       special.betaincinv(0.5, b, np.abs(1 - 2 * q)),
     )
     return scalar_or_array(np.copysign(np.sqrt(square), 0.5 - q))
-
-  def ppf(self, probability: Real) -> _Value:
-    """Quantile: the cosine not exceeded with this probability, in [0, 1]."""
-    return scalar_or_array(0.0 - np.asarray(self.isf(probability)))
 
   @property
   def _log_constant(self):
@@ -175,12 +184,8 @@ class CosineNull:
 
 
 @dataclasses.dataclass(frozen=True)
-class NormalNull:
-  """N(0, 1), the law of <c, Z> for Z ~ N(0, I), with the methods of `CosineNull`.
-
-  Attributes:
-    std: 1.
-  """
+class NormalNull(_Symmetric):
+  """N(0, 1), the law of <c, Z> for Z ~ N(0, I)."""
 
   std: float = 1.0
 
@@ -189,43 +194,21 @@ class NormalNull:
     x = np.asarray(score, dtype=np.float64)
     return scalar_or_array(-(x**2) / 2 - np.log(2 * np.pi) / 2)
 
-  def pdf(self, score: Real) -> _Value:
-    """Density."""
-    return scalar_or_array(np.exp(self.logpdf(score)))
-
   def sf(self, score: Real) -> _Value:
     """P(Z > score)."""
     return scalar_or_array(special.ndtr(-np.asarray(score, np.float64)))
-
-  def cdf(self, score: Real) -> _Value:
-    """P(Z <= score)."""
-    return scalar_or_array(special.ndtr(np.asarray(score, np.float64)))
 
   def logsf(self, score: Real) -> _Value:
     """Log of P(Z > score)."""
     return scalar_or_array(special.log_ndtr(-np.asarray(score, np.float64)))
 
-  def logcdf(self, score: Real) -> _Value:
-    """Log of P(Z <= score)."""
-    return scalar_or_array(special.log_ndtr(np.asarray(score, np.float64)))
-
   def isf(self, probability: Real) -> _Value:
     """The score exceeded with this probability."""
     return scalar_or_array(-special.ndtri(np.asarray(probability, np.float64)))
 
-  def ppf(self, probability: Real) -> _Value:
-    """The score not exceeded with this probability."""
-    return scalar_or_array(special.ndtri(np.asarray(probability, np.float64)))
-
 
 def null_distribution(null: NullLaw) -> CosineNull | NormalNull:
   """The distribution of unobserved scores: of cosines in R^d, or N(0, 1).
-
-  Args:
-    null: `Sphere` or `Gaussian`.
-
-  Raises:
-    ValueError: null is neither.
 
   >>> float(null_distribution(Sphere(100)).std)
   0.1

@@ -12,7 +12,7 @@ techniques" (1986), sections 4.8 and 4.5.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from jaxtyping import Bool, Float
 import numpy as np
@@ -23,7 +23,7 @@ from epe_jax.epsilon.types import (
   NullLaw,
   Real,
   Scores,
-  check_scores,
+  check_one_audit,
   scalar_or_array,
 )
 
@@ -34,12 +34,7 @@ _NODES = np.cos((np.arange(64) + 0.5) * np.pi / 64)
 
 
 class AndersonDarling(NamedTuple):
-  """A², and the probability of a larger one if the assumed law is true.
-
-  Attributes:
-    statistic: A² >= 0.
-    p_value: the p-value, in [0, 1].
-  """
+  """A² >= 0, and the probability of a larger one if the assumed law is true."""
 
   statistic: float
   p_value: float
@@ -61,23 +56,11 @@ class NormalityTests(NamedTuple):
 
 
 def run_normality_tests(scores: Scores) -> NormalityTests:
-  """Tests what the two-Gaussian estimates assume of these scores.
+  """Tests what the two-Gaussian estimates assume of the scores of one audit.
 
-  Args:
-    scores: one audit, without leading axes.
-
-  Returns:
-    Three tests. A group of fewer than eight scores, or of equal ones, has none.
-
-  Raises:
-    ValueError: the scores have leading axes.
+  A group of fewer than eight scores, or of equal ones, has no test.
   """
-  check_scores(scores)
-  if scores.observed.ndim != 1:
-    raise ValueError(
-      f'observed has shape {scores.observed.shape}; test one audit at a time, '
-      'without leading axes.'
-    )
+  check_one_audit(scores)
   fitted = [
     anderson_darling(group)
     if group.size >= MIN_SCORES and np.ptp(group) > 0
@@ -99,51 +82,29 @@ def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
   value at 1 % is 1.035 for large n.
 
   Args:
-    values: scores, n >= 8.
+    values: scores, n >= 8, not all equal.
 
   Returns:
     The statistic and its p-value, accurate to two digits and at least 1e-23.
 
-  Raises:
-    ValueError: there are fewer than eight scores, or all are equal.
-
   References: D'Agostino and Stephens, section 4.8.5 and Table 4.9.
   """
   values = checks.check_numbers('values', values, '(-inf, inf)', is_vector=True)
-  n = values.size
-  if n < MIN_SCORES:
-    raise ValueError(
-      f'values has {n} scores; the test of normality needs {MIN_SCORES}.'
-    )
-  mean, std = two_gaussians.fitted_gaussian('observed', values)
-  ordered = (np.sort(values) - mean) / (std * np.sqrt(n / (n - 1)))
-  a = a_squared(special.log_ndtr(ordered), special.log_ndtr(-ordered))
-  return AndersonDarling(float(a), float(p_value_fitted(a, n)))
+  _check_number(values)
+  _, _, a = fit_normal('observed', values)
+  return AndersonDarling(float(a), float(p_value_fitted(a, values.size)))
 
 
 def anderson_darling_null(
   values: Float[np.ndarray, 'n'], *, null: NullLaw
 ) -> AndersonDarling:
-  """Anderson-Darling test of the exact law of a cosine in R^d (case 0).
+  """Anderson-Darling test of an exact law, `Sphere` or `Gaussian` (case 0).
 
   Nothing is fitted, so that the test detects a wrong mean or spread as well as a
-  wrong shape. For large d the law is N(0, 1/d).
-
-  Args:
-    values: cosines, n >= 8.
-    null: the law, `Sphere` or `Gaussian`.
-
-  Returns:
-    The statistic, infinite for a cosine of 1, and its p-value in the limit of
-    many scores, which for eight is wrong by at most 0.02.
-
-  Raises:
-    ValueError: there are fewer than eight scores.
+  wrong shape. The statistic is infinite for a cosine of 1. The p-value is that of
+  many scores, which for eight is wrong by at most 0.02.
   """
-  if values.size < MIN_SCORES:
-    raise ValueError(
-      f'values has {values.size} scores; give at least {MIN_SCORES}.'
-    )
+  _check_number(values)
   law = cosine_null.null_distribution(null)
   ordered = np.sort(values)
   log_below = np.asarray(law.logcdf(ordered))
@@ -152,21 +113,14 @@ def anderson_darling_null(
 
 
 def is_null_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
-  """Whether the unobserved scores reject that they are cosines in R^dim.
+  """Whether the unobserved scores of each audit reject their known null law.
 
   There are two tests, each at a significance of 5e-5: `anderson_darling_null`,
   which detects a wrong shape, and one of their mean square, which detects a wrong
   dim. A bound that is withdrawn if either rejects therefore keeps practically all
   of its confidence. In nine of ten audits 500 cosines reject a dim that is wrong
-  by a factor of 1.5, and 50 cosines one that is wrong by a factor of 3.
-
-  Args:
-    scores: scores of canaries, any leading axes.
-
-  Returns:
-    A boolean for each audit. It is False if `scores.null` is unknown, if there are
-    fewer than eight unobserved scores, or if all of these are 0, as with a vector
-    of zeros.
+  by a factor of 1.5, and 50 cosines one that is wrong by a factor of 3. Fewer than
+  eight scores, or zeros, as a vector of zeros gives, reject nothing.
   """
   batch = scores.observed.shape[:-1]
   if not scores.has_known_null or scores.unobserved.shape[-1] < MIN_SCORES:
@@ -202,17 +156,23 @@ def a_squared(
   log_below: Float[np.ndarray, '*batch n'],
   log_above: Float[np.ndarray, '*batch n'],
 ) -> Float[np.ndarray, '*batch']:
-  """A² of sorted scores, from the logs of their cdf and survival function.
-
-  Args:
-    log_below: log P(X <= score), increasing along the last axis.
-    log_above: log P(X > score).
-  """
+  """A² of sorted scores, from the logs of their cdf and survival function."""
   n = log_below.shape[-1]
   weight = (2 * np.arange(n) + 1) / n
   return np.asarray(
     -n - np.sum(weight * (log_below + log_above[..., ::-1]), axis=-1)
   )
+
+
+def fit_normal(
+  name: Literal['observed', 'unobserved'], values: Float[np.ndarray, '*batch n']
+) -> tuple[Float[np.ndarray, '*batch'], ...]:
+  """Mean, standard deviation (of n - 1), and A² of a Gaussian fitted to a group."""
+  num = values.shape[-1]
+  mean, std = two_gaussians.fitted_gaussian(name, values)
+  std = np.asarray(std * np.sqrt(num / (num - 1)))
+  z = (np.sort(values, axis=-1) - mean[..., None]) / std[..., None]
+  return mean, std, a_squared(special.log_ndtr(z), special.log_ndtr(-z))
 
 
 def p_value_fitted(
@@ -235,6 +195,13 @@ def p_value_fitted(
     -np.expm1(-13.436 + 101.14 * low - 223.73 * low * low),
   )
   return scalar_or_array(p_value)
+
+
+def _check_number(values):
+  if values.size < MIN_SCORES:
+    raise ValueError(
+      f'values has {values.size} scores; give at least {MIN_SCORES}.'
+    )
 
 
 def _p_value_known(a):

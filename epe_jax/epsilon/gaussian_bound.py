@@ -44,33 +44,25 @@ def gaussian_lower_bound(
 
   For a given ratio r of the standard deviations, the difference of the means over
   the pooled standard deviation is a noncentral t variable, whose noncentrality is
-  m up to a known factor: its exact lower limit is a function m(r). The ratio has
-  an exact interval from the F law, independent of both. ε increases with |m| at
-  every r, so that the minimum of ε(m(r), r) over the interval is an exact bound.
-  If `scores.null` is given, the null is N(0, 1/d), and normal and χ² limits replace
-  those of t and F.
-
-  The gap is allotted 80 % of the significance and the ratio 20 %.
+  m up to a known factor: its exact lower limit is a function m(r), with 80 % of the
+  significance. The ratio has an exact interval from the F law, independent of both,
+  with the rest. ε increases with |m| at every r, so that the minimum of ε(m(r), r)
+  over the interval is an exact bound. If the null law is known, it is N(0, 1/d), and
+  normal and χ² limits replace those of t and F.
 
   Args:
-    scores: scores of canaries, any leading axes, at least two in each group that
-      is used.
-    delta: δ, in (0, 1).
-    significance: chance that the bound exceeds the true ε, in (0, 1).
     std: 'free', or 'common' if participation is known to shift a score and not to
       change its spread. Then r = 1 and the gap has the whole significance.
 
   Returns:
-    The bound, >= 0. Its confidence is 1 - significance; but if Gaussian scores
-    are rejected at 1 % (`gaussian_p_value`) in any of the audits, it is a point
-    estimate by the method 'gaussian_lower_bound_rejected', or
-    '..._null_rejected' if the unobserved scores reject `scores.null`. The test
-    detects gross departures only: docs/coverage.md shows for several laws how
-    many audits pass it, and how many of their bounds are too high.
+    The bound, >= 0; but if Gaussian scores are rejected at 1 % (`gaussian_p_value`)
+    in any of the audits, it is a point estimate by the method
+    'gaussian_lower_bound_rejected', or '..._null_rejected' if the unobserved scores
+    reject their null law. The test detects gross departures only: docs/coverage.md
+    shows how many bounds of other laws pass it and are too high.
 
   Raises:
-    ValueError: a setting is out of range, or the scores of a group are all equal
-      or fewer than two.
+    ValueError: also if the scores of a group are all equal or fewer than two.
 
   >>> from scipy import stats
   >>> sample = stats.norm.ppf((np.arange(1000) + 0.5) / 1000)
@@ -106,23 +98,11 @@ def gaussian_lower_bound(
 
 
 def gaussian_p_value(scores: Scores) -> float | Float[np.ndarray, '...']:
-  """P-value of Anderson and Darling's test that scores are Gaussian.
+  """P-value, of each audit, of Anderson and Darling's test that scores are Gaussian.
 
   Mean and standard deviation are fitted. The observed scores are tested and,
   unless their law is known, the unobserved ones; the smaller of the two p-values
-  is then doubled.
-
-  Args:
-    scores: scores of canaries, any leading axes.
-
-  Returns:
-    The p-value, in [0, 1], of each audit. Fewer than eight scores can hardly
-    reject anything.
-
-  Raises:
-    ValueError: the scores of a group are all equal or fewer than two.
-
-  References: D'Agostino and Stephens, Goodness-of-Fit Techniques (1986), table 4.9.
+  is then doubled. Fewer than eight scores can hardly reject anything.
   """
   _, _, p_value = _fit('observed', scores.observed)
   if not scores.has_known_null:
@@ -138,16 +118,8 @@ def noncentrality_lower(
 
   It is the μ at which P(T >= t) = significance. The probability is a trapezoidal
   sum over Z or over log W, whichever leaves the smoother integrand; both converge
-  geometrically, for any df and t. `scipy.special.nctdtrinc` is off by 3 % at |t| =
-  0.1 and a significance of 0.001, and by more below.
-
-  Args:
-    t: values of the statistic, any shape.
-    df: degrees of freedom, >= 1.
-    significance: chance that the limit exceeds μ, in (0, 1).
-
-  Returns:
-    The limit, with the shape of `t`.
+  geometrically, for any df >= 1 and t. `scipy.special.nctdtrinc` is off by 3 % at |t|
+  = 0.1 and a significance of 0.001, and by more below.
 
   >>> from scipy import stats
   >>> limit = noncentrality_lower(3.0, 10, 0.05)
@@ -267,8 +239,5 @@ def _fit(name, values):
       f'{name} has {num} scores, but a spread needs at least two. Use '
       'lower_bound, or more canaries.'
     )
-  mean, std = two_gaussians.fitted_gaussian(name, values)
-  std = std * np.sqrt(num / (num - 1))
-  z = (np.sort(values, axis=-1) - mean[..., None]) / std[..., None]
-  a = diagnostics.a_squared(special.log_ndtr(z), special.log_ndtr(-z))
+  mean, std, a = diagnostics.fit_normal(name, values)
   return mean, std**2, diagnostics.p_value_fitted(a, num)

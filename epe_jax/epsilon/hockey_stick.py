@@ -14,19 +14,20 @@ is y > u together with a far tail; if r > 1 it is the interval from u to the far
 root. Both δ and its bracket are well scaled in u for any ε, so that δ is solved
 for u, which gives ε.
 
-The functions take float64 arrays of one shape and expect the caller to ignore
-floating-point warnings, since branches that are not selected may overflow.
+Gaussians are pairs of mean and standard deviation, float64 arrays of one length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-_Array = Float[np.ndarray, '*shape']
+_Array = Float[np.ndarray, ' num']
+_Moments = Sequence[_Array]
 _ROOT2 = np.sqrt(2)
 _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
 # Below -_FAR the near tail of P has mass 1 to the last digit of a float64.
@@ -42,14 +43,13 @@ _NODES, _WEIGHTS = (1 + _NODES) / 2, _WEIGHTS / 2
 class GaussianPair(NamedTuple):
   """P = N(0, 1) and Q = N(-m, r²), in numbers that neither cancel nor overflow.
 
-  It holds r - 1, whose digits r alone would lose near 1, and log r before r is
-  capped. Beyond the caps the narrower Gaussian is a point compared with the
-  wider, so that r matters only through log r.
+  Beyond the caps the narrower Gaussian is a point compared with the wider, so that r
+  matters only through log r.
 
   Attributes:
     m: distance of the means in units of the first std, >= 0.
     r: ratio of the second std to the first, capped.
-    r_minus_1: r - 1.
+    r_minus_1: r - 1, whose digits r alone would lose near 1.
     log_r: log r, not capped.
   """
 
@@ -59,17 +59,8 @@ class GaussianPair(NamedTuple):
   log_r: np.ndarray
 
 
-def standardise(
-  mean_p: _Array, std_p: _Array, mean_q: _Array, std_q: _Array
-) -> GaussianPair:
-  """Maps the first Gaussian to N(0, 1) and the second to its left.
-
-  Args:
-    mean_p: mean of the first Gaussian.
-    std_p: its standard deviation, > 0.
-    mean_q: mean of the second Gaussian.
-    std_q: its standard deviation, > 0.
-  """
+def _standardise(mean_p, std_p, mean_q, std_q):
+  """Maps the first Gaussian to N(0, 1) and the second to its left."""
   ratio = std_q / std_p
   r = np.clip(ratio, 1e-300, 1e70)
   r_minus_1 = (std_q - std_p) / std_p
@@ -108,7 +99,7 @@ def _loss(pair, u):
   return difference * ((u + pair.m) / pair.r + u) / 2 + pair.log_r
 
 
-def near_root(pair: GaussianPair, epsilon: _Array | float) -> _Array:
+def _near_root(pair, epsilon):
   """The root u of L(u) = ε, at least -_FAR; +inf if L is below ε everywhere.
 
   With E = ε - log r and s² = m² + 2(1 - r²)E it is (2r²E - m²)/(m + r s), which
@@ -132,23 +123,22 @@ def near_root(pair: GaussianPair, epsilon: _Array | float) -> _Array:
   return np.where(exists, np.maximum(u, -_FAR), np.inf)
 
 
-def log_delta(pair: GaussianPair, u: _Array) -> _Array:
-  """Log of δ as a function of the near root u."""
-  return _log_parts(pair, u)[0]
+@np.errstate(all='ignore')
+def log_delta(p: _Moments, q: _Moments, epsilon: _Array) -> _Array:
+  """Log of the divergence of p from q at each ε >= 0; -inf where it is 0."""
+  pair = _standardise(*p, *q)
+  return _log_parts(pair, _near_root(pair, epsilon))[0]
 
 
+@np.errstate(all='ignore')
 def solve(
-  pair: GaussianPair,
-  target: Float[np.ndarray, 'num'],
-  min_epsilon: Float[np.ndarray, 'num'],
-) -> Float[np.ndarray, 'num']:
-  """The smallest ε >= min_epsilon at which log δ is at most the target.
+  p: _Moments, q: _Moments, target: _Array, min_epsilon: _Array
+) -> _Array:
+  """The smallest ε >= min_epsilon at which log δ of p from q is at most the target.
 
-  Args:
-    pair: the Gaussians, arrays [num].
-    target: log δ for each pair.
-    min_epsilon: >= 0; where it is inf, ε is inf.
+  Where min_epsilon is inf, so is ε.
   """
+  pair = _standardise(*p, *q)
   epsilon = np.empty_like(target)
   for start in range(0, target.size, _BLOCK):
     block = slice(start, start + _BLOCK)
@@ -159,8 +149,8 @@ def solve(
 
 
 def _solve(pair, target, min_epsilon):
-  low = near_root(pair, min_epsilon)
-  leaks = np.isfinite(min_epsilon) & (log_delta(pair, low) > target)
+  low = _near_root(pair, min_epsilon)
+  leaks = np.isfinite(min_epsilon) & (_log_parts(pair, low)[0] > target)
   pair = GaussianPair(*(x[leaks] for x in pair))
   low, target = low[leaks], target[leaks]
   # At the solution {L > ε} has P-mass at least δ and at most twice the tail beyond u.

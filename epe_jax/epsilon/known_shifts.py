@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 import numpy as np
-from scipy import interpolate, special
+from scipy import special
 
 from epe_jax.epsilon import (
   checks,
@@ -37,6 +37,7 @@ from epe_jax.epsilon.types import (
   Scores,
   Sphere,
   check_scores,
+  list_assumptions,
   make_bound,
   scalar_or_array,
 )
@@ -113,15 +114,9 @@ def epsilon_mixture(
   delta: Real,
   weights: Float[np.ndarray, ' n'] | None = None,
 ) -> float | Float[np.ndarray, '...']:
-  """ε between N(0, 1) and Σ w_j N(shift_j, 1), both directions, exactly.
+  """ε between N(0, 1) and Σ w_j N(shift_j, 1), both directions, exactly, at each δ.
 
-  Args:
-    shift: [n] mean of each component, >= 0.
-    delta: δ, in (0, 1), any shape.
-    weights: [n] weight > 0 of each component, adding up to 1; None for equal ones.
-
-  Returns:
-    ε >= 0 at each δ.
+  Shifts are >= 0; weights are > 0 and add up to 1, or None for equal ones.
 
   >>> round(epsilon_mixture(np.array([1.0, 1.0]), 1e-5), 4)
   4.3772
@@ -186,13 +181,8 @@ def compute_curve(
 
 
 def _assumes(scores):
-  null = (Assumption.COSINE_NULL,) if scores.has_known_null else ()
-  return (
-    Assumption.INDEPENDENT,
-    *null,
-    Assumption.GAUSSIAN_SCORES,
-    Assumption.EQUAL_SPREAD,
-  )
+  shape = Assumption.GAUSSIAN_SCORES, Assumption.EQUAL_SPREAD
+  return (*list_assumptions(scores), *shape)
 
 
 def _estimate(method, scores, delta, confidence):
@@ -229,13 +219,9 @@ def _epsilon_of(shift, s, delta):
       two_gaussians.epsilon_two_gaussians(0, 1, s * unique[0], 1, delta)
     )
   pair = _pair(unique, counts / shift.size)
-  flat = s.ravel()
-  if flat.size <= _MANY:
-    return monotone.solve_epsilon(pair, flat, delta).reshape(s.shape)
-  nodes = np.linspace(flat.min(), flat.max(), _NODES)
-  epsilon = monotone.solve_epsilon(pair, nodes, delta)
-  smooth = interpolate.PchipInterpolator(nodes, epsilon)
-  return np.maximum(smooth(flat), 0.0).reshape(s.shape)
+  if s.size <= _MANY:
+    return monotone.solve_epsilon(pair, s.ravel(), delta).reshape(s.shape)
+  return monotone.interpolate_epsilon(pair, s, delta, _NODES)
 
 
 def _pair(shift, weights):
@@ -339,12 +325,9 @@ def compute_overlap(
   vector: Int[np.ndarray, ' n1'],
   null: NullLaw,
 ) -> float:
-  """`Scores.overlap` of canaries that are noise to others in the same vector.
+  """`Scores.overlap` of canaries with shifts μ, each in the vector of that number.
 
-  Args:
-    shift: μ of each observed canary.
-    vector: the number of the vector that holds each canary.
-    null: the law of unobserved canaries; unless it is `Sphere`, overlap is 0.
+  Unless the null law is `Sphere`, it is 0.
   """
   if not isinstance(null, Sphere):
     return 0.0
@@ -422,13 +405,10 @@ def p_values(scores: Scores) -> PValues:
 
 
 def compare_with_expected(scores: Scores) -> tuple[float, float]:
-  """Compares the fitted factor ŝ of one audit with 1.
+  """Compares the fitted factor ŝ of one audit with 1, for shifts known absolutely.
 
-  Args:
-    scores: with `shift` in units of the null's standard deviation.
-
-  Returns:
-    The difference of ŝ from 1 in standard errors, and its two-sided p-value.
+  They are in units of the null's standard deviation. The difference is in standard
+  errors, with its two-sided p-value.
   """
   fit = fit_shift(scores)
   z = float((fit.s - 1) * fit.scale)

@@ -40,6 +40,7 @@ from epe_jax.epsilon.types import (
   Scores,
   Sides,
   check_scores,
+  list_assumptions,
   make_bound,
   scalar_or_array,
 )
@@ -65,11 +66,8 @@ class Correction(abc.ABC):
   ) -> tuple[Counted, float]:
     """Errors at the thresholds, and the level of the limits at each of them.
 
-    Args:
-      scores: of canaries.
-      significance: chance that any of the limits fails.
-      find_best: chooses the threshold of a split.
-      sides: which guesses count, for ranks of `Bonferroni`.
+    Any of the limits fails with the chance `significance`; `find_best` chooses the
+    threshold of a split.
     """
 
 
@@ -78,8 +76,8 @@ class Band(Correction):
   """The best threshold, with a correction for all of them at once.
 
   It loses least if nothing is known about the best threshold. If the null law is
-  known, the FNR has limits that hold at every threshold (`band_upper`); otherwise a
-  single test of both rates decides (`rank_bound`).
+  known, limits of the FNR hold at every threshold (`band_upper`); otherwise a single
+  test of both rates decides (`rank_bound`).
   """
 
   def count_errors(self, scores, significance, find_best, sides):
@@ -91,12 +89,11 @@ class Band(Correction):
 class Bonferroni(Correction):
   """The best of a few thresholds, each at its share of the significance.
 
-  They are the scores at fixed ranks among the unobserved canaries (if the null law
-  is known: the observed ones), geometrically spaced. So the FPR at one is a beta
-  variable, and given the unobserved scores the false negatives are binomial: both
-  limits are exact. 1000 neighbouring thresholds need the correction of 30
-  independent ones; to divide by the number of those on the convex hull of the ROC
-  curve is not valid, since that number depends on the scores.
+  They are the scores at fixed ranks, geometrically spaced, among the unobserved
+  canaries, or the observed ones if the null law is known. So the FPR at one is a
+  beta variable, and given the unobserved scores the false negatives are binomial:
+  both limits are exact. To divide by the number of thresholds on the convex hull of
+  the ROC curve is not valid, since that depends on the scores.
 
   Attributes:
     num_thresholds: number of thresholds, >= 1. Equal ranks are merged.
@@ -370,18 +367,10 @@ def _bound(
 ) -> Estimate:
   """The bound of ε that trade-off curves give, under a correction.
 
-  Args:
-    scores: of canaries.
-    delta: δ.
-    significance: chance that the bound exceeds ε.
-    multiplicity: the correction.
-    at: (log FPR, FNR) -> strength of the leak at each threshold, for a split.
-    prove: (log FPR, FNR) -> the ε that limits at all thresholds prove together.
-    test_ranks: () -> ε from one test of both rates.
-    max_candidates: number of thresholds that a split chooses from; None for all.
-    name: prefix of the method.
-    shape: what is assumed of the curves.
-    sides: which guesses count.
+  `at` is (log FPR, FNR) -> strength of the leak at each threshold, by which a split
+  chooses one of `max_candidates`; `prove` the ε that limits at all thresholds prove
+  together; `test_ranks` that from one test of both rates; `shape` what is assumed of
+  the curves; `name` the prefix of the method.
   """
   check_multiplicity(multiplicity)
   is_band = isinstance(multiplicity, Band)
@@ -445,13 +434,6 @@ def count_realisable(
   return threshold.count_at(scores, at)
 
 
-def list_assumptions(scores: Scores) -> tuple[Assumption, ...]:
-  """What limits from counts of these canaries assume."""
-  if not scores.has_known_null:
-    return (Assumption.INDEPENDENT,)
-  return Assumption.INDEPENDENT, Assumption.COSINE_NULL
-
-
 def check_multiplicity(multiplicity: Any, *allowed: type[Correction]) -> None:
   """Raises a ValueError unless this is an instance of an allowed class, or of any."""
   if not isinstance(multiplicity, allowed or Correction):
@@ -482,19 +464,15 @@ def band_upper(
 
   P(score > the r-th largest score) is a Beta(r, n - r + 1) variable, whatever the
   law of the scores, and its limit a quantile: the Clopper-Pearson limit of r - 1
-  events. All have the same local level, chosen such that they hold together with
-  the chance asked for: a one-sided Berk-Jones band, which ties only make
-  conservative. Limits are computed at about 150 ranks, dense in both tails; a count
-  between two of them has the limit of the next. For n = 1000 and 5 % the local level
-  is 0.15 %, whereas 5 %/1000 would be 0.005 %.
+  events. All have the same local level, chosen such that they hold together: a
+  one-sided Berk-Jones band, which ties only make conservative. For n = 1000 and 5 %
+  that level is 0.15 %, whereas 5 %/1000 would be 0.005 %. There are limits at about
+  150 ranks, dense in both tails; a count between two has the limit of the next.
 
   Args:
     count: how many of the scores are at least t, integers in [0, trials].
-    trials: number of scores, >= 1.
+    trials: number n of scores, >= 1.
     significance: chance that any limit is below its probability.
-
-  Returns:
-    The limit, in (0, 1], with the shape of `count`.
 
   References: Berk and Jones (1979); Moscovich and Nadler, "Fast calculation of
   boundary crossing probabilities for Poisson processes" (2017).
@@ -531,12 +509,7 @@ def band_coverage(
   With N(x) the number of uniforms up to x, this is P(N(limit_r) >= r for all r).
   N is a Poisson process conditioned on N(1) = n: its law is convolved from limit to
   limit and cut below r. States beyond nine standard deviations are dropped, which
-  can only lower the result.
-
-  Args:
-    trials: n >= 1.
-    ranks: [m], increasing integers in [1, n].
-    limits: [m], increasing, in (0, 1).
+  can only lower the result. Ranks and limits increase.
   """
   state, start, before = np.ones(1), 0, 0.0
   for rank, limit in zip(ranks, limits):

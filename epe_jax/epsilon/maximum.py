@@ -22,7 +22,6 @@ import numpy as np
 from scipy import integrate, interpolate, optimize, special
 
 from epe_jax.epsilon import checks, diagnostics, monotone
-from epe_jax.epsilon.checks import check_confidence
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -59,13 +58,11 @@ def maximum_over_rounds(
   mean, and τ is fitted to the unobserved maxima, at most the number of rounds.
 
   Args:
-    scores: maxima over rounds, in units of the standard deviation of one score,
-      any leading axes; with the `overlap` of canaries that share rounds.
-    delta: δ, in (0, 1).
+    scores: maxima over rounds, in units of the standard deviation of one score;
+      with the `overlap` of canaries that share rounds.
     own: [n1, n] expected shifts e_t > 0 in the rounds of each observed canary, in
       the same units; 0 where it has fewer rounds than others.
     rounds: T >= 1.
-    confidence: of the two-sided interval, in (0, 1).
     laws: into how many groups of similar τ several audits are divided. Those of a
       group share the τ of its median audit; one group makes the scatter of
       estimates smaller than that of audits that are estimated one by one.
@@ -76,13 +73,9 @@ def maximum_over_rounds(
     or more it has an interval, for large numbers of canaries: of the mean of the
     observed maxima and of τ; ε is a function of both.
 
-  Raises:
-    ValueError: a setting is out of range, or there are no unobserved scores.
-
   References: One-shot Empirical Privacy Estimation, Algorithm 3, for the statistic.
   """
-  check_scores(scores, delta)
-  check_confidence(confidence)
+  check_scores(scores, delta, confidence=confidence)
   laws = checks.check_integer('laws', laws)
   own = checks.check_numbers('own', own, '[0, inf)')
   _check(scores, own, rounds)
@@ -124,13 +117,7 @@ def maximum_over_rounds(
 def independent_rounds(
   maxima: Float[np.ndarray, '*batch n0'],
 ) -> Float[np.ndarray, '*batch']:
-  """τ of the law F^τ, by maximum likelihood, as -log F(g) is exponential.
-
-  Args:
-    maxima: in units of the standard deviation of one score.
-
-  Returns:
-    τ > 0 of each audit.
+  """τ > 0 of the law F^τ, by maximum likelihood, as -log F(g) is exponential.
 
   >>> rng = np.random.default_rng(0)
   >>> float(independent_rounds(rng.normal(size=(10**4, 50)).max(axis=1)).round())
@@ -140,12 +127,7 @@ def independent_rounds(
 
 
 def fit_rounds(maxima: Float[np.ndarray, '...'], rounds: int) -> float:
-  """τ of one audit, or of the first of several, in [1, T].
-
-  Args:
-    maxima: of unobserved canaries, in units of the standard deviation of a score.
-    rounds: T >= 1.
-  """
+  """τ of the unobserved maxima of one audit, or of the first of several, in [1, T]."""
   tau = float(np.ravel(independent_rounds(maxima))[0])
   return min(max(tau, 1.0), float(rounds))
 
@@ -167,13 +149,7 @@ def p_value(maxima: Float[np.ndarray, ' n0']) -> float:
 def mean_shifted(
   own: Float[np.ndarray, 'n1 n'], tau: float, s: float
 ) -> Float[np.ndarray, ' n1']:
-  """Expected maximum of each canary that took part.
-
-  Args:
-    own: expected shifts in its own rounds.
-    tau: number of independent scores.
-    s: factor of the shifts, >= 0.
-  """
+  """Expected maximum of each canary that took part, with shifts s >= 0 times its own."""
   # The law of a maximum is practically within nine standard deviations of the
   # largest shift.
   top = s * np.max(own, axis=1, initial=0.0)
@@ -253,15 +229,11 @@ def _fit_factor(target, own, tau):
 def _epsilon_of(s, own, tau, delta):
   unique, counts = np.unique(own, axis=0, return_counts=True)
   pair = _pair(unique, counts / len(own), tau)
-  flat = np.ravel(s)
-  few = np.unique(flat)
-  if few.size <= _NODES:
-    solved = monotone.solve_epsilon(pair, few, delta)
-    return solved[np.searchsorted(few, flat)].reshape(np.shape(s))
-  nodes = np.linspace(few[0], few[-1], _NODES)
-  epsilon = monotone.solve_epsilon(pair, nodes, delta)
-  smooth = interpolate.PchipInterpolator(nodes, epsilon)
-  return np.maximum(smooth(flat), 0.0).reshape(np.shape(s))
+  few = np.unique(s)
+  if few.size > _NODES:
+    return monotone.interpolate_epsilon(pair, s, delta, _NODES)
+  solved = monotone.solve_epsilon(pair, few, delta)
+  return solved[np.searchsorted(few, np.ravel(s))].reshape(np.shape(s))
 
 
 def _pair(own, weights, tau):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
+from scipy import interpolate
 from scipy.optimize import elementwise
 
 _Array = Float[np.ndarray, '*shape']
@@ -49,13 +50,7 @@ def solve_epsilon(
 ) -> Float[np.ndarray, ' n']:
   """Smallest ε >= 0 at which P and Q_s are (ε, δ)-close in both directions.
 
-  Args:
-    pair: the laws.
-    s: [n] parameters, finite and >= 0; at 0 the two laws are equal.
-    delta: δ, in (0, 1), a number or one for each parameter.
-
-  Returns:
-    ε >= 0 of each parameter.
+  At s = 0 the two laws are equal. There is one δ, or one for each s.
   """
   result = np.zeros_like(s)
   positive = s > 0
@@ -81,6 +76,15 @@ def solve_epsilon(
     of_lower = -pair.log_ratio(_root(below, low, high, arguments), s)
   result[positive] = np.maximum(np.maximum(of_upper, of_lower), 0.0)
   return result
+
+
+def interpolate_epsilon(
+  pair: MonotonePair, s: Float[np.ndarray, '*batch'], delta: float, nodes: int
+) -> Float[np.ndarray, '*batch']:
+  """ε of very many s, by interpolation between nodes."""
+  at = np.linspace(np.min(s), np.max(s), nodes)
+  smooth = interpolate.PchipInterpolator(at, solve_epsilon(pair, at, delta))
+  return np.maximum(smooth(np.ravel(s)), 0.0).reshape(np.shape(s))
 
 
 def log_sum(

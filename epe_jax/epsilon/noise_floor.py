@@ -56,27 +56,18 @@ def estimate_noise_floor(
 ) -> Floor:
   """Mean and 5, 50, 95 % points of an estimator on scores without a leak.
 
-  Observed and unobserved scores are drawn from the same null law. The estimator
-  is called as `estimator(scores, delta=delta)` with audits on the leading axis of
-  the scores, and must return one ε for each, as every estimator of this package
-  does. Bind other settings first, with `functools.partial`.
+  Observed and unobserved scores are drawn from the same null law.
 
   Args:
     rng: source of the simulated scores.
-    estimator: the estimator.
-    delta: δ, in (0, 1).
-    num_observed: number of observed canaries of an audit, >= 1.
-    num_unobserved: number of unobserved canaries, as in `draw_from_null`.
-    null: the law of scores, as in `draw_from_null`.
-    rounds: a score is the maximum over so many rounds, as in `draw_from_null`.
+    estimator: called as `estimator(scores, delta=delta)` with audits on the leading
+      axis of the scores; it must return one ε for each, as every estimator of this
+      package does. Bind other settings first, with `functools.partial`.
+    num_observed: as in `draw_from_null`, like the three that follow.
+    num_unobserved: likewise.
+    null: likewise.
+    rounds: likewise.
     simulations: number of audits, as in `simulate`.
-
-  Returns:
-    The floor.
-
-  Raises:
-    ValueError: the estimator does not return one ε for each audit, or an argument
-      is out of range.
 
   >>> from epe_jax import epsilon
   >>> floor = estimate_noise_floor(
@@ -86,10 +77,9 @@ def estimate_noise_floor(
   0.3
   """
   draw = draw_from_null(num_observed, num_unobserved, null=null, rounds=rounds)
-  values = simulate(
-    rng, [estimator], draw, delta=delta, simulations=simulations
+  return summarize(
+    *simulate(rng, [estimator], draw, delta=delta, simulations=simulations)
   )
-  return summarize(values[0])
 
 
 def simulate(
@@ -100,25 +90,18 @@ def simulate(
   delta: float,
   simulations: int | None = None,
 ) -> Float[np.ndarray, 'estimators simulations']:
-  """What each estimator reports for audits in which nothing leaks.
-
-  All estimators are given the same audits, since drawing them takes most of the
-  time.
+  """What each estimator reports for the same audits, in which nothing leaks.
 
   Args:
     rng: source of the audits.
     estimators: each as for `estimate_noise_floor`.
     draw: draws audits: the result of `draw_from_null` or `draw_permutations`.
-    delta: δ, in (0, 1).
+    delta: δ.
     simulations: number of audits, >= 1; None for 4,000, or fewer, but at least
       200, if an audit has more than 5,000 scores.
 
-  Returns:
-    ε of each audit.
-
   Raises:
-    ValueError: simulations is out of range, or an estimator does not return one ε
-      for each audit.
+    ValueError: also if an estimator does not return one ε for each audit.
   """
   if simulations is not None:
     checks.check_integer('simulations', simulations)
@@ -166,15 +149,11 @@ def summarize(values: Float[np.ndarray, ' simulations']) -> Floor:
 
 
 def p_value(epsilon: float, values: Float[np.ndarray, ' simulations']) -> float:
-  """P-value of "nothing leaks": the share of audits that report as much.
+  """P-value of "nothing leaks": the share of simulated audits that report as much.
 
-  The audit itself is counted among the simulated ones. The p-value is exact for
+  The audit itself is counted among them. The p-value is exact for
   `draw_permutations`: if nothing leaks, at most a share p of all audits has a
   p-value of p or less.
-
-  Args:
-    epsilon: the estimate of the audit.
-    values: estimates of simulated audits in which nothing leaks.
 
   >>> p_value(2.0, np.array([0.0, 1.0, 2.0]))
   0.5
@@ -202,17 +181,9 @@ def draw_from_null(
       whose maximum a score is. Unless it is 1 the estimator is not given `null`,
       as in a real run, where the law of the maximum is unknown.
     shift: as in `Scores`, for estimators that use it.
-
-  Returns:
-    A function that draws audits.
-
-  Raises:
-    ValueError: an argument is out of range.
   """
   checks.check_integer('num_observed', num_observed)
   checks.check_integer('num_unobserved', num_unobserved, 0)
-  check_null(null)
-  checks.check_number('rounds', rounds, '[1, inf)')
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     observed, unobserved = (
@@ -226,13 +197,7 @@ def draw_from_null(
 
 
 def draw_permutations(scores: Scores) -> Draw:
-  """A source of audits with the same scores, whose labels are permuted.
-
-  Args:
-    scores: one audit, with unobserved scores.
-
-  Returns:
-    A function that draws audits.
+  """A source of audits with the scores of one audit, whose labels are permuted.
 
   Raises:
     ValueError: the scores have leading axes, or none are unobserved.
@@ -263,19 +228,9 @@ def draw_null(
   null: NullLaw,
   rounds: float = 1,
 ) -> Float[np.ndarray, '...']:
-  """Scores of unobserved canaries: maxima of `rounds` independent null cosines.
+  """Scores of unobserved canaries: maxima of `rounds` independent null scores.
 
-  Args:
-    rng: source of the scores.
-    shape: shape of the result.
-    null: the law of scores; standard normals unless it is `Sphere`.
-    rounds: number of scores whose maximum each is, >= 1.
-
-  Returns:
-    Independent scores, float64.
-
-  Raises:
-    ValueError: null is not a null law, or rounds is out of range.
+  They are cosines if the null law is `Sphere`, otherwise standard normals.
   """
   check_null(null)
   checks.check_number('rounds', rounds, '[1, inf)')

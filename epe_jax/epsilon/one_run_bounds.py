@@ -202,12 +202,8 @@ def choose_guesses(
   canaries. Of canaries that seldom take part only guesses "in" are worth something,
   of those that nearly always do only guesses "out".
 
-  Args:
-    num_canaries: m >= 1.
-    inclusion_probability: π, in (0, 1).
-
   Returns:
-    Pairs (k₊, k₋), the largest first. For π = 1/2 half of the guesses are "in";
+    Pairs (k₊, k₋), the largest first. For fair coins half of the guesses are "in";
     otherwise all are on one side.
 
   >>> choose_guesses(2000)
@@ -411,7 +407,7 @@ def p_value(
 def max_rejected_mu(
   *, num_canaries: int, num_guesses: int, correct: int, significance: float
 ) -> float:
-  """Largest μ for which μ-Gaussian DP makes v correct guesses too improbable.
+  """Largest μ for which μ-Gaussian DP makes v of r correct guesses too improbable.
 
   With p_i the probability of i correct guesses out of r, let R_i = Σ_{j>=i} j p_j/m
   and H_i = Σ_{j>=i} (r - j) p_j/m: the probabilities that a random canary is guessed
@@ -420,13 +416,6 @@ def max_rejected_mu(
   R_{i+1} <= f̄(H_i) with f̄(x) = Φ(Φ⁻¹(x) + μ). If v or more correct guesses had more
   than the given probability, recursion from i = v down to 0 gives lower limits of
   H_0 and R_0. If these add up to more than r/m, which is their sum, μ is rejected.
-
-  Args:
-    num_canaries: m >= 1; each was included with probability 1/2.
-    num_guesses: r, in [0, m].
-    correct: v, in [0, r].
-    significance: the probability of v or more correct guesses at which μ is
-      rejected.
 
   Returns:
     μ >= 0; 0 if nothing is rejected.

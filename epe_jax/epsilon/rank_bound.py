@@ -5,33 +5,19 @@ half the significance, make a bound that practically never fails: both rates wou
 have to be far from their estimates at the same threshold. Here a privacy level is
 rejected by a single test of the pair, whose level is that of the bound.
 
-Let f be a trade-off curve and r_1 < ... < r_m ranks that were fixed before any
-score was seen. N_k is the number of observed scores above the r_k-th largest
-unobserved one, and S(N) any statistic that is nondecreasing in every count. If no
-attack "in if the score exceeds t" has rates below f, then
+Let f be a trade-off curve, r_1 < ... < r_m ranks that were fixed before any score was
+seen, N_k the number of observed scores above the r_k-th largest unobserved one, and
+S(N) nondecreasing in every count. If no attack "in if the score exceeds t" has rates
+below f, then P(S(N) >= s) <= P(S(N*) >= s) for every s, where N* are the counts of n0
+uniforms U and n1 independent V with distribution function 1 - f, and "above" means
+V_j <= U_i: docs/estimates.md has the proof. Ties can only lower N. If f_θ falls as the
+strength θ of the leak grows, the largest θ at which P_θ(S(N*) >= s) is at most the
+significance is a lower bound of θ, which is sharp for the pair of laws of N*.
 
-  P(S(N) >= s) <= P(S(N*) >= s)   for every s,
-
-where N* are the counts of U_1, ..., U_n0 uniform on [0, 1] and V_1, ..., V_n1
-with distribution function 1 - f, and "above" means V_j <= U_i.
-
-Proof. With an independent uniform ξ for every score, let U_i be the probability
-that an unobserved score X exceeds X_i, plus ξ_i P(X = X_i), and V_j the same for
-the observed score Y_j. The U_i are uniform. "In if V <= u" is an attack with false
-positive rate u, so P(V_j <= u) <= 1 - f(u): coupled by their quantiles, V_j >= V*_j.
-Y_j > X_i implies V_j <= U_i, so that fewer than r unobserved scores at or above Y_j
-imply V_j <= U_(r), and N_k <= #{j: V_j <= U_(r_k)} <= N*_k.
-
-Ties can only lower N. Scores may have any laws, and those of observed ones may
-differ. The law of N* depends on f alone. If f_θ falls as the strength θ of the
-leak grows, N* grows, so that p(θ) = P_θ(S(N*) >= s) increases too, and the largest
-θ at which p(θ) is at most the significance is a lower bound of θ at that
-significance. The bound is sharp, for the pair of laws of N*.
-
-U_(r_k) is a ratio of sums of gamma variables, and given these the counts are a
-chain of binomial variables, so that N* is drawn quickly for any number of scores.
-p(θ) is (1 + #{S(N*) >= s})/(1 + draws), which makes the Monte Carlo test exact on
-average over the draws (Barnard 1963; Besag and Clifford 1989).
+U_(r_k) is a ratio of sums of gamma variables, and given these the counts are a chain
+of binomial variables, so that N* is drawn quickly for any number of scores. The
+p-value (1 + #{S(N*) >= s})/(1 + draws) makes the Monte Carlo test exact on average
+over the draws (Barnard 1963; Besag and Clifford 1989).
 
 References: Kairouz, Oh and Viswanath (2015) for attacks and f; Newcombe (1998)
 and Zou and Donner (2008) for combining two limits as roots of squares.
@@ -85,19 +71,11 @@ class Statistic:
 def epsilon_bound(
   scores: Scores, *, delta: float, significance: float, sides: Sides
 ) -> Float[np.ndarray, '*batch']:
-  """Lower bound of the ε of any (ε, δ)-DP mechanism.
+  """Lower bound of the ε of any (ε, δ)-DP mechanism, >= 0 and finite.
 
   The curve is that of (ε, δ)-DP in both directions, and the statistic the best
-  approximate lower limit of log (1 - δ - FNR)/FPR over the thresholds.
-
-  Args:
-    scores: scores of canaries, any leading axes; `null` is ignored.
-    delta: δ, in (0, 1).
-    significance: chance that the bound exceeds the true ε, in (0, 1).
-    sides: which guesses count.
-
-  Returns:
-    The bound, >= 0 and finite.
+  approximate lower limit of log (1 - δ - FNR)/FPR over the thresholds. The null law
+  is ignored.
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   statistic = log_ratio_statistic(num, num_null, delta, sides)
@@ -116,15 +94,8 @@ def strength_bound(
 
   The statistic is the larger of two approximate lower limits of μ: that of the
   best threshold, and that from the area under the ROC curve. The area detects a
-  shift of all scores best, a threshold a leak of few canaries.
-
-  Args:
-    scores: scores of canaries, any leading axes; `null` is ignored.
-    family: from `tradeoff` or `families`.
-    significance: chance that the bound exceeds the truth, in (0, 1).
-
-  Returns:
-    The bound, >= 0; inf if no member of the family allows such scores.
+  shift of all scores best, a threshold a leak of few canaries. The bound is inf if no
+  member of the family allows such scores. The null law is ignored.
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   statistic = shift_statistic(num, num_null)
@@ -139,16 +110,9 @@ def max_rejected(
   statistic: Statistic,
   significance: float,
 ) -> Float[np.ndarray, '*batch']:
-  """The largest strength θ that the test rejects.
+  """The largest strength θ that the test rejects at this level.
 
-  Args:
-    scores: scores of canaries, any leading axes.
-    curve: the curves that are tested.
-    statistic: the statistic of the test.
-    significance: level of the test, in (0, 1).
-
-  Returns:
-    θ >= 0; 0 if none is rejected, and inf if the curve's limit is.
+  It is 0 if none is rejected, and inf if the limit of the curves is.
   """
   values = statistic.value(count_above(scores, statistic.ranks))
   unit = 2.0 ** np.round(np.log2(statistic.spread))
@@ -171,16 +135,7 @@ def p_value(
 ) -> float | Float[np.ndarray, '...']:
   """P-values of values of the statistic under the curve of a strength.
 
-  Args:
-    values: values of the statistic, any shape.
-    curve: the curves that are tested.
-    strength: θ >= 0.
-    statistic: the statistic of the test.
-    significance: the level with which the p-values will be compared, near which
-      they are accurate; in (0, 1).
-
-  Returns:
-    The p-values, in (0, 1], with the shape of `values`.
+  They are accurate near the significance with which they will be compared.
 
   Raises:
     ValueError: significance is so small that too many draws would be needed.
@@ -202,15 +157,7 @@ def p_value(
 def count_above(
   scores: Scores, ranks: Int[np.ndarray, 'm']
 ) -> Int[np.ndarray, '*batch m']:
-  """How many observed scores exceed the unobserved ones of given ranks.
-
-  Args:
-    scores: scores of canaries, any leading axes.
-    ranks: [m] ranks from the top, in [1, n0].
-
-  Returns:
-    Counts in [0, n1].
-  """
+  """How many observed scores exceed the unobserved ones of given ranks from the top."""
   size = scores.unobserved.shape[-1]
   at = np.sort(scores.unobserved, axis=-1)[..., size - ranks]
   return threshold.count_at_least(scores.observed, np.nextafter(at, np.inf))
@@ -222,17 +169,7 @@ def draw_counts(
   statistic: Statistic,
   draws: int,
 ) -> Int[np.ndarray, 'draws m']:
-  """Draws of N*, the counts of scores with a given trade-off curve.
-
-  Args:
-    rng: source of the draws.
-    fnr: the trade-off curve, log FPR -> the smallest FNR.
-    statistic: has the numbers of scores and the ranks.
-    draws: number of draws, >= 1.
-
-  Returns:
-    Counts in [0, n1].
-  """
+  """Draws of N*, the counts of scores with a trade-off curve, log FPR -> FNR."""
   num, num_null, ranks = statistic.num, statistic.num_null, statistic.ranks
   steps = np.append(np.diff(ranks, prepend=0), num_null + 1 - ranks[-1])
   sums = np.cumsum(rng.standard_gamma(steps, (draws, len(steps))), axis=-1)
@@ -254,14 +191,7 @@ def draw_counts(
 def log_ratio_statistic(
   num: int, num_null: int, delta: float, sides: Sides
 ) -> Statistic:
-  """The largest approximate lower limit of ε over thresholds.
-
-  Args:
-    num: number of observed scores.
-    num_null: number of unobserved scores.
-    delta: δ.
-    sides: which guesses count; for 'in' ranks are dense at the top.
-  """
+  """The largest approximate lower limit of ε over thresholds."""
   ranks = _space_ranks(num_null, sides)
   fpr, highest_fpr = _fpr(ranks, num_null, _RATIO_LEVEL)
 
@@ -286,12 +216,7 @@ def log_ratio_statistic(
 
 @functools.lru_cache(maxsize=64)
 def shift_statistic(num: int, num_null: int) -> Statistic:
-  """The larger of two approximate lower limits of μ: of thresholds, of the area.
-
-  Args:
-    num: number of observed scores.
-    num_null: number of unobserved scores.
-  """
+  """The larger of two approximate lower limits of μ: of thresholds, of the area."""
   ranks = _space_ranks(num_null, 'both')
   fpr, highest_fpr = _fpr(ranks, num_null, _SHIFT_LEVEL)
   ends = np.concatenate([[0], ranks, [num_null + 1]])

@@ -53,12 +53,8 @@ class MechanismFamily(NamedTuple):
 def gaussian_family(*, steps: int = 1) -> MechanismFamily:
   """Gaussian mechanisms of sensitivity 1: FNR >= Φ(Φ⁻¹(1 - FPR) - 1/z).
 
-  Args:
-    steps: number T >= 1 of releases whose ε is reported, while scores are those of
-      one release. T releases are exactly one with noise z/√T.
-
-  Returns:
-    The family, with an exact ε, which may be in the thousands.
+  Scores are those of one release, and the ε that of T >= 1, which are exactly one
+  with noise z/√T. It is exact, and may be in the thousands.
 
   >>> round(gaussian_family().epsilon(0.0496, 341_000**-1.1), 2)
   298.98
@@ -237,12 +233,11 @@ def max_noise(
   log_fpr: Float[np.ndarray, 'm'],
   fnr: Float[np.ndarray, 'm'],
 ) -> float:
-  """The largest noise multiplier of a family that allows all given rates.
+  """The largest noise multiplier of a family that allows all given rates or limits.
 
-  Returns:
-    The noise multiplier, rounded up in the seventh digit; inf if the rates are no
-    better than chance, 0 if no noise allows them: even without noise a Poisson
-    sample of probability p has FNR >= (1-p)(1-FPR).
+  It is rounded up in the seventh digit; inf if the rates are no better than chance,
+  0 if no noise allows them: even without noise a Poisson sample of probability p
+  has FNR >= (1-p)(1-FPR).
   """
   mu = gdp_mu(log_fpr, fnr)
   better = mu > 0
@@ -337,11 +332,7 @@ def compute_risks_of_curve(
 ) -> Risks:
   """Computes what any trade-off curve allows, as `compute_risks` of a Gaussian one.
 
-  Args:
-    fnr: log FPR -> the smallest FNR, or a lower value, which only raises risks.
-    fpr: as in `compute_risks`, like the others.
-    prior: likewise.
-    baseline: likewise.
+  The curve may have lower values than the smallest FNR, which only raises risks.
 
   >>> risks = compute_risks_of_curve(lambda log_fpr: -np.expm1(log_fpr))
   >>> [round(float(x), 3) for x in risks]

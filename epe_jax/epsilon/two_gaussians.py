@@ -12,7 +12,6 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.epsilon import checks, cosine_null, hockey_stick
-from epe_jax.epsilon.checks import check_delta
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -32,30 +31,20 @@ def epsilon_two_gaussians(
 ) -> float | Float[np.ndarray, '...']:
   """Smallest ε >= 0 at which N(mean0, std0²), N(mean1, std1²) are (ε, δ)-close.
 
-  Both directions of the hockey-stick divergence are then at most δ. For any
-  finite input and δ <= 1/2 the relative error is below 1e-10 or the absolute
-  error below 1e-12; ε is inf if it exceeds the range of a float64.
-
-  Args:
-    mean0: mean of the first Gaussian; all arguments broadcast.
-    std0: its standard deviation, > 0.
-    mean1: mean of the second Gaussian.
-    std1: its standard deviation, > 0.
-    delta: δ, in (0, 1).
-
-  Returns:
-    ε: a float for scalar arguments, otherwise an array of the broadcast shape.
-
-  Raises:
-    ValueError: an argument is not finite or is out of range.
+  Both directions of the hockey-stick divergence are then at most δ. For any finite
+  input and δ <= 1/2 the relative error is below 1e-10 or the absolute error below
+  1e-12; ε is inf if it exceeds the range of a float64. All arguments broadcast.
 
   References: section 3.2 of the paper.
 
   >>> round(epsilon_two_gaussians(0, 1, 1 / 4.22, 1, 1e-6), 2)
   1.0
   """
-  moments, target, shape = _moments_and_target(mean0, std0, mean1, std1, delta)
-  mean0, std0, mean1, std1 = moments
+  delta = checks.check_numbers('delta', delta, '(0, 1)')
+  (mean0, std0, mean1, std1, delta), shape = _broadcast(
+    mean0, std0, mean1, std1, delta
+  )
+  target = np.log(delta)
   # An event far out in the wider Gaussian nearly always leaks most: the other
   # direction is solved only where its ε is larger.
   swap = std0 < std1
@@ -63,8 +52,9 @@ def epsilon_two_gaussians(
     [np.where(choose, x0, x1) for x0, x1 in ((mean0, mean1), (std0, std1))]
     for choose in (~swap, swap)
   )
-  epsilon = _solve(wider, narrower, target, min_epsilon=np.zeros_like(target))
-  epsilon = _solve(narrower, wider, target, min_epsilon=epsilon)
+  zero = np.zeros_like(target)
+  epsilon = hockey_stick.solve(wider, narrower, target, zero)
+  epsilon = hockey_stick.solve(narrower, wider, target, epsilon)
   return scalar_or_array(epsilon.reshape(shape))
 
 
@@ -77,27 +67,14 @@ def log_delta_one_direction(
 ) -> float | Float[np.ndarray, '...']:
   """Log of δ(ε) = sup_A N(mean0, std0²)(A) - e^ε N(mean1, std1²)(A).
 
-  Args:
-    epsilon: ε >= 0, finite; all arguments broadcast.
-    mean0: mean of the first Gaussian.
-    std0: its standard deviation, > 0.
-    mean1: mean of the second Gaussian.
-    std1: its standard deviation, > 0.
-
-  Returns:
-    log δ, -inf where δ = 0: a float for scalar arguments, otherwise an array of
-    the broadcast shape.
-
-  Raises:
-    ValueError: an argument is not finite or is out of range.
+  ε is >= 0 and finite; the result is -inf where δ = 0. All arguments broadcast.
   """
   epsilon = checks.check_numbers('epsilon', epsilon, '[0, inf)')
-  means_and_stds, epsilon = _validate_moments(mean0, std0, mean1, std1, epsilon)
-  with np.errstate(all='ignore'):
-    pair = hockey_stick.standardise(*(x.ravel() for x in means_and_stds))
-    root = hockey_stick.near_root(pair, epsilon.ravel())
-    log_delta = hockey_stick.log_delta(pair, root)
-  return scalar_or_array(log_delta.reshape(epsilon.shape))
+  (mean0, std0, mean1, std1, epsilon), shape = _broadcast(
+    mean0, std0, mean1, std1, epsilon
+  )
+  log_delta = hockey_stick.log_delta((mean0, std0), (mean1, std1), epsilon)
+  return scalar_or_array(log_delta.reshape(shape))
 
 
 def two_gaussian(
@@ -108,7 +85,7 @@ def two_gaussian(
 ) -> Estimate:
   """The paper's estimate: ε between the null and the observed Gaussian.
 
-  The null Gaussian is N(0, 1/d) if `scores.null` is given (Algorithms 1 and 2),
+  The null Gaussian is N(0, 1/d) if the null law is known (Algorithms 1 and 2),
   otherwise it is fitted to the unobserved scores (Algorithm 3). The observed
   Gaussian has the sample mean, and as standard deviation
 
@@ -118,23 +95,17 @@ def two_gaussian(
     shifts a score and does not change its spread, as in Algorithm 1, and it
     reproduces the table of the paper;
   - 'pooled': that of both groups, each around its own mean, used for both
-    Gaussians. It assumes the same as 'null' and uses all scores, so it has less
-    variance if the null is not known exactly. If it is known there is nothing to
-    pool.
-
-  Args:
-    scores: scores of canaries, any leading axes.
-    delta: δ, in (0, 1).
-    std: the standard deviation of the observed Gaussian, as above.
+    Gaussians. It assumes the same as 'null', and has less variance if the null is
+    not known exactly. If it is known there is nothing to pool.
 
   Returns:
     A point estimate.
 
   Raises:
-    ValueError: a setting is out of range, a fitted standard deviation is zero, or
-      std='pooled' although `scores.null` is given.
+    ValueError: also if a fitted standard deviation is zero, or std='pooled' although
+      the null law is known.
   """
-  check_delta(delta)
+  check_scores(scores, delta)
   epsilon = epsilon_curve(scores, np.array([delta]), std=std)
   assumes = (Assumption.GAUSSIAN_SCORES,)
   if std != 'fitted':
@@ -154,18 +125,7 @@ def epsilon_curve(
   *,
   std: Literal['fitted', 'pooled', 'null'] = 'fitted',
 ) -> Float[np.ndarray, '*batch m']:
-  """ε(δ) of the two-Gaussian estimate: the whole privacy curve of an audit.
-
-  Args:
-    scores: scores of canaries, any leading axes.
-    deltas: [m] values of δ, each in (0, 1).
-    std: as in `two_gaussian`.
-
-  Returns:
-    ε at each δ, after the leading axes of the scores: point estimates.
-
-  Raises:
-    ValueError: as `two_gaussian`, or a δ is out of range.
+  """ε(δ) of the two-Gaussian estimate at each of [m] values of δ.
 
   >>> scores = Scores(np.array([0.5, 1.5, 2.5]), np.array([-1.0, 0.0, 1.0]))
   >>> epsilon_curve(scores, np.array([1e-9, 1e-5, 1e-1]), std='pooled').round(2)
@@ -181,18 +141,9 @@ def epsilon_curve(
 def null_gaussian(
   scores: Scores,
 ) -> tuple[Float[np.ndarray, '*batch'], Float[np.ndarray, '*batch']]:
-  """Mean and standard deviation of the Gaussian that unobserved scores follow.
+  """Mean and standard deviation, [*batch], of the Gaussian of unobserved scores.
 
-  N(0, 1/d) if `scores.null` is given, otherwise fitted to `scores.unobserved`.
-
-  Args:
-    scores: scores of canaries, any leading axes.
-
-  Returns:
-    Mean and standard deviation, each with the leading axes of the scores.
-
-  Raises:
-    ValueError: it has to be fitted, and all unobserved scores are equal.
+  N(0, 1/d) if the null law is known, otherwise fitted to the unobserved scores.
   """
   if not scores.has_known_null:
     return fitted_gaussian('unobserved', scores.unobserved)
@@ -207,25 +158,12 @@ def fitted_gaussian(
 ) -> tuple[Float[np.ndarray, '*batch'], Float[np.ndarray, '*batch']]:
   """Sample mean and population standard deviation (1/n) along the last axis.
 
-  Args:
-    name: the group of the scores, for the error message.
-    values: scores, [*batch, n].
-
-  Returns:
-    Mean and standard deviation, each [*batch].
-
   Raises:
-    ValueError: the scores of an audit are all equal, or nearly.
+    ValueError: the scores of an audit, of the group of that name, are all equal.
   """
   # The standard deviation of equal scores may be a rounding error above 0.
   spread = np.ptp(values, axis=-1)
   std = np.where(spread > 0, np.std(values, axis=-1), 0.0)
-  if not np.all((std > 0) | (spread == 0)):
-    raise ValueError(
-      f'the {values.shape[-1]} {name} scores of an audit differ by at most '
-      f'{np.max(spread[std == 0]):.3g}, whose square is less than float64 holds. '
-      'Rescale all scores, both groups alike.'
-    )
   if not np.all(std > 0):
     cure = "use std='null' or more canaries"
     if name == 'unobserved':
@@ -234,7 +172,7 @@ def fitted_gaussian(
         'null=Sphere(d), on the command line --dim=D'
       )
     raise ValueError(
-      f'the {values.shape[-1]} {name} scores of an audit are all equal, so '
+      f'the {values.shape[-1]} {name} scores of an audit are all equal or nearly, so '
       f'their standard deviation is 0 and ε is undefined: {cure}.'
     )
   return np.asarray(np.mean(values, axis=-1)), np.asarray(std)
@@ -272,28 +210,13 @@ def _pooled(observed, unobserved):
   return means[0], std, means[1], std
 
 
-def _moments_and_target(mean0, std0, mean1, std1, delta):
-  """Checked moments and log δ, each [num], and the broadcast shape."""
-  moments, delta = _validate_moments(
-    mean0, std0, mean1, std1, checks.check_numbers('delta', delta, '(0, 1)')
-  )
-  return [x.ravel() for x in moments], np.log(delta.ravel()), delta.shape
-
-
-def _solve(p, q, target, *, min_epsilon):
-  """The ε >= min_epsilon of one direction; p and q are mean and std."""
-  with np.errstate(all='ignore'):
-    pair = hockey_stick.standardise(*p, *q)
-    return hockey_stick.solve(pair, target, min_epsilon)
-
-
-def _validate_moments(mean0, std0, mean1, std1, value):
-  """Broadcast float64 arrays, or an error that names argument and value."""
-  *moments, value = np.broadcast_arrays(
+def _broadcast(mean0, std0, mean1, std1, value):
+  """Checked moments and a checked value, [num] each, and the shape of all."""
+  arrays = np.broadcast_arrays(
     checks.check_numbers('mean0', mean0, '(-inf, inf)'),
     checks.check_numbers('std0', std0, '(0, inf)'),
     checks.check_numbers('mean1', mean1, '(-inf, inf)'),
     checks.check_numbers('std1', std1, '(0, inf)'),
     value,
   )
-  return moments, value
+  return [x.ravel() for x in arrays], arrays[0].shape

@@ -1,15 +1,4 @@
-"""What goes into an estimate of ε, and what comes out.
-
-Three words mean the same wherever a function of this package takes or returns
-them, and all lie in (0, 1) but the last:
-
-- `significance` is the chance that a lower bound exceeds the true ε, or that a
-  one-sided limit fails.
-- `confidence` is the probability that a statement holds. That of a bound is
-  one-sided, and 1 - significance; a point estimate has none. An interval is
-  two-sided: each of its limits fails with a chance of (1 - confidence)/2.
-- `sides` says which guesses of an attacker count (`Sides`).
-"""
+"""What goes into an estimate of ε, and what comes out."""
 
 from __future__ import annotations
 
@@ -40,14 +29,8 @@ those that one did not, by ε >= log (1 - δ - FPR)/FNR.
 class Sphere:
   """The score of an unobserved canary is the cosine of a random direction.
 
-  It is exactly that of a uniform unit vector in R^d with an independent vector:
-  `cosine_null.CosineNull`.
-
-  Attributes:
-    dim: d, an integer >= 2.
-
-  Raises:
-    ValueError: dim is not an integer >= 2.
+  It is exactly that of a uniform unit vector in R^d, d >= 2, with an independent
+  vector: `cosine_null.CosineNull`.
   """
 
   dim: int
@@ -66,7 +49,7 @@ class Gaussian:
 
 @dataclasses.dataclass(frozen=True)
 class Unknown:
-  """The scores of unobserved canaries alone tell their law.
+  """The null law is unknown, and estimated from unobserved scores.
 
   So it is for a maximum over rounds.
   """
@@ -79,11 +62,7 @@ NullLaw = Sphere | Gaussian | Unknown
 def make_null(dim: float | None) -> NullLaw:
   """The null law that a number of dimensions names, as a flag or a file has it.
 
-  Args:
-    dim: d of cosines in R^d; inf for N(0, 1); None if the law is unknown.
-
-  Raises:
-    ValueError: dim is neither an integer >= 2 nor inf.
+  It is d of cosines in R^d, inf for N(0, 1), or None if the law is unknown.
 
   >>> make_null(100), make_null(None)
   (Sphere(dim=100), Unknown())
@@ -106,38 +85,29 @@ _COINS_REJECTED_BELOW = 1e-6
 class Scores:
   """Scores of canaries that took part, and of canaries that did not.
 
-  A higher score means "took part". Leading axes hold independent audits, such
-  as bootstrap resamples or simulations: every estimator works on the last axis
-  and broadcasts over the others.
+  A higher score means "took part". Leading axes hold independent audits, such as
+  bootstrap resamples or simulations.
 
   Attributes:
-    observed: [*batch, n1] scores of canaries that took part; n1 >= 1. Any real
-      dtype is accepted and converted to float64.
-    unobserved: [*batch, n0] scores of canaries that did not. It may be empty
-      only if `null` is known, and is then np.empty(0) for any leading axes.
-    null: what is known of the law of the score of an unobserved canary: `Sphere`
-      for cosines, `Gaussian` or `Unknown`.
+    observed: [*batch, n1], n1 >= 1, of any real dtype; converted to float64.
+    unobserved: [*batch, n0]. It may be empty only if `null` is known.
+    null: the law of the score of an unobserved canary: `Sphere` for cosines,
+      `Gaussian` or `Unknown`.
     design: 'fixed' if the numbers of observed and unobserved canaries were
-      chosen, 'coin_flip' if independent coins decided of each canary whether it
-      took part.
+      chosen, 'coin_flip' if independent coins decided of each.
     shift: [n1] by how much participation is expected to shift the score of each
-      observed canary, > 0 and up to one common factor, the same in all audits;
-      None if all are shifted alike. Canaries of different rounds are not, if the
-      final model holds more of one round than of another.
+      observed canary, > 0 and up to one common factor; None if all are shifted
+      alike. Canaries of different rounds are not, if the final model holds more of
+      one round than of another.
     overlap: Σ_{i≠j} μ_i² μ_j²/(d Σ μ²) over pairs of observed canaries that are
-      in the same vector, where μ are the shifts. Each canary of a pair is noise
-      to the other, and equally so: the variance of a fitted common factor s
-      grows by s² times `overlap`. It is negligible where clients or noise
-      outweigh canaries. Whatever else all scores share by a factor adds to it.
+      in the same vector, where μ are the shifts: each is noise to the other, and
+      the variance of a fitted common factor s grows by s² times `overlap`.
+      Whatever else all scores share by a factor adds to it.
     inclusion_probability: π, in (0, 1), of the coins of design 'coin_flip'. If
-      canaries had different coins, give the largest, and guess "in" alone.
+      inclusion probabilities differ, give the largest and use one-sided guesses.
 
   Raises:
-    ValueError: arrays are empty, not finite, masked, not of real numbers or do
-      not match; a score exceeds 1e140 in magnitude; both groups are columns [n, 1];
-      null is not a null law, or a sphere although a score is not a cosine; shift is
-      not one positive number for each observed canary; or inclusion_probability is
-      out of range.
+    ValueError: these make no audit; the message says what to give.
   """
 
   observed: Shaped[np.ndarray, '... n1']
@@ -167,8 +137,8 @@ class Scores:
         f'observed has leading axes {batch} but unobserved has '
         f'{unobserved.shape[:-1]}; give both the same independent audits.'
       )
-    for name, group in (('observed', observed), ('unobserved', unobserved)):
-      _check_range(name, group)
+    _check_range('observed', observed)
+    _check_range('unobserved', unobserved)
     checks.check_choice('design', self.design, ('fixed', 'coin_flip'))
     checks.check_number(
       'inclusion_probability', self.inclusion_probability, '(0, 1)'
@@ -198,13 +168,8 @@ class Scores:
 class Floor(NamedTuple):
   """What an estimator reports when nothing leaks, over simulated audits.
 
-  An estimate means little until it is compared with its floor.
-
-  Attributes:
-    mean: mean of ε.
-    q05: 5 % quantile of ε.
-    q50: median of ε.
-    q95: 95 % quantile of ε.
+  An estimate means little until it is compared with it: mean, 5 % quantile, median
+  and 95 % quantile of ε.
   """
 
   mean: float
@@ -245,7 +210,7 @@ class Estimate:
 
   Attributes:
     epsilon: ε >= 0: a float, or an array with the leading axes of the scores.
-    delta: the δ at which ε holds, in (0, 1).
+    delta: the δ at which ε holds.
     method: the name of the estimator.
     confidence: the probability that `epsilon` is at most the true ε, provided
       that its assumptions hold; for a credible bound, the posterior probability.
@@ -256,14 +221,10 @@ class Estimate:
     assumes: what must hold of the scores and the mechanism.
     floor: what the same estimator reports when nothing leaks.
     interval: lower and upper limit of ε, two-sided, if the method has them.
-      The function that computes it takes its confidence.
     p_value: the p-value of "nothing leaks", if audits without a leak were
       simulated.
-    is_rejected: the scores reject what the estimate assumes. Its method is named
-      after that, too.
-
-  Raises:
-    ValueError: a point estimate has a confidence, or a bound has none.
+    is_rejected: the scores reject what the estimate assumes, and its method is
+      named after that.
   """
 
   epsilon: float | Float[np.ndarray, '...']
@@ -295,6 +256,13 @@ class Estimate:
     return self.floor is not None and float(self.epsilon) <= self.floor.q95
 
 
+def list_assumptions(scores: Scores) -> tuple[Assumption, ...]:
+  """What every estimate assumes of scores with this null law."""
+  if not scores.has_known_null:
+    return (Assumption.INDEPENDENT,)
+  return Assumption.INDEPENDENT, Assumption.COSINE_NULL
+
+
 def make_bound(
   epsilon: Real,
   delta: float,
@@ -307,18 +275,8 @@ def make_bound(
 ) -> Estimate:
   """A lower bound, or only a point estimate if its assumptions are rejected.
 
-  Args:
-    epsilon: the bound.
-    delta: δ, in (0, 1).
-    method: the name of the estimator.
-    significance: chance that the bound exceeds the true ε, in (0, 1).
-    assumes: what must hold.
-    kind: the kind of bound; 'point_estimate' if it never had a guarantee.
-    rejected: a name for what the scores reject: it is appended to the name of
-      the method, and the result is a point estimate.
-
-  Returns:
-    The estimate. A bound has the confidence 1 - significance.
+  `rejected` names what the scores reject: it is appended to the name of the method.
+  A kind of 'point_estimate' never had a guarantee.
   """
   if rejected is not None:
     method, kind = f'{method}_{rejected}', 'point_estimate'
@@ -367,6 +325,16 @@ def check_scores(
   checks.check_confidence(confidence)
 
 
+def check_one_audit(scores: Scores) -> None:
+  """Raises a ValueError unless these are `Scores` of a single audit."""
+  check_scores(scores)
+  if scores.observed.ndim != 1:
+    raise ValueError(
+      f'observed has shape {scores.observed.shape}; give one audit at a time, '
+      'without leading axes.'
+    )
+
+
 def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:
   """A Python float for a value without axes, the array itself otherwise."""
   return np.asarray(values) if np.ndim(values) else float(values)
@@ -390,12 +358,7 @@ def _to_float64(name, values):
       f'{name}={values!r} is a single number; give an array [..., canaries].'
     )
   if num := np.sum(~np.isfinite(array)):
-    cure = (
-      'A diverged run cannot be audited; drop it or audit an earlier model.'
-    )
-    if name == 'shift':
-      cure = 'Give a finite number > 0 for each observed canary, or None.'
-    raise ValueError(f'{name} has {num} values that are not finite. {cure}')
+    raise ValueError(f'{name} has {num} values that are not finite.')
   return array
 
 

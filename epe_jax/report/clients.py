@@ -29,7 +29,7 @@ from epe_jax.epsilon.tradeoff import Curve, Risks
 from epe_jax.experiment.client_rounds import Participations, Shifts
 
 FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001
-"""What risks of a report are stated for, as in `risks.compute_risks`."""
+"""What risks of a report are stated for, as in `tradeoff.compute_risks`."""
 
 
 class ClientEpsilon(NamedTuple):

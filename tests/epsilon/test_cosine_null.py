@@ -9,7 +9,7 @@ from epe_jax.epsilon import cosine_null
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import Gaussian, Sphere, Unknown
 
-DIMS = (2, 3, 4, 7, 50, 1000, 31_415, 4_050_748, 10**9)
+DIMS = (2, 3, 7, 50, 1000, 4_050_748, 10**9)
 
 
 def slow_log_upper_tail(dim, cosine):
@@ -35,7 +35,7 @@ def slow_log_upper_tail(dim, cosine):
 @pytest.mark.parametrize('dim', DIMS)
 def test_tails_have_ten_digits_up_to_300_standard_deviations(dim):
   law = CosineNull(dim)
-  z = (1e-6, 0.01, 0.5, 1.5, 3, 6, 12, 30, 36.8, 37.5, 39, 60, 300)
+  z = (1e-6, 0.5, 3, 12, 36.8, 37.5, 60, 300)
   for cosine in (x / np.sqrt(dim) for x in z):
     if cosine < 1:
       expected = slow_log_upper_tail(dim, cosine)

@@ -196,7 +196,7 @@ def test_maxima_over_rounds_are_found_not_to_be_gaussian():
 
 
 def test_what_cannot_be_tested_is_refused():
-  with pytest.raises(ValueError, match='needs 8'):
+  with pytest.raises(ValueError, match='at least 8'):
     diagnostics.anderson_darling(np.arange(7.0))
   with pytest.raises(ValueError, match='at least 8'):
     diagnostics.anderson_darling_null(np.zeros(7), null=Sphere(9))

@@ -48,8 +48,7 @@ def test_noncentrality_limit_at_large_samples_is_near_the_normal_one():
   assert limit == pytest.approx(normal, abs=0.01)
 
 
-@pytest.mark.parametrize('epsilon', [0, 1, 3, 10])
-@pytest.mark.parametrize('num', [100, 1000])
+@pytest.mark.parametrize(('epsilon', 'num'), [(0, 200), (3, 1000), (10, 100)])
 @pytest.mark.parametrize('dim', [None, 10**6])
 @pytest.mark.parametrize('std', ['free', 'common'])
 def test_bound_exceeds_the_truth_as_rarely_as_it_says(epsilon, num, dim, std):
@@ -60,7 +59,7 @@ def test_bound_exceeds_the_truth_as_rarely_as_it_says(epsilon, num, dim, std):
   if dim is not None:
     scores = Scores(observed / np.sqrt(dim), np.empty(0), null=make_null(dim))
   exceeds = np.mean(bound(scores, std=std).epsilon > epsilon)
-  # 32 tests; a failure has probability 3e-6 in each at exact coverage.
+  # 12 tests; a failure has probability 3e-6 in each at exact coverage.
   assert exceeds <= stats.binom.isf(3e-6, audits, 0.05) / audits
   if std == 'common':
     assert exceeds >= stats.binom.ppf(3e-6, audits, 0.05) / audits
@@ -120,7 +119,7 @@ def test_the_minimum_is_that_of_a_dense_search():
 def test_anderson_darling_rejects_normal_scores_as_often_as_it_says():
   rng = np.random.default_rng(2)
   p = gaussian_bound.gaussian_p_value(
-    Scores(rng.normal(3, 2, (8000, 100)), rng.normal(0, 1, (8000, 100)))
+    Scores(rng.normal(3, 2, (4000, 100)), rng.normal(0, 1, (4000, 100)))
   )
   for level in (0.01, 0.05, 0.2):
     assert np.mean(p < level) == pytest.approx(level, rel=0.35)
@@ -150,16 +149,6 @@ def test_bound_does_not_see_the_scale_or_origin_of_scores():
   assert plain == pytest.approx(moved, rel=1e-9)
   # Scores on the wrong side of the null show nothing but their spread.
   assert bound(Scores(-observed, unobserved)).epsilon < 0.2 * plain
-
-
-def test_leading_axes_are_independent_audits():
-  rng = np.random.default_rng(4)
-  scores = Scores(rng.normal(1, 1, (2, 3, 50)), rng.normal(0, 1, (2, 3, 40)))
-  together = bound(scores).epsilon
-  assert together.shape == (2, 3)
-  for i, j in np.ndindex(2, 3):
-    alone = Scores(scores.observed[i, j], scores.unobserved[i, j])
-    assert bound(alone).epsilon == pytest.approx(together[i, j], rel=1e-6)
 
 
 @pytest.mark.parametrize('bad', [np.zeros(9), np.zeros(1)])

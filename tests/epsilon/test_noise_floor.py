@@ -83,10 +83,10 @@ def test_fitting_the_null_as_well_raises_the_floor():
 
 def test_scores_are_cosines_or_standard_normals():
   rng = np.random.default_rng(5)
-  cosines = noise_floor.draw_null(rng, (100_000,), null=Sphere(10))
+  cosines = noise_floor.draw_null(rng, (40_000,), null=Sphere(10))
   assert stats.kstest(cosines, CosineNull(10).cdf).pvalue > 1e-6
   assert stats.kstest(cosines, CosineNull(11).cdf).pvalue < 1e-6
-  normals = noise_floor.draw_null(rng, (100_000,), null=Unknown())
+  normals = noise_floor.draw_null(rng, (40_000,), null=Unknown())
   assert stats.kstest(normals, stats.norm.cdf).pvalue > 1e-6
 
 
@@ -105,7 +105,7 @@ def test_maxima_over_rounds_are_maxima_of_independent_looks(dim):
 def test_a_maximum_over_2048_rounds_is_a_third_as_wide():
   rng = np.random.default_rng(7)
   scores = noise_floor.draw_null(
-    rng, (50_000,), null=Sphere(4_050_748), rounds=2048
+    rng, (20_000,), null=Sphere(4_050_748), rounds=2048
   )
   assert np.sqrt(4_050_748) * scores.std() == pytest.approx(0.33, abs=0.01)
 

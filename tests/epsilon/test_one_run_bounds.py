@@ -438,7 +438,7 @@ def test_of_any_coins_one_run_bounds_what_any_mechanism_says_of_several_at_once(
 def test_gaussian_mechanism_is_not_rejected_too_often(mu):
   rng = np.random.default_rng(3)
   epsilon = tradeoff.epsilon_gdp(mu, DELTA)
-  taken = rng.random((200, 300)) < 0.5
+  taken = rng.random((100, 300)) < 0.5
   scores = mu * taken + rng.normal(size=taken.shape)
   for estimator in (one_run, one_run_gdp):
     # One choice, so that Bonferroni leaves no slack.
@@ -448,7 +448,7 @@ def test_gaussian_mechanism_is_not_rejected_too_often(mu):
         for s, t in zip(scores, taken)
       ]
     )
-    assert np.sum(bound > epsilon) <= stats.binom.isf(1e-6, 200, 0.05)
+    assert np.sum(bound > epsilon) <= stats.binom.isf(1e-6, 100, 0.05)
     if mu:
       assert np.mean(bound > 0.1 * epsilon) > 0.9
 
@@ -513,7 +513,7 @@ def test_what_independence_costs_is_seen_where_canaries_err_together():
 
 def test_the_best_of_many_guesses_needs_its_correction():
   rng = np.random.default_rng(4)
-  taken = rng.random((200, 200)) < 0.5
+  taken = rng.random((120, 200)) < 0.5
   audits = [make_scores(rng.normal(size=200), t) for t in taken]
   pairs = [(k, 0) for k in range(5, 155, 10)]
   of = functools.cache(
@@ -525,7 +525,7 @@ def test_the_best_of_many_guesses_needs_its_correction():
       for audit in audits
     ]
   )
-  assert np.mean(smallest <= 0.05) > 0.05 + 5 * np.sqrt(0.0475 / 200)
+  assert np.mean(smallest <= 0.05) > 0.05 + 5 * np.sqrt(0.0475 / 120)
   corrected = np.array(
     [one_run(audit, delta=0, guesses=pairs).epsilon for audit in audits]
   )
@@ -581,29 +581,6 @@ def test_seldom_canaries_are_guessed_in_alone():
   assert OF_GAUSSIAN(mirrored, delta=DELTA).epsilon == pytest.approx(
     bound, rel=1e-9
   )
-
-
-@pytest.mark.parametrize('estimator', ESTIMATORS)
-def test_leading_axes_are_independent_audits(estimator):
-  rng = np.random.default_rng(5)
-  scores = coins(rng.normal(1, 1, (2, 1, 90)), rng.normal(size=(2, 1, 110)))
-  together = estimator(scores, delta=DELTA).epsilon
-  assert together.shape == (2, 1)
-  for at in np.ndindex(2, 1):
-    alone = coins(scores.observed[at], scores.unobserved[at])
-    assert together[at] == estimator(alone, delta=DELTA).epsilon
-
-
-def test_bounds_fall_with_significance_and_delta():
-  scores = coins(1.5 + quantiles(500), quantiles(500))
-  for estimator in (one_run, one_run_gdp):
-    values = [
-      estimator(scores, delta=DELTA, significance=s).epsilon
-      for s in (1e-6, 1e-3, 0.05, 0.2)
-    ]
-    assert np.all(np.diff(values) > 0)
-    low, high = (estimator(scores, delta=x).epsilon for x in (1e-3, 1e-7))
-    assert low < high
 
 
 @pytest.mark.usefixtures('types_unchecked')

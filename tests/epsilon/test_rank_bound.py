@@ -33,7 +33,7 @@ def gaussian(mu):
   'fnr', [gaussian(1.3), approximate(1.0, 0.1)], ids=['gaussian', 'approximate']
 )
 def test_counts_have_the_law_of_two_observed_and_three_unobserved_scores(fnr):
-  draws = 40_000
+  draws = 20_000
   statistic = rank_bound.Statistic(2, 3, np.array([1, 3]), np.max, 1.0)
   rng = np.random.default_rng(0)
   counts = rank_bound.draw_counts(rng, fnr, statistic, draws)
@@ -227,9 +227,9 @@ def test_levels_in_many_audits(name, num, num_null):
   check_levels(LAWS[name], num, num_null, audits=4000)
 
 
-@pytest.mark.parametrize(('num', 'num_null'), SIZES)
+@pytest.mark.parametrize(('num', 'num_null'), SIZES[1:])
 def test_the_least_favourable_laws_use_the_level_up(num, num_null):
-  rng, audits = np.random.default_rng(3), 2000
+  rng, audits = np.random.default_rng(3), 1000
   lows, highs = stats.binom.interval(1 - 2e-5, audits, (0.045, 0.055))
   low, high = lows[0], highs[1]
 
@@ -238,9 +238,9 @@ def test_the_least_favourable_laws_use_the_level_up(num, num_null):
     values = statistic.value(rank_bound.count_above(scores, statistic.ranks))
     p_values = rank_bound.p_value(values, curve, strength, statistic, 0.05)
     rejected = np.asarray(p_values) <= 0.05
-    first = Scores(scores.observed[:40], scores.unobserved[:40])
+    first = Scores(scores.observed[:20], scores.unobserved[:20])
     bound = rank_bound.max_rejected(first, curve, statistic, 0.05)
-    np.testing.assert_array_equal(bound > strength, rejected[:40])
+    np.testing.assert_array_equal(bound > strength, rejected[:20])
     return np.sum(rejected)
 
   dp = tradeoff.approximate_dp_curves(DELTA)
@@ -302,7 +302,6 @@ def two_limits(scores, significance=0.05):
   [
     (100, 4, 0.4, 1.3),
     (100, 10, 0.5, 2.0),
-    (1000, 4, 0.3, 0.5),
   ],
 )
 def test_one_test_of_both_rates_is_tighter_than_two_limits(

@@ -79,17 +79,6 @@ def test_counts_see_only_the_order_of_scores(estimator, upper):
   assert reversed_ < plain
 
 
-@pytest.mark.parametrize(('estimator', 'upper'), ESTIMATORS)
-def test_leading_axes_are_independent_audits(estimator, upper):
-  rng = np.random.default_rng(2)
-  scores = Scores(rng.normal(1, 1, (2, 3, 40)), rng.normal(size=(2, 3, 50)))
-  together = estimator(scores, DELTA)
-  assert together.shape == (2, 3)
-  for i, j in np.ndindex(2, 3):
-    alone = Scores(scores.observed[i, j], scores.unobserved[i, j])
-    assert together[i, j] == estimator(alone, DELTA)
-
-
 def separated(num):
   return Scores(np.linspace(5, 6, num), np.linspace(-1, 1, num))
 
@@ -127,7 +116,7 @@ def test_eps_lo_does_not_saturate_under_the_exact_null():
 # Tolerances are five standard errors: a failure has probability 6e-7.
 @pytest.mark.parametrize(
   ('num_unobserved', 'dim', 'simulations', 'excess'),
-  [(0, 10**6, 500, 0.735), (1000, None, 1500, 0.29)],
+  [(0, 10**6, 300, 0.735), (1000, None, 600, 0.29)],
 )
 def test_eps_lo_is_no_lower_bound(num_unobserved, dim, simulations, excess):
   rng = np.random.default_rng(3)
@@ -144,13 +133,6 @@ def test_eps_lo_is_no_lower_bound(num_unobserved, dim, simulations, excess):
   assert np.mean(estimate.epsilon > 0) == pytest.approx(excess, abs=5 * error)
   # A 95 % bound would exceed the true ε = 0 in at most 5 % of audits.
   assert np.mean(estimate.epsilon > 0) > 0.05 + 5 * error
-
-
-def test_a_smaller_significance_lowers_eps_lo():
-  scores = Scores(np.linspace(0, 2, 200), np.linspace(-1, 1, 200))
-  loose = threshold.eps_lo(scores, delta=DELTA, significance=0.2).epsilon
-  tight = threshold.eps_lo(scores, delta=DELTA, significance=0.01).epsilon
-  assert 0 < tight < eps_lo(scores, DELTA) < loose
 
 
 @pytest.mark.parametrize('trials', [1, 7, 1000])
@@ -247,14 +229,3 @@ def test_identical_scores_leak_nothing():
   same = Scores(np.zeros(50), np.zeros(50))
   assert eps_lo(same, DELTA) == 0
   assert empirical(same, DELTA) == 0
-
-
-def test_unknown_settings_are_refused():
-  scores = Scores(np.zeros(5), np.zeros(5))
-  # The type checker, active in tests, refuses a wrong word first.
-  with pytest.raises((ValueError, TypeError), match="'exact'"):
-    threshold.max_threshold(scores, delta=DELTA, rates='exact')
-  with pytest.raises(ValueError, match='delta=0'):
-    threshold.eps_lo(scores, delta=0.0)
-  with pytest.raises(ValueError, match=r'significance=1\.0'):
-    threshold.eps_lo(scores, delta=DELTA, significance=1.0)

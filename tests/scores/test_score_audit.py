@@ -68,18 +68,12 @@ def test_what_is_no_scores_is_refused_by_its_name(given, message):
     epe_jax.estimate(*given, delta=1e-5)
 
 
-@pytest.mark.parametrize(
-  ('scale', 'message'),
-  [
-    (1e-170, 'observed scores of .* differ by at most .*e-170, .* less'),
-    (1e300, 'observed has a score of magnitude .*e[+]300, but .* more'),
-  ],
-)
-def test_scores_whose_squares_float64_does_not_hold_are_refused(scale, message):
-  with pytest.raises(
-    ValueError, match=f'{message} than float64 holds. Rescale'
-  ):
-    epe_jax.estimate(scale * IN, scale * OUT, delta=1e-5)
+def test_scores_whose_squares_float64_does_not_hold_are_refused():
+  told = 'observed has a score of magnitude .*e[+]300, but .* Rescale'
+  with pytest.raises(ValueError, match=told):
+    epe_jax.estimate(1e300 * IN, 1e300 * OUT, delta=1e-5)
+  with pytest.raises(ValueError, match=r'observed scores .* equal or nearly'):
+    epe_jax.estimate(1e-170 * IN, 1e-170 * OUT, delta=1e-5)
 
 
 @pytest.mark.parametrize('scale', [1e-130, 1e130])
