@@ -6,6 +6,7 @@ normal law of its inner product with Gaussian noise, in units of that noise.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 
 from jaxtyping import Float
@@ -29,24 +30,24 @@ _TINY = 1e-290
 _MANY, _SPLINE, _SMOOTH_FROM = 20_000, 4097, 1000
 
 
-class _Symmetric:
+class _Symmetric(abc.ABC):
   """A law around 0: all methods broadcast, and give a float for a scalar."""
 
+  @abc.abstractmethod
   def logpdf(self, score: Real) -> _Value:
     """Log density."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def sf(self, score: Real) -> _Value:
     """P(X > score)."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def logsf(self, score: Real) -> _Value:
     """Log of P(X > score), also where that probability underflows."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def isf(self, probability: Real) -> _Value:
     """The score exceeded with this probability, in [0, 1]."""
-    raise NotImplementedError
 
   def pdf(self, score: Real) -> _Value:
     """Density."""

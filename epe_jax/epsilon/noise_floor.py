@@ -56,18 +56,14 @@ def estimate_noise_floor(
 ) -> Floor:
   """Mean and 5, 50, 95 % points of an estimator on scores without a leak.
 
-  Observed and unobserved scores are drawn from the same null law.
+  Observed and unobserved scores are drawn from the same null law, as by
+  `draw_from_null`, in so many audits as by `simulate`.
 
   Args:
     rng: source of the simulated scores.
     estimator: called as `estimator(scores, delta=delta)` with audits on the leading
       axis of the scores; it must return one ε for each, as every estimator of this
       package does. Bind other settings first, with `functools.partial`.
-    num_observed: as in `draw_from_null`, like the three that follow.
-    num_unobserved: likewise.
-    null: likewise.
-    rounds: likewise.
-    simulations: number of audits, as in `simulate`.
 
   >>> from epe_jax import epsilon
   >>> floor = estimate_noise_floor(
@@ -92,13 +88,8 @@ def simulate(
 ) -> Float[np.ndarray, 'estimators simulations']:
   """What each estimator reports for the same audits, in which nothing leaks.
 
-  Args:
-    rng: source of the audits.
-    estimators: each as for `estimate_noise_floor`.
-    draw: draws audits: the result of `draw_from_null` or `draw_permutations`.
-    delta: δ.
-    simulations: number of audits, >= 1; None for 4,000, or fewer, but at least
-      200, if an audit has more than 5,000 scores.
+  If no number of simulations is given, it is 4,000, or fewer, but at least 200, if an
+  audit has more than 5,000 scores.
 
   Raises:
     ValueError: also if an estimator does not return one ε for each audit.

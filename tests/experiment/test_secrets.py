@@ -155,7 +155,7 @@ PUBLISHED = {
   *('clients_participations', 'arithmetic', 'argv'),
   *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy', 'date'),
   # Of the aggregates of own rounds, as estimates are.
-  'claim',
+  *('claim', 'leaks_by_round'),
   # Of the law by which rounds are drawn, and what is published of them.
   'clients_shifts',
   # Of files that are published, of and of this one.

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax.dpsgd import estimates
+from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Scores
 from papers.tight_auditing import (
   accounted_run,
@@ -139,7 +140,7 @@ def test_planted_bugs_are_in_the_step(quick_accounting):
 def play_by_law(epsilon=4.0, title='Purchase-100', kind='dirac', seed=0):
   """What a game on correct code sees, of a canary that is orthogonal."""
   mechanism = estimates.make_step_mechanism(steps=STEPS)
-  noise = np.sqrt(STEPS) / estimates.tradeoff.mu_of_epsilon(epsilon, DELTA)
+  noise = np.sqrt(STEPS) / tradeoff.mu_of_epsilon(epsilon, DELTA)
   without, with_canary = noise * np.random.default_rng(seed).standard_normal(
     (2, STEPS)
   )
