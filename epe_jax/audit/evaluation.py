@@ -100,7 +100,7 @@ def _note_missed_rounds(record: Record) -> Facts:
 
 
 def _note_wrapped(record: Record) -> Facts:
-  """How many coordinates went round the ring of secure aggregation, if any did."""
+  """How many coordinates wrapped around the ring of secure aggregation, if any did."""
   ring = record.ring
   if ring is None or not ring.wrapped:
     return ()

@@ -267,7 +267,7 @@ def make_run_record(
     setup: what was built of it.
     cosines: the cosines that its observers scored, by name: [T, k] or [k].
     rounds: the scalars of its rounds, [T] each, in NumPy.
-    wrapped: coordinates that went round the ring of secure aggregation.
+    wrapped: coordinates that wrapped around the ring of secure aggregation.
   """
   is_linear = servers.SERVERS[config.server.optimizer].is_linear
   return make_record(

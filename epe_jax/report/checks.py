@@ -215,7 +215,7 @@ def _rounds_not_audited(num: int, rounds: int) -> str:
 
 def _coordinates_wrapped(num: int, of: int) -> str:
   return (
-    f'{num:,} of the {of:,} coordinates of all rounds went round the ring of secure '
+    f'{num:,} of the {of:,} coordinates of all rounds wrapped around the ring of secure '
     'aggregation, so that the model has learnt wrong numbers there, and canaries may '
     'score less than their norm predicts. Give more secure_aggregation.bits, or a '
     'larger secure_aggregation.granularity'

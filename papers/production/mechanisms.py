@@ -85,7 +85,7 @@ def make_rings(runs: Sequence[grid.Run]) -> item.Product:
     _COLUMNS[:3],
     [
       'The norm of a message is the largest, in clip norms: rotated and rounded to the '
-      'grid. Coordinates of the sums went round the ring, of all rounds.',
+      'grid. Coordinates of the sums wrapped around the ring, of all rounds.',
       'z: noise of one round in clip norms. float32: sums of updates, with Gaussian '
       'noise; otherwise of integers with Skellam noise.',
     ],

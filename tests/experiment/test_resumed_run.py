@@ -62,7 +62,7 @@ _CORRELATED = {
 _RING = {
   'clipping.kind': 'fixed',
   'secure_aggregation.bits': 6,
-  # So coarse that coordinates go round the ring in rounds before and after.
+  # So coarse that coordinates wrap around the ring in rounds before and after.
   'secure_aggregation.granularity': 0.05,
 }
 _KINDS: dict[str, dict[str, Any]] = {

@@ -96,7 +96,7 @@ def test_an_audit_says_whether_coordinates_went_round(
   assert attack.analytic == limit
   assert result.analytic_epsilon == limit.epsilon
   said = [checks.describe_check(note) for note in attack.notes]
-  is_said = any('went round the ring' in text for text in said)
+  is_said = any('wrapped around the ring' in text for text in said)
   assert is_said == (bits == 6)
   keys = [attack.threat_model.key for attack in result.audit.attacks]
   assert {'final', 'own_round', 'residual'} <= {*keys}

@@ -319,7 +319,7 @@ def test_what_makes_no_ring_is_refused_with_a_cure(changes, message):
 
 
 def test_the_default_grid_is_as_fine_as_the_ring_has_room_for():
-  """Sums of the most messages that all are equal do not go round the ring."""
+  """Sums of the most messages that all are equal do not wrap around the ring."""
   way = plan(bits=10, dim=4096, clients=20.0, noise_multiplier=0.5)
   made, half = way.make_aggregation(0.5), 2**9
   keys = jax.random.split(jax.random.key(0), 46)
