@@ -3,7 +3,6 @@
 import ast
 import graphlib
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -409,19 +408,3 @@ def test_algorithms_keep_the_contract():
     new, info = jax.jit(algorithm.step)(state, cohort, *extra, *helpers.keys())
     assert same(new) == same(state)
     assert all(m.shape == () for m in info.by_name().values())
-
-
-def test_the_path_from_canary_to_epsilon_is_read_in_an_afternoon():
-  page = (PACKAGE.parent / 'docs' / 'design.md').read_text()
-  section = page.split('## Read it in this order')[1].split('\n## ')[0]
-  names = re.findall(r'`([\w/]+\.py)`', section)
-  assert {name.split('/')[0] for name in names} == {
-    'examples',
-    *('canaries', 'training', 'audit', 'epsilon'),
-  }
-  files = [
-    (PACKAGE.parent if name.startswith('examples') else PACKAGE) / name
-    for name in names
-  ]
-  # Five and a half hours at ten lines a minute.
-  assert sum(len(p.read_text().splitlines()) for p in files) <= 3300

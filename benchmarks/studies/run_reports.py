@@ -15,6 +15,7 @@ from epe_jax.audit import (
   attackers,
   evaluation,
   results,
+  statistics,
 )
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import known_shifts
@@ -217,7 +218,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
     for name, cosine in cosines.items()
     if cosine.max() < _SMALL
   }
-  alone = attackers.expect_residual(assigned, record.rounds)
+  alone = statistics.expect_residual(assigned, record.rounds)
   return {
     name: float(known_shifts.epsilon_mixture(shift, record.delta))
     for name, shift in (shifts | {attackers.RESIDUAL: alone}).items()

@@ -1,7 +1,7 @@
 from .analytic import Allocation as Allocation
 from .analytic import Analytic as Analytic
 from .analytic import Mixture as Mixture
-from .discrete_noise import Ring as Ring
+from .analytic import Ring as Ring
 from .discrete_noise import (
   epsilon_of_discrete_gaussian as epsilon_of_discrete_gaussian,
 )

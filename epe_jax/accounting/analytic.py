@@ -2,6 +2,9 @@
 
 from typing import Literal, NamedTuple, TypeAlias
 
+from jaxtyping import Float
+import numpy as np
+
 from epe_jax.fact import Facts
 
 
@@ -55,3 +58,27 @@ class Analytic(NamedTuple):
   kind: Literal['bound', 'expectation'] = 'bound'
   is_gaussian: bool = False
   law: Law | None = None
+
+
+class Ring(NamedTuple):
+  """What hides a client in the sums of integers that a server sees modulo 2^b.
+
+  Attributes:
+    std: of the noise in a sum, in steps of the grid.
+    l2: largest L2 norm of a message, in steps.
+    dim: coordinates of a message.
+    shares: messages of a round, each with a discrete Gaussian; 0 for Skellam noise.
+    wrapped: coordinates of all rounds that wrapped around, which hides no less.
+  """
+
+  std: float
+  l2: float
+  dim: int
+  shares: int
+  wrapped: int = 0
+
+  @classmethod
+  def from_array(cls, numbers: Float[np.ndarray, ' fields']) -> 'Ring':
+    """The ring of which a file has the fields in one array."""
+    std, l2, *counts = numbers.tolist()
+    return cls(std, l2, *map(int, counts))

@@ -36,7 +36,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.accounting.analytic import Analytic
+from epe_jax.accounting.analytic import Analytic, Ring
 from epe_jax.epsilon import checks
 from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
@@ -206,30 +206,6 @@ def epsilon_of_skellam(
     return gaussian + np.minimum(rest, 3 * l1 / (2 * v))
 
   return _account(sensitivity, delta, rounds, bound, shares=0)
-
-
-class Ring(NamedTuple):
-  """What hides a client in the sums of integers that a server sees modulo 2^b.
-
-  Attributes:
-    std: of the noise in a sum, in steps of the grid.
-    l2: largest L2 norm of a message, in steps.
-    dim: coordinates of a message.
-    shares: messages of a round, each with a discrete Gaussian; 0 for Skellam noise.
-    wrapped: coordinates of all rounds that wrapped around, which hides no less.
-  """
-
-  std: float
-  l2: float
-  dim: int
-  shares: int
-  wrapped: int = 0
-
-  @classmethod
-  def from_array(cls, numbers: Vector) -> 'Ring':
-    """The ring of which a file has the fields in one array."""
-    std, l2, *counts = numbers.tolist()
-    return cls(std, l2, *map(int, counts))
 
 
 def epsilon_of_ring(ring: Ring, *, delta: float, rounds: int = 1) -> Analytic:

@@ -1,11 +1,6 @@
 from .attack_scores import ThreatModel as ThreatModel
-from .attack_scores import assign_held_out as assign_held_out
 from .attack_scores import score_cosines as score_cosines
 from .attackers import THREAT_MODELS as THREAT_MODELS
-from .attackers import max_over_rounds as max_over_rounds
-from .attackers import score_mixture as score_mixture
-from .attackers import score_own_round as score_own_round
-from .attackers import score_residual as score_residual
 from .audited_algorithm import audited as audited
 from .audited_algorithm import score_observers as score_observers
 from .evaluation import Audit as Audit
@@ -23,6 +18,11 @@ from .record import make_record as make_record
 from .record import write_record as write_record
 from .release import every_nth_round as every_nth_round
 from .release import last_n_rounds as last_n_rounds
+from .statistics import assign_held_out as assign_held_out
+from .statistics import max_over_rounds as max_over_rounds
+from .statistics import score_mixture as score_mixture
+from .statistics import score_own_round as score_own_round
+from .statistics import score_residual as score_residual
 from .upper_bounds import bound_known_rounds as bound_known_rounds
 from .upper_bounds import bound_unknown_rounds as bound_unknown_rounds
 from .upper_bounds import expect_final_model as expect_final_model

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import dataclasses
 from typing import Any, NamedTuple
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.accounting import Analytic
@@ -234,29 +234,6 @@ def split_scores(
   return Scores(
     values[observed], values[~observed], null, record.design, shift, overlap
   )
-
-
-def assign_held_out(
-  participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
-) -> Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']:
-  """Assigns the rounds of observed canaries to the unobserved ones, in turn.
-
-  The two groups then differ in nothing but having taken part.
-
-  Raises:
-    ValueError: no canary takes part in any round.
-  """
-  own = np.asarray(participation)
-  observed = own.any(axis=0)
-  if not observed.any():
-    raise ValueError(
-      'participation is all zeros; no canary has rounds to assign to others.'
-    )
-  whose = np.arange(own.shape[1])
-  whose[~observed] = np.resize(
-    np.flatnonzero(observed), np.count_nonzero(~observed)
-  )
-  return own[:, whose]
 
 
 def can_fit_null(record: Record) -> bool:

@@ -8,7 +8,7 @@ import itertools
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import attack_scores, record
+from epe_jax.audit import attack_scores, record, statistics
 from epe_jax.audit.record import Record
 from epe_jax.audit.server_response import respond_at_end
 from epe_jax.epsilon.types import NullLaw
@@ -107,9 +107,7 @@ class Geometry:
       cosines,
       rounds,
       included=included,
-      assigned=attack_scores.assign_held_out(included)
-      if is_coin_flip
-      else None,
+      assigned=statistics.assign_held_out(included) if is_coin_flip else None,
       dim=run.dim,
       delta=run.delta,
       design=run.design,

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import attack_scores, attackers
+from epe_jax.audit import attack_scores, attackers, statistics
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.attackers import CHANGE, FINAL, MAXIMUM, OWN, RESIDUAL
 from epe_jax.audit.record import Record
@@ -209,7 +209,7 @@ def _simulate_maximum(
   # Unobserved orthogonal canaries see nothing of those that a round holds.
   share = np.mean(geometry.shares)
   scale = np.sqrt(1 - share) if run.is_orthogonal else 1.0
-  overlap = attackers.measure_overlap(
+  overlap = statistics.measure_overlap(
     1 / np.sqrt(geometry.squares), geometry.in_round, run.dim
   )
 

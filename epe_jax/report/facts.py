@@ -9,9 +9,9 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.audit.attackers import score_own_round
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import AttackResult, Audit
+from epe_jax.audit.statistics import score_own_round
 from epe_jax.epsilon.types import Assumption
 from epe_jax.experiment import client_rounds
 from epe_jax.experiment.run_result import RunResult

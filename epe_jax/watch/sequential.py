@@ -18,13 +18,9 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit import attackers, failed_checks, noise_scale, release
-from epe_jax.audit.attack_scores import (
-  ThreatModel,
-  assign_held_out,
-  can_fit_null,
-  split_scores,
-)
+from epe_jax.audit.attack_scores import ThreatModel, can_fit_null, split_scores
 from epe_jax.audit.record import Record
+from epe_jax.audit.statistics import assign_held_out
 from epe_jax.epsilon import cosine_null, tradeoff
 from epe_jax.epsilon.types import Gaussian, Scores
 from epe_jax.watch import anytime

@@ -12,7 +12,7 @@ import numpy as np
 import tqdm
 
 from epe_jax import io, streams
-from epe_jax.audit import attackers, evaluation
+from epe_jax.audit import evaluation, statistics
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import threshold, two_gaussians
 from epe_jax.epsilon.types import Scores
@@ -306,7 +306,7 @@ def _read_record(record: Record) -> dict[str, dict[str, float | None]]:
       'limit': found.analytic and float(found.analytic.epsilon),
     }
   assert record.trace is not None, 'every round is scored'
-  largest = attackers.max_over_rounds(record.trace)
+  largest = statistics.max_over_rounds(record.trace)
   scores = Scores(largest[record.observed], largest[~record.observed])
   paper = {
     'estimate': two_gaussians.two_gaussian(scores, delta=record.delta),

@@ -12,13 +12,13 @@ from scipy import stats
 
 from epe_jax import accounting, canaries
 from epe_jax.audit import (
-  attackers,
   audit_step,
   audited_algorithm,
   observers,
+  statistics,
 )
-from epe_jax.audit.attackers import score_residual
 from epe_jax.audit.record import load_record
+from epe_jax.audit.statistics import score_residual
 from epe_jax.epsilon import two_gaussians
 from epe_jax.epsilon.types import Gaussian, Scores, Sphere
 from epe_jax.experiment import audited_run, build
@@ -413,7 +413,7 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   trace = np.asarray(
     audited_algorithm.score_observers(state, {'trace': observer})['aggregate']
   )
-  own = attackers.score_own_round(trace, participation)
+  own = statistics.score_own_round(trace, participation)
 
   analytic = accounting.epsilon_of_releases(z, delta=delta).epsilon
   estimate = two_gaussians.two_gaussian(
@@ -485,7 +485,7 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   known = jax.device_get(state.rounds)
   scores = jax.device_get(observer.scores(state.observers['trace'], params))
   aggregate, residual = scores['aggregate'], scores['residual']
-  seen = attackers.score_own_round(aggregate, participation) * np.sqrt(d)
+  seen = statistics.score_own_round(aggregate, participation) * np.sqrt(d)
   alone = score_residual(residual, participation, participation, known)
   # Means of 1000 of variance 1; 5 standard errors.
   error = 5 / np.sqrt(num)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.audit import attackers, release
-from epe_jax.audit.attack_scores import assign_held_out
+from epe_jax.audit import attackers, release, statistics
+from epe_jax.audit.statistics import assign_held_out
 from epe_jax.epsilon import diagnostics
 from epe_jax.watch import published_models
 from tests import recorded_runs
@@ -109,7 +109,7 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
     momentum=0.0, noise=noise, clients=0.0, observed=24, unobserved=600
   )
   seen = models_of(simulated, release.every_nth_round(12, every))
-  own = attackers.score_own_round(seen.trace, assign_held_out(seen.included))
+  own = statistics.score_own_round(seen.trace, assign_held_out(seen.included))
   scaled = own * np.sqrt(seen.dim)
   # Other canaries of the release are noise too, each of variance 1/d.
   sigma = np.sqrt(noise**2 * every + 2 * every / seen.dim)
@@ -191,7 +191,7 @@ def test_published_aggregates_leave_their_canaries_and_nothing_else():
   )
   # A canary of an unpublished round is not told from one that took no part.
   other = record.observed & ~took_part
-  seen = attackers.max_over_rounds(record.trace[shown])
+  seen = statistics.max_over_rounds(record.trace[shown])
   assert stats.ks_2samp(seen[other], seen[~record.observed]).pvalue > 1e-4
   assert stats.ks_2samp(seen[took_part], seen[~record.observed]).pvalue < 1e-4
 

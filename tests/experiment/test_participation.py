@@ -7,7 +7,7 @@ import pytest
 
 from epe_jax import accounting
 from epe_jax.accounting import matrix_mechanism
-from epe_jax.audit import attack_scores, attackers
+from epe_jax.audit import statistics
 from epe_jax.audit.record import load_record
 from epe_jax.data import federated, participation_log
 from epe_jax.epsilon import known_shifts
@@ -602,8 +602,8 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   # With the others removed sqrt(d) cos has mean 1 / z = 5 nearly, for canaries
   # in their own rounds alone.
   assert scores.rounds is not None
-  assigned = attack_scores.assign_held_out(scores.assigned)
-  alone = attackers.score_residual(
+  assigned = statistics.assign_held_out(scores.assigned)
+  alone = statistics.score_residual(
     scores.cosines['residual'], scores.included, assigned, scores.rounds
   )
   n = scores.included.sum(axis=0)[scores.observed]
