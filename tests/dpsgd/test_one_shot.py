@@ -268,5 +268,5 @@ def test_canaries_that_never_took_part_are_an_error():
     noise_multiplier=1.0,
     optimizer=optax.sgd(0.1),
   )
-  with pytest.raises(ValueError, match='None of the 8 canaries took part'):
+  with pytest.raises(ValueError, match='none of the 8 canaries took part'):
     evaluate(record)
