@@ -13,6 +13,7 @@ import pytest
 
 import epe_jax
 from epe_jax import audit
+from epe_jax.audit import attackers
 from epe_jax.audit.record import RoundScalars
 from epe_jax.canaries import registry as families
 from epe_jax.data import data_sets
@@ -50,8 +51,8 @@ def make_scores():
 
 def test_an_attacker_is_scored_with_the_others(add_file):
   file, line = read_section('An attacker')
-  module = add_file(file, 'epe_jax.audit.attackers.signs')
-  scope = {**vars(audit.threat_models), 'signs': module.signs}
+  module = add_file(file, 'epe_jax.audit.signs')
+  scope = {**vars(attackers), 'signs': module.signs}
   exec(line, scope)
   rounds, k, dim = 4, 40, 1000
   included = np.zeros((rounds, 2 * k), bool)
@@ -66,7 +67,7 @@ def test_an_attacker_is_scored_with_the_others(add_file):
     delta=1e-3,
     noise_multiplier=1.0,
   )
-  found = audit.evaluate(record, threat_models=scope['THREAT_MODELS'])
+  found = audit.evaluate(record, threat_models=scope['OF_INDEPENDENT_NOISE'])
   (attack,) = (a for a in found.attacks if a.threat_model.key == 'signs')
   assert attack.bounds[0].confidence == 0.95
   assert not attack.is_calibrated

@@ -70,12 +70,9 @@ class ThreatModel:
 
   @classmethod
   def from_json(cls, key: str, values: Mapping[str, Any]) -> ThreatModel:
-    """The attacker that `to_json` wrote, among other fields; it cannot score.
-
-    Raises:
-      KeyError: a field is missing.
-    """
-    return cls(key, **{name: values[name] for name in cls(key).to_json()})
+    """The attacker that `to_json` wrote, among other fields; it cannot score."""
+    known = cls(key).to_json()
+    return cls(key, **{name: values.get(name, x) for name, x in known.items()})
 
 
 class AttackScores(NamedTuple):

@@ -1,7 +1,7 @@
 """`audited` wraps a training algorithm: it injects canaries and scores them.
 
 The result is again an algorithm, so a training loop need not know that it is audited.
-Observers, one for each attacker, score all canaries within the same run; `make_record`
+Observers score all canaries within the same run for every attacker; `make_record`
 turns their scores into the record that estimates are made from.
 """
 
@@ -52,7 +52,7 @@ def audited(
     canaries: k canaries; those in no row of participation are unobserved.
     participation: row t holds the canaries of round t; a 0/1 matrix, or the
       `canary_rows` of one, which may be traced.
-    observers: an observer for each attacker, by name.
+    observers: by name.
 
   Returns:
     init(params), and step(state, cohort, training_key, noise_key). The state keeps

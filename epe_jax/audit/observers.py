@@ -58,7 +58,7 @@ VIEWS: dict[str, Callable[[RoundView], Float[Array, ' d']]] = {
 'aggregate' is ρ̄, as in the paper. 'delta' is the server update, as in the authors'
 code; with momentum it mixes rounds. 'residual' is ρ̄ less the part of all clients and
 canaries. The analytic ε is of an attacker who knows all updates but one, and that one
-is added back later, by `attackers.residual`."""
+is added back later, by `attackers.score_others_removed`."""
 
 
 class Trace(NamedTuple):
