@@ -38,12 +38,3 @@ Facts = tuple[Fact, ...]
 def facts_to_json(facts: Iterable[Fact]) -> list[dict[str, Any]]:
   """A row for each fact."""
   return [fact.to_json() for fact in facts]
-
-
-def facts_from_json(rows: Iterable[Mapping[str, Any]]) -> Facts:
-  """The facts that `facts_to_json` wrote.
-
-  Raises:
-    KeyError: a field is missing.
-  """
-  return tuple(map(Fact.from_json, rows))

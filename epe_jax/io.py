@@ -69,16 +69,12 @@ def write_atomically(
   Raises:
     FileNotFoundError: its folder does not exist, or is not a folder.
   """
-  if os.fspath(path) == '/dev/stdout':
-    # By its own descriptor, or what is printed next would overwrite this.
-    sys.stdout.flush()
-    with open(os.dup(1), 'wb') as file:
-      fill(file)
-    return
-  if os.path.exists(path) and not os.path.isfile(path):
-    with open(path, 'wb') as file:
-      fill(file)
-    return
+  if os.path.exists(path):
+    stream = _find_stream(path)
+    if stream is not None or not os.path.isfile(path):
+      with open(path if stream is None else os.dup(stream), 'wb') as file:
+        fill(file)
+      return
   path = pathlib.Path(os.path.realpath(path))
   if not path.parent.is_dir():
     raise FileNotFoundError(
@@ -98,6 +94,21 @@ def write_atomically(
     draft.unlink(missing_ok=True)
 
 
+def _find_stream(path: str | os.PathLike) -> int | None:
+  """The descriptor of the standard stream that a path leads to, if it leads to one.
+
+  By its own descriptor, or what is printed next would overwrite what is written.
+  """
+  for stream in (sys.stdout, sys.stderr):
+    # A notebook's has no descriptor.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+      number = stream.fileno()
+      if os.path.samestat(os.stat(path), os.fstat(number)):
+        stream.flush()
+        return number
+  return None
+
+
 def name_draft(path: pathlib.Path) -> pathlib.Path:
   """A new name in the same folder, for a file until it is whole."""
   return path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
@@ -109,7 +120,10 @@ def remove_drafts(path: pathlib.Path, *, older_than: float) -> None:
   for draft in path.parent.glob(f'.{glob.escape(path.name)}.*'):
     # Another process may remove it first.
     with contextlib.suppress(OSError):
-      if _DRAFT.fullmatch(draft.suffix) and draft.stat().st_mtime <= latest:
+      is_draft = draft.stem == f'.{path.name}' and _DRAFT.fullmatch(
+        draft.suffix
+      )
+      if is_draft and draft.stat().st_mtime <= latest:
         draft.unlink()
 
 
@@ -243,8 +257,9 @@ def read_arrays(
     ValueError: the file is damaged, or would need pickle.
   """
   with open(path, 'rb') as file, _explain_damage(path, '.npz'):
-    archive = np.load(file, allow_pickle=False)
+    archive = _open_archive(file)
     # Of an array whose shape is damaged NumPy may not read the checksum.
+    assert archive.zip is not None, 'it is open'
     if (member := archive.zip.testzip()) is not None:
       raise ValueError(f'{member} is damaged')
     return dict(archive)
@@ -253,7 +268,14 @@ def read_arrays(
 def list_arrays(path: str | os.PathLike) -> set[str]:
   """Lists the arrays of an .npz without reading them; raises as `read_arrays`."""
   with open(path, 'rb') as file, _explain_damage(path, '.npz'):
-    return {*np.load(file, allow_pickle=False).files}
+    return {*_open_archive(file).files}
+
+
+def _open_archive(file: BinaryIO) -> np.lib.npyio.NpzFile:
+  archive = np.load(file, allow_pickle=False)
+  if not isinstance(archive, np.lib.npyio.NpzFile):
+    raise ValueError('it is an array and no archive')
+  return archive
 
 
 def read_array(path: str | os.PathLike) -> Shaped[np.ndarray, '...']:
@@ -314,7 +336,7 @@ def read_json(path: str | os.PathLike) -> Any:
   """
   try:
     return parse_json(pathlib.Path(path).read_text(encoding='utf-8'))
-  except ValueError as error:
+  except (ValueError, IsADirectoryError) as error:
     raise ValueError(
       f'{path} is not JSON ({error}); restore it, or make it again.'
     ) from error
@@ -371,7 +393,15 @@ def parse_json(text: str) -> Any:
   Traceback (most recent call last):
   ValueError: NaN is no number of JSON; write the string "NaN"
   """
-  return json.loads(text, parse_constant=_refuse_constant)
+  return json.loads(
+    text, parse_constant=_refuse_constant, parse_float=_parse_float
+  )
+
+
+def _parse_float(text: str) -> float:
+  if math.isinf(number := float(text)):
+    raise ValueError(f'{text} is more than float64 holds')
+  return number
 
 
 def _refuse_constant(name: str) -> None:

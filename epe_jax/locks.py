@@ -5,7 +5,7 @@ import contextlib
 import os
 import pathlib
 import socket
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from epe_jax import io
 
@@ -35,8 +35,8 @@ def hold(path: pathlib.Path, *, max_wait: float) -> Iterator[None]:
       stack.enter_context(filelock.FileLock(path, timeout=max_wait))
     except filelock.Timeout as error:
       raise LockHeld(_read_holder(path)) from error
-    # Windows neither writes nor removes a locked file.
-    with contextlib.suppress(PermissionError):
+    # Windows neither writes nor removes a locked file, and a disk may be full.
+    with contextlib.suppress(OSError):
       path.write_text(f'process {os.getpid()} on {socket.gethostname()}')
     try:
       yield
@@ -46,20 +46,27 @@ def hold(path: pathlib.Path, *, max_wait: float) -> Iterator[None]:
 
 
 def find_holder(path: pathlib.Path) -> str | None:
-  """Who holds a lock file, which need not exist; None if nobody does.
-
-  Two processes that ask at the same moment may find each other.
-  """
-  import filelock
-
-  if not path.exists():
-    return None
+  """Who holds a lock file, which need not exist; None if nobody does."""
   try:
-    with filelock.FileLock(path, timeout=0):
-      return None
-  # A lock of another user cannot be tried; its file is there while it is held.
-  except (filelock.Timeout, PermissionError):
+    # Read and shared, so that it may be another user's, and two may ask at once.
+    with open(path, 'rb') as file:
+      return None if _can_share(file) else _read_holder(path)
+  except FileNotFoundError:
+    return None
+  except PermissionError:
     return _read_holder(path)
+
+
+def _can_share(file: BinaryIO) -> bool:
+  if os.name == 'nt':
+    return True  # One that is held cannot be read.
+  import fcntl
+
+  try:
+    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  return True
 
 
 def _read_holder(path: pathlib.Path) -> str:

@@ -372,3 +372,37 @@ def test_a_workdir_is_of_one_process_until_that_ends_however_it_ends(tmp_path):
     with pytest.raises(ValueError, match=message), workdirs.lock(files):
       pass
   assert not files.lock.exists()
+
+
+def test_a_draft_of_another_file_is_left(tmp_path):
+  other = tmp_path / '.result.json.deadbeef'
+  own = tmp_path / '.result.deadbeef'
+  for path in (other, own):
+    path.touch()
+  io.remove_drafts(tmp_path / 'result', older_than=0)
+  assert other.exists()
+  assert not own.exists()
+
+
+def test_what_is_written_to_the_descriptor_of_stdout_stays_between_prints(
+  tmp_path,
+):
+  program = (
+    "from epe_jax import io; print('a'); io.write_text('/dev/fd/1', 'b\\n'); "
+    "print('c')"
+  )
+  with open(tmp_path / 'out', 'wb') as file:
+    subprocess.run([sys.executable, '-c', program], stdout=file, check=True)
+  assert (tmp_path / 'out').read_text().split() == ['a', 'b', 'c']
+
+
+def test_a_lock_is_read_by_whoever_asks(tmp_path):
+  path = tmp_path / 'lock'
+  assert locks.find_holder(path) is None
+  with locks.hold(path, max_wait=0):
+    assert str(os.getpid()) in locks.find_holder(path)
+  # That of a process that was killed is left, and held by nobody.
+  path.write_text('process 1 on elsewhere')
+  path.chmod(0o444)
+  assert locks.find_holder(path) is None
+  assert path.exists()

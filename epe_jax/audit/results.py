@@ -291,7 +291,8 @@ class Audit(NamedTuple):
     """`list_rows` as a `pandas.DataFrame`, which the extra 'reports' installs."""
     with extras.explain_missing():
       import pandas as pd
-    return pd.DataFrame(self.list_rows(run=run, round=round))
+    rows = self.list_rows(run=run, round=round)
+    return pd.DataFrame(rows, columns=AuditRow._fields)
 
   def find(self, threat_model: ThreatModel) -> AttackResult | None:
     """What was found about an attacker; None if there are no scores for it."""

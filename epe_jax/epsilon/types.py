@@ -282,7 +282,7 @@ def make_bound(
     method, kind = f'{method}_{rejected}', 'point_estimate'
   return Estimate(
     scalar_or_array(epsilon),
-    delta,
+    float(delta),
     method,
     confidence=None if kind == 'point_estimate' else 1 - significance,
     kind=kind,
@@ -358,7 +358,10 @@ def _to_float64(name, values):
       f'{name}={values!r} is a single number; give an array [..., canaries].'
     )
   if num := np.sum(~np.isfinite(array)):
-    raise ValueError(f'{name} has {num} values that are not finite.')
+    raise ValueError(
+      f'{name} has {num} values that are not finite; drop the run, or audit an '
+      'earlier model.'
+    )
   return array
 
 

@@ -336,8 +336,8 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
   if n == 1 and not participations.differ:
     return f'{client}; its "about" is a canary\'s, so for the largest update.'
   return (
-    f'{client}; its "about": what canaries show of an update, in the rounds that '
-    'clients have, from orthogonal updates to aligned ones.'
+    f'{client}; its "about": by canaries, in its rounds, from orthogonal to '
+    'aligned updates.'
   )
 
 

@@ -182,7 +182,7 @@ def split_by_label(
   if not np.all(is_label):
     wrong = labels[~np.broadcast_to(is_label, labels.shape)][0]
     raise ValueError(
-      f'{where}: {names[1]} has the entry {wrong!r}; write 1 for a canary that '
+      f'{where}: {names[1]} has the entry {wrong}; write 1 for a canary that '
       f'took part and {no} for one that did not.'
     )
   took_part = labels == 1

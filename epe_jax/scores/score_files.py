@@ -256,7 +256,13 @@ def read_column(path: str | os.PathLike) -> np.ndarray:
     return np.atleast_1d(np.squeeze(io.read_array(path)))
   lines = [x for x in _read_lines(path) if not _is_comment(x)]
   if lines and not _is_number(lines[0][1]):
-    del lines[0]
+    line, text = lines.pop(0)
+    parts = re.split(r'[,;\s]+', text.strip().replace('_', ''))
+    if any(map(_is_number, parts)):
+      raise ValueError(
+        f'{_name(path)}, line {line}: {text!r} is no number and no name; give one '
+        'score in each line.'
+      )
   if not lines:
     raise ValueError(f'{_name(path)} has no scores; give one in each line.')
   return _read_numbers(path, 'score', lines)
@@ -270,7 +276,9 @@ def _read_npz(
   def take(name: str) -> np.ndarray:
     return np.atleast_1d(np.squeeze(arrays[name]))
 
-  return _make_scores(path, sorted(arrays), 'array', take, take, **settings)
+  return _make_scores(
+    path, sorted(arrays), 'array', take, take, take, **settings
+  )
 
 
 def _read_table(
@@ -284,11 +292,11 @@ def _read_table(
     return [(line, (*row, *[''] * i)[i]) for line, row in rows]
 
   def take_scores(name: str) -> np.ndarray:
-    cells = take(name)
+    return _read_numbers(path, name, take(name))
+
+  def take_group(name: str) -> np.ndarray:
     # One group may be smaller than the other.
-    while cells and not cells[-1][1]:
-      cells.pop()
-    return _read_numbers(path, name, cells)
+    return _read_numbers(path, name, [cell for cell in take(name) if cell[1]])
 
   def take_labels(name: str) -> np.ndarray:
     words = [(x, str(_WORDS.get(text.lower(), text))) for x, text in take(name)]
@@ -300,7 +308,7 @@ def _read_table(
     return _read_numbers(path, name, words)
 
   return _make_scores(
-    where, names, 'column', take_scores, take_labels, **settings
+    where, names, 'column', take_scores, take_group, take_labels, **settings
   )
 
 
@@ -309,6 +317,7 @@ def _make_scores(
   given: Sequence[str],
   what: str,
   take_scores: Callable[[str], np.ndarray],
+  take_group: Callable[[str], np.ndarray],
   take_labels: Callable[[str], np.ndarray],
   **settings: Unpack[formats.Settings],
 ) -> Scores:
@@ -319,6 +328,7 @@ def _make_scores(
     given: the names.
     what: what has the names.
     take_scores: name -> scores.
+    take_group: name -> those of one group.
     take_labels: name -> labels.
     **settings: as in `load`.
 
@@ -358,7 +368,7 @@ def _make_scores(
       **settings,
     )
   if len(pairs) == 1:
-    groups = [take_scores(find(name)) for name in pairs[0]]
+    groups = [take_group(find(name)) for name in pairs[0]]
     return formats.make_scores(path, *groups, **settings)
   if len(names) == 1:
     raise ValueError(
@@ -384,7 +394,8 @@ def _read_lines(path: str | os.PathLike) -> list[_Cell]:
   """The lines that are not empty, with their numbers."""
   try:
     if str(path) == STDIN:
-      text = sys.stdin.read()
+      # In bytes, since a table of Excel begins with a mark.
+      text = sys.stdin.buffer.read().decode('utf-8-sig')
     else:
       text = pathlib.Path(path).read_text(encoding='utf-8-sig')
   except UnicodeDecodeError as error:
@@ -409,14 +420,7 @@ def _read_rows(
   lines = lines[len(comments) :]
   if not lines:
     raise ValueError(f'{where} is empty. {_FORMS}')
-  head = lines[0][1]
-  if any(map(_is_number, re.split(r'[\t,;\s]+', head))):
-    head = comments[-1][1].strip(' #') if comments else ''
-  else:
-    del lines[0]
-  if not head:
-    raise ValueError(f'{where} has no names of columns. {_FORMS} {_TWO_FILES}')
-  delimiter = next((x for x in '\t,;' if x in head), None)
+  delimiter = next((x for x in '\t,;' if x in lines[0][1]), None)
 
   def split(line: int, text: str) -> list[str]:
     if delimiter is None:
@@ -429,7 +433,13 @@ def _read_rows(
       ) from error
     return [cell.strip() for cell in cells]
 
-  names = split(0, head)
+  names = split(*lines[0])
+  if not any(map(_is_number, names)):
+    del lines[0]
+  elif comments:
+    names = split(0, comments[-1][1].strip(' #'))
+  else:
+    raise ValueError(f'{where} has no names of columns. {_FORMS} {_TWO_FILES}')
   rows = [(line, split(line, text)) for line, text in lines]
   for line, row in rows:
     if any(row[len(names) :]):
@@ -463,7 +473,8 @@ def _is_number(text: str) -> bool:
     float(text)
   except ValueError:
     return False
-  return True
+  # As Python writes 1_000.
+  return '_' not in text
 
 
 def _is_comment(cell: _Cell) -> bool:

@@ -52,6 +52,7 @@ def test_an_error_helps_if_it_names_the_file(
   assert trial.outcome == outcome
 
 
+@pytest.mark.integration
 def test_bad_input_is_refused_by_name_or_has_a_meaning(faults):
   for trials in (
     faults.bad_input.try_arguments(),

@@ -97,6 +97,7 @@ def test_hadamard_rows_are_orthogonal_as_far_as_their_order_divides_d(make):
   np.testing.assert_allclose(off, 28 / 100, atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   'dim', [pytest.param(3 * 2**16, marks=pytest.mark.integration), 200_001]
 )

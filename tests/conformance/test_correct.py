@@ -126,6 +126,7 @@ def test_a_mechanism_of_few_numbers_is_not_accused(name, dim):
     assert set(report.not_checked) <= unchecked, report.not_checked
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('mechanism', 'dim', 'clients', 'noise'),
   [
@@ -215,6 +216,7 @@ class AdaptiveRateGoesDown(correct.RateGoesDown, correct.AdaptiveClip):
   """The clip norm moves, and the step size goes down."""
 
 
+@pytest.mark.integration
 # Releases over clip norms that move at random look correlated, or equal.
 @pytest.mark.parametrize(
   ('mechanism', 'size'),

@@ -538,7 +538,7 @@ def test_by_coins_of_any_probability_the_first_bound_assumes_nothing_else(
 ):
   rng = np.random.default_rng(0)
   audit = coins(rng.normal(size=30), rng.normal(size=50), prior)
-  bounds = registry.choose_bounds(registry.describe(audit))
+  bounds = registry.choose_bounds(audit)
   assert bounds[0](audit, delta=DELTA).assumes == (Assumption.COINS,)
 
 

@@ -90,7 +90,13 @@ def run_rounds(algorithm, included):
   return jax.tree.map(np.asarray, run(params))
 
 
-@pytest.mark.parametrize('name', MAKE)
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(x, marks=() if x == 'banded' else pytest.mark.integration)
+    for x in MAKE
+  ],
+)
 @pytest.mark.parametrize(
   'noise',
   [1.0, *(pytest.param(z, marks=pytest.mark.integration) for z in (0.5, 3))],
@@ -147,6 +153,7 @@ def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
   assert np.mean(np.asarray(alone.scores.shift)) < 0.95 * np.mean(shift)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   'noise', [0.7, pytest.param(0.0, marks=pytest.mark.integration)]
 )

@@ -162,8 +162,8 @@ def test_a_bound_of_scores_by_coins_says_so():
   ('of_canaries', 'of_clients', 'said'),
   [
     (1, 1, 'in up to one round; its "about" is a canary'),
-    (2, 16, 'in up to 16 rounds; its "about": what canaries show of an update'),
-    (3, 3, 'in up to 3 rounds; its "about": what canaries show of an update'),
+    (2, 16, 'in up to 16 rounds; its "about": by canaries, in its rounds'),
+    (3, 3, 'in up to 3 rounds; its "about": by canaries, in its rounds'),
   ],
 )
 def test_the_page_says_where_the_epsilon_of_a_client_comes_from(

@@ -213,3 +213,19 @@ def test_the_command_draws_a_report_of_scores(tmp_path):
   assert done.returncode == 0, done.stderr
   assert done.stderr.endswith(f'Report and figures: {out}/report.html\n')
   assert len(list(out.glob('*.png'))) == 3
+
+
+@pytest.mark.parametrize('first', ['0,5', '1 2', '1;2', '1_0'])
+def test_a_first_line_that_holds_numbers_is_no_name(tmp_path, first):
+  path = tmp_path / 'scores.txt'
+  path.write_text(f'{first}\n1\n2\n')
+  with pytest.raises(ValueError, match='line 1'):
+    score_files.read_column(path)
+
+
+def test_names_of_columns_may_hold_numbers_and_groups_may_have_gaps(tmp_path):
+  path = tmp_path / 'scores.csv'
+  path.write_text('run 1,in,out\n0,1,2\n0,,3\n0,4,5\n')
+  scores = score_files.load(path).scores
+  assert scores.observed.tolist() == [1, 4]
+  assert scores.unobserved.tolist() == [2, 3, 5]

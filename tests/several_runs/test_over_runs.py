@@ -125,6 +125,7 @@ def test_a_bound_of_the_mean_says_what_it_assumes():
     )
 
 
+@pytest.mark.integration
 def test_the_next_run_is_in_its_interval_as_often_as_it_says():
   num, rng = 5, np.random.default_rng(5)
   inside = []

@@ -246,11 +246,11 @@ def test_simultaneous_bounds_share_one_level_and_fall_in_delta(small):
   bounds = by_round.bound_simultaneously(
     record, rounds=[6, 12], deltas=deltas, significance=0.1
   )
-  attackers = {one.threat_model for one in bounds}
-  assert attackers == set(attackers.OF_INDEPENDENT_NOISE)
+  models = {one.threat_model for one in bounds}
+  assert models == set(attackers.OF_INDEPENDENT_NOISE)
   # The final model is not seen at round 6, its change is.
-  assert len(bounds) == 3 * (2 * len(attackers) - 1)
-  for attacker in attackers:
+  assert len(bounds) == 3 * (2 * len(models) - 1)
+  for attacker in models:
     of_attacker = [
       one for one in bounds if one.threat_model == attacker and one.round == 12
     ]
