@@ -636,7 +636,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   result = _result(audit=audit, clients_participations=2, clients_shifts=shifts)
   text = ' '.join(report.format_summary(result).split())
   assert 'A canary is an artificial client of one round' in text
-  assert 'A client takes part in up to 2 rounds; its "about": what' in text
+  assert 'A client takes part in up to 2 rounds; its "about": by' in text
   table = first_page.make_leak_table(leaks.find_leaks(result))
   assert [row[-1] for row in table.body] == ['57.2'] * 3
   # Of rounds nothing is known of a client but the limit.
