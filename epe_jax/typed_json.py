@@ -4,6 +4,7 @@ import collections.abc
 from collections.abc import Callable, Mapping
 import dataclasses
 import enum
+import functools
 import types
 import typing
 from typing import Any
@@ -84,7 +85,7 @@ def from_plain(kind: Any, value: Any, hooks: Hooks = _NO_HOOKS) -> Any:
     _, of_values = arguments
     return {name: from_plain(of_values, x, hooks) for name, x in value.items()}
   if _is_record(kind):
-    hints = typing.get_type_hints(kind)
+    hints = _find_hints(kind)
     return kind(
       **{
         name: from_plain(hints[name], value[name], hooks)
@@ -100,6 +101,10 @@ def from_plain(kind: Any, value: Any, hooks: Hooks = _NO_HOOKS) -> Any:
   if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
     raise TypeError(f'{value!r} is not of the type {kind.__name__}')
   return value
+
+
+# Evaluated once, as there are many values of few types.
+_find_hints = functools.cache(typing.get_type_hints)
 
 
 def _choose(kinds: tuple[Any, ...], value: Any) -> Any:

@@ -10,12 +10,6 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import FPRS, AttackResult, Audit, Headline
 from epe_jax.epsilon.types import Estimate, Scores
 
-# An attacker is its key, and scores are in the record of the run.
-_HOOKS: typed_json.Hooks = {
-  ThreatModel: lambda model: model.key,
-  Scores: lambda scores: None,
-}
-
 
 def to_json(audit: Audit) -> dict[str, Any]:
   """Lists, dicts, strings and numbers; some numbers may not be finite."""
@@ -45,6 +39,13 @@ def estimate_to_json(estimate: Estimate) -> dict[str, Any]:
   return plain | {'is_shape_free': estimate.is_shape_free}
 
 
+HOOKS: typed_json.Hooks = {
+  ThreatModel: lambda model: model.key,
+  Estimate: estimate_to_json,
+}
+"""How files of results keep attackers and estimates."""
+
+
 def _headline_to_json(headline: Headline) -> dict[str, Any]:
   """The bound, its attacker and its point estimate."""
   attack, bound, point = headline
@@ -59,27 +60,19 @@ def _headline_to_json(headline: Headline) -> dict[str, Any]:
 def _attack_to_json(
   attack: AttackResult, headline: Estimate | None
 ) -> dict[str, Any]:
-  plain, model = typed_json.to_plain(attack, _HOOKS), attack.threat_model
+  # Scores are in the record of the run.
+  plain = typed_json.to_plain(attack, {**HOOKS, Scores: lambda scores: None})
   del plain['scores']
   if attack.rates:
     names = (f'{fpr:g}' for fpr in FPRS)
     plain['rates']['tpr'] = dict(zip(names, attack.rates.tpr))
-  joint = attack.joint_bound
+  for estimate, row in zip(attack.estimates, plain['estimates']):
+    row['excess'] = attack.describe_excess(estimate)
+    row['is_headline'] = estimate is headline
+  model = attack.threat_model
   # What the author of an attacker says of it; of those of this package, readers know.
   words = {} if attackers.find(model.key) else model.to_json()
-  return {
-    **plain,
-    **words,
-    'joint_bound': joint and estimate_to_json(joint),
-    'estimates': [
-      estimate_to_json(estimate)
-      | {
-        'excess': attack.describe_excess(estimate),
-        'is_headline': estimate is headline,
-      }
-      for estimate in attack.estimates
-    ],
-  }
+  return plain | words
 
 
 def _attack_from_json(values: Mapping[str, Any]) -> AttackResult:

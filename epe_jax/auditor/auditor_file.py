@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jaxtyping import Bool, Float, UInt32
 import numpy as np
 
-from epe_jax import io
+from epe_jax import io, typed_json
 from epe_jax.audit.record import FINAL_MODEL
 from epe_jax.audit.record_checks import (
   are_clip_norms,
@@ -16,7 +16,7 @@ from epe_jax.audit.record_checks import (
   find_fault_of_rounds,
 )
 from epe_jax.auditor.audit_config import AuditConfig
-from epe_jax.fact import Fact, Facts
+from epe_jax.fact import Facts
 from epe_jax.training.round_scalars import CLIP_NORMS, RoundScalars
 
 SCHEMA = 2
@@ -71,7 +71,7 @@ def write_state(path: str | os.PathLike, state: AuditorState) -> None:
     'included': state.included,
     'senders': state.senders,
     'clip_norms': state.clip_norms,
-    'notes': json.dumps([note.to_json() for note in state.notes]),
+    'notes': json.dumps(typed_json.to_plain(state.notes)),
   }
   arrays |= {} if strategy is None else {'strategy': strategy}
   arrays |= {_COSINES + name: x for name, x in state.cosines.items()}
@@ -108,7 +108,7 @@ def read_state(path: str | os.PathLike) -> AuditorState:
       rounds=RoundScalars(
         *(arrays[_ROUNDS + name] for name in RoundScalars._fields)
       ),
-      notes=tuple(map(Fact.from_json, io.parse_json(str(arrays['notes'])))),
+      notes=typed_json.from_plain(Facts, io.parse_json(str(arrays['notes']))),
     )
     fault = _find_fault(state)
   except (KeyError, TypeError, ValueError) as error:

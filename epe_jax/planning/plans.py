@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epe_jax import accounting
+from epe_jax import accounting, typed_json
 from epe_jax.audit import attack_scores, audit_step
 from epe_jax.audit.attackers import CHANGE, FINAL
 from epe_jax.audit.server_response import respond_at_end
 from epe_jax.canaries import registry
 from epe_jax.epsilon.types import Floor
 from epe_jax.experiment import client_rounds
-from epe_jax.fact import Fact, Facts, facts_to_json
+from epe_jax.fact import Fact, Facts
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Reason
 from epe_jax.report import cells, clients, tables
@@ -172,7 +172,7 @@ class Plan(NamedTuple):
       'not_planned': [_without_name(x) for x in self.not_planned],
       'costs': self.costs._asdict(),
       'assumes': ASSUMES,
-      'warnings': facts_to_json(self.warnings),
+      'warnings': typed_json.to_plain(self.warnings),
     }
 
   def __str__(self) -> str:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 import numpy as np
 
+from epe_jax import typed_json
 from epe_jax.audit import attackers, audit_json
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Estimate, Scores, Unknown
-from epe_jax.fact import Facts, facts_to_json
+from epe_jax.fact import Facts
 from epe_jax.several_runs import over_runs
 
 # By how much the correlation of runs falls short of 1 if one is a copy: in the order
@@ -130,21 +131,7 @@ def evaluate_runs(
 
 def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
   """A row for each attacker, from what `evaluate_runs` returns."""
-  return [
-    row._asdict()
-    | {
-      'threat_model': row.threat_model.key,
-      'runs': [run._asdict() for run in row.runs],
-      'spread': row.spread._asdict(),
-      'mean': row.mean._asdict(),
-      'bound': audit_json.estimate_to_json(row.bound),
-      'new_run': row.new_run._asdict(),
-      'failed_checks': {
-        run: facts_to_json(checks) for run, checks in row.failed_checks.items()
-      },
-    }
-    for row in rows
-  ]
+  return typed_json.to_plain(list(rows), audit_json.HOOKS)
 
 
 def _check_distinct(runs: Mapping[str, Record | Scores]) -> None:

@@ -7,25 +7,19 @@ from epe_jax import typed_json
 from epe_jax.audit import attackers, audit_json
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import Audit
-from epe_jax.epsilon.types import Estimate
 from epe_jax.watch.by_round import RoundEstimate, Rounds
-
-_HOOKS: typed_json.Hooks = {
-  ThreatModel: lambda model: model.key,
-  Estimate: audit_json.estimate_to_json,
-}
 
 
 def estimates_to_json(
   estimates: Sequence[RoundEstimate],
 ) -> list[dict[str, Any]]:
   """A row for each estimate after some rounds."""
-  return typed_json.to_plain(list(estimates), _HOOKS)
+  return typed_json.to_plain(list(estimates), audit_json.HOOKS)
 
 
 def rounds_to_json(rounds: Rounds) -> dict[str, Any]:
   """A row for each estimate after some rounds, and bounds of all rounds at once."""
-  return typed_json.to_plain(rounds, _HOOKS)
+  return typed_json.to_plain(rounds, audit_json.HOOKS)
 
 
 def rounds_from_json(values: Mapping[str, Any], audit: Audit) -> Rounds:

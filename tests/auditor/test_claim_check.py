@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax import audit
+from epe_jax import audit, typed_json
 from epe_jax.auditor import claim_check
-from epe_jax.fact import facts_to_json
 from epe_jax.report import checks
 from tests.sentences import find_sentences
 
@@ -56,7 +55,7 @@ def find_contradictions(auditor):
     check for attack in found.attacks for check in attack.contradictions
   ]
   failed = [*measured, *claim_check.check_claim(record, found)]
-  assert not list(find_sentences(facts_to_json(failed)))
+  assert not list(find_sentences(typed_json.to_plain(failed)))
   return [checks.describe_check(check) for check in failed]
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from epe_jax import io
+from epe_jax import io, typed_json
 from epe_jax.epsilon.types import Assumption
 from epe_jax.fact import Fact
 from epe_jax.report import assumptions
@@ -19,7 +19,9 @@ def test_amplification_without_noise_is_infinite_in_files_too():
   fact = Fact(
     'amplified', {'epsilon': math.inf, 'rounds': 10, 'probability': 0.5}
   )
-  read = Fact.from_json(io.spell_non_finite(fact.to_json()))
+  read = typed_json.from_plain(
+    Fact, io.spell_non_finite(typed_json.to_plain(fact))
+  )
   for one in (fact, read):
     words = assumptions.describe_amplification(one)
     assert words.startswith(

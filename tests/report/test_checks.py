@@ -8,6 +8,7 @@ import pytest
 from scipy import special, stats
 
 import epe_jax
+from epe_jax import typed_json
 from epe_jax.audit import audit_json, evaluation, failed_checks
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.fact import Fact
@@ -85,7 +86,7 @@ def test_what_scores_of_any_system_show_is_said(scores, keys):
   for check in failed:
     text = checks.describe_check(check)
     assert not text.endswith('.')
-    assert Fact.from_json(check.to_json()) == check
+    assert typed_json.from_plain(Fact, typed_json.to_plain(check)) == check
 
 
 @pytest.mark.parametrize(
