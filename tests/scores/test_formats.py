@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import epsilon
+from epe_jax import epsilon, typed_json
 from epe_jax.report import checks
 from epe_jax.scores import formats, score_files
 from tests.in_process import run_command
@@ -146,7 +146,7 @@ def test_the_loss_attack_of_privacy_meter_is_read_with_its_sign(tmp_path):
   as_documented = formats.read_privacy_meter(path)
   failed = formats.find_reversed(as_documented)
   assert failed is not None
-  assert not list(find_sentences(failed.to_json()))
+  assert not list(find_sentences(typed_json.to_plain(failed)))
   assert "give higher='out'" in checks.describe_check(failed)
   as_written = formats.read_privacy_meter(path, higher='out')
   assert formats.find_reversed(as_written, higher='out') is None
