@@ -31,7 +31,7 @@ from epe_jax import canaries
 from epe_jax.audit import audit_step, audited_algorithm, observers
 from epe_jax.audit.observers import Observer
 from epe_jax.experiment import checkpoint, programs
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import emnist, stackoverflow
 from epe_jax.training import (
@@ -79,7 +79,7 @@ class Form(NamedTuple):
   def run(self, work: Work) -> 'Form':
     """The form after one more round."""
     mesh = sharding.mesh()
-    keys = [sharding.replicate_key(mesh, jax.random.key(i)) for i in (2, 3)]
+    keys = [hosts.replicate_key(mesh, jax.random.key(i)) for i in (2, 3)]
     state, metrics = self.advance(self.state, work.cohort, *keys)
     jax.block_until_ready((state, metrics))
     return self._replace(state=state)
@@ -113,7 +113,7 @@ def make_work(name: str, quick: bool) -> Work:
     np.broadcast_to(real, shape),  # pyright: ignore[reportArgumentType]
     np.arange(clients, dtype=np.int32).reshape(shape[:3]),  # pyright: ignore[reportArgumentType]
   )
-  cohort = sharding.assemble_global(sharding.mesh(), cohort, axis=1)
+  cohort = hosts.assemble_global(sharding.mesh(), cohort, axis=1)
   return Work(task, cohort, clients, rate, server)
 
 
@@ -163,11 +163,11 @@ def make_form(name: str, work: Work, memory: float, quick: bool) -> Form:
       np.random.default_rng(0), rounds=_RUN, num=num // 2
     )
     audited = audited_algorithm.audited(algorithm, c, included, attackers)
-  state = jax.jit(audited.init)(sharding.replicate(mesh, params))
+  state = jax.jit(audited.init)(hosts.replicate(mesh, params))
   advance = jax.jit(
     programs.make_advance(audited),
     donate_argnums=0,
-    out_shardings=sharding.step_shardings(mesh, state),
+    out_shardings=hosts.step_shardings(mesh, state),
   )
   return Form(advance, state, attackers, buffer)
 
@@ -208,7 +208,7 @@ def measure_peak(
   name: str, work_name: str, memory: float, quick: bool, cores: int
 ) -> int:
   """Peak memory of this process after an audit of three rounds."""
-  sharding.use_cores(cores)
+  hosts.use_cores(cores)
   work = make_work(work_name, quick)
   form = make_form(name, work, memory, quick)
   for _ in range(3):
@@ -255,7 +255,7 @@ def measure_peaks(
 
 
 def measure(quick: bool) -> dict:
-  sharding.use_cores(_CORES.value)
+  hosts.use_cores(_CORES.value)
   names = ['unaudited', *_NOISES.value, *_FAMILIES.value]
   works = {}
   for name in _WORKS.value:

@@ -12,7 +12,7 @@ from typing import Any
 import harness
 import numpy as np
 
-from epe_jax.audit.record import load_record
+from epe_jax.audit.record_file import load_record
 
 
 def make_run(workdir: str, mode: str) -> dict[str, float]:

@@ -31,7 +31,7 @@ from epe_jax.experiment import (
   dispatch,
   programs,
 )
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config',
@@ -65,7 +65,7 @@ class Rounds:
     setup = chunk_size.set_chunk_size(config, setup, mesh=mesh)
     arithmetic.check_arithmetic(config, setup, mesh)
     draws = programs.replicate_draws(setup.draws, mesh)
-    params = sharding.replicate(mesh, setup.params)
+    params = hosts.replicate(mesh, setup.params)
     init = functools.partial(programs.make_init(setup), draws, params)
     jitted = programs.make_programs(setup, init(), mesh)
     advance = functools.partial(jitted.advance, draws)

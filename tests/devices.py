@@ -19,7 +19,7 @@ import optax
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.data import cohort, federated
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from epe_jax.training import clipping, exact_noise, fedavg
 from tests import helpers
 
@@ -73,12 +73,12 @@ def run(family: str, num_devices: int):
   }
   algorithm = audited_algorithm.audited(plain, set_, participation, attackers)
   state = jax.jit(algorithm.init)(
-    sharding.replicate(mesh, task.init(jax.random.key(0)))
+    hosts.replicate(mesh, task.init(jax.random.key(0)))
   )
   step = jax.jit(
     algorithm.step,
     donate_argnums=0,
-    out_shardings=sharding.step_shardings(mesh, state),
+    out_shardings=hosts.step_shardings(mesh, state),
   )
   shown = []
   for t in range(ROUNDS):
@@ -88,23 +88,23 @@ def run(family: str, num_devices: int):
       PLAN,
       seed=0,
       round=t,
-      parts=sharding.local_devices_of(mesh),
+      parts=hosts.local_devices_of(mesh),
       of=sharding.num_devices(mesh),
     )
     training_key, noise_key = helpers.keys(2 * t)
     state, info = step(
       state,
-      sharding.assemble_global(mesh, made),
-      sharding.replicate_key(mesh, training_key),
-      sharding.replicate_key(mesh, noise_key),
+      hosts.assemble_global(mesh, made),
+      hosts.replicate_key(mesh, training_key),
+      hosts.replicate_key(mesh, noise_key),
     )
     shown.append(info)
   params = state.algorithm.params
   score = jax.jit(
     functools.partial(audited_algorithm.score_observers, observers=attackers)
   )
-  scores = sharding.copy_to_host(score(state))
-  host = sharding.copy_to_host((params, shown[-1].by_name()))
+  scores = hosts.copy_to_host(score(state))
+  host = hosts.copy_to_host((params, shown[-1].by_name()))
   buffer = state.observers['trace'].buffer
   return {
     'params': ravel_pytree(host[0])[0],
@@ -124,8 +124,8 @@ def draw_exact_noise(num_devices: int) -> np.ndarray:
       mesh, way.draw(key, 4096, clip_norm), axes=(0,)
     )
 
-  key = sharding.replicate_key(mesh, jax.random.key(4))
-  clip_norm = sharding.replicate(mesh, jnp.float32(0.1))
+  key = hosts.replicate_key(mesh, jax.random.key(4))
+  clip_norm = hosts.replicate(mesh, jnp.float32(0.1))
   drawn = jax.jit(draw)(key, clip_norm)
   assert drawn.sharding.is_fully_replicated == (num_devices == 1)
   return np.asarray(drawn)

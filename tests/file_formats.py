@@ -10,7 +10,7 @@ import numpy as np
 import epe_jax
 from epe_jax import io
 from epe_jax.audit import evaluation
-from epe_jax.audit.record import load_record, write_record
+from epe_jax.audit.record_file import load_record, write_record
 from epe_jax.data import store
 from epe_jax.experiment import run_result
 from epe_jax.scores import counts, score_files

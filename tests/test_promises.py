@@ -9,7 +9,7 @@ import yaml
 
 import epe_jax
 from epe_jax import io
-from epe_jax.audit import record
+from epe_jax.audit import record_file
 from epe_jax.auditor import auditor_file
 from epe_jax.conformance import report
 from epe_jax.experiment import run_result
@@ -63,7 +63,7 @@ def read_table(title):
 def test_the_versions_of_formats_are_those_of_the_code():
   versions = {
     '`result.json`': run_result.SCHEMA,
-    '`private/scores.npz`, the record': record.SCHEMA,
+    '`private/scores.npz`, the record': record_file.SCHEMA,
     'what `Auditor.save` writes': auditor_file.SCHEMA,
     'what `epe-jax check --report` writes': report.SCHEMA_VERSION,
   }

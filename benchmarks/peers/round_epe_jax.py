@@ -8,7 +8,7 @@ import works as works_lib
 
 from epe_jax.audit import audited_algorithm
 from epe_jax.data import cohort, federated
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from epe_jax.tasks import emnist, stackoverflow
 from epe_jax.training import clipping, fedavg
 
@@ -32,11 +32,11 @@ def start(work: works_lib.Work) -> driver.Round:
     )
   )
   params = task.init(jax.random.key(0))
-  state = jax.jit(algorithm.init)(sharding.replicate(mesh, params))
+  state = jax.jit(algorithm.init)(hosts.replicate(mesh, params))
   step = jax.jit(
     algorithm.step,
     donate_argnums=0,
-    out_shardings=sharding.step_shardings(mesh, state),
+    out_shardings=hosts.step_shardings(mesh, state),
   )
   data = federated.from_clients(
     {
@@ -62,16 +62,16 @@ def start(work: works_lib.Work) -> driver.Round:
       plan,
       seed=0,
       round=t,
-      parts=sharding.local_devices_of(mesh),
+      parts=hosts.local_devices_of(mesh),
       of=sharding.num_devices(mesh),
     )
     now['steps'] = int(made.mask.any(axis=-1).sum())
     now['rows'] = _rows_computed(np.asarray(made.mask))
     state, _ = step(
       now['state'],
-      sharding.assemble_global(mesh, made),
-      sharding.replicate_key(mesh, jax.random.key(2 * t)),
-      sharding.replicate_key(mesh, jax.random.key(2 * t + 1)),
+      hosts.assemble_global(mesh, made),
+      hosts.replicate_key(mesh, jax.random.key(2 * t)),
+      hosts.replicate_key(mesh, jax.random.key(2 * t + 1)),
     )
     now['state'] = jax.block_until_ready(state)
 
@@ -102,5 +102,5 @@ def _columns(
 
 
 if __name__ == '__main__':
-  sharding.use_cores(64)
+  hosts.use_cores(64)
   driver.serve(start, 'epe_jax', 'jaxlib')

@@ -13,9 +13,9 @@ from .observers import compute_cosines as compute_cosines
 from .observers import final_model as final_model
 from .observers import running_maximum as running_maximum
 from .record import Record as Record
-from .record import load_record as load_record
 from .record import make_record as make_record
-from .record import write_record as write_record
+from .record_file import load_record as load_record
+from .record_file import write_record as write_record
 from .release import every_nth_round as every_nth_round
 from .release import last_n_rounds as last_n_rounds
 from .statistics import assign_held_out as assign_held_out

@@ -1,22 +1,16 @@
-"""The record of a run: everything that attackers saw of it, and its file."""
+"""The record of a run: everything that attackers saw of it."""
 
 from collections.abc import Mapping
 import dataclasses
 import functools
-import os
 from typing import Any, Literal
 
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax import io
 from epe_jax.accounting import Ring
-from epe_jax.audit import record_checks
 from epe_jax.audit.server_response import weigh_canaries
 from epe_jax.training.round_scalars import RoundScalars
-
-SCHEMA = 7
-"""Version of scores.npz."""
 
 FINAL_MODEL = ('final', 'change')
 """Names of the cosines with theta_T and with theta_T - theta_0."""
@@ -25,7 +19,6 @@ RELEASES = ('aggregate', 'delta', 'models')
 """Names of the cosines with what each round released: its aggregate, the server
 update, or the difference of two published models."""
 
-_COSINES, _ROUNDS = record_checks.COSINES, record_checks.ROUNDS
 Cosines = Mapping[str, Float[np.ndarray, '... k']]
 
 
@@ -182,7 +175,7 @@ def make_record(
       )
   if strategy is not None:
     strategy = np.asarray(strategy, np.float64)
-    if fault := record_checks.find_fault_of_strategy(strategy, len(included)):
+    if fault := find_fault_of_strategy(strategy, len(included)):
       raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
   weight = None
   if momentum is not None:
@@ -205,80 +198,13 @@ def make_record(
   )
 
 
-def write_record(path: str | os.PathLike, record: Record) -> None:
-  """Writes scores.npz, readable by its owner alone.
-
-  Raises:
-    ValueError: the record holds differences of models, which `release` derives from
-      the file of the whole run.
-  """
-  if record.rounds is None:
-    raise ValueError(
-      f'this part of a run, sees={record.sees!r}, cannot be written; keep the '
-      'run that it was made of.'
+def find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:
+  """Says what is impossible in the strategy of so many rounds; None if nothing is."""
+  if strategy.shape != (rounds, rounds) or not np.isfinite(strategy).all():
+    return (
+      f'strategy has shape {strategy.shape}, and not finite numbers of shape '
+      f'{(rounds, rounds)}'
     )
-  fields = {
-    field.name: value
-    for field in dataclasses.fields(record)
-    if field.name not in ('cosines', 'rounds')
-    and (value := getattr(record, field.name)) is not None
-  }
-  cosines = {_COSINES + name: x for name, x in record.cosines.items()}
-  rounds = {_ROUNDS + name: x for name, x in record.rounds._asdict().items()}
-  fields |= {'schema': np.int64(SCHEMA)}
-  io.write_arrays(path, fields | cosines | rounds, private=True)
-
-
-def load_record(path: str | os.PathLike) -> Record:
-  """Reads scores.npz.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: the file is damaged, lacks arrays or is of another version.
-  """
-  arrays = io.read_arrays(path)
-  # First, because another version has other arrays.
-  if 'schema' in arrays:
-    io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
-  optional = {'momentum', 'weight', 'noise_multiplier', 'periods', 'strategy'}
-  optional |= {'planned', 'ring'}
-  names = {field.name for field in dataclasses.fields(Record)}
-  names -= {'cosines', 'rounds'}
-  scalars = {_ROUNDS + name for name in RoundScalars._fields}
-  required = {'schema'} | (names - optional) | scalars
-  if lacks := required - arrays.keys():
-    raise ValueError(
-      f'{path} lacks {sorted(lacks)}; give the scores.npz of a '
-      'run, or a file that `epe-jax estimate --help` describes.'
-    )
-  fields: dict[str, Any] = {name: arrays.get(name) for name in names | optional}
-  fields['cosines'] = _with_prefix(arrays, _COSINES)
-  fields['rounds'] = RoundScalars(**_with_prefix(arrays, _ROUNDS))
-  for name in ('included', 'assigned'):
-    fields[name] = fields[name].astype(bool)
-  types = {'design': str, 'dim': int, 'delta': float, 'is_whole': bool}
-  types |= {'momentum': float, 'noise_multiplier': float}
-  types |= {'periods': int, 'planned': int, 'ring': Ring.from_array}
-  try:
-    for name, type_ in types.items():
-      if name not in optional or fields[name] is not None:
-        fields[name] = type_(fields[name])
-    fault = record_checks.find_fault(fields)
-  except (TypeError, ValueError) as error:
-    fault = str(error)
-  if fault is not None:
-    raise ValueError(
-      f'{path} is damaged: {fault}. Restore the file, or make the run again in a '
-      'new workdir.'
-    )
-  return Record(**fields)
-
-
-def _with_prefix(
-  arrays: Mapping[str, np.ndarray], prefix: str
-) -> dict[str, np.ndarray]:
-  return {
-    name.removeprefix(prefix): x
-    for name, x in arrays.items()
-    if name.startswith(prefix)
-  }
+  if np.any(np.triu(strategy, 1)) or not np.all(np.diagonal(strategy) > 0):
+    return 'strategy is not lower triangular with a positive diagonal'
+  return None

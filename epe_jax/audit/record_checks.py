@@ -6,6 +6,7 @@ from typing import Any
 from jaxtyping import Float
 import numpy as np
 
+from epe_jax.audit.record import find_fault_of_strategy
 from epe_jax.audit.server_response import weigh_canaries
 from epe_jax.training.round_scalars import (
   CLIP_NORMS,
@@ -126,18 +127,6 @@ def are_clip_norms(values: Float[np.ndarray, ' n']) -> bool:
   """Whether all numbers are valid clip norms, up to rounding to float32."""
   low, high = (1 - _ROUNDING) * MIN_CLIP_NORM, (1 + _ROUNDING) * MAX_CLIP_NORM
   return bool(np.all((values >= low) & (values <= high)))
-
-
-def find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:
-  """Says what is impossible in the strategy of so many rounds; None if nothing is."""
-  if strategy.shape != (rounds, rounds) or not np.isfinite(strategy).all():
-    return (
-      f'strategy has shape {strategy.shape}, and not finite numbers of shape '
-      f'{(rounds, rounds)}'
-    )
-  if np.any(np.triu(strategy, 1)) or not np.all(np.diagonal(strategy) > 0):
-    return 'strategy is not lower triangular with a positive diagonal'
-  return None
 
 
 def find_fault_of_array(

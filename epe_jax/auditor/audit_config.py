@@ -8,7 +8,7 @@ import numpy as np
 
 from epe_jax import accounting, streams
 from epe_jax.accounting import ParticipationSchema, matrix_mechanism
-from epe_jax.audit import record_checks
+from epe_jax.audit import record, record_checks
 from epe_jax.auditor.host_canaries.registry import FAMILIES
 from epe_jax.epsilon import checks
 from epe_jax.sampling import canary_schedules
@@ -109,7 +109,7 @@ class AuditConfig:
     if self.min_separation is not None:
       checks.check_integer('min_separation', self.min_separation)
     if self.strategy is not None:
-      fault = record_checks.find_fault_of_strategy(self.strategy, self.rounds)
+      fault = record.find_fault_of_strategy(self.strategy, self.rounds)
       if fault:
         raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
     for name, (is_valid, cure) in ranges.items():
@@ -144,8 +144,13 @@ def draw_rounds(
       strategy = np.eye(config.rounds)
     schema = ParticipationSchema(config.min_separation, config.repetitions)
     worst = accounting.find_sensitivity(strategy, schema).pattern
+    patterns = matrix_mechanism.list_moved(worst, schema)
     of_chosen = canary_schedules.worst_case(
-      rng, strategy, matrix_mechanism.list_moved(worst, schema), num=num
+      rng,
+      patterns,
+      matrix_mechanism.measure_patterns(strategy, patterns),
+      rounds=config.rounds,
+      num=num,
     )
   assigned = np.zeros((config.rounds, config.num_canaries), bool)
   # The observed canaries are drawn at random: truncated Hadamard rows are not exactly

@@ -17,7 +17,6 @@ import numpy as np
 
 from epe_jax.canaries import threefry
 from epe_jax.canaries.base import Canaries, accept_stacks, derive_root
-from epe_jax.canaries.registry import check_sizes
 from epe_jax.canaries.threefry import ALL_ROWS, LANES, ORDER, ROWS, TILE
 from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
@@ -149,7 +148,7 @@ def _make_canaries(
     unfold: (root, streams [g], shorts [g, 4096]) -> [length].
   """
   root = derive_root(key, threefry.HADAMARD)
-  check_sizes(num, dim)
+  threefry.check_sizes(num, dim)
   order = threefry.compute_order(dim)
   groups = -(-num // order)
 

@@ -25,7 +25,6 @@ from epe_jax.canaries.hadamard import (
   sum_over_groups,
   transform,
 )
-from epe_jax.canaries.registry import check_sizes
 from epe_jax.canaries.threefry import ALL_ROWS, LANES, ORDER, ROWS, TILE
 from epe_jax.types import Array, Key
 
@@ -84,7 +83,7 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
   >>> abs(canaries.project(two)).round(3).tolist()
   [0.0, 0.0, 0.0, 1.0, 2.0]
   """
-  check_sizes(num, dim)
+  threefry.check_sizes(num, dim)
   order = threefry.compute_order(dim)
   remainder, tiles = dim % order, (dim - order) // TILE
   roots = (derive_root(key, purpose) for purpose in threefry.HADAMARD2)

@@ -117,15 +117,3 @@ def min_effective_dimension(name: str, dim: int) -> float | None:
   """
   minimum = find_family(name).min_effective_dimension
   return None if minimum is None else minimum(dim)
-
-
-def check_sizes(num: int, dim: int, block: int = 1) -> None:
-  """Raises a ValueError unless k >= 1, d >= 2 and canaries held at once >= 1."""
-  if num < 1:
-    raise ValueError(f'num={num} canaries; give num >= 1.')
-  if dim < 2:
-    raise ValueError(
-      f'dim={dim}: a cosine needs d >= 2 parameters; audit a larger model.'
-    )
-  if block < 1:
-    raise ValueError(f'block={block} canaries at a time; give block >= 1.')

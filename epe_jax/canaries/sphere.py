@@ -17,7 +17,6 @@ from jaxtyping import Complex, Float, Int, UInt32
 
 from epe_jax.canaries import threefry
 from epe_jax.canaries.base import Canaries, accept_stacks, derive_root
-from epe_jax.canaries.registry import check_sizes
 from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.parallel.sharding import REPLICATED, SHARDED
@@ -73,7 +72,7 @@ def sphere(
   >>> canaries.project(c_3).shape, float(round(canaries.project(c_3)[3], 3))
   ((5,), 1.0)
   """
-  check_sizes(num, dim, block)
+  threefry.check_sizes(num, dim, block)
   root = derive_root(key, threefry.SPHERE)
   split = _split_coordinates(dim)
 
@@ -123,7 +122,7 @@ def shard_sphere(
   Raises:
     ValueError: num, dim or block is out of range.
   """
-  check_sizes(num, dim, block)
+  threefry.check_sizes(num, dim, block)
   share = -(-num // mesh.size)
 
   def project(vectors: Float[Array, 'r d']) -> Float[Array, 'r k']:

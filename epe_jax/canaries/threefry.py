@@ -79,3 +79,15 @@ def count_shifts(row: int | Int[np.ndarray, 'rows=16 1 1 1']) -> np.ndarray:
 def compute_order(dim: int) -> int:
   """Returns B: 4096, or the largest power of two that is at most d."""
   return min(ORDER, 1 << (dim.bit_length() - 1))
+
+
+def check_sizes(num: int, dim: int, block: int = 1) -> None:
+  """Raises a ValueError unless k >= 1, d >= 2 and canaries held at once >= 1."""
+  if num < 1:
+    raise ValueError(f'num={num} canaries; give num >= 1.')
+  if dim < 2:
+    raise ValueError(
+      f'dim={dim}: a cosine needs d >= 2 parameters; audit a larger model.'
+    )
+  if block < 1:
+    raise ValueError(f'block={block} canaries at a time; give block >= 1.')

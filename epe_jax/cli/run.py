@@ -100,13 +100,13 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
         config_fields,
         programs,
       )
-      from epe_jax.parallel import sharding
+      from epe_jax.parallel import hosts
 
     config = config_fields.check_config(config)
     programs.keep_programs()
-    sharding.use_cores(config.clients_per_round)
+    hosts.use_cores(config.clients_per_round)
     if is_distributed:
-      sharding.initialize_distributed(*cluster)
+      hosts.initialize_distributed(*cluster)
     result = audited_run.run(config, workdir, argv=_leave_out_places(argv[1:]))
   if result is None:
     # Only the first of several processes has the result.

@@ -28,7 +28,7 @@ from epe_jax import canaries, streams
 from epe_jax.audit import observers
 from epe_jax.experiment import build, randomness, summary
 from epe_jax.experiment.config_files import Config
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import fedavg, local_training
 from epe_jax.types import Array, Key, Params
@@ -177,14 +177,14 @@ def _check_sum(
     np.ones((*slots, 1, 1), np.bool_),  # pyright: ignore[reportArgumentType]
     np.arange(n, dtype=np.int32).reshape(slots),  # pyright: ignore[reportArgumentType]
   )
-  sums, sum_norm, step = sharding.copy_to_host(
+  sums, sum_norm, step = hosts.copy_to_host(
     add_up(
-      sharding.replicate(mesh, _unravel(v, setup.params)),
-      sharding.shard_first_axis(mesh, cohort),
+      hosts.replicate(mesh, _unravel(v, setup.params)),
+      hosts.shard_first_axis(mesh, cohort),
       clip_norm,
       # Not a constant, of which the compiler would make the vector and its norm.
       np.int32(1),
-      sharding.replicate_key(mesh, randomness.derive_key(0, 'arithmetic')),
+      hosts.replicate_key(mesh, randomness.derive_key(0, 'arithmetic')),
     )
   )
   norms = scales.astype(np.float64) * math.sqrt(square)
@@ -238,11 +238,11 @@ def _check_canaries(
 
   # A view, so that the host has one vector only.
   u = v[::-1]
-  key = sharding.replicate_key(mesh, randomness.derive_key(0, 'arithmetic'))
+  key = hosts.replicate_key(mesh, randomness.derive_key(0, 'arithmetic'))
   before, after = (
-    sharding.replicate(mesh, _unravel(x, setup.params)) for x in (u, v)
+    hosts.replicate(mesh, _unravel(x, setup.params)) for x in (u, v)
   )
-  scores = sharding.copy_to_host(score(key, before, after))
+  scores = hosts.copy_to_host(score(key, before, after))
   del before, after
   square, product = _dot(v, v), _dot(u, v)
   relative, absolute = _allow(dim), _EPSILON * (1 + 16 / math.sqrt(dim))
@@ -253,7 +253,7 @@ def _check_canaries(
   for row, weights in itertools.product(
     ids.reshape(_FEW, _FEW), (first, signs)
   ):
-    c = sharding.copy_to_host(superpose(key, row, weights))
+    c = hosts.copy_to_host(superpose(key, row, weights))
     if weights is first:
       length = math.sqrt(_dot(c, c))
       yield Comparison('canary_norm', length, 1, 16 * _EPSILON)

@@ -19,7 +19,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts
 
 
 def run(
@@ -71,7 +71,7 @@ def run(
   """
   with io.explain_disk_errors(workdir):
     config = config_fields.check_config(config)
-    if sharding.is_primary():
+    if hosts.is_primary():
       with workdirs.remove_if_refused(workdirs.workdir_at(workdir)):
         return _run_or_read(config, workdir, observers, threat_models, argv)
     # The other processes write the same files, into a temporary folder.
@@ -106,7 +106,7 @@ def _run_or_read(
           )
   # A finished run needs the secrets of its noise and sampling no more.
   workdirs.remove_secrets(files)
-  if result is None and sharding.is_primary():
+  if result is None and hosts.is_primary():
     logging.info('%s is finished; reading its result.', files.folder)
     result = run_result.load_result(files.result)
   return result
@@ -114,4 +114,4 @@ def _run_or_read(
 
 def _is_finished(files: workdirs.Workdir) -> bool:
   """Says in all processes whether the first one has a result."""
-  return bool(sharding.broadcast_from_primary(int(files.result.exists())))
+  return bool(hosts.broadcast_from_primary(int(files.result.exists())))

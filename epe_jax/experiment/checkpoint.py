@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from epe_jax.data import digests
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts
 from epe_jax.types import PyTree
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
   # Imported late, because it takes longer than to show a finished run.
   import orbax.checkpoint as ocp
 
-  manager = _make_manager(folder) if sharding.is_primary() else None
+  manager = _make_manager(folder) if hosts.is_primary() else None
   # Rounds of the newest checkpoint, and of the newest that was found on the disk.
   newest = saved = 0
 
@@ -76,7 +76,7 @@ def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
   def save(rounds: int, state: PyTree) -> None:
     nonlocal newest
     # A copy, because the next round overwrites the buffers of this one.
-    host = sharding.copy_to_host(state)
+    host = hosts.copy_to_host(state)
     if manager is not None:
       args = ocp.args.Composite(
         state=ocp.args.StandardSave(host),
@@ -94,12 +94,12 @@ def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
     read = None
     if manager is not None:
       read = _read_newest(manager, folder, host, of)
-    rounds = int(sharding.broadcast_from_primary(read[0] if read else -1))
+    rounds = int(hosts.broadcast_from_primary(read[0] if read else -1))
     if rounds < 0:
       return None
     newest = saved = rounds
-    state = sharding.broadcast_from_primary(read[1] if read else host)
-    return rounds, sharding.shard_like(state, like)
+    state = hosts.broadcast_from_primary(read[1] if read else host)
+    return rounds, hosts.shard_like(state, like)
 
   def close() -> None:
     if manager is not None:

@@ -17,7 +17,7 @@ import numpy as np
 from epe_jax.data import cohort
 from epe_jax.experiment import build, programs
 from epe_jax.experiment.config_files import Config
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from epe_jax.training import fedavg
 
 # Of the memory of a device; the rest is for evaluation, libraries and gaps.
@@ -168,7 +168,7 @@ def _make_empty_cohorts(
 ) -> fedavg.Cohort:
   """Makes a group of cohorts as large as those of a run, without any client."""
   devices = sharding.num_devices(mesh)
-  empty = _gather_empty(setup, sharding.local_devices_of(mesh), devices)
+  empty = _gather_empty(setup, hosts.local_devices_of(mesh), devices)
   rounds = min(
     config.rounds_per_dispatch,
     config.rounds,
@@ -176,7 +176,7 @@ def _make_empty_cohorts(
     config.checkpoint_every,
   )
   stacked = cohort.stack_rounds([empty] * rounds)
-  return sharding.assemble_global(mesh, stacked, axis=1)
+  return hosts.assemble_global(mesh, stacked, axis=1)
 
 
 def _gather_empty(

@@ -18,7 +18,7 @@ from epe_jax import progress
 from epe_jax.data import cohort
 from epe_jax.experiment import build
 from epe_jax.experiment.config_files import Config
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from epe_jax.training import fedavg
 from epe_jax.types import Array
 
@@ -101,13 +101,13 @@ def iterate_groups(
       setup.plan,
       seed=setup.randomness.order,
       round=t,
-      parts=sharding.local_devices_of(mesh),
+      parts=hosts.local_devices_of(mesh),
       of=sharding.num_devices(mesh),
     )
 
   def assemble(first: int) -> fedavg.Cohort:
     cohorts = cohort.stack_rounds([gather(t) for t in groups[first]])
-    return sharding.assemble_global(mesh, cohorts, axis=1)
+    return hosts.assemble_global(mesh, cohorts, axis=1)
 
   # By map: a local name would keep a cohort alive while the next round runs.
   return map(

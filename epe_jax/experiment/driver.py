@@ -19,7 +19,8 @@ from epe_jax.audit import audited_algorithm, evaluation, release, upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
-from epe_jax.audit.record import Record, write_record
+from epe_jax.audit.record import Record
+from epe_jax.audit.record_file import write_record
 from epe_jax.audit.results import Audit
 from epe_jax.experiment import (
   analytic,
@@ -45,7 +46,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from epe_jax.watch import by_round, sequential
 from epe_jax.watch.by_round import Rounds
 
@@ -89,13 +90,13 @@ def train(
 
   # 2. Write down what will be run, or check that it is what the run began with.
   identity = ''
-  if sharding.is_primary():
+  if hosts.is_primary():
     identity = inputs.write_inputs(config, files, setup, secret)
 
   # 3. Start, or resume from the newest good checkpoint.
   draws = programs.replicate_draws(setup.draws, mesh)
   init_program = programs.make_init(setup)
-  init = lambda: init_program(draws, sharding.replicate(mesh, setup.params))
+  init = lambda: init_program(draws, hosts.replicate(mesh, setup.params))
   state = init()
   jitted = programs.make_programs(setup, state, mesh)
   if chunk_size.is_tried():
@@ -218,12 +219,12 @@ def train(
     )
   # A run that was killed after its last round has made no evaluation here.
   test_metrics = test_metrics or evaluate(state.algorithm.params, setup.test)
-  cosines = sharding.copy_to_host(jitted.score(draws, state))
-  scalars = sharding.copy_to_host(state.rounds)
-  params = sharding.copy_to_host(state.algorithm.params)
+  cosines = hosts.copy_to_host(jitted.score(draws, state))
+  scalars = hosts.copy_to_host(state.rounds)
+  params = hosts.copy_to_host(state.algorithm.params)
   # Of correlated noise the state is vectors, which no record has.
   wrapped = int(state.algorithm.noise_state) if setup.aggregation else 0
-  if not sharding.is_primary():
+  if not hosts.is_primary():
     return None
 
   audit, leaks_by_round, dimension, claim = Audit(()), None, None, None
@@ -312,7 +313,7 @@ def _agree_to_stop(
     return False
   for group in queue:
     progress.await_result(group.future, dispatch.name_group(group))
-  return bool(sharding.broadcast_from_primary(int(asked)))
+  return bool(hosts.broadcast_from_primary(int(asked)))
 
 
 @contextlib.contextmanager
@@ -343,7 +344,7 @@ def _progress_bar(config: Config, start: int) -> tqdm.tqdm:
     initial=start,
     unit=' rounds',
     desc=config.task,
-    disable=not sharding.is_primary(),
+    disable=not hosts.is_primary(),
     # The first round may be a long one; a log says at once that rounds begin.
     delay=0,
   )
@@ -352,10 +353,10 @@ def _progress_bar(config: Config, start: int) -> tqdm.tqdm:
 def _phase(
   text: str, *, shows: bool = True
 ) -> contextlib.AbstractContextManager[None]:
-  return progress.phase(text, disable=not (shows and sharding.is_primary()))
+  return progress.phase(text, disable=not (shows and hosts.is_primary()))
 
 
 def say(text: str) -> None:
   """Prints a line to stderr, in the first process."""
-  if sharding.is_primary():
+  if hosts.is_primary():
     print(text, file=sys.stderr, flush=True)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax.audit import release
-from epe_jax.audit.record import Record, load_record
+from epe_jax.audit.record import Record
+from epe_jax.audit.record_file import load_record
 from epe_jax.experiment import (
   metrics,
   own_attacker_scores,

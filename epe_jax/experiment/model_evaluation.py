@@ -11,7 +11,7 @@ import tqdm
 from epe_jax import progress
 from epe_jax.data import cohort, federated
 from epe_jax.experiment import in_flight
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from epe_jax.types import Array, Batch, Params, Task, Weighted, weighted
 
 # Examples at once on a device: a batch for which the layers have their fast
@@ -67,7 +67,7 @@ def evaluator(
     params: Params, data: federated.FederatedData, size: int
   ) -> Iterator[dict[str, Weighted]]:
     for part in cohort.iterate_batches(data, batch_size=size):
-      yield program(params, *sharding.shard_first_axis(mesh, part))
+      yield program(params, *hosts.shard_first_axis(mesh, part))
 
   def evaluate(
     params: Params, data: federated.FederatedData
@@ -115,5 +115,5 @@ def _progress_bar(num_examples: int) -> tqdm.tqdm:
     desc='evaluation',
     delay=_PATIENCE,
     leave=False,
-    disable=not sharding.is_primary(),
+    disable=not hosts.is_primary(),
   )

@@ -150,7 +150,11 @@ def plan_participation(
     sensitivity = None if correlation is None else worst
     if is_worst:
       observed = canary_schedules.worst_case(
-        rng, strategy, patterns, num=config.canaries.observed
+        rng,
+        patterns,
+        matrix_mechanism.measure_patterns(strategy, patterns),
+        rounds=rounds,
+        num=config.canaries.observed,
       )
       assigned[:, : observed.shape[1]] = observed
   coins = schedule == 'coin_flip'
@@ -424,14 +428,14 @@ def _assign_rounds(
   if c.observed + c.unobserved == 0:
     return _schedule_clients(config, data, seed, n), np.zeros((rounds, 0), bool)
   if c.schedule == 'as_clients':
-    assigned, clients = canary_schedules.as_clients(
+    assigned, clients = client_schedules.as_clients(
       _schedule_clients(config, data, seed, count_population(config, n)),
       rounds=rounds,
       num=c.observed,
       num_clients=n,
     )
   elif c.schedule == 'replace':
-    assigned, clients = canary_schedules.replacing(
+    assigned, clients = client_schedules.replacing(
       rng,
       _schedule_clients(config, data, seed, n),
       rounds=rounds,

@@ -18,7 +18,7 @@ from epe_jax.audit import audited_algorithm
 from epe_jax.audit.audited_algorithm import AuditState
 from epe_jax.audit.observers import Trace
 from epe_jax.experiment.build import Draws, MakeAlgorithm, Setup
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from epe_jax.training import algorithms, fedavg
 from epe_jax.types import Array, Key, Params
 
@@ -111,12 +111,12 @@ def make_programs(
     advance=jax.jit(
       advance,
       donate_argnums=1,
-      out_shardings=sharding.step_shardings(mesh, state),
+      out_shardings=hosts.step_shardings(mesh, state),
     ),
     flush=jax.jit(
       flush,
       donate_argnums=1,
-      out_shardings=sharding.current_shardings(mesh, state),
+      out_shardings=hosts.current_shardings(mesh, state),
     ),
     score=jax.jit(score),
     score_rounds=jax.jit(functools.partial(score, rounds_only=True)),
@@ -180,10 +180,10 @@ def compile_for_later(
 def replicate_draws(draws: Draws, mesh: sharding.Mesh | None) -> Draws:
   """Puts the draws of a run on every device."""
   keys = {
-    name: sharding.replicate_key(mesh, getattr(draws, name))
+    name: hosts.replicate_key(mesh, getattr(draws, name))
     for name in ('canaries', 'training', 'noise')
   }
-  return Draws(rows=sharding.replicate(mesh, draws.rows), **keys)
+  return Draws(rows=hosts.replicate(mesh, draws.rows), **keys)
 
 
 def advance_run(

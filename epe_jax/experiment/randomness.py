@@ -18,7 +18,7 @@ import numpy as np
 from epe_jax import streams
 from epe_jax.experiment import threefry_seeds, workdirs
 from epe_jax.experiment.config_files import Config
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts
 from epe_jax.types import Array, Key
 
 SECRET_BYTES = 32
@@ -113,7 +113,7 @@ def load_or_draw_secret(
   if config.simulation:
     return None
   words = np.zeros(SECRET_BYTES // 4, np.uint32)
-  if sharding.is_primary():
+  if hosts.is_primary():
     if files.secret.exists():
       secret = files.secret.read_bytes()
       check_secret(secret, str(files.secret))
@@ -127,7 +127,7 @@ def load_or_draw_secret(
         'this one.'
       )
     words = np.frombuffer(secret, np.uint32)
-  return sharding.broadcast_from_primary(words).tobytes()
+  return hosts.broadcast_from_primary(words).tobytes()
 
 
 def draw_secret() -> bytes:

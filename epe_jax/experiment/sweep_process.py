@@ -31,7 +31,7 @@ from epe_jax.experiment import (
   workloads,
 )
 from epe_jax.experiment.config_files import Config
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts
 
 # Fields that decide which data and which model are loaded.
 _LOADED_BY = (
@@ -127,9 +127,9 @@ def _run(work: Mapping[str, Any], workdir: str, is_distributed: bool) -> None:
   _, num_seeds = sweep_points.split_seeds(config)
   programs.keep_programs()
   if is_distributed:
-    sharding.initialize_distributed()
+    hosts.initialize_distributed()
   elif num_seeds is None:
-    sharding.use_cores(config.clients_per_round)
+    hosts.use_cores(config.clients_per_round)
   is_announced = False
   while True:
     try:

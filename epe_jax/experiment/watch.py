@@ -7,7 +7,7 @@ from absl import logging
 from epe_jax.audit import audited_algorithm, release
 from epe_jax.experiment import build, programs
 from epe_jax.experiment.config_files import Config
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts
 from epe_jax.watch import sequential
 
 Watch = Callable[[audited_algorithm.AuditState, int], str | None]
@@ -37,8 +37,8 @@ def make_watch(
 
   def watch(state, rounds):
     nonlocal is_rejected
-    cosines = sharding.copy_to_host(jitted.score_rounds(draws, state))
-    scalars = sharding.copy_to_host(state.rounds)
+    cosines = hosts.copy_to_host(jitted.score_rounds(draws, state))
+    scalars = hosts.copy_to_host(state.rounds)
     record = build.make_run_record(config, setup, cosines, scalars)
     if not config.simulation:
       record = release.redact_record(record)
@@ -47,7 +47,7 @@ def make_watch(
       return None
     if claim.rejected_after is not None and not is_rejected:
       is_rejected = True
-      if sharding.is_primary():
+      if hosts.is_primary():
         logging.warning('%s', _describe_alarm(claim))
     return f'≥{claim.epsilon_gdp:.3g} (claimed {claim.epsilon:g})'
 

@@ -16,30 +16,6 @@ that takes part in no round is unobserved. Arguments that many functions share:
 A ValueError is raised where one is out of range.
 """
 
-from epe_jax.sampling.canary_schedules import (
-  as_clients,
-  flip_coins,
-  once_per_period,
-  worst_case,
-)
-from epe_jax.sampling.client_schedules import (
-  ClientSchedule,
-  cyclic,
-  fixed_size,
-  limited,
-  poisson,
-  shuffled_epochs,
-)
+import lazy_loader
 
-__all__ = [
-  'ClientSchedule',
-  'as_clients',
-  'cyclic',
-  'flip_coins',
-  'fixed_size',
-  'limited',
-  'once_per_period',
-  'poisson',
-  'shuffled_epochs',
-  'worst_case',
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,11 +6,8 @@
 from collections.abc import Sequence
 import itertools
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 import numpy as np
-
-from epe_jax.accounting import matrix_mechanism
-from epe_jax.sampling import client_schedules
 
 # Share of the sensitivity that rounds of canaries may lack.
 _SPARED = 0.01
@@ -53,9 +50,10 @@ def once_per_period(
 
 def worst_case(
   rng: np.random.Generator,
-  strategy: Float[np.ndarray, 'n T'],
   patterns: Sequence[Sequence[int]],
+  sensitivities: Float[np.ndarray, ' n'],
   *,
+  rounds: int,
   num: int,
 ) -> Bool[np.ndarray, 'rounds num']:
   """Assigns each canary a worst-case participation pattern.
@@ -66,17 +64,18 @@ def worst_case(
   that shapes which follow from it tell nothing of a secret; rng says which have it.
 
   Args:
-    strategy: C of the matrix mechanism, a column for each round.
     patterns: sets of rounds that a client may have, one or more.
+    sensitivities: of each, as `accounting.matrix_mechanism.measure_patterns` gives them.
 
   >>> patterns = [(0, 2), (1, 3), (0,)]
-  >>> worst_case(np.random.default_rng(0), np.eye(4), patterns, num=2).sum(axis=0)
+  >>> norms = np.sqrt([2, 2, 1])
+  >>> m = worst_case(np.random.default_rng(0), patterns, norms, rounds=4, num=2)
+  >>> m.sum(axis=0)
   array([2, 2])
   """
-  norms = matrix_mechanism.measure_patterns(strategy, patterns)
-  near = np.flatnonzero(norms >= (1 - _SPARED) * norms.max())
+  near = np.flatnonzero(sensitivities >= (1 - _SPARED) * sensitivities.max())
   chosen = near[np.arange(num) * len(near) // max(num, 1)]
-  matrix = np.zeros((strategy.shape[1], num), bool)
+  matrix = np.zeros((rounds, num), bool)
   for i, p in enumerate(rng.permutation(chosen)):
     matrix[patterns[p], i] = True
   return matrix
@@ -107,81 +106,3 @@ def flip_coins(
   array([1, 1, 1, 0, 0, 1])
   """
   return assigned & (rng.random(assigned.shape[1]) < 0.5)
-
-
-def as_clients(
-  schedule: client_schedules.ClientSchedule,
-  *,
-  rounds: int,
-  num: int,
-  num_clients: int,
-) -> tuple[Bool[np.ndarray, 'rounds num'], client_schedules.ClientSchedule]:
-  """Samples canaries as real clients are sampled, by the same schedule.
-
-  Args:
-    schedule: of num_clients + num clients; the last num are the canaries.
-
-  Returns:
-    The matrix, and the schedule of the real clients alone.
-
-  >>> both = client_schedules.shuffled_epochs(
-  ...   0, num_clients=6, clients_per_round=3
-  ... )
-  >>> m, real = as_clients(both, rounds=2, num=2, num_clients=4)
-  >>> m.sum(axis=0).tolist(), len(real(0)) + len(real(1))
-  ([1, 1], 4)
-  """
-  canary_of = np.maximum(np.arange(num_clients + num) - num_clients, -1)
-  return _split(schedule, canary_of, rounds=rounds, num=num)
-
-
-def replacing(
-  rng: np.random.Generator,
-  schedule: client_schedules.ClientSchedule,
-  *,
-  rounds: int,
-  num: int,
-  num_clients: int,
-) -> tuple[Bool[np.ndarray, 'rounds num'], client_schedules.ClientSchedule]:
-  """Puts each canary in the place of a designated real client.
-
-  In production nobody can add clients to a round. There, some devices send a
-  canary whenever they are asked for an update, and never anything else.
-
-  Args:
-    schedule: of the real clients.
-
-  Returns:
-    The matrix, and the schedule without the designated clients.
-
-  References:
-    One-shot Empirical Privacy Estimation, section 3.
-  """
-  if not 0 <= num <= num_clients:
-    raise ValueError(
-      f'num={num} canaries cannot replace {num_clients} clients; give at most '
-      f'{num_clients}.'
-    )
-  canary_of = np.full(num_clients, -1)
-  canary_of[rng.permutation(num_clients)[:num]] = np.arange(num)
-  return _split(schedule, canary_of, rounds=rounds, num=num)
-
-
-def _split(
-  schedule: client_schedules.ClientSchedule,
-  canary_of: Int[np.ndarray, ' clients'],
-  *,
-  rounds: int,
-  num: int,
-) -> tuple[Bool[np.ndarray, 'rounds num'], client_schedules.ClientSchedule]:
-  """Splits a schedule by the canary of each client, which is -1 of a real one."""
-  matrix = np.zeros((rounds, num), bool)
-  for t in range(rounds):
-    ids = canary_of[schedule(t)]
-    matrix[t, ids[ids >= 0]] = True
-
-  def draw_real_clients(t: int) -> Int[np.ndarray, ' m']:
-    cohort = schedule(t)
-    return cohort[canary_of[cohort] < 0]
-
-  return matrix, draw_real_clients

@@ -1,4 +1,4 @@
-"""Cohort sampling: which clients take part in which round. Host only.
+"""Cohort sampling: which clients take part in which round, and canaries as clients.
 
 `epe_jax.sampling` says what the arguments are.
 """
@@ -6,7 +6,7 @@
 from collections.abc import Callable
 import functools
 
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 import numpy as np
 
 from epe_jax import streams
@@ -194,6 +194,84 @@ def count_participations(
   for t in range(rounds):
     counts[schedule(t)] += 1
   return counts
+
+
+def as_clients(
+  schedule: ClientSchedule,
+  *,
+  rounds: int,
+  num: int,
+  num_clients: int,
+) -> tuple[Bool[np.ndarray, 'rounds num'], ClientSchedule]:
+  """Samples canaries as real clients are sampled, by the same schedule.
+
+  Args:
+    schedule: of num_clients + num clients; the last num are the canaries.
+
+  Returns:
+    The matrix, and the schedule of the real clients alone.
+
+  >>> both = shuffled_epochs(
+  ...   0, num_clients=6, clients_per_round=3
+  ... )
+  >>> m, real = as_clients(both, rounds=2, num=2, num_clients=4)
+  >>> m.sum(axis=0).tolist(), len(real(0)) + len(real(1))
+  ([1, 1], 4)
+  """
+  canary_of = np.maximum(np.arange(num_clients + num) - num_clients, -1)
+  return _split(schedule, canary_of, rounds=rounds, num=num)
+
+
+def replacing(
+  rng: np.random.Generator,
+  schedule: ClientSchedule,
+  *,
+  rounds: int,
+  num: int,
+  num_clients: int,
+) -> tuple[Bool[np.ndarray, 'rounds num'], ClientSchedule]:
+  """Puts each canary in the place of a designated real client.
+
+  In production nobody can add clients to a round. There, some devices send a
+  canary whenever they are asked for an update, and never anything else.
+
+  Args:
+    schedule: of the real clients.
+
+  Returns:
+    The matrix, and the schedule without the designated clients.
+
+  References:
+    One-shot Empirical Privacy Estimation, section 3.
+  """
+  if not 0 <= num <= num_clients:
+    raise ValueError(
+      f'num={num} canaries cannot replace {num_clients} clients; give at most '
+      f'{num_clients}.'
+    )
+  canary_of = np.full(num_clients, -1)
+  canary_of[rng.permutation(num_clients)[:num]] = np.arange(num)
+  return _split(schedule, canary_of, rounds=rounds, num=num)
+
+
+def _split(
+  schedule: ClientSchedule,
+  canary_of: Int[np.ndarray, ' clients'],
+  *,
+  rounds: int,
+  num: int,
+) -> tuple[Bool[np.ndarray, 'rounds num'], ClientSchedule]:
+  """Splits a schedule by the canary of each client, which is -1 of a real one."""
+  matrix = np.zeros((rounds, num), bool)
+  for t in range(rounds):
+    ids = canary_of[schedule(t)]
+    matrix[t, ids[ids >= 0]] = True
+
+  def draw_real_clients(t: int) -> Int[np.ndarray, ' m']:
+    cohort = schedule(t)
+    return cohort[canary_of[cohort] < 0]
+
+  return matrix, draw_real_clients
 
 
 def _check_size(clients_per_round: int, num_clients: int) -> None:

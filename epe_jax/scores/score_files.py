@@ -13,7 +13,8 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit.record import Record, load_record
+from epe_jax.audit.record import Record
+from epe_jax.audit.record_file import load_record
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
 from epe_jax.scores import formats

@@ -17,7 +17,7 @@ from epe_jax.audit import (
   observers,
   statistics,
 )
-from epe_jax.audit.record import load_record
+from epe_jax.audit.record_file import load_record
 from epe_jax.audit.statistics import score_residual
 from epe_jax.epsilon import two_gaussians
 from epe_jax.epsilon.types import Gaussian, Scores, Sphere

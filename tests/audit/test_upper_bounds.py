@@ -17,7 +17,7 @@ from epe_jax.audit import (
   release,
   upper_bounds,
 )
-from epe_jax.audit.record import load_record, write_record
+from epe_jax.audit.record_file import load_record, write_record
 from epe_jax.epsilon import known_shifts, tradeoff, types
 from tests import recorded_runs
 

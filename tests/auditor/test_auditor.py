@@ -10,7 +10,7 @@ import pytest
 import epe_jax
 from epe_jax import accounting, audit, canaries, io
 from epe_jax.audit import attackers, observers
-from epe_jax.audit.record import load_record, write_record
+from epe_jax.audit.record_file import load_record, write_record
 from epe_jax.fact import Fact
 from epe_jax.report import cells
 from tests.auditor.adapters import laws

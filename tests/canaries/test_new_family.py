@@ -11,7 +11,7 @@ import pytest
 
 from epe_jax import canaries, planning
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.audit.record import load_record
+from epe_jax.audit.record_file import load_record
 from epe_jax.training import clipping, fedavg
 from tests import helpers
 

@@ -7,7 +7,7 @@ import pytest
 
 import epe_jax
 from epe_jax import audit
-from epe_jax.audit.record import write_record
+from epe_jax.audit.record_file import write_record
 from epe_jax.cli import claims, estimate, program
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, run_result

@@ -9,7 +9,7 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import attackers, evaluation
-from epe_jax.audit.record import load_record
+from epe_jax.audit.record_file import load_record
 from epe_jax.data import cohort
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Sphere

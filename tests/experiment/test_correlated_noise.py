@@ -105,10 +105,13 @@ def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
   """The mean of 300 scores of a fixed seed is within 3 standard errors of μ."""
   correlation = MAKE[name]()
   worst = accounting.find_sensitivity(correlation.strategy, SCHEMA)
+  strategy = correlation.strategy
+  patterns = matrix_mechanism.list_moved(worst.pattern, SCHEMA)
   assigned = canary_schedules.worst_case(
     np.random.default_rng(0),
-    correlation.strategy,
-    matrix_mechanism.list_moved(worst.pattern, SCHEMA),
+    patterns,
+    matrix_mechanism.measure_patterns(strategy, patterns),
+    rounds=len(strategy),
     num=NUM,
   )
   included = np.pad(assigned, ((0, 0), (0, NUM)))

@@ -13,7 +13,7 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.audit.record import load_record
+from epe_jax.audit.record_file import load_record
 from epe_jax.data import cohort
 from epe_jax.experiment import audited_run, build, dispatch, programs
 from epe_jax.sampling import canary_schedules

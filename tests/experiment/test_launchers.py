@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax.audit import record
+from epe_jax.audit import record_file
 from epe_jax.experiment import (
   finished_runs,
   launchers,
@@ -120,7 +120,7 @@ def test_a_point_on_slurm_may_be_a_run_of_several_processes(
   for name, folder in outcome.finished.items():
     # Sums over processes round in another order.
     one, several = (
-      record.load_record(workdirs.workdir_at(path).scores).cosines['final']
+      record_file.load_record(workdirs.workdir_at(path).scores).cosines['final']
       for path in (tmp_path / 'local' / folder.name, folder)
     )
     np.testing.assert_allclose(several, one, rtol=1e-4, atol=1e-5, err_msg=name)

@@ -8,7 +8,7 @@ import pytest
 from epe_jax import accounting
 from epe_jax.accounting import matrix_mechanism
 from epe_jax.audit import statistics
-from epe_jax.audit.record import load_record
+from epe_jax.audit.record_file import load_record
 from epe_jax.data import federated, participation_log
 from epe_jax.epsilon import known_shifts
 from epe_jax.experiment import (

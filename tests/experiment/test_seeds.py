@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax.audit.record import Record, load_record
+from epe_jax.audit.record import Record
+from epe_jax.audit.record_file import load_record
 from epe_jax.data import cohort
 from epe_jax.experiment import (
   audited_run,

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax.audit.record import load_record
+from epe_jax.audit.record_file import load_record
 from epe_jax.data import cohort, federated
 from epe_jax.experiment import audited_run
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts, sharding
 from tests import processes
 from tests.helpers import load_config
 
@@ -139,14 +139,14 @@ def test_parts_of_devices_that_are_not_there_are_refused(parts):
 def test_one_device_has_no_mesh():
   assert sharding.mesh(jax.devices()[:1]) is None
   assert sharding.num_devices(None) == 1
-  assert sharding.local_devices_of(None) == [0]
+  assert hosts.local_devices_of(None) == [0]
 
 
 def test_what_is_restored_is_committed_to_devices_where_the_template_is():
   x = np.arange(3.0, dtype=np.float32)
   free, device = jax.numpy.zeros(3), jax.devices()[0]
   for template in (free, jax.device_put(free, device)):
-    restored = sharding.shard_like(x, template)
+    restored = hosts.shard_like(x, template)
     assert restored.committed == template.committed
     assert restored.sharding == template.sharding
     np.testing.assert_array_equal(restored, x)
@@ -161,7 +161,7 @@ def test_what_is_restored_is_committed_to_devices_where_the_template_is():
 )
 def test_half_a_description_of_processes_is_refused(given, message):
   with pytest.raises(ValueError, match=message):
-    sharding.initialize_distributed(*given)
+    hosts.initialize_distributed(*given)
 
 
 def _free_port():
@@ -273,7 +273,7 @@ def test_cores_are_devices_unless_another_number_is_asked_for(
     monkeypatch.setenv(name, value)
   calls = []
   monkeypatch.setattr(jax.config, 'update', lambda *args: calls.append(args))
-  sharding.use_cores(3)
+  hosts.use_cores(3)
   assert calls == updates
 
 
@@ -283,7 +283,7 @@ def test_cores_are_devices_unless_another_number_is_asked_for(
 )
 def test_a_program_has_the_devices_that_it_asked_for(variables, devices):
   program = (
-    'import jax; from epe_jax.parallel import sharding; sharding.use_cores(3); '
+    'import jax; from epe_jax.parallel import sharding; hosts.use_cores(3); '
     'print(jax.device_count())'
   )
   without = {k: v for k, v in os.environ.items() if k not in _SETTLED}

@@ -8,7 +8,7 @@ import pytest
 
 from epe_jax import audit
 from epe_jax.audit import evaluation, release
-from epe_jax.audit.record import write_record
+from epe_jax.audit.record_file import write_record
 from epe_jax.experiment import (
   finished_runs,
   own_attacker_scores,

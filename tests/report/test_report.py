@@ -14,7 +14,7 @@ from scipy import stats
 from epe_jax import cli, io
 from epe_jax.accounting import Analytic
 from epe_jax.audit import attackers, evaluation, release, results
-from epe_jax.audit.record import load_record, write_record
+from epe_jax.audit.record_file import load_record, write_record
 from epe_jax.epsilon import tradeoff, types
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs

@@ -69,7 +69,7 @@ def test_canaries_sampled_as_clients_share_the_rounds_with_them():
   both = client_schedules.fixed_size(
     0, num_clients=num + real_clients, clients_per_round=20
   )
-  matrix, real = canary_schedules.as_clients(
+  matrix, real = client_schedules.as_clients(
     both, rounds=rounds, num=num, num_clients=real_clients
   )
   for t in range(rounds):
@@ -85,7 +85,7 @@ def test_a_replaced_client_sends_a_canary_in_all_its_rounds_and_nothing_else():
   schedule = client_schedules.shuffled_epochs(
     0, num_clients=clients, clients_per_round=9
   )
-  matrix, real = canary_schedules.replacing(
+  matrix, real = client_schedules.replacing(
     np.random.default_rng(1),
     schedule,
     rounds=rounds,
@@ -112,6 +112,6 @@ def test_a_replaced_client_sends_a_canary_in_all_its_rounds_and_nothing_else():
 def test_more_canaries_than_clients_cannot_replace_them():
   schedule = client_schedules.fixed_size(0, num_clients=4, clients_per_round=2)
   with pytest.raises(ValueError, match='num=5 canaries cannot replace 4'):
-    canary_schedules.replacing(
+    client_schedules.replacing(
       np.random.default_rng(0), schedule, rounds=2, num=5, num_clients=4
     )

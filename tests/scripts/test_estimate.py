@@ -9,7 +9,8 @@ import pytest
 
 from epe_jax._version import __version__
 from epe_jax.audit import attackers, evaluation
-from epe_jax.audit.record import Record, write_record
+from epe_jax.audit.record import Record
+from epe_jax.audit.record_file import write_record
 from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import Assumption, Scores, Sphere
 from epe_jax.report import attacker_names, checks, report

@@ -3,7 +3,6 @@
 from epe_jax.auditor.host_canaries import hadamard, sphere
 from epe_jax.auditor.host_canaries.base import HostCanaries
 from epe_jax.canaries import threefry
-from epe_jax.canaries.registry import check_sizes
 
 _MAKERS = {'hadamard': hadamard.make_hadamard, 'sphere': sphere.make_sphere}
 FAMILIES = tuple(_MAKERS)
@@ -25,5 +24,5 @@ def make_canaries(
   """
   if family not in _MAKERS:
     raise ValueError(f'family={family!r}; give one of {FAMILIES}.')
-  check_sizes(num, dim)
+  threefry.check_sizes(num, dim)
   return _MAKERS[family](key, num, dim)

@@ -1,0 +1,101 @@
+"""The file of a record, scores.npz."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+
+from epe_jax import io
+from epe_jax.accounting import Ring
+from epe_jax.audit import record_checks
+from epe_jax.audit.record import Record
+from epe_jax.training.round_scalars import RoundScalars
+
+SCHEMA = 7
+"""Version of scores.npz."""
+
+
+def write_record(path: str | os.PathLike, record: Record) -> None:
+  """Writes scores.npz, readable by its owner alone.
+
+  Raises:
+    ValueError: the record holds differences of models, which `release` derives from
+      the file of the whole run.
+  """
+  if record.rounds is None:
+    raise ValueError(
+      f'this part of a run, sees={record.sees!r}, cannot be written; keep the '
+      'run that it was made of.'
+    )
+  fields = {
+    field.name: value
+    for field in dataclasses.fields(record)
+    if field.name not in ('cosines', 'rounds')
+    and (value := getattr(record, field.name)) is not None
+  }
+  cosines = {
+    record_checks.COSINES + name: x for name, x in record.cosines.items()
+  }
+  rounds = {
+    record_checks.ROUNDS + name: x
+    for name, x in record.rounds._asdict().items()
+  }
+  fields |= {'schema': np.int64(SCHEMA)}
+  io.write_arrays(path, fields | cosines | rounds, private=True)
+
+
+def load_record(path: str | os.PathLike) -> Record:
+  """Reads scores.npz.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is damaged, lacks arrays or is of another version.
+  """
+  arrays = io.read_arrays(path)
+  # First, because another version has other arrays.
+  if 'schema' in arrays:
+    io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
+  optional = {'momentum', 'weight', 'noise_multiplier', 'periods', 'strategy'}
+  optional |= {'planned', 'ring'}
+  names = {field.name for field in dataclasses.fields(Record)}
+  names -= {'cosines', 'rounds'}
+  scalars = {record_checks.ROUNDS + name for name in RoundScalars._fields}
+  required = {'schema'} | (names - optional) | scalars
+  if lacks := required - arrays.keys():
+    raise ValueError(
+      f'{path} lacks {sorted(lacks)}; give the scores.npz of a '
+      'run, or a file that `epe-jax estimate --help` describes.'
+    )
+  fields: dict[str, Any] = {name: arrays.get(name) for name in names | optional}
+  fields['cosines'] = _with_prefix(arrays, record_checks.COSINES)
+  fields['rounds'] = RoundScalars(**_with_prefix(arrays, record_checks.ROUNDS))
+  for name in ('included', 'assigned'):
+    fields[name] = fields[name].astype(bool)
+  types = {'design': str, 'dim': int, 'delta': float, 'is_whole': bool}
+  types |= {'momentum': float, 'noise_multiplier': float}
+  types |= {'periods': int, 'planned': int, 'ring': Ring.from_array}
+  try:
+    for name, type_ in types.items():
+      if name not in optional or fields[name] is not None:
+        fields[name] = type_(fields[name])
+    fault = record_checks.find_fault(fields)
+  except (TypeError, ValueError) as error:
+    fault = str(error)
+  if fault is not None:
+    raise ValueError(
+      f'{path} is damaged: {fault}. Restore the file, or make the run again in a '
+      'new workdir.'
+    )
+  return Record(**fields)
+
+
+def _with_prefix(
+  arrays: Mapping[str, np.ndarray], prefix: str
+) -> dict[str, np.ndarray]:
+  return {
+    name.removeprefix(prefix): x
+    for name, x in arrays.items()
+    if name.startswith(prefix)
+  }

@@ -1,0 +1,10 @@
+from .canary_schedules import flip_coins as flip_coins
+from .canary_schedules import once_per_period as once_per_period
+from .canary_schedules import worst_case as worst_case
+from .client_schedules import ClientSchedule as ClientSchedule
+from .client_schedules import as_clients as as_clients
+from .client_schedules import cyclic as cyclic
+from .client_schedules import fixed_size as fixed_size
+from .client_schedules import limited as limited
+from .client_schedules import poisson as poisson
+from .client_schedules import shuffled_epochs as shuffled_epochs
