@@ -153,7 +153,7 @@ def make_form(name: str, work: Work, memory: float, quick: bool) -> Form:
       'trace': observers.all_iterates(
         c,
         rounds=_RUN,
-        sees=('aggregate', 'residual'),
+        views=('aggregate', 'residual'),
         buffer=buffer,
         mesh=mesh,
       ),

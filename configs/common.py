@@ -101,8 +101,8 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       block=64,
     ),
     audit=dict(
-      # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
-      sees='aggregate',
+      # 'aggregate' is rho_bar, 'server_update' the change of the model.
+      view='aggregate',
       # Cosines of every round are kept, 8 bytes for each canary and round.
       # False: only the largest of each canary, for audits whose trace would not
       # fit; the attackers that know a canary's round or all other updates are then

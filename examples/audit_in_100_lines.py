@@ -44,7 +44,7 @@ def train_and_observe(seed):
   all_canaries = canaries.sphere(jax.random.key(seed), 2 * NUM, DIM)
   attackers = {
     'rounds': audit.all_iterates(
-      all_canaries, rounds=ROUNDS, sees=('aggregate', 'residual')
+      all_canaries, rounds=ROUNDS, views=('aggregate', 'residual')
     )
   }
   algorithm = training.dp_fedavg(

@@ -46,7 +46,7 @@ def train_and_audit(
   attackers = {
     'final': audit.final_model(canary_set),
     'rounds': audit.all_iterates(
-      canary_set, rounds=steps, sees=('aggregate', 'residual')
+      canary_set, rounds=steps, views=('aggregate', 'residual')
     ),
   }
   algorithm = audit.audited(

@@ -68,7 +68,7 @@ def run(family: str, num_devices: int):
   attackers = {
     'final': observers.final_model(set_),
     'trace': observers.all_iterates(
-      set_, rounds=ROUNDS, sees=('aggregate', 'residual'), buffer=4, mesh=mesh
+      set_, rounds=ROUNDS, views=('aggregate', 'residual'), buffer=4, mesh=mesh
     ),
   }
   algorithm = audited_algorithm.audited(plain, set_, participation, attackers)

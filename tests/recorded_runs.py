@@ -91,7 +91,7 @@ def client_shifts(record, n):
 
 def show_as(record, name):
   """The same record, as if its trace were of something else."""
-  changes = {record.sees: None, name: record.trace}
+  changes = {record.view: None, name: record.trace}
   return replace_cosines(record, **changes)
 
 
@@ -160,7 +160,7 @@ def result(**changes):
     'config': {
       'rounds': 100,
       'server': {'learning_rate': 1.0, 'momentum': 0.9},
-      'audit': {'delta': None, 'sees': 'aggregate'},
+      'audit': {'delta': None, 'view': 'aggregate'},
       'noise': {'correlation': 'independent'},
       'secure_aggregation': {'bits': None},
     },

@@ -325,7 +325,7 @@ def test_clippings_keep_the_contract(make, key):
     observers.final_model,
     lambda c: observers.all_iterates(c, rounds=5),
     lambda c: observers.all_iterates(
-      c, rounds=5, sees=('delta', 'residual'), buffer=2
+      c, rounds=5, views=('server_update', 'residual'), buffer=2
     ),
     observers.running_maximum,
   ],

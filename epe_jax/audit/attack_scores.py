@@ -36,8 +36,8 @@ class ThreatModel:
     key: identifies it in every file, table and figure.
     score: record -> the scores of all canaries; None where the record has nothing to
       score, or where the attacker was read from a file.
-    limit: (record, delta) -> the ε that the mechanism allows this attacker; None
-      where it is not known.
+    analytic_epsilon: (record, delta) -> the ε that the mechanism allows this
+      attacker; None where it is not known.
     name: of an attacker of your own, in legends and headings; by default its key.
     is_worst_case: the analytic ε of a run assumes this attacker, and the headline of
       a report is about it.
@@ -48,7 +48,9 @@ class ThreatModel:
 
   key: str
   score: Callable[[Record], AttackScores | None] = lambda record: None
-  limit: Callable[[Record, float], Analytic | None] = lambda record, delta: None
+  analytic_epsilon: Callable[[Record, float], Analytic | None] = (
+    lambda record, delta: None
+  )
   name: str = ''
   is_worst_case: bool = False
   is_shift: bool = True
@@ -80,7 +82,7 @@ class AttackScores(NamedTuple):
 
   Attributes:
     threat_model: the attacker.
-    sees: the key of what is seen and known of the run at hand, as
+    view: the key of what is seen and known of the run at hand, as
       `epe_jax.report.attacker_names` has it; an attacker of another author gives words.
     scores: observed and unobserved.
     unit: the key of what scores times scale are measured in.
@@ -101,7 +103,7 @@ class AttackScores(NamedTuple):
   """
 
   threat_model: ThreatModel
-  sees: str
+  view: str
   scores: Scores
   unit: str
   points: Sequence[Estimator]
@@ -120,7 +122,7 @@ def score_cosines(
   threat_model: ThreatModel,
   record: Record,
   *,
-  sees: str,
+  view: str,
   shift: Float[np.ndarray, ' k'] | None = None,
 ) -> AttackScores | None:
   """Cosines with one vector that holds all canaries, as scores of an attacker.
@@ -129,7 +131,7 @@ def score_cosines(
     threat_model: the attacker; its key is the name by which an observer scored the
       vector, [k].
     record: what attackers saw.
-    sees: as in `AttackScores`.
+    view: as in `AttackScores`.
     shift: by how much taking part shifts each canary, up to one factor; None if that
       is not known, and then no estimate is calibrated.
 
@@ -143,7 +145,7 @@ def score_cosines(
   scores = split_scores(record, cosines, Sphere(record.dim), shift, groups)
   return describe_shifted(
     threat_model,
-    sees,
+    view,
     scores,
     scale=float(np.sqrt(record.dim)),
     notes=() if scores.has_known_null else (note_crowding(scores.design),),
@@ -152,7 +154,7 @@ def score_cosines(
 
 def describe_shifted(
   threat_model: ThreatModel,
-  sees: str,
+  view: str,
   scores: Scores,
   *,
   scale: float = 1.0,
@@ -164,7 +166,7 @@ def describe_shifted(
 
   Args:
     threat_model: the attacker.
-    sees: as in `AttackScores`, like the others.
+    view: as in `AttackScores`, like the others.
     scores: with their shift; without, nothing is known of it, and so nothing is
       calibrated and no bound takes the scores to be of some shape.
     scale: see above; 1 in units of the noise.
@@ -178,7 +180,7 @@ def describe_shifted(
   has_spread = failed_checks.scores_differ(scores)
   return AttackScores(
     threat_model=threat_model,
-    sees=sees,
+    view=view,
     scores=scores,
     unit=COSINE if scale != 1 else IN_NOISE,
     scale=scale,

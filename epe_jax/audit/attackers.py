@@ -1,4 +1,4 @@
-"""The attackers of a run: what each sees, its statistic, null law and analytic ε.
+"""The attackers of a run: the view of each, its statistic, null law and analytic ε.
 
 A new attacker is a function and a line in `THREAT_MODELS`. Tables, figures and
 comparisons follow this list, its order and the attributes of `ThreatModel`; a user's own
@@ -66,13 +66,13 @@ _NEGLIGIBLE = 1e-12
 
 def score_final(record: Record) -> AttackScores | None:
   """Cosines with the final model θ_T."""
-  return score_cosines(FINAL, record, sees='final_model', shift=record.weight)
+  return score_cosines(FINAL, record, view='final_model', shift=record.weight)
 
 
 def score_change(record: Record) -> AttackScores | None:
   """Cosines with θ_T - θ_0, for an attacker who also knows the initial model."""
-  sees = 'initial_and_final_model'
-  return score_cosines(CHANGE, record, sees=sees, shift=record.weight)
+  view = 'initial_and_final_model'
+  return score_cosines(CHANGE, record, view=view, shift=record.weight)
 
 
 def score_maximum(record: Record) -> AttackScores | None:
@@ -80,7 +80,7 @@ def score_maximum(record: Record) -> AttackScores | None:
 
   Its null law is a power of that of one cosine.
   """
-  largest = record.cosines.get(f'max_{record.sees}')
+  largest = record.cosines.get(f'max_{record.view}')
   if largest is None and record.trace is not None:
     largest = max_over_rounds(record.trace)
   if largest is None or not can_fit_null(record):
@@ -88,16 +88,16 @@ def score_maximum(record: Record) -> AttackScores | None:
   # In units of the std of one cosine, whose maximum has a law of its own.
   largest = np.sqrt(record.dim) * np.asarray(largest, np.float64)
   scores = split_scores(record, largest, Unknown())
-  sees, rounds = record.released, record.num_rounds
+  view, rounds = record.released, record.num_rounds
   if record.expected is None:
-    return describe_maxima(sees, scores, rounds=rounds)
+    return describe_maxima(view, scores, rounds=rounds)
   own_shifts = np.sqrt(record.dim) * record.expected[:, None] * record.assigned
   own_shifts = -np.sort(-own_shifts[:, record.observed], axis=0)
   max_rounds = np.count_nonzero(record.assigned, axis=0).max()
   in_round = record.assigned[:, record.observed].sum(axis=1)
   overlap = measure_overlap(record.expected, in_round, record.dim)
   return describe_maxima(
-    sees,
+    view,
     dataclasses.replace(scores, overlap=overlap),
     own_shifts[:max_rounds].T,
     rounds=rounds,
@@ -105,7 +105,7 @@ def score_maximum(record: Record) -> AttackScores | None:
 
 
 def describe_maxima(
-  sees: str,
+  view: str,
   scores: Scores,
   own_shifts: Float[np.ndarray, 'n1 n'] | None = None,
   *,
@@ -114,7 +114,7 @@ def describe_maxima(
   """Maxima over rounds, with what suits them; audits and plans describe them so.
 
   Args:
-    sees: as in `AttackScores`.
+    view: as in `AttackScores`.
     scores: maxima in units of 1/√d.
     own_shifts: expected shifts in the rounds of each observed canary, in the same
       units, largest first; None if they are unknown, and then no estimate is
@@ -140,7 +140,7 @@ def describe_maxima(
   sizes = scores.observed.size, scores.unobserved.size
   return AttackScores(
     threat_model=MAXIMUM,
-    sees=sees,
+    view=view,
     scores=scores,
     unit=COSINE,
     points=points,
@@ -162,7 +162,7 @@ def score_likelihood(record: Record) -> AttackScores | None:
   # Its law is not known, so that bounds are all there is to say.
   return AttackScores(
     threat_model=LIKELIHOOD,
-    sees=record.released,
+    view=record.released,
     scores=scores,
     unit='log_likelihood_ratio',
     points=(registry.COUNTED, threshold.eps_lo),
@@ -176,7 +176,7 @@ def score_own(record: Record) -> AttackScores | None:
   trace = record.trace
   if trace is None:
     return None
-  models, root = record.sees == 'models', float(np.sqrt(record.dim))
+  models, root = record.view == 'models', float(np.sqrt(record.dim))
   once = bool(np.count_nonzero(record.assigned, axis=0).max() == 1)
   # Norms do not tell how the aggregates of several rounds lie.
   exact = once and not models
@@ -223,34 +223,34 @@ def score_others_removed(record: Record) -> AttackScores | None:
   if residual is None:
     return None
   assigned = assign_held_out(record.assigned)
-  sees = f'{record.released}_and_updates'
+  view = f'{record.released}_and_updates'
   if record.rounds is None:
     if not can_fit_null(record):
       return None
     values = score_own_round(residual, assigned)
     scores = split_scores(record, values, Unknown())
     root = float(np.sqrt(record.dim))
-    return describe_shifted(RESIDUAL, sees, scores, scale=root)
+    return describe_shifted(RESIDUAL, view, scores, scale=root)
   noise = measure_noise(record)
   if noise is None or not noise.ratio:
-    return _score_without_noise(record, sees, noise)
+    return _score_without_noise(record, view, noise)
   if record.strategy is not None:
     values, shift = score_combined(record, None)
   else:
     values = score_residual(residual, record.included, assigned, record.rounds)
     shift = expect_residual(assigned, record.rounds)
-  return _describe_in_noise(RESIDUAL, sees, record, values, shift, noise)
+  return _describe_in_noise(RESIDUAL, view, record, values, shift, noise)
 
 
 def _score_without_noise(
-  record: Record, sees: str, noise: NoiseScale | None
+  record: Record, view: str, noise: NoiseScale | None
 ) -> AttackScores:
   """Without noise only the canary itself is left: a cosine of 1."""
   values = record.observed.astype(np.float64)
   scores = split_scores(record, values, Sphere(record.dim))
   return AttackScores(
     threat_model=RESIDUAL,
-    sees=sees,
+    view=view,
     scores=scores,
     unit=COSINE,
     scale=float(np.sqrt(record.dim)),
@@ -281,13 +281,13 @@ def score_decorrelated(record: Record) -> AttackScores | None:
   if noise is None or not noise.ratio:
     return None
   values, shift = score_combined(record, record.strategy)
-  sees = 'all_iterates_combined'
-  return _describe_in_noise(DECORRELATED, sees, record, values, shift, noise)
+  view = 'all_iterates_combined'
+  return _describe_in_noise(DECORRELATED, view, record, values, shift, noise)
 
 
 def _describe_in_noise(
   threat_model: ThreatModel,
-  sees: str,
+  view: str,
   record: Record,
   values: Float[np.ndarray, ' k'],
   shift: Float[np.ndarray, ' k'],
@@ -307,7 +307,7 @@ def _describe_in_noise(
   shared = float(np.sum(shift[record.observed] ** 2) / num)
   return describe_shifted(
     threat_model,
-    sees,
+    view,
     dataclasses.replace(scores, overlap=shared),
     is_expected=True,
     notes=noise.notes,
@@ -347,7 +347,7 @@ def score_external(scores: Scores) -> AttackScores:
     draw, law = noise_floor.draw_permutations(scores), ('permuted', id(scores))
   return AttackScores(
     threat_model=EXTERNAL,
-    sees='scores',
+    view='scores',
     scores=scores,
     unit='score',
     points=registry.choose_points(

@@ -79,7 +79,7 @@ def evaluate(
     _compare_with_limit(
       dataclasses.replace(attack, notes=(*attack.notes, *missed)),
       one,
-      attack.threat_model.limit(record, delta),
+      attack.threat_model.analytic_epsilon(record, delta),
       audit,
     )
     for attack, one in zip(audit.attacks, all_scores)
@@ -232,7 +232,7 @@ def _summarize_attack(
     bootstrapped = estimate_with_interval(attack_scores, delta=delta).interval
   return AttackResult(
     threat_model=model,
-    sees=attack_scores.sees,
+    view=attack_scores.view,
     num_observed=scores.observed.size,
     num_unobserved=scores.unobserved.size,
     is_calibrated=attack_scores.is_calibrated and not contradiction,

@@ -50,13 +50,13 @@ class Observer(NamedTuple):
 
 VIEWS: dict[str, Callable[[RoundView], Float[Array, ' d']]] = {
   'aggregate': lambda view: view.aggregate,
-  'delta': lambda view: view.after - view.before,
+  'server_update': lambda view: view.after - view.before,
   'residual': lambda view: view.aggregate - view.noiseless,
 }
 """The vectors that can be scored in a round, by name.
 
-'aggregate' is ρ̄, as in the paper. 'delta' is the server update, as in the authors'
-code; with momentum it mixes rounds. 'residual' is ρ̄ less the part of all clients and
+'aggregate' is ρ̄, as in the paper. 'server_update' is the change of the model, as in
+the authors' code; with momentum it mixes rounds. 'residual' is ρ̄ less the part of all clients and
 canaries. The analytic ε is of an attacker who knows all updates but one, and that one
 is added back later, by `attackers.score_others_removed`."""
 
@@ -125,40 +125,39 @@ def all_iterates(
   canaries: Canaries,
   *,
   rounds: int,
-  sees: Sequence[str] = ('aggregate',),
+  views: Sequence[str] = ('aggregate',),
   buffer: int = 16,
   mesh: sharding.Mesh | None = None,
 ) -> Observer:
   """The attacker who sees every round: the cosines of all rounds.
 
   Canaries that are generated again for each projection make scoring expensive, so
-  the vectors of R = `buffer` rounds are kept, views x R x d numbers, and scored
+  the vectors of R = `buffer` rounds are kept, V x R x d numbers, and scored
   together. With R = 1 none are kept.
 
   Args:
     canaries: all canaries, observed and unobserved.
     rounds: T >= 1.
-    sees: names of `VIEWS` to score; each has scores [T, k].
+    views: names of the V of `VIEWS` to score; each has scores [T, k].
     buffer: R >= 1, rounds scored together; `audit_step.choose_buffer` chooses one.
     mesh: devices that share the state, vectors by views or rounds and cosines by
       views or canaries, if they divide these; None for one device.
 
   Raises:
-    ValueError: rounds, sees or buffer is out of range.
+    ValueError: rounds, views or buffer is out of range.
 
   References:
     One-shot Empirical Privacy Estimation, Algorithm 3.
   """
   if rounds < 1 or buffer < 1:
     raise ValueError(f'rounds={rounds}, buffer={buffer}; give both >= 1.')
-  _check_views(sees)
-  views = len(sees)
+  _check_views(views)
   buffer = min(buffer, rounds)
   # Whole buffers are scored, so the trace has room for one after its end.
   padded = rounds + buffer - 1
 
   def init(params: Params) -> Trace:
-    kept = (views, buffer, canaries.dim)
+    kept = (len(views), buffer, canaries.dim)
     return Trace(
       round=jnp.zeros((), jnp.int32),
       pending=jnp.zeros((), jnp.int32),
@@ -170,7 +169,7 @@ def all_iterates(
       ),
       cosines=sharding.shard_if_divisible(
         mesh,
-        jnp.zeros((views, padded, canaries.num), jnp.float32),
+        jnp.zeros((len(views), padded, canaries.num), jnp.float32),
         axes=(0, 2),
       ),
     )
@@ -203,7 +202,7 @@ def all_iterates(
     return scored._replace(buffer=held)
 
   def update(trace: Trace, view: RoundView) -> Trace:
-    stack = lambda: jnp.stack([VIEWS[name](view) for name in sees])
+    stack = lambda: jnp.stack([VIEWS[name](view) for name in views])
     advanced = trace._replace(round=trace.round + 1, pending=trace.pending + 1)
     if trace.buffer is None:
       # Materialize; otherwise XLA:CPU keeps the words of the noise until stacked.
@@ -223,13 +222,13 @@ def all_iterates(
 
   def scores(trace: Trace, params: Params) -> dict[str, Float[Array, 'T k']]:
     del params
-    return dict(zip(sees, flush(trace).cosines[:, :rounds]))
+    return dict(zip(views, flush(trace).cosines[:, :rounds]))
 
   return Observer(init, update, scores, flush)
 
 
 def running_maximum(
-  canaries: Canaries, *, sees: Sequence[str] = ('aggregate',)
+  canaries: Canaries, *, views: Sequence[str] = ('aggregate',)
 ) -> Observer:
   """The attacker who sees every round, with k numbers of state.
 
@@ -239,26 +238,26 @@ def running_maximum(
 
   Args:
     canaries: all canaries, observed and unobserved.
-    sees: names of `VIEWS` to score; each has scores [k] under the name 'max_...',
+    views: names of `VIEWS` to score; each has scores [k] under the name 'max_...',
       which are -1 before the first round.
 
   Raises:
-    ValueError: sees is out of range.
+    ValueError: views is out of range.
 
   References:
     One-shot Empirical Privacy Estimation, Algorithm 3.
   """
-  _check_views(sees)
+  _check_views(views)
 
   def init(params: Params) -> Float[Array, 'v k']:
     del params
-    return jnp.full((len(sees), canaries.num), -1, jnp.float32)
+    return jnp.full((len(views), canaries.num), -1, jnp.float32)
 
   def update(
     largest: Float[Array, 'v k'], view: RoundView
   ) -> Float[Array, 'v k']:
     score = lambda: compute_cosines(
-      canaries, jnp.stack([VIEWS[name](view) for name in sees])
+      canaries, jnp.stack([VIEWS[name](view) for name in views])
     )
     # Materialize; otherwise XLA:CPU keeps the words of the noise until stacked.
     return jnp.maximum(largest, fusion_barrier(largest[0, 0] >= -1, score))
@@ -267,12 +266,12 @@ def running_maximum(
     largest: Float[Array, 'v k'], params: Params
   ) -> dict[str, Float[Array, ' k']]:
     del params
-    return {f'max_{name}': x for name, x in zip(sees, largest)}
+    return {f'max_{name}': x for name, x in zip(views, largest)}
 
   return Observer(init, update, scores)
 
 
-def _check_views(sees: Sequence[str]) -> None:
-  unknown = [name for name in sees if name not in VIEWS]
-  if unknown or not sees:
-    raise ValueError(f'sees={sees!r}; give some of {tuple(VIEWS)}.')
+def _check_views(views: Sequence[str]) -> None:
+  unknown = [name for name in views if name not in VIEWS]
+  if unknown or not views:
+    raise ValueError(f'views={views!r}; give some of {tuple(VIEWS)}.')

@@ -15,7 +15,7 @@ from epe_jax.training.round_scalars import RoundScalars
 FINAL_MODEL = ('final', 'change')
 """Names of the cosines with theta_T and with theta_T - theta_0."""
 
-RELEASES = ('aggregate', 'delta', 'models')
+RELEASES = ('aggregate', 'server_update', 'models')
 """Names of the cosines with what each round released: its aggregate, the server
 update, or the difference of two published models."""
 
@@ -83,19 +83,19 @@ class Record:
     return np.asarray(self.included.any(axis=0))
 
   @property
-  def sees(self) -> str | None:
+  def view(self) -> str | None:
     """The name in `RELEASES` of what was scored; None if no release was."""
     return next((name for name in RELEASES if self._saw(name)), None)
 
   @property
   def released(self) -> str:
     """The key of what an attacker who sees rounds sees of them."""
-    return 'published_models' if self.sees == 'models' else 'all_iterates'
+    return 'published_models' if self.view == 'models' else 'all_iterates'
 
   @property
   def trace(self) -> Float[np.ndarray, 'T k'] | None:
     """Cosines with what each round released; None if they were not kept."""
-    return None if self.sees is None else self.cosines.get(self.sees)
+    return None if self.view is None else self.cosines.get(self.view)
 
   @property
   def expected(self) -> Float[np.ndarray, ' t'] | None:
@@ -104,7 +104,7 @@ class Record:
     None if server updates were scored: what the server optimizer makes of a
     canary depends on other rounds.
     """
-    if self.rounds is None or self.sees != 'aggregate':
+    if self.rounds is None or self.view != 'aggregate':
       return None
     norm = np.maximum(self.rounds.aggregate_norm, 1e-30)
     return np.asarray(self.rounds.canary_norm / norm)

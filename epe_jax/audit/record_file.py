@@ -13,7 +13,7 @@ from epe_jax.audit import record_checks
 from epe_jax.audit.record import Record
 from epe_jax.training.round_scalars import RoundScalars
 
-SCHEMA = 7
+SCHEMA = 8
 """Version of scores.npz."""
 
 
@@ -26,7 +26,7 @@ def write_record(path: str | os.PathLike, record: Record) -> None:
   """
   if record.rounds is None:
     raise ValueError(
-      f'this part of a run, sees={record.sees!r}, cannot be written; keep the '
+      f'this part of a run, view={record.view!r}, cannot be written; keep the '
       'run that it was made of.'
     )
   fields = {

@@ -57,7 +57,7 @@ class AttackResult:
 
   Attributes:
     threat_model: the attacker.
-    sees: the key of what is seen and known of the run at hand.
+    view: the key of what is seen and known of the run at hand.
     num_observed: canaries that took part.
     num_unobserved: canaries that did not.
     is_calibrated: the first estimate estimates the ε of this attacker, and no
@@ -82,7 +82,7 @@ class AttackResult:
   """
 
   threat_model: ThreatModel
-  sees: str
+  view: str
   num_observed: int
   num_unobserved: int
   is_calibrated: bool

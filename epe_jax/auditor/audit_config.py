@@ -48,8 +48,8 @@ class AuditConfig:
       With coins, about half of all canaries take part, whichever number they are in.
     repetitions: rounds in which a canary takes part, 1 <= n <= rounds.
     design: 'fixed'; or 'coin_flip', for bounds from one run.
-    sees: 'aggregate' if what is observed is the noisy mean or sum of updates;
-      'delta' if it is the change of the model by a server optimizer with a state.
+    view: 'aggregate' if what is observed is the noisy mean or sum of updates;
+      'server_update' if it is the change of the model by a server optimizer with a state.
     strategy: C, [T, T], lower triangular, if the noise of rounds is C⁻¹ Z and
       noise_multiplier that of Z; None if rounds have independent noise.
     min_separation: b >= 1. Canaries then take part in the worst rounds that a
@@ -72,7 +72,7 @@ class AuditConfig:
   num_unobserved: int = 1000
   repetitions: int = 1
   design: Literal['fixed', 'coin_flip'] = 'fixed'
-  sees: Literal['aggregate', 'delta'] = 'aggregate'
+  view: Literal['aggregate', 'server_update'] = 'aggregate'
   # Arrays have no one truth that they are equal.
   strategy: Float[np.ndarray, 'T T'] | None = dataclasses.field(
     default=None, compare=False
@@ -103,7 +103,10 @@ class AuditConfig:
       'num_unobserved': (self.num_unobserved >= 0, 'an integer >= 0'),
       'repetitions': (1 <= self.repetitions <= self.rounds, '1 to rounds'),
       'design': (self.design in ('fixed', 'coin_flip'), 'fixed or coin_flip'),
-      'sees': (self.sees in ('aggregate', 'delta'), 'aggregate or delta'),
+      'view': (
+        self.view in ('aggregate', 'server_update'),
+        'aggregate or server_update',
+      ),
       'family': (self.family in FAMILIES, f'one of {FAMILIES}'),
     }
     if self.min_separation is not None:

@@ -271,7 +271,7 @@ class Auditor:
 
     Args:
       t: the round; each is observed once, in any order.
-      release: the noisy mean or sum of updates, or with sees='delta' the change of
+      release: the noisy mean or sum of updates, or with view='server_update' the change of
         the model; in a structure as the injection had.
       divisor: what the sum of updates was divided by: the number of clients with
         the canaries for a mean, 1 for a sum.
@@ -289,14 +289,14 @@ class Auditor:
     ids, scale = self._find_included(t, included, clip_norm)
     if not 0 < divisor < np.inf:
       raise ValueError(f'divisor={divisor}; give a number > 0.')
-    sees, noise = self.config.sees, self.config.noise_multiplier
+    view, noise = self.config.view, self.config.noise_multiplier
     vector = self._view(release, 'release')
-    vectors = {sees: vector}
+    vectors = {view: vector}
     if others is not None:
-      if sees != 'aggregate' or noise is None:
+      if view != 'aggregate' or noise is None:
         raise ValueError(
-          "others is for sees='aggregate' with a noise_multiplier, but sees="
-          f'{sees!r}, noise_multiplier={noise}; set both, or leave others out.'
+          "others is for view='aggregate' with a noise_multiplier, but view="
+          f'{view!r}, noise_multiplier={noise}; set both, or leave others out.'
         )
       residual = np.concatenate(vector) - np.concatenate(
         self._view(others, 'others')
@@ -309,7 +309,7 @@ class Auditor:
       t,
       cosines,
       {name: x.norm for name, x in measures.items()},
-      d_eff=measures[sees].effective_dimension,
+      d_eff=measures[view].effective_dimension,
       divisor=divisor,
       included=ids,
       clip_norm=scale,
@@ -351,7 +351,7 @@ class Auditor:
     Args:
       t: the round.
       cosines: cosines of all canaries, by the names of `Record.cosines`: what
-        config.sees says, and 'residual' in all rounds or in none.
+        config.view says, and 'residual' in all rounds or in none.
       norms: norms of these vectors, by the same names.
       d_eff: the effective dimension of what the round released.
       divisor: m, by which the sum of updates was divided.
@@ -388,7 +388,7 @@ class Auditor:
       divisor=divisor,
       noise_multiplier=config.noise_multiplier,
       num_canaries=len(included),
-      aggregate_norm=norms[config.sees],
+      aggregate_norm=norms[config.view],
       residual_norm=norms.get('residual'),
       d_eff=d_eff,
     )

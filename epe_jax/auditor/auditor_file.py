@@ -19,7 +19,7 @@ from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.fact import Facts
 from epe_jax.training.round_scalars import CLIP_NORMS, RoundScalars
 
-SCHEMA = 2
+SCHEMA = 3
 """The version of the file."""
 _COSINES, _ROUNDS = 'cosines_', 'rounds_'
 

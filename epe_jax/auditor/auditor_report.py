@@ -91,7 +91,7 @@ def _describe_headline(
   return (
     f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
     f'{bound.epsilon:.3g} for an attacker who sees '
-    f'{attacker_names.describe_sees(attack.sees)} '
+    f'{attacker_names.describe_view(attack.view)} '
     f'({attacker_names.spell_name(attack.threat_model)}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
     'more may leak more.'
   )

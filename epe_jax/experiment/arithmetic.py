@@ -259,7 +259,7 @@ def _check_canaries(
       yield Comparison('canary_norm', length, 1, 16 * _EPSILON)
     of_end, of_start = _dot(c, v), _dot(c, u)
     for name, x in scores.items():
-      if name.endswith(('change', 'delta', 'residual')):
+      if name.endswith(('change', 'server_update', 'residual')):
         exact = (of_end - of_start) / math.sqrt(2 * (square - product))
       else:
         exact = of_end / math.sqrt(square)

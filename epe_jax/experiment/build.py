@@ -371,14 +371,14 @@ def _observe_rounds(
   config: Config, canary_set: canaries.Canaries, mesh: sharding.Mesh | None
 ) -> Observer:
   if not config.audit.trace:
-    return running_maximum(canary_set, sees=(config.audit.sees,))
+    return running_maximum(canary_set, views=(config.audit.view,))
   # The residual costs nothing more: canaries are generated once for both.
-  sees = (config.audit.sees, 'residual')
+  views = (config.audit.view, 'residual')
   return all_iterates(
     canary_set,
     rounds=config.rounds,
-    sees=sees,
-    buffer=_choose_buffer(config, views=len(sees), dim=canary_set.dim),
+    views=views,
+    buffer=_choose_buffer(config, views=len(views), dim=canary_set.dim),
     mesh=mesh,
   )
 

@@ -114,7 +114,7 @@ _COMMON_FIELDS = {
   ),
   'canaries.repetitions': _or_as_clients(fields.integer(1)),
   'canaries.block': fields.integer(1),
-  'audit.sees': fields.one_of('aggregate', 'delta'),
+  'audit.view': fields.one_of('aggregate', 'server_update'),
   'audit.trace': fields.FLAG,
   'audit.buffer': fields.or_none(fields.integer(1), 'as many as memory holds'),
   'audit.memory': fields.real(

@@ -22,7 +22,7 @@ DELTA_EXPONENT = -1.1
 SAMPLED = ('fixed_size', 'poisson', 'cyclic', 'limited')
 """Kinds of participation that draw who takes part in each round."""
 
-SCHEMA = 6
+SCHEMA = 7
 """The version of result.json."""
 
 

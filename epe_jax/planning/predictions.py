@@ -91,10 +91,10 @@ def plan(
       name = attacker_names.spell_name(threat_model)
       not_planned.append(NotPlanned(threat_model.key, name, simulation))
       continue
-    limit = threat_model.limit(record, run.delta)
+    analytic = threat_model.analytic_epsilon(record, run.delta)
     prediction = _predict(run, simulation, threat_model, audits, seed)
-    if limit is not None:
-      prediction = prediction._replace(analytic=float(limit.epsilon))
+    if analytic is not None:
+      prediction = prediction._replace(analytic=float(analytic.epsilon))
     predictions.append(prediction)
   costs = count_costs(run)
   return Plan(run, tuple(predictions), tuple(not_planned), costs, audits)

@@ -15,7 +15,7 @@ NAMES = {
 }
 """Key of an attacker of this package -> its name in legends and headings."""
 
-SEES = {
+VIEWS = {
   'final_model': 'final model',
   'initial_and_final_model': 'final model, initial model known',
   'all_iterates': 'all iterates',
@@ -49,13 +49,13 @@ def spell_statistic(attacker: ThreatModel) -> str:
   return f'cosine with the {name}' if is_of_model else name
 
 
-def describe_sees(sees: str) -> str:
-  """What an attacker sees, in words: those of `SEES`, or of the attacker's author.
+def describe_view(view: str) -> str:
+  """What an attacker sees, in words: those of `VIEWS`, or of the attacker's author.
 
-  >>> describe_sees('all_iterates_and_updates'), describe_sees('signs of updates')
+  >>> describe_view('all_iterates_and_updates'), describe_view('signs of updates')
   ('all iterates, other updates known', 'signs of updates')
   """
-  return SEES.get(sees) or wording.spell_key(sees)
+  return VIEWS.get(view) or wording.spell_key(view)
 
 
 def describe_unit(unit: str) -> str:

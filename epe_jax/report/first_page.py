@@ -105,7 +105,7 @@ def make_audit_blocks(
     f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
     f'not{coins}.'
   )
-  if any(x.sees.startswith('published_models') for x in audit.attacks):
+  if any(x.view.startswith('published_models') for x in audit.attacks):
     about += ' Attackers see published models, and no round between them.'
   return [
     *make_summary_blocks(audit),

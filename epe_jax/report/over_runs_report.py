@@ -57,7 +57,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
   body += [
     [name, '', *_format_effect(effect)] for name, effect in effects.items()
   ]
-  sees = attacker_names.describe_sees(row.sees)
+  view = attacker_names.describe_view(row.view)
   confidence = 100 * (row.bound.confidence or 0)
   body.append(
     [
@@ -70,7 +70,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
     ]
   )
   return tables.Table(
-    f'{sees[0].upper()}{sees[1:]}: {attacker_names.spell_statistic(row.threat_model)}, '
+    f'{view[0].upper()}{view[1:]}: {attacker_names.spell_statistic(row.threat_model)}, '
     f'{len(row.runs)} runs, δ = {cells.format_delta(row.delta)}',
     _HEAD,
     body,

@@ -62,7 +62,7 @@ class OverRuns(NamedTuple):
 
   Attributes:
     threat_model: the attacker.
-    sees: the key of what is seen and known in these runs.
+    view: the key of what is seen and known in these runs.
     delta: of every ε.
     confidence: of the intervals.
     tau: standard deviation of the shift between runs.
@@ -80,7 +80,7 @@ class OverRuns(NamedTuple):
   """
 
   threat_model: ThreatModel
-  sees: str
+  view: str
   delta: float
   confidence: float
   tau: float
@@ -235,7 +235,7 @@ def _estimate_effects(
   new_run = over_runs.epsilon_of_new_run(effects, delta=delta)
   return OverRuns(
     threat_model=all_scores[0].threat_model,
-    sees=all_scores[0].sees,
+    view=all_scores[0].view,
     delta=delta,
     confidence=effects.confidence,
     tau=effects.tau,

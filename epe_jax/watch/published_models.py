@@ -147,7 +147,7 @@ def explain_not_derivable(record: Record) -> str | None:
     return (
       f'the run kept no cosines with {sorted(lacks)}, but differences of models are '
       "derived from every round's aggregate and checked against the change of the "
-      "model. Train with audit.sees='aggregate' and audit.trace=True."
+      "model. Train with audit.view='aggregate' and audit.trace=True."
     )
   if np.count_nonzero(~record.observed) < 2:
     return (

@@ -340,7 +340,7 @@ def _score(record: Record) -> tuple[ThreatModel, Scores] | None:
     norm = np.sqrt(squared + 2 * left * own + own**2)
     cosines = (left + own) / np.maximum(norm, 1e-300)
     model = attackers.RESIDUAL
-  elif record.trace is not None and record.sees == 'aggregate':
+  elif record.trace is not None and record.view == 'aggregate':
     # The model of a second round holds the canary, and so may its updates.
     if np.count_nonzero(record.included, axis=0).max() > 1:
       return None

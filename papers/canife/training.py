@@ -78,7 +78,7 @@ def train(
   watched = {
     'final': observers.final_model(canary_set),
     'rounds': observers.all_iterates(
-      canary_set, rounds=rounds, sees=('aggregate', 'residual')
+      canary_set, rounds=rounds, views=('aggregate', 'residual')
     ),
   }
   algorithm = audited_algorithm.audited(

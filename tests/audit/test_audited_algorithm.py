@@ -66,7 +66,7 @@ def run(algorithm, params, rounds, *, step=None, between=None):
   return np.stack(path), state, info
 
 
-def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
+def small_run(*, buffer=3, view='aggregate', flushed=(), forgets=False):
   rows = np.random.default_rng(0).normal(size=(8, DIM))
   matrix = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype('f4')
   set_ = canaries.from_matrix(jnp.asarray(matrix))
@@ -77,9 +77,9 @@ def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
   attackers = {
     'final': observers.final_model(set_),
     'trace': observers.all_iterates(
-      set_, rounds=ROUNDS, sees=(sees,), buffer=buffer
+      set_, rounds=ROUNDS, views=(view,), buffer=buffer
     ),
-    'maximum': observers.running_maximum(set_, sees=(sees,)),
+    'maximum': observers.running_maximum(set_, views=(view,)),
   }
   inner = fedavg.dp_fedavg(
     still_task(DIM),
@@ -150,7 +150,7 @@ def test_what_is_scored_at_once_is_kept_nowhere():
   params = still_task(DIM).init(jax.random.key(0))
   for buffer, kept in ((1, 0), (3, 2 * 3 * DIM)):
     observer = observers.all_iterates(
-      set_, rounds=ROUNDS, sees=('aggregate', 'residual'), buffer=buffer
+      set_, rounds=ROUNDS, views=('aggregate', 'residual'), buffer=buffer
     )
     leaves = jax.tree.leaves(observer.init(params))
     assert sum(x.size for x in leaves if DIM in x.shape) == kept
@@ -209,21 +209,21 @@ def test_canaries_are_float32_whatever_products_are_rounded_to(family):
 
 def test_the_running_maximum_has_a_number_for_each_canary_and_view():
   set_ = canaries.hadamard(jax.random.key(0), 4, DIM)
-  observer = observers.running_maximum(set_, sees=('aggregate', 'residual'))
+  observer = observers.running_maximum(set_, views=('aggregate', 'residual'))
   params = still_task(DIM).init(jax.random.key(0))
   (kept,) = jax.tree.leaves(observer.init(params))
   assert kept.shape == (2, 4)
   assert np.all(kept == -1)
   with pytest.raises(ValueError, match='nothing'):
-    observers.running_maximum(set_, sees=('nothing',))
+    observers.running_maximum(set_, views=('nothing',))
 
 
 def test_the_delta_is_what_the_server_optimizer_made_of_it():
-  matrix, _, params, path, _, scores = small_run(sees='delta')
+  matrix, _, params, path, _, scores = small_run(view='server_update')
   start = np.asarray(ravel_pytree(params)[0])
   deltas = np.diff(np.concatenate([start[None], path]), axis=0)
   np.testing.assert_allclose(
-    scores['delta'], numpy_cosines(matrix, deltas), atol=1e-4
+    scores['server_update'], numpy_cosines(matrix, deltas), atol=1e-4
   )
 
 
@@ -263,7 +263,7 @@ def test_canaries_are_as_long_as_the_clip_norm_of_their_round():
     noise_multiplier=0.0,
     expected_clients=m,
   )
-  observer = observers.all_iterates(set_, rounds=ROUNDS, sees=('residual',))
+  observer = observers.all_iterates(set_, rounds=ROUNDS, views=('residual',))
   algorithm = audited_algorithm.audited(
     inner, set_, participation, {'trace': observer}
   )
@@ -468,7 +468,7 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
     expected_clients=3.0,
   )
   observer = observers.all_iterates(
-    set_, rounds=rounds, sees=('aggregate', 'residual'), buffer=100
+    set_, rounds=rounds, views=('aggregate', 'residual'), buffer=100
   )
   algorithm = audited_algorithm.audited(
     inner, set_, participation, {'trace': observer}
@@ -525,7 +525,7 @@ def test_what_does_not_fit_together_is_refused():
   )
   with pytest.raises(ValueError, match='dim=60, but the model has 61'):
     wrong_size.init(still_task(DIM + 1).init(jax.random.key(0)))
-  with pytest.raises(ValueError, match=r"sees=\('loss',\)"):
-    observers.all_iterates(set_, rounds=3, sees=('loss',))
+  with pytest.raises(ValueError, match=r"views=\('loss',\)"):
+    observers.all_iterates(set_, rounds=3, views=('loss',))
   with pytest.raises(ValueError, match='buffer=0'):
     observers.all_iterates(set_, rounds=3, buffer=0)

@@ -14,7 +14,7 @@ def make_attacker(**settings):
   """One of a user, who reads the final model without knowing rounds or others."""
   mine = audit.ThreatModel(
     'mine',
-    lambda record: audit.score_cosines(mine, record, sees='signs'),
+    lambda record: audit.score_cosines(mine, record, view='signs'),
     **settings,
   )
   return mine

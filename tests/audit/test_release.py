@@ -258,8 +258,8 @@ def test_what_cannot_be_shown_is_refused():
   refused(r'momentum=1\.0', record=changed(momentum=1.0))
   refused("optimizer='sgd'", record=changed(momentum=None))
   refused(
-    r"audit\.sees='aggregate'",
-    record=recorded_runs.show_as(record, 'delta'),
+    r"audit\.view='aggregate'",
+    record=recorded_runs.show_as(record, 'server_update'),
   )
   refused(r'shape \(3,\)', shown=np.ones(3, bool))
   refused(

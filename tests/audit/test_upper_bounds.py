@@ -32,7 +32,8 @@ def _record(**settings):
 def test_every_attacker_of_a_run_has_a_limit_of_its_own():
   record = _record(rounds=20)
   limits = {
-    model.key: model.limit(record, _DELTA) for model in attackers.THREAT_MODELS
+    model.key: model.analytic_epsilon(record, _DELTA)
+    for model in attackers.THREAT_MODELS
   }
   assert None not in limits.values()
   known = accounting.epsilon_of_releases(1 / 3.0, delta=_DELTA)
@@ -63,7 +64,9 @@ def test_what_is_not_known_gives_no_limit():
   record = _record()
   unknown = dataclasses.replace(record, noise_multiplier=None)
   # The final model's is by the noise that rounds had.
-  limits = [m.limit(unknown, _DELTA) for m in attackers.THREAT_MODELS]
+  limits = [
+    m.analytic_epsilon(unknown, _DELTA) for m in attackers.THREAT_MODELS
+  ]
   assert limits[2:] == [None] * 5
   assert None not in limits[:2]
   # By other schedules who does not know the rounds is allowed what one is who
@@ -72,31 +75,32 @@ def test_what_is_not_known_gives_no_limit():
     record, periods=None, momentum=None, weight=None
   )
   for model in attackers.THREAT_MODELS:
-    assert model.limit(scheduled, _DELTA) == model.limit(
+    assert model.analytic_epsilon(scheduled, _DELTA) == model.analytic_epsilon(
       scheduled, _DELTA
     )._replace(kind='bound')
-    assert model.limit(scheduled, _DELTA) == attackers.RESIDUAL.limit(
-      record, _DELTA
-    )
+    assert model.analytic_epsilon(
+      scheduled, _DELTA
+    ) == attackers.RESIDUAL.analytic_epsilon(record, _DELTA)
 
 
 def test_of_some_rounds_there_are_fewer_to_hide_in_and_the_model_has_no_limit():
   record = _record(rounds=20)
   some = release.restrict_to_rounds(record, np.arange(20) < 10)
   whole, part = (
-    attackers.LIKELIHOOD.limit(x, _DELTA).epsilon for x in (record, some)
+    attackers.LIKELIHOOD.analytic_epsilon(x, _DELTA).epsilon
+    for x in (record, some)
   )
   assert part > whole
   assert part == (
     accounting.epsilon_of_allocation(1 / 3.0, delta=_DELTA, rounds=10).epsilon
   )
-  assert attackers.FINAL.limit(some, _DELTA) is None
+  assert attackers.FINAL.analytic_epsilon(some, _DELTA) is None
   twice = dataclasses.replace(
     _record(rounds=20, repetitions=2, observed=20), periods=2
   )
   some = release.restrict_to_rounds(twice, np.arange(20) < 15)
-  assert attackers.LIKELIHOOD.limit(some, _DELTA) == (
-    attackers.RESIDUAL.limit(some, _DELTA)
+  assert attackers.LIKELIHOOD.analytic_epsilon(some, _DELTA) == (
+    attackers.RESIDUAL.analytic_epsilon(some, _DELTA)
   )
 
 
@@ -138,7 +142,9 @@ def test_limits_stand_beside_estimates_and_are_kept_in_files(tmp_path):
   assert record.is_whole
   audit = evaluation.evaluate(record, floors=False)
   for attack in audit.attacks:
-    assert attack.analytic == attack.threat_model.limit(record, record.delta)
+    assert attack.analytic == attack.threat_model.analytic_epsilon(
+      record, record.delta
+    )
   values = audit_json.to_json(audit)
   assert audit_json.from_json(values) == audit
   fitted = next(

@@ -415,11 +415,11 @@ def test_coins_of_which_none_had_a_round_are_an_error():
 
 
 def test_what_a_server_optimizer_changes_is_not_calibrated():
-  auditor = make_auditor(sees='delta', server_momentum=None)
+  auditor = make_auditor(view='server_update', server_momentum=None)
   for t in range(ROUNDS):
     release, divisor = make_release(auditor, t)
     auditor.observe(t, release, divisor=divisor)
-  assert auditor.record().sees == 'delta'
+  assert auditor.record().view == 'server_update'
   assert 'uncalibrated' in auditor.report()
 
 

@@ -52,7 +52,7 @@ def audit_run(
   attackers = {
     'final': observers.final_model(canary_set),
     'rounds': observers.all_iterates(
-      canary_set, rounds=steps, sees=('aggregate', 'residual'), buffer=1
+      canary_set, rounds=steps, views=('aggregate', 'residual'), buffer=1
     ),
   }
   plain = dp_sgd.dpsgd(

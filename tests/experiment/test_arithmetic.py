@@ -45,7 +45,7 @@ def test_right_arithmetic_of_each_family_passes(family):
     {'precision': 'tensorfloat32'},
     {'precision': 'bfloat16'},
     {'audit.trace': False},
-    {'audit.sees': 'delta'},
+    {'audit.view': 'server_update'},
     {'chunk': 3},
     {'clipping.kind': 'adaptive'},
     {'noise_multiplier': 0.0},

@@ -61,7 +61,7 @@ def test_a_run_writes_what_it_promises(finished):
   assert [attack.threat_model for attack in audit.attacks] == list(
     attackers.OF_INDEPENDENT_NOISE
   )
-  assert [attack.sees for attack in audit.attacks] == [
+  assert [attack.view for attack in audit.attacks] == [
     'final_model',
     'initial_and_final_model',
     'all_iterates',

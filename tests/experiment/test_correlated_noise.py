@@ -70,7 +70,7 @@ def run_rounds(algorithm, included):
   canary_set = canaries.sphere(jax.random.key(7), included.shape[1], DIM)
   seen = {
     'rounds': observers.all_iterates(
-      canary_set, rounds=ROUNDS, sees=('aggregate', 'residual')
+      canary_set, rounds=ROUNDS, views=('aggregate', 'residual')
     )
   }
   audited = audited_algorithm.audited(algorithm, canary_set, included, seen)
@@ -136,7 +136,7 @@ def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
   assert abs(np.mean(observed - shift)) < 3 / np.sqrt(NUM)
   assert abs(np.mean(whitened.scores.unobserved)) < 3 / np.sqrt(NUM)
   # One estimate, and what the mechanism allows canaries that all but are the worst.
-  limit = DECORRELATED.limit(record, DELTA)
+  limit = DECORRELATED.analytic_epsilon(record, DELTA)
   assert limit is not None
   (attack,) = audit.evaluate(
     record, threat_models=[DECORRELATED], floors=False

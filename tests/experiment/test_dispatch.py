@@ -70,7 +70,7 @@ def small_algorithm():
     'final': observers.final_model(set_),
     'late': observers.all_iterates(set_, rounds=ROUNDS, buffer=4),
     'at once': observers.all_iterates(
-      set_, rounds=ROUNDS, sees=('delta',), buffer=1
+      set_, rounds=ROUNDS, views=('server_update',), buffer=1
     ),
   }
   return audited_algorithm.audited(inner, set_, rows, attackers)

@@ -33,7 +33,7 @@ def observe_signs(canary_set):
 
 
 def score_signs(record):
-  return audit.score_cosines(SIGNS, record, sees='signs of all updates')
+  return audit.score_cosines(SIGNS, record, view='signs of all updates')
 
 
 SIGNS = audit.ThreatModel(
@@ -56,7 +56,7 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   assert first.threat_model == SIGNS
   assert [a.threat_model for a in others] == list(audit.THREAT_MODELS)
   assert (first.num_observed, first.num_unobserved) == (20, 20)
-  assert first.sees == 'signs of all updates'
+  assert first.view == 'signs of all updates'
   # By how much taking part shifts a sign is not known, and so said.
   assert not first.is_calibrated
   assert first.bounds
@@ -128,7 +128,7 @@ def record():
   included = np.zeros((6, 12), bool)
   included[np.arange(6), np.arange(6)] = True
   row, rows = rng.normal(size=12), rng.normal(size=(6, 12))
-  names = ('final', 'change', 'signs', 'max_delta')
+  names = ('final', 'change', 'signs', 'max_server_update')
   cosines = dict.fromkeys(names, row)
   return audit.make_record(
     {**cosines, 'aggregate': rows, 'residual': rows},

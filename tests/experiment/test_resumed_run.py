@@ -68,7 +68,10 @@ _RING = {
 _KINDS: dict[str, dict[str, Any]] = {
   'independent': {},
   'fixed clipping': {'clipping.kind': 'fixed'},
-  'changes, scored one by one': {'audit.sees': 'delta', 'audit.buffer': 1},
+  'changes, scored one by one': {
+    'audit.view': 'server_update',
+    'audit.buffer': 1,
+  },
   'no trace': {'audit.trace': False},
   'no canaries': {'canaries.observed': 0, 'canaries.unobserved': 0},
   'no unobserved canaries': {'canaries.unobserved': 0},

@@ -27,9 +27,9 @@ MINE = audit.ThreatModel(
   key='mine',
   name='my own attack',
   score=lambda record: audit.score_cosines(
-    MINE, record, sees='what I saw', shift=record.weight
+    MINE, record, view='what I saw', shift=record.weight
   ),
-  limit=audit.bound_unknown_rounds,
+  analytic_epsilon=audit.bound_unknown_rounds,
 )
 
 

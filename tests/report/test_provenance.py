@@ -45,7 +45,7 @@ def test_the_hash_is_of_what_may_be_published(record):
   digest = release.hash_record(record)
   trace = record.trace.copy()
   trace[0, 0] = np.nextafter(trace[0, 0], np.float32(1))
-  name = record.sees
+  name = record.view
   changed = recorded_runs.replace_cosines(record, **{name: trace})
   assert release.hash_record(changed) != digest
   # What noise does not hide is not part of it, and cannot be guessed from it.

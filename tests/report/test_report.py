@@ -994,7 +994,7 @@ def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
   values = io.read_sealed(path)
   for attack in values['audit']['attacks']:
     check = {'key': text, 'values': {'text': text}}
-    attack.update(sees=text, failed_checks=[check], notes=[check])
+    attack.update(view=text, failed_checks=[check], notes=[check])
   io.write_sealed(path, values)
   result = run_result.load_result(path)
   for made in (

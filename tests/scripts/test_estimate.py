@@ -143,29 +143,29 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
     'own round, others removed',
   ]
   for left_out, without in (
-    ('likelihood', recorded_runs.show_as(record, 'delta')),
+    ('likelihood', recorded_runs.show_as(record, 'server_update')),
     ('final', recorded_runs.replace_cosines(record, final=None)),
     ('change', recorded_runs.replace_cosines(record, change=None)),
   ):
     assert statistics(without) == [s for s in whole if left_out not in s]
-  for repetitions, sees in ((1, 'aggregate'), (4, 'aggregate'), (1, 'models')):
+  for repetitions, view in ((1, 'aggregate'), (4, 'aggregate'), (1, 'models')):
     some = recorded_runs.by_law(repetitions=repetitions)
     for attack_scores in attackers.score_all(
       dataclasses.replace(
-        recorded_runs.show_as(some, sees),
-        rounds=None if sees == 'models' else some.rounds,
+        recorded_runs.show_as(some, view),
+        rounds=None if view == 'models' else some.rounds,
       )
     ):
       exact = attack_scores.scores.has_known_null
       attacker = attack_scores.threat_model
       own = attacker in (attackers.OWN, attackers.RESIDUAL)
       model = attacker in (attackers.FINAL, attackers.CHANGE)
-      once = repetitions == 1 and sees == 'aggregate'
+      once = repetitions == 1 and view == 'aggregate'
       # The noise of different rounds is orthogonal, and their aggregates not.
-      alone = attacker == attackers.RESIDUAL and sees != 'models'
+      alone = attacker == attackers.RESIDUAL and view != 'models'
       assert exact == (model or alone or (own and once))
-      assert attack_scores.sees.startswith('published') == (
-        sees == 'models' and not model
+      assert attack_scores.view.startswith('published') == (
+        view == 'models' and not model
       )
 
 

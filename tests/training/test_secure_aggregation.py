@@ -355,7 +355,7 @@ def test_without_updates_the_attacker_finds_the_mu_of_a_gaussian(law):
   included[np.arange(num) % rounds, np.arange(num)] = True
   seen = {
     'rounds': observers.all_iterates(
-      canary_set, rounds=rounds, sees=('aggregate', 'residual')
+      canary_set, rounds=rounds, views=('aggregate', 'residual')
     )
   }
   audited = audited_algorithm.audited(
@@ -392,7 +392,7 @@ def test_without_updates_the_attacker_finds_the_mu_of_a_gaussian(law):
   assert abs(np.mean(scores.scores.observed) - 1.0) < error
   assert abs(np.mean(scores.scores.unobserved)) < error
   # What is allowed is that of integers in all coordinates.
-  limit = RESIDUAL.limit(record, 1e-5)
+  limit = RESIDUAL.analytic_epsilon(record, 1e-5)
   assert limit == accounting.epsilon_of_ring(way.ring, delta=1e-5)
   gaussian = accounting.epsilon_of_releases(1.0, delta=1e-5).epsilon
   assert gaussian < limit.epsilon < 1.1 * gaussian

@@ -219,7 +219,7 @@ def test_a_part_of_a_run_is_shown(small):
     some.included.sum(axis=1), record.included[7::2].sum(axis=1)
   )
   seen = published_models.restrict_record(record, every=4, models=True)
-  assert seen.sees == 'models'
+  assert seen.view == 'models'
   assert len(seen.trace) == 3
 
 
@@ -234,7 +234,7 @@ def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(tmp_path):
   seen = run('--every=2', '--models', '--all')
   assert 'Attackers see published models' in seen.stdout
   last = json.loads(run('--last=2', '--format=json').stdout)['attacks']
-  assert {attack['sees'] for attack in last} >= {'all_iterates'}
+  assert {attack['view'] for attack in last} >= {'all_iterates'}
   by_round = run('--by_round', '--delta=1e-3')
   assert by_round.stdout.startswith('δ = 1e-3')
   assert 'remove --every' in run('--by_round', '--every=2').stderr

@@ -55,7 +55,7 @@ def audit(
 
   Args:
     strategy: FedAvg, a wrapper of it for differential privacy, or another; server
-      optimizers need sees='delta'. If the clip norm adapts, the claim is the noise
+      optimizers need view='server_update'. If the clip norm adapts, the claim is the noise
       multiplier that the wrapper derives for updates, not the given one.
     client_side: whether designated nodes send canaries themselves, by `canary_mod`,
       with their own numbers of examples.
@@ -71,7 +71,7 @@ def audit(
   """
   known = Settings(settings, auditor=auditor, seed=seed)
   flower_strategies.check_strategy(
-    strategy, sees=known.find('sees', 'aggregate')
+    strategy, view=known.find('view', 'aggregate')
   )
   flower_strategies.read_claim(strategy, known)
   if flower_strategies.is_mean(strategy):
@@ -228,7 +228,7 @@ class AuditedStrategy(Strategy):
   def _knows_others(self):
     config = self.auditor.config
     is_claimed = config.noise_multiplier is not None
-    is_mean = config.sees == 'aggregate' and (
+    is_mean = config.view == 'aggregate' and (
       flower_strategies.is_mean(self.strategy)
     )
     return is_mean and is_claimed and not self._client_side

@@ -37,12 +37,12 @@ def is_mean(strategy: strategies.Strategy) -> bool:
   return own is strategies.FedAvg.aggregate_train
 
 
-def check_strategy(strategy: strategies.Strategy, *, sees: str) -> None:
+def check_strategy(strategy: strategies.Strategy, *, view: str) -> None:
   """Checks that a strategy can be audited.
 
   Args:
     strategy: with its wrappers.
-    sees: what attackers see, as in `AuditConfig`.
+    view: what attackers see, as in `AuditConfig`.
 
   Raises:
     TypeError: the strategy has a loop of its own.
@@ -54,10 +54,10 @@ def check_strategy(strategy: strategies.Strategy, *, sees: str) -> None:
       'not be part of; override that of what `audit` returns instead.'
     )
   inner = find_inner(strategy)
-  if sees == 'aggregate' and isinstance(inner, _OPTIMIZERS):
+  if view == 'aggregate' and isinstance(inner, _OPTIMIZERS):
     raise ValueError(
-      f"sees='aggregate', but {type(inner).__name__} is a server optimizer, which "
-      "releases no mean; set sees='delta'."
+      f"view='aggregate', but {type(inner).__name__} is a server optimizer, which "
+      "releases no mean; set view='server_update'."
     )
 
 

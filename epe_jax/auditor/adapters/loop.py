@@ -125,7 +125,7 @@ class AuditedFunction:
     release = self._function(structures.add(total, injection.update), count)
     divisor = count if self._divisor is None else self._divisor
     others, config = None, auditor.config
-    if config.sees == 'aggregate' and config.noise_multiplier is not None:
+    if config.view == 'aggregate' and config.noise_multiplier is not None:
       others = np.concatenate([x.ravel() for x in arrays.values()]) / divisor
     auditor.observe(t, release, divisor=divisor, others=others)
     return release

@@ -147,10 +147,10 @@ def audit(
 
 def _make_auditor(optimizer: DPOptimizer, settings: Settings) -> Auditor:
   """Makes the auditor of an optimizer, or checks the one that is there."""
-  if (sees := settings.find('sees', 'aggregate')) != 'aggregate':
+  if (view := settings.find('view', 'aggregate')) != 'aggregate':
     raise ValueError(
-      f'sees={sees!r}, but gradients are observed before the optimizer uses them; '
-      "set sees='aggregate'."
+      f'view={view!r}, but gradients are observed before the optimizer uses them; '
+      "set view='aggregate'."
     )
   sizes = {f'parameter {i}': p.numel() for i, p in enumerate(optimizer.params)}
   settings.read_dim('optimizer', sizes)

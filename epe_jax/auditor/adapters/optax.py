@@ -106,7 +106,7 @@ def audit(
 
   Args:
     transformation: takes the sum of clipped gradients and adds noise to it, as
-      jax_privacy's `noise_addition_transform` does. With sees='delta' it may be a
+      jax_privacy's `noise_addition_transform` does. With view='server_update' it may be a
       whole optimizer.
     steps: that will be made.
     divisor: what the transformation divides the sum by.
@@ -122,7 +122,7 @@ def audit(
 
   Returns:
     A transformation whose state is an `AuditedState`. If it is given the sum, with
-    sees='aggregate', it scores the residual too.
+    view='aggregate', it scores the residual too.
 
   Raises:
     TypeError: a setting is unknown.
@@ -195,8 +195,8 @@ def _wrap(
   per_example: bool,
   mesh: sharding.Mesh | None,
 ) -> optax.GradientTransformation:
-  sees = settings.find('sees', 'aggregate')
-  is_sum = not per_example and sees == 'aggregate'
+  view = settings.find('view', 'aggregate')
+  is_sum = not per_example and view == 'aggregate'
 
   def init(params: PyTree) -> AuditedState:
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
@@ -283,7 +283,7 @@ def _collect_scores(auditor: Auditor, opt_state: PyTree) -> None:
       'make an auditor of as many rounds as training makes steps.'
     )
   planned = auditor.planned
-  names = (config.sees, 'residual')[: len(state.cosines)]
+  names = (config.view, 'residual')[: len(state.cosines)]
   for t in range(auditor.num_rounds_observed, steps):
     if not np.isfinite(state.norms[:, t]).all():
       raise ValueError(

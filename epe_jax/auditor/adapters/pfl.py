@@ -87,8 +87,8 @@ def audit(
     pfl-research: simulation framework for private federated learning, 2024.
   """
   known = Settings(settings, auditor=auditor, seed=seed)
-  if (sees := known.find('sees', 'aggregate')) != 'aggregate':
-    raise ValueError(f"sees={sees!r}, but sums are observed; set 'aggregate'.")
+  if (view := known.find('view', 'aggregate')) != 'aggregate':
+    raise ValueError(f"view={view!r}, but sums are observed; set 'aggregate'.")
   canaries = CanaryPostprocessor(known, postprocessors)
   canaries._read_mechanism(auditor.num_rounds_observed if auditor else 0)
   known.require(later=('dim',))

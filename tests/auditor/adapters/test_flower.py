@@ -453,12 +453,12 @@ def test_a_round_may_have_no_canaries():
 
 def test_an_optimizer_of_the_server_is_seen_by_the_change_of_the_model():
   with pytest.raises(
-    ValueError, match=r"FedAdam is a server optim.*sees='delta'"
+    ValueError, match=r"FedAdam is a server optim.*view='server_update'"
   ):
     audit_with(
       make_strategy(inner=FedAdam(fraction_evaluate=0.0)), make_auditor()
     )
-  auditor = make_auditor(sees='delta')
+  auditor = make_auditor(view='server_update')
   audited = audit_with(
     make_strategy(inner=FedAdam(fraction_evaluate=0.0)), auditor
   )
@@ -467,9 +467,9 @@ def test_an_optimizer_of_the_server_is_seen_by_the_change_of_the_model():
 
 
 def test_a_mean_may_be_seen_by_the_change_of_the_model_too():
-  auditor = make_auditor(sees='delta')
+  auditor = make_auditor(view='server_update')
   run(audit_with(make_strategy(), auditor), rounds=3)
-  assert set(auditor.record().cosines) == {'delta', 'final', 'change'}
+  assert set(auditor.record().cosines) == {'server_update', 'final', 'change'}
 
 
 def test_what_the_strategy_has_is_passed_on():

@@ -139,7 +139,7 @@ def test_correlated_noise_leaks_what_all_rounds_together_show(
   record = auditor.record()
   # Every second step, of columns that do not overlap; or one of them.
   assert record.included.sum(axis=0).max() == participations
-  limit = attackers.DECORRELATED.limit(record, 1e-5)
+  limit = attackers.DECORRELATED.analytic_epsilon(record, 1e-5)
   assert limit is not None
   assert limit.epsilon == pytest.approx(
     accounting.epsilon_of_releases(

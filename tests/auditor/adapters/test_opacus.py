@@ -357,7 +357,7 @@ def test_an_optimizer_without_privacy_is_an_error():
   [
     ({'clip_norm': 3.0}, r'clip_norm=3\.0.*set clip_norm=1\.0'),
     ({'noise_multiplier': 0.7}, r'=0\.7, but.*set noise_multiplier=0\.5'),
-    ({'sees': 'delta'}, "set sees='aggregate'"),
+    ({'view': 'server_update'}, "set view='aggregate'"),
   ],
 )
 def test_an_auditor_of_another_optimizer_is_an_error(config, message):

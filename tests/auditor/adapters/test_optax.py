@@ -148,12 +148,12 @@ def test_sharded_parameters_give_the_same_scores():
 
 
 def test_what_an_optimizer_changes_is_seen_as_delta():
-  auditor = make_auditor(0.3, sees='delta')
+  auditor = make_auditor(0.3, view='server_update')
   chain = optax.chain(add_noise(0.3), optax.trace(0.9), optax.scale(-1.0))
   audited = audit_with(chain, auditor)
   state, _ = run(audited)
   audited.collect((state, 'of other transformations'))
-  assert auditor.record().sees == 'delta'
+  assert auditor.record().view == 'server_update'
 
 
 @pytest.mark.integration

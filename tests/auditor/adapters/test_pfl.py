@@ -318,7 +318,7 @@ def test_a_model_of_another_size_is_an_error():
 
 def test_an_auditor_of_model_changes_is_an_error():
   with pytest.raises(ValueError, match="set 'aggregate'"):
-    audit_with(make_auditor(sees='delta'))
+    audit_with(make_auditor(view='server_update'))
 
 
 def test_what_a_mechanism_knows_is_read_and_said():
