@@ -50,7 +50,9 @@ def main(argv: list[str]) -> None:
     unknown = set(_ONLY.value) - {entry.name for entry in competing}
     if unknown:
       names = ', '.join(sorted({entry.name for entry in competing}))
-      raise app.UsageError(f'--only={min(unknown)} is no entry; give {names}.')
+      raise app.UsageError(
+        f'--only={min(unknown)} is not an entry; give {names}.'
+      )
     competing = [entry for entry in competing if entry.name in _ONLY.value]
   sets = score_sets.load()[:: _SETS.value or 1]
   found = [_run(entry, sets) for entry in tqdm.tqdm(competing, unit='entry')]

@@ -30,9 +30,9 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # 'poisson', 'cyclic' in groups of which each has every separation-th round, or
       # 'limited' by the two below; or the 'log' of a real system.
       kind='shuffled',
-      # Smallest distance between two rounds of a client; 1 is no limit.
+      # Smallest distance between two rounds of a client; 1 is not a limit.
       separation=1,
-      # Largest number of rounds of a client; None is no limit.
+      # Largest number of rounds of a client; None means no limit.
       max_rounds=config_dict.placeholder(int),
       # CSV or Parquet with the columns round and client_id.
       log=config_dict.placeholder(str),

@@ -391,7 +391,7 @@ def parse_json(text: str) -> Any:
 
   >>> parse_json('[1, NaN]')
   Traceback (most recent call last):
-  ValueError: NaN is no number of JSON; write the string "NaN"
+  ValueError: NaN is not a number of JSON; write the string "NaN"
   """
   return json.loads(
     text, parse_constant=_refuse_constant, parse_float=_parse_float
@@ -405,7 +405,7 @@ def _parse_float(text: str) -> float:
 
 
 def _refuse_constant(name: str) -> None:
-  raise ValueError(f'{name} is no number of JSON; write the string "{name}"')
+  raise ValueError(f'{name} is not a number of JSON; write the string "{name}"')
 
 
 def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:

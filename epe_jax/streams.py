@@ -17,7 +17,7 @@ def check_root(root: int) -> None:
   """Checks a root.
 
   Raises:
-    ValueError: it is no integer >= 0.
+    ValueError: it is not an integer >= 0.
   """
   is_integer = isinstance(root, numbers.Integral) and not isinstance(root, bool)
   if not is_integer or root < 0:
@@ -34,7 +34,7 @@ def sequence(root: int, purpose: str, *place: int) -> np.random.SeedSequence:
     *place: which stream of that purpose it is, such as the number of a round.
 
   Raises:
-    ValueError: the root is no integer >= 0.
+    ValueError: the root is not an integer >= 0.
   """
   check_root(root)
   # NumPy fills short seeds with zeros and folds long ones; a hash keeps what

@@ -92,7 +92,7 @@ def train_and_audit(
 
 def main(argv):
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   steps, noise = _STEPS.value, _NOISE.value
   found, accuracy = train_and_audit(
     steps=steps,

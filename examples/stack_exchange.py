@@ -64,7 +64,7 @@ def split_sentences(page: str) -> list[str]:
   for block in _EDGE.split(page):
     text = html.unescape(_TAG.sub('', block)).lower().replace('’', "'")
     for sentence in _END.split(_LINK.sub(' <URL> ', text)):
-      # What has no word is no sentence.
+      # What has no word is not a sentence.
       if re.search(r'\w', sentence):
         sentences.append(' '.join(_TOKEN.findall(sentence)))
   return sentences

@@ -44,7 +44,7 @@ def test_a_file_that_is_cut_short_is_refused_or_read(tmp_path, name):
   for length in np.linspace(0, len(good) - 1, 40).astype(int):
     path.write_bytes(good[:length])
     refused.append(is_refused(read, path))
-  assert refused[0], 'an empty file is no file of any format'
+  assert refused[0], 'an empty file is not a file of any format'
   if is_summed:
     # A JSON file may end with or without a newline.
     assert all(refused[: -1 if name.endswith('.json') else None])
@@ -57,6 +57,6 @@ def test_a_config_without_fields_is_damaged(tmp_path):
 
 
 def test_a_folder_that_no_checkpoint_can_name_is_refused(tmp_path):
-  with pytest.raises(ValueError, match='is no UTF-8'):
+  with pytest.raises(ValueError, match='is not UTF-8'):
     workdirs.claim(tmp_path / 'caf\udce9', load_config('digits'))
   assert not [*tmp_path.iterdir()]

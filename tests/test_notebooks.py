@@ -41,7 +41,7 @@ def test_there_are_notebooks_to_test():
 
 
 @pytest.mark.integration
-# What Jupyter itself should no longer use is no fault of a notebook.
+# What Jupyter itself should no longer use is not a fault of a notebook.
 @pytest.mark.filterwarnings(
   'ignore::DeprecationWarning:(jupyter_c|nbclient|tornado|zmq)'
 )

@@ -50,7 +50,7 @@ class Trainer:
   """A fresh client, whose gradient in each step is an update.
 
   With learning rate 1 the model that it sends is minus the sum of what it clipped.
-  With `normalize` the last tensor is no parameter, but running means of the data.
+  With `normalize` the last tensor is not a parameter, but running means of the data.
   """
 
   def __init__(

@@ -79,6 +79,6 @@ class Ring(NamedTuple):
 
   @classmethod
   def from_array(cls, numbers: Float[np.ndarray, ' fields']) -> 'Ring':
-    """The ring of which a file has the fields in one array."""
+    """Reads a ring from the array that a file holds."""
     std, l2, *counts = numbers.tolist()
     return cls(std, l2, *map(int, counts))

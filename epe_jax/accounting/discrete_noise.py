@@ -189,7 +189,7 @@ def epsilon_of_skellam(
   granularity: float = 1.0,
   rounds: int = 1,
 ) -> Analytic:
-  """Computes ε of sums with Skellam noise, whoever adds which part of it.
+  """Computes ε of sums with Skellam noise, however many parties add it.
 
   Arguments are those of `epsilon_of_discrete_gaussian`; ε is exact of one coordinate
   in one round, and else a bound.
@@ -234,7 +234,7 @@ def compute_log_law(v: float, size: int, *, shares: int) -> Vector:
   Args:
     v: variance of the sum, > 0.
     size: the largest outcome, >= 1.
-    shares: discrete Gaussians of which it is the sum, >= 1; 0 for Skellam noise.
+    shares: number of discrete Gaussians in the sum, >= 1; 0 for Skellam noise.
   """
   if not shares:
     one_side = _log_bessel(np.arange(size + 1.0), v)
@@ -354,7 +354,7 @@ def _sum_losses(
 
 
 def _list_losses(log_p: Vector, log_q: Vector, missing: float) -> _Losses:
-  """The losses of all outcomes under one law, of which some mass is missing."""
+  """The losses of all outcomes under one law that lacks some mass."""
   is_possible = np.isfinite(log_p)
   log_p, log_q = log_p[is_possible], log_q[is_possible]
   is_finite = np.isfinite(log_q)
@@ -408,7 +408,7 @@ def _log_bessel(order: Vector, v: float) -> Vector:
   scaled = special.ive(order, v)
   with np.errstate(divide='ignore'):
     log_p = np.log(scaled)
-  # Debye's expansion, where that is no number of float64, or v is too large for it.
+  # Debye's expansion, where that is not a number of float64, or v is too large for it.
   is_lost = ~(scaled > 1e-290)
   k = order[is_lost]
   root = np.hypot(k, v)

@@ -10,7 +10,7 @@ from epe_jax.epsilon import checks, tradeoff
 from epe_jax.epsilon.checks import check_delta
 from epe_jax.fact import Fact
 
-# Numbers in a composed loss, each of which takes some 85 bytes.
+# Numbers in a composed loss, some 85 bytes each.
 _MOST_POINTS = 10**8
 
 

@@ -29,7 +29,7 @@ class ParticipationSchema(NamedTuple):
     max_participations: k >= 1, the largest number of them; None for no limit.
     is_fixed: they come back after b rounds, no sooner and no later, as in epochs of
       one order.
-    in_blocks: b is no distance: each is in another block of b rounds, as in epochs
+    in_blocks: b is not a distance: each is in another block of b rounds, as in epochs
       that are shuffled each.
   """
 

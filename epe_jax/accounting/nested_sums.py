@@ -69,7 +69,7 @@ def find_worst(
   """
   known: dict[object, _Part] = {}
 
-  # A tree has many parts of one kind, each of which is made once.
+  # A tree has many parts of one kind; each is made once.
   def remember(key: object, make: Callable[[], _Part]) -> _Part:
     if key not in known:
       known[key] = make()._replace(name=len(known))

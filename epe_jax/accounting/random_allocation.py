@@ -12,8 +12,8 @@ expectations under Q of convex functions of S,
   δ(P || Q) = E (S - e^ε)_+    and    δ(Q || P) = E (1 - e^ε S)_+,
 
 so that moving mass apart without changing its mean can only raise them. S is kept
-on a geometric grid, mass between two points of which goes to these two such that
-its mean stays; means and products of independent ratios are then upper bounds
+on a geometric grid; mass between two points goes to these two such that its mean
+stays; means and products of independent ratios are then upper bounds
 again. The law of the mean of t comes by doubling, in O(log t) convolutions, with
 an error of the second order in the width of the grid, which is halved as the law
 narrows.
@@ -112,7 +112,7 @@ def epsilon_of_allocation(
     known = gaussian.epsilon_of_releases(
       noise_multiplier, delta=delta, participations=periods
     )._replace(assumes=assumes)
-    # With little noise the round is no secret: at most log t of hundreds.
+    # With little noise the round is not secret: at most log t of hundreds.
     if noise_multiplier < SMALLEST_NOISE or known.epsilon < _NEGLIGIBLE_EPSILON:
       return known
     less_noise = epsilon_of_allocation(

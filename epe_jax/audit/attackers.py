@@ -334,7 +334,7 @@ def score_external(scores: Scores) -> AttackScores:
   scores, failed = failed_checks.drop_rejected_null(scores)
   has_spread = _can_fit_spread(scores)
   if not has_spread and not scores.has_known_null:
-    # There is no spread in units of which to fit a shift.
+    # A shift is fitted in units of the spread, and there is none.
     scores = dataclasses.replace(scores, shift=None)
   if scores.shift is None:
     of_law, is_rejected = failed_checks.check_normality(scores), False

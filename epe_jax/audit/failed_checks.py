@@ -26,7 +26,7 @@ from epe_jax.fact import Fact, Facts
 _SWAPPED_BELOW = 1e-3
 # Chance that one of the tests of normality fails on Gaussian scores.
 _NORMALITY_SIGNIFICANCE = 0.01
-# Distinct scores that are no longer few, and the share of repeats that is no accident.
+# Distinct scores that are no longer few, and the share of repeats that is not an accident.
 _MANY_VALUES, _REPEATED = 20, 0.1
 
 

@@ -88,14 +88,14 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
 
   SGD adds up aggregates: a canary of round i is left with weight w_i S_i/m in
   noise of variance Σ_t w_t² σ_t². Whatever clients do because of a canary comes in
-  addition, so this is no bound.
+  addition, so this is not a bound.
 
   Args:
     record: what attackers saw.
     delta: δ in (0, 1).
 
   Returns:
-    An expectation; where the server is no SGD, the bound of an attacker who sees all rounds
+    An expectation; where the server is not SGD, the bound of an attacker who sees all rounds
     and does not know those of a canary. None as in `bound_known_rounds`, and where
     the record has not all rounds that are in the model.
   """
@@ -127,7 +127,7 @@ def expect_shifts(record: Record) -> Float[np.ndarray, ' T'] | None:
 
   Returns:
     w_t S_t/m of updates of the clip norm, in units of the noise of the model; None
-    where the server is no SGD, or there is no noise.
+    where the server is not SGD, or there is no noise.
   """
   noise = _measure_noise_of_model(record) if record.is_whole else 0.0
   if record.rounds is None or record.momentum is None or not noise > 0:

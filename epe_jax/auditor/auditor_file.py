@@ -115,7 +115,7 @@ def read_state(path: str | os.PathLike) -> AuditorState:
     fault = str(error)
   if fault is not None:
     raise ValueError(
-      f'{path} is no file of an auditor, or damaged ({fault}); give what '
+      f'{path} is not a file of an auditor, or damaged ({fault}); give what '
       '`Auditor.save` wrote.'
     )
   return state

@@ -107,7 +107,7 @@ def sphere(
 def shard_sphere(
   key: Key, num: int, dim: int, *, block: int, mesh: sharding.Mesh
 ) -> Canaries:
-  """The canaries of `sphere`, of which the devices make equally many each.
+  """The canaries of `sphere`, shared out evenly among the devices.
 
   Vectors stay where they are, equally many on each device. Each device sends
   its own to all others, a piece of their coordinates at a time.

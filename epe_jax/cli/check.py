@@ -225,7 +225,7 @@ def check_apart(
 
 
 def _relay(output: IO[bytes]) -> None:
-  """Prints what a mechanism prints, of which no terminal and no CI obeys anything."""
+  """Prints what a mechanism prints, without what a terminal or a CI would obey."""
   with TextIOWrapper(output, 'utf-8', errors='replace') as lines:
     # A line may be of any length.
     while line := lines.readline(1 << 16):
@@ -346,7 +346,7 @@ def load_factory(name: str) -> Make:
   """
   module_name, colon, attribute = name.rpartition(':')
   if not colon or not module_name or not attribute:
-    raise ValueError(f'{name!r} is no factory; give package.module:factory.')
+    raise ValueError(f'{name!r} is not a factory; give package.module:factory.')
   try:
     if module_name.endswith('.py') and not pathlib.Path(module_name).is_file():
       raise ValueError(

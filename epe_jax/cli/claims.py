@@ -27,7 +27,7 @@ def check_claim(claim: float | None) -> None:
 def describe_whom(
   claim: float | None, result: RunResult, *, delta: float | None = None
 ) -> str:
-  """Of whom the claim of a finished run is judged, if that is no client; or nothing.
+  """Of whom the claim of a finished run is judged, if that is not a client; or nothing.
 
   Args:
     claim: ε >= 0; None if nothing is claimed.

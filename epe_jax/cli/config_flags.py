@@ -165,7 +165,7 @@ def parse_assignments(flag: str, arguments: Sequence[str]) -> dict[str, Any]:
     Name -> value, as `parse_value` gives it.
 
   Raises:
-    app.UsageError: an argument is no NAME=VALUE.
+    app.UsageError: an argument is not a NAME=VALUE.
   """
   parsed = {}
   for argument in arguments:

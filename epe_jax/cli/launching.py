@@ -54,7 +54,7 @@ def make_launch(
 
   Raises:
     ValueError: a number is out of range.
-    app.UsageError: an option is no NAME=VALUE.
+    app.UsageError: an option is not a NAME=VALUE.
   """
   from epe_jax.experiment import launchers
 

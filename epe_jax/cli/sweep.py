@@ -46,7 +46,7 @@ def define_flags(values: flags.FlagValues) -> None:
     Flag('grid', 'Axes: the name of a grid, or FILE.py:NAME.'),
     Flag(
       'axis',
-      'FIELD=VALUE,VALUE,...: one more axis, the last of which changes fastest',
+      'FIELD=VALUE,VALUE,...: one more axis; the last axis changes fastest',
       set,
       [],
     ),

@@ -69,7 +69,7 @@ def p_of_cosine(largest: float, *, dim: int, pairs: int) -> float:
   Args:
     largest: |cosine| of two independent random directions in R^d.
     dim: d.
-    pairs: number of pairs of which it is the largest.
+    pairs: number of pairs it is the largest of.
   """
   p = stats.beta.sf(min(largest, 1.0) ** 2, 0.5, (dim - 1) / 2)
   return float(min(1.0, pairs * p))
@@ -243,7 +243,7 @@ def count_values(rows: Float[np.ndarray, 'n d']) -> tuple[float | None, float]:
 
   Returns:
     The number, None if less than 20 pairs are equal; and the p-value of not being
-    made of uniform float32 numbers, of which there are 2^23, but rounded to float32 or,
+    made of uniform float32 numbers (there are 2^23), but rounded to float32 or,
     in some coordinates or all, multiples of a step.
   """
   # From one std on, what is rounded to float32 as well loses multiples of fine steps.

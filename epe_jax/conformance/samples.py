@@ -79,7 +79,7 @@ class Samples(Influences):
   @functools.cached_property
   def early_rounds(self) -> Float[np.ndarray, 'R T k']:
     """Noise of the first rounds of many runs: two, or more of few coordinates."""
-    # Of few coordinates more rounds, so that equal noise is no accident.
+    # Of few coordinates more rounds, so that equal noise is not an accident.
     rounds = max(2, math.ceil(16 / self.claim.dim))
     rounds = min(rounds, self.claim.max_rounds or rounds)
     runs = self.plan(0.35, rounds=rounds, max_runs=_MAX_RUNS)

@@ -21,7 +21,7 @@ from epe_jax.conformance.noise import split
 # Of one round, unless the first one, which takes milliseconds as a rule, takes long.
 _MAX_SECONDS = 20.0
 _TIMES_AS_LONG = 20.0
-# Between two alarms, of which a mechanism may catch some.
+# Between two alarms; a mechanism may catch some.
 _SECONDS_AGAIN = 0.5
 
 Make = Callable[[Claim], Mechanism]
@@ -38,7 +38,7 @@ OUT_OF_TIME = 'out of time'
 class OutOfTime(Exception):
   """The time of a check is spent, which says nothing of the mechanism.
 
-  It is no `NotChecked`, which some rules take for a refusal of what they send.
+  It is not a `NotChecked`, which some rules take for a refusal of what they send.
   """
 
 

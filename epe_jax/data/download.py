@@ -64,7 +64,7 @@ def fetch(
 
 
 def unpack_word_count(path: str | os.PathLike) -> pathlib.Path:
-  """Unpacks stackoverflow.word_count.tar.bz2 beside itself.
+  """Unpacks stackoverflow.word_count.tar.bz2 next to itself.
 
   Args:
     path: the archive.

@@ -28,7 +28,7 @@ def replay_log(
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: a column is missing, a round is no number or is left out, or a
+    ValueError: a column is missing, a round is not a number or is left out, or a
       client is unknown or twice in a round; the message names the entry.
   """
   index = {str(client_id): i for i, client_id in enumerate(client_ids)}

@@ -164,8 +164,8 @@ def pld_family(
 ) -> MechanismFamily:
   """Mechanisms of any kind that dp_accounting can account for.
 
-  The curve is the envelope of the (ε, δ) guarantees on a grid of ε, each of which
-  is a line. It needs a PLD for every noise multiplier that the solver tries, about
+  The curve is the envelope of the (ε, δ) guarantees on a grid of ε, a line
+  each. It needs a PLD for every noise multiplier that the solver tries, about
   ten. A value_discretization_interval of 1e-3 is ten times as fast as the default,
   and the ε of 2500 steps is then too large by less than 0.1 %.
 

@@ -404,7 +404,7 @@ def limit_rates(
   significance: float,
   upper: threshold.Rate = threshold.clopper_pearson_upper,
 ) -> tuple[Float[np.ndarray, '*batch m'], Float[np.ndarray, '*batch m']]:
-  """Upper limits of log FPR and FNR, each of which has half of the significance.
+  """Upper limits of log FPR and FNR, each at half of the significance.
 
   If the null law is known, the FPR is exact and the FNR has all.
   """

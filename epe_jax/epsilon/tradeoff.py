@@ -300,7 +300,7 @@ def compute_risks(
   """Computes what μ-Gaussian DP allows, or a Gaussian attack achieves.
 
   Args:
-    mu: μ >= 0, any shape; inf is no privacy.
+    mu: μ >= 0, any shape; inf means no privacy.
     fpr: share of non-participants that the attack names, in (0, 1).
     prior: probability that a person took part, before anything is seen, in (0, 1).
     baseline: probability of guessing the secret of a person without the release,

@@ -182,7 +182,7 @@ def _check_sum(
       hosts.replicate(mesh, _unravel(v, setup.params)),
       hosts.shard_first_axis(mesh, cohort),
       clip_norm,
-      # Not a constant, of which the compiler would make the vector and its norm.
+      # Not a constant, or the compiler would make the vector and its norm.
       np.int32(1),
       hosts.replicate_key(mesh, randomness.derive_key(0, 'arithmetic')),
     )

@@ -178,7 +178,7 @@ def check_config(config: Config) -> Config:
         name, [*known], missing=known.keys() - values.keys()
       )
       raise ValueError(
-        f'{name}={value!r} is no field of the task {values["task"]!r}; {cure}'
+        f'{name}={value!r} is not a field of the task {values["task"]!r}; {cure}'
       )
   checked = config_dict.ConfigDict({'data': {}, 'model': {}})
   for name, field in known.items():

@@ -20,7 +20,7 @@ from epe_jax import extras
 from epe_jax.experiment import placement, processes, sweep_points
 
 LOST = -1000
-"""The exit status of a process of which nothing is known, as its machine is gone."""
+"""The exit status of a process that is unknown, as its machine is gone."""
 
 # Seconds between two questions to the queue of Slurm.
 _ASK_QUEUE_EVERY = 3.0
@@ -306,7 +306,7 @@ def _complete_options(
   if counts['nodes'] * tasks > 1 and tasks != per_node:
     # JAX gives each process of a job of Slurm one GPU.
     raise ValueError(
-      f'tasks_per_node={tasks} with {per_node} GPUs of a node, of which each process '
+      f'tasks_per_node={tasks} with {per_node} GPUs of a node, and each process '
       f'uses one; give tasks_per_node={per_node}, or leave it out.'
     )
   parameters['gpus_per_node'] = per_node

@@ -58,11 +58,11 @@ def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
 def read_last_lines(
   path: str | os.PathLike, count: int
 ) -> list[dict[str, float]]:
-  """Reads the last lines, of which the run may be writing one.
+  """Reads the last complete lines; the run may be writing another.
 
   Args:
     path: the file, which may be missing.
-    count: number of lines, >= 1, of which those that are complete are returned.
+    count: largest number of lines, >= 1.
   """
   lines = map(_parse_line, io.read_last_lines(path, count))
   return [line for line in lines if line is not None]

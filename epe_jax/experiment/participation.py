@@ -61,7 +61,7 @@ class Participation(NamedTuple):
       law of the schedule, and some round exceeds it, and has more room, with
       probability at most 1e-9.
     max_canaries: the number of canaries to make room for in a round, likewise.
-    periods: the number of periods, in each of which a canary is assigned one random
+    periods: the number of periods; in each a canary is assigned one random
       round; None if canaries are assigned rounds in another way.
     max_rounds: the largest number of rounds in which a real client takes part, or
       with 'limited' may. If coins are secret, it follows from their law, and some

@@ -118,7 +118,7 @@ def make_slots(
   Args:
     devices: as `find_devices` finds them.
     jobs: number of runs at a time, >= 1; None for as many as there are accelerators
-      for, and one on a CPU, of which one run uses all cores.
+      for, and one on a CPU, as one run uses all cores.
     devices_per_job: number of accelerators, or of cores, of each, >= 1; None for
       equal shares, and one accelerator each if jobs is None too.
 

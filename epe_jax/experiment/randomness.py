@@ -84,7 +84,7 @@ def derive_key(seed: int, purpose: str) -> Key:
     purpose: what the key is for, such as 'noise'.
 
   Raises:
-    ValueError: the seed is no integer >= 0.
+    ValueError: the seed is not an integer >= 0.
   """
   words = streams.sequence(seed, f'{purpose} key').generate_state(2)
   return jax.random.wrap_key_data(jnp.asarray(words), impl='threefry2x32')

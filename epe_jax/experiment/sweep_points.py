@@ -34,7 +34,7 @@ Axis = tuple[str | Sequence[str], Sequence[Any]]
 
 
 def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
-  """Combines the values of all axes, of which the last one changes fastest.
+  """Combines the values of all axes; the last one changes fastest.
 
   Args:
     base: a config with every field set; axes replace some of them.

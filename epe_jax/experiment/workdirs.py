@@ -106,7 +106,7 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
     os.fspath(files.folder).encode()
   except UnicodeEncodeError as error:
     raise ValueError(
-      f'workdir={os.fspath(folder)!r} is no UTF-8, as checkpoints need; give another '
+      f'workdir={os.fspath(folder)!r} is not UTF-8, as checkpoints need; give another '
       'name, or use a UTF-8 locale.'
     ) from error
   if found := _PATTERN.search(files.folder.absolute().as_posix()):

@@ -2,7 +2,7 @@
 
 Scores of audits are drawn from the Gaussian model of `planned_scores` and given to
 the estimators that an audit of the run chooses, so that a plan has their bias and
-uncertainty. It is no guarantee: it says what to expect if the run is as it assumes.
+uncertainty. It is not a guarantee: it says what to expect if the run is as it assumes.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def format_mu(epsilon: float | Float[np.ndarray, ''], delta: float) -> str:
   if math.isnan(epsilon):
     return format_number(math.nan)
   mu = tradeoff.mu_of_epsilon(float(epsilon), delta)
-  # Of which nobody needs the digits.
+  # Nobody needs its digits.
   return f'{mu:.0e}' if 1e4 < mu < math.inf else format_number(mu)
 
 
@@ -85,7 +85,7 @@ def format_analytic(analytic: Analytic | None) -> str:
 
 
 def format_evidence(log_evidence: float) -> str:
-  """Evidence against a claim, of which people need no digits.
+  """Evidence against a claim, without digits that nobody needs.
 
   >>> format_evidence(1.0), format_evidence(265.2)
   ('2.72', '1e115')

@@ -168,7 +168,7 @@ class AttackRisks(NamedTuple):
 
   Attributes:
     estimate: of the Gaussian mechanism with the first estimate at its δ; None if what
-      the mechanism allows the attacker is no Gaussian curve, and ε at one δ says
+      the mechanism allows the attacker is not a Gaussian curve, and ε at one δ says
       little of the others, and if canaries do not take part as clients do.
     interval: likewise, of both limits of its interval; None if it has none.
     expected: in the final model of a linear server, if the updates of a client are

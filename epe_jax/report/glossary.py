@@ -1,4 +1,4 @@
-"""Definitions of the words of a report, of which it has those that it uses."""
+"""Definitions of words; a report has those of the words that it uses."""
 
 import re
 from typing import NamedTuple
@@ -22,7 +22,7 @@ TERMS = {
   'epsilon': Term(
     'ε',
     'How much taking part changes the probability of anything that an attacker sees: '
-    'by a factor of e^ε at most, up to δ. 0 is no leakage.',
+    'by a factor of e^ε at most, up to δ. 0 means no leakage.',
     'ε',
   ),
   'delta': Term(
@@ -110,7 +110,7 @@ TERMS = {
 
 
 def find_used(text: str) -> dict[str, Term]:
-  """The terms of which a text uses a word.
+  """The terms whose words a text uses.
 
   >>> [*find_used('The final model: ε ≈ 2, floor 0 to 0.2')]
   ['epsilon', 'floor']

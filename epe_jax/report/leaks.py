@@ -60,7 +60,7 @@ def find_leaks(result: RunResult) -> list[Leak]:
     result: what result.json holds.
 
   Returns:
-    Three, of which some may not have been measured; none of a run without canaries.
+    Three, some perhaps not measured; none of a run without canaries.
   """
   if not result.is_audited:
     return []

@@ -49,7 +49,7 @@ _EXCESSES: dict[Excess, tuple[str, str]] = {
   ),
   'more_than_expected': (
     '°',
-    'above what a server that adds up aggregates would leave, which is no limit.',
+    'above what a server that adds up aggregates would leave, which is not a limit.',
   ),
 }
 

@@ -53,7 +53,7 @@ def read_counts(path: str | os.PathLike) -> Counts:
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: it is no such file, or a count is no whole number >= 0.
+    ValueError: it is no such file, or a count is not a whole number >= 0.
   """
   values = io.read_json(path)
   if not isinstance(values, dict) or set(FIELDS) != set(values):
@@ -68,7 +68,7 @@ def from_attack_results(results: Any) -> Counts:
   """Counts of a `privacy_estimates.utils.AttackResults`.
 
   Raises:
-    ValueError: it has not all counts, or one is no whole number >= 0.
+    ValueError: it has not all counts, or one is not a whole number >= 0.
   """
   values = {name: getattr(results, name, None) for name in FIELDS}
   return _check(type(results).__name__, values)
@@ -141,7 +141,7 @@ def _check(where: str | os.PathLike, values: Mapping[str, Any]) -> Counts:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < 0:
       raise ValueError(
-        f'{where}: {name}={value!r} is no count; give a whole number >= 0.'
+        f'{where}: {name}={value!r} is not a count; give a whole number >= 0.'
       )
   counts = Counts(**{name: int(values[name]) for name in FIELDS})
   for total, names, canaries in (

@@ -350,7 +350,7 @@ def _to_array(name: str, values: Any) -> np.ndarray:
   try:
     array = np.asanyarray(values)
   except (TypeError, ValueError) as error:
-    raise ValueError(f'{name} is no array of numbers ({error}).') from error
+    raise ValueError(f'{name} is not an array of numbers ({error}).') from error
   if not array.size:
     return np.empty(0)
   if array.dtype.kind not in 'biuf':

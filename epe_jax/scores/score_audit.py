@@ -107,7 +107,7 @@ def estimate(
     delta: δ, in (0, 1).
     higher: which group scores higher. 'out' is for losses, which are lower for what was
       trained on. Do not choose it by the result.
-    dim: d, if scores are cosines in R^d of which the law is known; otherwise None.
+    dim: d, if scores are cosines in R^d with a known law; otherwise None.
     design: 'coin_flip' if each canary took part by a coin of its own.
     inclusion_probability: of these coins, in (0, 1).
     simultaneous: lower bounds hold all together at 95 %, not each by itself.

@@ -126,7 +126,7 @@ def load(
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: it is none of these, a line of the table is no score, or a
+    ValueError: it is none of these, a line of the table is not a score, or a
       setting does not fit the file.
   """
   path = find_scores(path) if source == 'auto' else pathlib.Path(path)
@@ -208,7 +208,7 @@ def find_format(
   tool = formats.FORMATS[source]
   if pathlib.Path(path).suffix != tool.suffix:
     raise ValueError(
-      f'{path} is no {tool.suffix} and so not {tool.label}, as source={source!r} '
+      f'{path} is not a {tool.suffix} and so not {tool.label}, as source={source!r} '
       '(--from on the command line) says; leave it out, or give such a file.'
     )
   return tool
@@ -261,7 +261,7 @@ def read_column(path: str | os.PathLike) -> np.ndarray:
     parts = re.split(r'[,;\s]+', text.strip().replace('_', ''))
     if any(map(_is_number, parts)):
       raise ValueError(
-        f'{_name(path)}, line {line}: {text!r} is no number and no name; give one '
+        f'{_name(path)}, line {line}: {text!r} is not a number and no name; give one '
         'score in each line.'
       )
   if not lines:
@@ -385,7 +385,7 @@ def _choose_one(
 ) -> str:
   if len(names) > 1 and usual not in names:
     raise ValueError(
-      f'{path} has the columns {names}, each of which {role}; leave one of '
+      f'{path} has the columns {names}, and each {role}; leave one of '
       f'them, or name it {usual}.'
     )
   return usual if usual in names else names[0]

@@ -76,7 +76,7 @@ def exact(
 
   Args:
     max_clients: the largest number of clients and canaries in a round, >= 1.
-    mesh: the devices, each of which draws its own coordinates; None for one.
+    mesh: the devices; each draws its own coordinates; None for one.
 
   Returns:
     z -> aggregation. It raises a ValueError where z is too small for the clients.

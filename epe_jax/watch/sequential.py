@@ -322,7 +322,7 @@ def _find_last_rounds(record: Record) -> Int[np.ndarray, ' k']:
 
 
 def _score(record: Record) -> tuple[ThreatModel, Scores] | None:
-  """Scores that are N(0, 1) of canaries of which nothing leaks, and whose they are."""
+  """Scores that are N(0, 1) if nothing leaks, and the attacker they are of."""
   if record.strategy is not None:
     attack = attackers.DECORRELATED.score(record)
     # Unobserved canaries tell whether noise is correlated as stated.

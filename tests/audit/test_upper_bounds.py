@@ -70,7 +70,7 @@ def test_what_is_not_known_gives_no_limit():
   assert limits[2:] == [None] * 5
   assert None not in limits[:2]
   # By other schedules who does not know the rounds is allowed what one is who
-  # does, and so is the final model of a server that is no SGD.
+  # does, and so is the final model of a server that is not SGD.
   scheduled = dataclasses.replace(
     record, periods=None, momentum=None, weight=None
   )

@@ -497,7 +497,7 @@ def test_the_action_writes_a_report_a_badge_and_a_summary(name, code, tmp_path):
   ('argv', 'message'),
   [
     (['check'], 'give one factory, not 0'),
-    (['check', 'nothing'], "'nothing' is no factory"),
+    (['check', 'nothing'], "'nothing' is not a factory"),
     (['check', 'no.such:make'], "'no.such' cannot be imported"),
     (['check', 'math:nothing'], "'math' has no function 'nothing'"),
     (['check', 'math:sqrt', '--require=no'], "['no'] are no rules; give"),

@@ -100,7 +100,7 @@ def test_noise_as_it_should_be_is_seldom_suspected(law):
 
 
 def test_half_way_around_pairs_are_counted_once():
-  # Of two coordinates there is one lag, so that its p-value is no bound.
+  # Of two coordinates there is one lag, so that its p-value is not a bound.
   assert_level(lambda rng: laws.p_of_lags(rng.standard_normal((300, 2)))[0])
 
 

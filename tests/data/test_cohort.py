@@ -18,7 +18,7 @@ _SIZES = [3, 1, 8, 5, 3, 12, 2]
 
 
 def _data(sizes=_SIZES):
-  """Rows are numbered from 1, so that padding is no row's number."""
+  """Rows are numbered from 1, so that padding is not a row's number."""
   rows = np.arange(1, sum(sizes) + 1)
   ids = [f'c{i:02}' for i in range(len(sizes))]
   # Every entry of an image is the number of its row.

@@ -29,7 +29,7 @@ CONFIGS = {
   for mode in modes
 }
 
-# Of no field: wrong types, and what is no number.
+# Of no field: wrong types, and what is not a number.
 ODD = (math.nan, math.inf, -math.inf, '', (), [1], {'a': 1}, object(), 1j, b'x')
 NUMBERS = (-1, -1.0, -1e300)
 HUGE = (10**12, 10**400, 1e300)
@@ -140,7 +140,7 @@ def test_a_config_with_a_field_less_or_more_is_refused(which):
     with pytest.raises(ValueError, match=f'^{name}'):
       config_fields.check_config(changed)
   more = build.replace_fields(config, momentun=0.9)
-  with pytest.raises(ValueError, match=r'momentun=0\.9 is no field'):
+  with pytest.raises(ValueError, match=r'momentun=0\.9 is not a field'):
     config_fields.check_config(more)
   config.server = config_dict.ConfigDict(dict(config.server) | {'mometum': 0.9})
   with pytest.raises(ValueError, match=r"mean 'server\.momentum'"):

@@ -167,7 +167,7 @@ def test_estimates_of_a_run_without_canaries_are_refused(finished, tmp_path):
   done = run_command('estimate', workdir)
   assert done.returncode == 2
   assert 'was not audited: no canaries' in done.stderr
-  # What is no workdir, or not finished, is for others to refuse.
+  # What is not a workdir, or not finished, is for others to refuse.
   finished_runs.check_audited(tmp_path)
   finished_runs.check_audited(tmp_path / 'scores.csv')
 

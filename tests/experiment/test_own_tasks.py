@@ -198,7 +198,7 @@ def test_its_own_fields_are_those_of_data_and_model():
   assert checked.model.deep.on is True
   with config.unlocked():
     config.extra = 1
-  with pytest.raises(ValueError, match='extra=1 is no field'):
+  with pytest.raises(ValueError, match='extra=1 is not a field'):
     config_fields.check_config(config)
   config = make_config(**{'data.seed': 0})
   with config.ignore_type():

@@ -404,7 +404,7 @@ def test_a_point_ends_with_its_sweep_even_if_that_is_killed(tmp_path):
   pid, task = json.loads(told.read_text())
   assert task == 'digits'
   for _ in range(200):
-    # It is no child of this process, and is not waited for.
+    # It is not a child of this process, and is not waited for.
     try:
       os.kill(pid, 0)
     except ProcessLookupError:

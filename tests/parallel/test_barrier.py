@@ -30,7 +30,7 @@ def test_on_a_cpu_the_barrier_is_a_conditional_that_is_compiled():
     pytest.skip('compiles for the CPU')
   compile_text = lambda f: jax.jit(f).lower(jnp.arange(3.0)).compile().as_text()
   assert ' conditional(' in compile_text(scale)
-  # The choice of the platform is no conditional of its own.
+  # The choice of the platform is not a conditional of its own.
   assert compile_text(scale).count(' conditional(') == 1
   assert ' conditional(' not in compile_text(lambda x: scale(x, fused))
 

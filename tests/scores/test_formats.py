@@ -208,8 +208,8 @@ def test_counts_of_guesses_the_wrong_way_around_bound_nothing():
     ('[]', 'has no counts'),
     ('{"FN": 1, "FP": 2}', 'has no counts'),
     ('FN', 'is not JSON'),
-    ('{"FN": 1, "FP": 2.5, "TN": 3, "TP": 4}', 'FP=2.5 is no count'),
-    ('{"FN": 1, "FP": -2, "TN": 3, "TP": 4}', 'FP=-2 is no count'),
+    ('{"FN": 1, "FP": 2.5, "TN": 3, "TP": 4}', 'FP=2.5 is not a count'),
+    ('{"FN": 1, "FP": -2, "TN": 3, "TP": 4}', 'FP=-2 is not a count'),
     ('{"FN": 0, "FP": 2, "TN": 3, "TP": 0}', r'TP \+ FN = 0'),
   ],
 )
@@ -221,7 +221,9 @@ def test_what_is_no_counts_is_refused(tmp_path, text, message):
 
 
 def test_results_without_counts_are_refused():
-  with pytest.raises(ValueError, match='SimpleNamespace: TN=None is no count'):
+  with pytest.raises(
+    ValueError, match='SimpleNamespace: TN=None is not a count'
+  ):
     formats.from_attack_results(types.SimpleNamespace(FN=1, FP=2))
 
 
@@ -303,7 +305,9 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
     score_files.load(tmp_path / 'd.json')
   with pytest.raises(ValueError, match=r"source='roc' .* is neither 'auto'"):
     score_files.load(tmp_path / 'a.npz', source='roc')
-  with pytest.raises(ValueError, match=r'd\.json is no \.npz .*--from on the'):
+  with pytest.raises(
+    ValueError, match=r'd\.json is not a \.npz .*--from on the'
+  ):
     score_files.load(tmp_path / 'd.json', source='rmia')
   with pytest.raises(ValueError, match='dim=9 says that scores are cosines'):
     score_files.load(tmp_path / 'a.npz', dim=9)

@@ -60,7 +60,7 @@ def test_anything_that_is_like_an_array_is_scores(monkeypatch, convert):
     (([1j], OUT), 'in_scores has dtype complex128'),
     ((['a'], OUT), 'in_scores has dtype <U1'),
     ((IN, [fractions.Fraction(1, 2)]), 'out_scores has dtype object'),
-    (([[1.0], [2.0, 3.0]], OUT), 'in_scores is no array of numbers'),
+    (([[1.0], [2.0, 3.0]], OUT), 'in_scores is not an array of numbers'),
   ],
 )
 def test_what_is_no_scores_is_refused_by_its_name(given, message):

@@ -176,7 +176,7 @@ class AuditedStrategy(Strategy):
     weight = np.mean(weights[:count] if count else weights)
     auditor = self.auditor
     if count:
-      # The wrapper adds noise for as many clients, whoever replies.
+      # The wrapper adds noise for as many clients, no matter how many reply.
       expected = getattr(self.strategy, 'num_sampled_clients', len(weights))
       note_larger(
         auditor,

@@ -109,7 +109,7 @@ class AuditedFunction:
 
     Raises:
       ValueError: an array has another size or numbers that are not finite, or count
-        is no number of clients.
+        is not a number of clients.
     """
     check_number(
       'count', count, '(0, inf)' if self._divisor is None else '[0, inf)'

@@ -165,7 +165,7 @@ class AuditedAggregator(Aggregator):
     weights, canaries = self._weights, self._canaries
     self._weights, self._canaries = [], {}
     if not weights:
-      return result  # A round that failed is no round.
+      return result  # A round that failed is not a round.
     shares = set(canaries.values()) or {weights[0]}
     if len(shares) > 1:
       raise ValueError(

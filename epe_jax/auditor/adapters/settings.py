@@ -30,7 +30,7 @@ _FIELDS = [field.name for field in dataclasses.fields(AuditConfig)]
 
 
 class Settings:
-  """The settings of one audit, of which some are known only when training starts.
+  """The settings of one audit; some are known only when training starts.
 
   A framework adds what it knows by `read`, and the auditor is made by `make` when
   nothing is missing. A setting that was given and differs from what a framework says

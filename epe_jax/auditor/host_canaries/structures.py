@@ -189,7 +189,7 @@ def _view(leaf: Any, name: str) -> np.ndarray:
   if not np.issubdtype(array.dtype, np.floating):
     raise ValueError(
       f'{name} has {array.size} numbers of type {array.dtype}; give '
-      f'{name}.astype(float), or if it is no part of what is released, leave it out: '
+      f'{name}.astype(float), or if it is not part of what is released, leave it out: '
       f'{RULE}.'
     )
   return array

@@ -54,7 +54,7 @@ _AFTER_THE_MEAN = Cause(
 )
 _NOT_A_SUM = Cause(
   'not_a_sum',
-  'the release is no sum of clipped updates, but their median, a trimmed mean, a sum '
+  'the release is not a sum of clipped updates, but their median, a trimmed mean, a sum '
   'of those that resemble the others, or another function, in which one client may '
   'count for more than S / n',
   'Add noise for the sensitivity of that function, or release the sum.',

@@ -22,7 +22,7 @@ _GRID_RUNS = 100
 
 _FIXED_SEED = Cause(
   'fixed_seed',
-  'the noise has a fixed seed, so that whoever knows it, or sees two runs, can '
+  'the noise has a fixed seed, so that anyone who knows it, or sees two runs, can '
   'subtract the noise',
   'Seed from the operating system (secrets.randbits(128)), not by a constant.',
 )
@@ -39,7 +39,7 @@ _GRID = Cause(
 )
 _ENDS_EARLY = Cause(
   'noise_ends_early',
-  'noise is made of float32 uniform numbers, of which there are 2^23: it has an end, '
+  'noise is made of float32 uniform numbers, and there are 2^23: it has an end, '
   'beyond which only the update of a client can move a release',
   'Draw noise in float64, or sum several draws.',
 )

@@ -26,7 +26,7 @@ _EQUAL, _SHARE = 1e-4, 0.01
 _EQUAL_NOISE = Cause(
   'noise_equal_between_processes',
   'each process seeds its noise alike: by a constant where a module is imported '
-  '(np.random.seed(0), jax.random.PRNGKey(0)), a counter that starts anew, or a clock',
+  '(np.random.seed(0), jax.random.PRNGKey(0)), a counter that starts again, or a clock',
   'Seed from the operating system (secrets.randbits(128)), not by a constant.',
 )
 _is_fresh = False
@@ -118,7 +118,7 @@ def release_afresh() -> None:
   global _is_fresh
   # A module that checks its factory as it is imported starts no further processes.
   _is_fresh = True
-  # What a mechanism prints is no part of the releases.
+  # What a mechanism prints is not part of the releases.
   out = os.dup(1)
   os.dup2(2, 1)
   name, claim, cohort, runs = pickle.load(sys.stdin.buffer)
