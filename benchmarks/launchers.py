@@ -28,8 +28,6 @@ import harness
 from epe_jax.experiment import (
   config_files,
   launchers,
-  placement,
-  processes,
   sweep,
   sweep_points,
 )
@@ -73,7 +71,7 @@ def _time_engines(
   # All points are one program, which is compiled once.
   _time_loop(points[:1], folder / 'first', jobs=1)
   rows, texts = [], {}
-  for engine in placement.ENGINES:
+  for engine in launchers.ENGINES:
     workdir = folder / engine
     try:
       with _make_launch(engine, workdir) as launch:
@@ -101,21 +99,19 @@ def _time_loop(
 ) -> float:
   """Seconds of the bare processes of all points, so many at a time."""
   folder.mkdir()
-  slots = placement.make_slots(
-    placement.find_devices(), jobs=jobs, devices_per_job=None
-  )
+  slots = launchers.make_slots(launchers.find_devices(), jobs)
 
   def run(i: int) -> None:
     # Each thread has a slot, and its share of the points.
     for point in points[i::jobs]:
-      work = processes.Work(
+      work = launchers.JobSpec(
         point.config.to_dict(),
         folder / point.name,
         folder / f'{point.name}.log',
         '',
       )
-      with placement.enter(slots[i]):
-        process = processes.start_point(work, slots[i].environment)
+      with launchers.enter(slots[i]):
+        process = launchers.start_point(work, slots[i].environment)
       if process.wait():
         raise ValueError(f'{point.name}: {work.log.read_text()}')
 

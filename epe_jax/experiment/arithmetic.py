@@ -220,7 +220,7 @@ def _check_canaries(
   make = canaries.family(family, block=block, mesh=mesh)
   # A round is scored at once. A buffer of more has more rows of the same kind, and
   # takes gigabytes.
-  one = build.replace_fields(config, rounds=1)
+  one = config_files.replace_fields(config, rounds=1)
   observe = lambda key: build.make_observers(one, make(key, num, dim), mesh)
 
   @jax.jit

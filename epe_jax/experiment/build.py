@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import logging
 import jax
@@ -288,19 +288,6 @@ def make_run_record(
     if setup.aggregation is None
     else setup.aggregation.ring._replace(wrapped=wrapped),
   )
-
-
-def replace_fields(config: Config, **fields: Any) -> Config:
-  """Copies a config with other or new fields at its top level.
-
-  Args:
-    config: any config.
-    **fields: the values by name; a dict updates the fields of a group.
-  """
-  copy = config.copy_and_resolve_references()
-  with copy.unlocked():
-    copy.update(fields)
-  return copy
 
 
 def _audit_algorithm(

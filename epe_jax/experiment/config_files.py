@@ -38,6 +38,19 @@ def complete_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
   return complete
 
 
+def replace_fields(config: Config, **fields: Any) -> Config:
+  """Copies a config with other or new fields at its top level.
+
+  Args:
+    config: any config.
+    **fields: the values by name; a dict updates the fields of a group.
+  """
+  copy = config.copy_and_resolve_references()
+  with copy.unlocked():
+    copy.update(fields)
+  return copy
+
+
 def list_configs() -> list[str]:
   """Lists the jobs by name: those of configs/, and data sets with a `get_config`.
 

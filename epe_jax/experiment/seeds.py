@@ -96,12 +96,12 @@ def run_seeds(
   config = config_fields.check_config(config)
   check_seeds(config, seeds, at_once=at_once)
   # No checkpoint is written, so no round has to be scored early for one.
-  config = build.replace_fields(config, checkpoint_every=config.rounds)
+  config = config_files.replace_fields(config, checkpoint_every=config.rounds)
   first, sizes = None, Sizes(0, 1, 1)
   with progress(total=len(seeds) * config.rounds, unit='round') as bar:
     for start in range(0, len(seeds), at_once):
       setups = {
-        seed: build.build(build.replace_fields(config, seed=seed))
+        seed: build.build(config_files.replace_fields(config, seed=seed))
         for seed in seeds[start : start + at_once]
       }
       if first is None:

@@ -188,19 +188,18 @@ def _raise_stopped(signum: int, frame: object) -> NoReturn:
 def end_with_parent() -> None:
   """Ends this process as SIGTERM does when its parent is gone, or asks it to.
 
-  The parent must hold the other end of the pipe that is stdin here: however it ends,
-  the pipe ends with it. Whatever it writes is a request to stop. It counts unless a
-  signal has been one, as a second signal stops at once: a cluster sends them to some
-  of the processes of a job, or to all.
+  The parent must hold the other end of the pipe that is stdin here: it closes it to
+  ask, and however it ends, the pipe ends with it. That counts unless a signal has
+  asked, as a second signal stops at once: a cluster sends them to some of the
+  processes of a job, or to all.
   """
 
   def follow() -> None:
     # Unbuffered, because Python would wait for the lock of a buffer at its end.
     while os.read(0, 1024):
-      if not _was_asked.wait(_TOGETHER):
-        os.kill(os.getpid(), signal.SIGTERM)
-        _was_asked.set()
-    os.kill(os.getpid(), signal.SIGTERM)
+      pass
+    if not _was_asked.wait(_TOGETHER):
+      os.kill(os.getpid(), signal.SIGTERM)
 
   threading.Thread(target=follow, daemon=True).start()
 

@@ -8,9 +8,11 @@ import collections
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import contextlib
 import functools
+import json
 import os
 import pathlib
 import signal
+import subprocess
 import time
 from typing import NamedTuple
 
@@ -19,9 +21,7 @@ from absl import logging
 from epe_jax import io, locks, progress
 from epe_jax.experiment import (
   launchers,
-  processes,
   stopping,
-  sweep_process,
   sweep_status,
   workdirs,
 )
@@ -35,18 +35,17 @@ _CHECK_EVERY = 2.0
 _SHOW_EVERY = 5.0
 # How often a point is started again that did not fail by itself.
 _MAX_AGAIN = 10
-# Seconds that the result of a run on another machine has to appear.
-_GRACE = 90.0
-# Exit statuses of a run that was told to stop, and has saved or had not begun; of one
-# that was killed, as for lack of memory; of one that another sweep makes; and of one
-# whose machine is gone.
+# Exit statuses of a run whose result is on another machine and not seen yet; of one
+# that was told to stop, and has saved or had not begun; of one that was killed, as for
+# lack of memory; of one that another sweep makes; and of one whose machine is gone.
 _AGAIN = (
+  0,
   128 + signal.SIGTERM,
   128 + signal.SIGINT,
   -signal.SIGTERM,
   -9,
-  sweep_process.BUSY,
-  launchers.LOST,
+  launchers.EXIT_BUSY,
+  launchers.EXIT_LOST,
 )
 
 
@@ -111,8 +110,9 @@ def run_sweep(
       waiting.append(point)
   if launch is None:
     launch = functools.partial(launchers.make_launcher, 'local')
-  launcher = launch() if waiting else None
   check_points(waiting)
+  # Without points there is no launcher.
+  launcher = launch() if waiting else None
   folder.mkdir(parents=True, exist_ok=True)
   for point in waiting:
     workdirs.claim(folder / point.name, point.config)
@@ -124,15 +124,8 @@ def run_sweep(
     _show_progress(waiting, points, folder) as show,
   ):
     requests.can_defer = True
-    # Without points there is no launcher.
-    ends = (
-      ()
-      if launcher is None
-      else _run_points(waiting, folder, launcher, requests)
-    )
-    for end in ends:
-      if end is not None:
-        point, reason = end
+    for ended in _run_points(waiting, folder, launcher, requests):
+      for point, reason in ended:
         if reason is None:
           finished[point.name] = folder / point.name
         else:
@@ -219,6 +212,7 @@ def check_points(points: Sequence[Point]) -> None:
 
   Raises:
     ValueError: some cannot. The message has all of them, each with its reason.
+    ChildProcessError: the process that checks them ended before it was done.
   """
   for point in points:
     if str(point.config.task).startswith('__main__:'):
@@ -226,8 +220,27 @@ def check_points(points: Sequence[Point]) -> None:
         f'task={point.config.task!r} is a function of this program, which the '
         'processes of points cannot import; put it into a module of its own.'
       )
-  configs = {point.name: point.config for point in points}
-  if faults := sweep_process.find_faults_in_process(configs):
+  if not points:
+    return
+  # On the CPU and apart from the sweep, which must not hold the memory of an
+  # accelerator that its points need.
+  with launchers.start_process(
+    launchers.POINT,
+    ['check'],
+    {point.name: point.config.to_dict() for point in points},
+    environment={'JAX_PLATFORMS': 'cpu'},
+    stdout=subprocess.PIPE,
+  ) as process:
+    assert process.stdout is not None, 'it is a pipe'
+    lines = process.stdout.read().splitlines()
+    code = process.wait()
+  if code:
+    raise ChildProcessError(
+      f'the check of {len(points)} points ended with {code}; what it printed says '
+      'why.'
+    )
+  # A task of a user's own may print, too.
+  if faults := json.loads(lines[-1]):
     raise ValueError(_describe_faults(faults, len(points)))
 
 
@@ -254,29 +267,19 @@ def _describe_faults(faults: Mapping[str, str], num_points: int) -> str:
 def _run_points(
   points: Sequence[Point],
   folder: pathlib.Path,
-  launcher: launchers.Launcher,
+  launcher: launchers.Launcher | None,
   requests: stopping.Requests,
-) -> Iterator[tuple[Point, str | None] | None]:
-  """Runs points; yields each that ends with the reason if it failed, else None.
+) -> Iterator[list[tuple[Point, str | None]]]:
+  """Runs points; yields time and again those that ended, with the reason of a failure.
 
-  Those that are stopped are not yielded. Where none has ended for a while, it yields
-  None.
+  Those that are stopped are not yielded.
   """
+  if launcher is None:
+    return
   queue, running = [*points], list[tuple[Point, launchers.Job]]()
   works = {point.name: _make_work(point, folder) for point in points}
-  again, late = collections.Counter[str](), dict[str, float]()
+  again = collections.Counter[str]()
   is_told, check_at = False, 0.0
-
-  def poll(point: Point, job: launchers.Job) -> int | None:
-    code = job.poll()
-    if code != 0 or _is_finished(point, folder):
-      return code
-    since = late.setdefault(point.name, time.monotonic())
-    if time.monotonic() - since < _GRACE:
-      return None
-    del late[point.name]
-    return launchers.LOST
-
   # However this ends, what it started does.
   with contextlib.closing(launcher):
     while queue or running:
@@ -286,40 +289,40 @@ def _run_points(
         for _, job in running:
           job.terminate()
         is_told = True
-      ended = [(point, job, poll(point, job)) for point, job in running]
-      running = [(point, job) for point, job, code in ended if code is None]
-      ends = list[tuple[Point, str | None]]()
-      for point, _, code in ended:
+      polled = [(point, job, job.poll()) for point, job in running]
+      running = [(point, job) for point, job, code in polled if code is None]
+      ended = list[tuple[Point, str | None]]()
+      for point, _, code in polled:
         if code is None:
           continue
         check_at = 0.0
         if _is_finished(point, folder):
-          ends.append((point, None))
+          ended.append((point, None))
         elif requests.signum is not None:
           continue
         elif code in _AGAIN and again[point.name] < _MAX_AGAIN:
           again[point.name] += 1
           queue.append(point)
         else:
-          ends.append((point, _record_failure(point, folder, code)))
+          ended.append((point, _record_failure(point, folder, code)))
       if queue and time.monotonic() >= check_at:
         check_at = time.monotonic() + _CHECK_EVERY
         for point in [p for p in queue if _is_finished(p, folder)]:
           # By another sweep.
           queue.remove(point)
-          ends.append((point, None))
+          ended.append((point, None))
         free = [p for p in queue if not _is_elsewhere(p, folder)]
         jobs = launcher.start([works[point.name] for point in free])
         running += zip(free, jobs)
         queue = [p for p in queue if p not in free[: len(jobs)]]
       # Once others have started, as the caller may take a while.
-      yield from ends or [None]
+      yield ended
       time.sleep(_INTERVAL)
 
 
-def _make_work(point: Point, folder: pathlib.Path) -> processes.Work:
+def _make_work(point: Point, folder: pathlib.Path) -> launchers.JobSpec:
   folder = folder.absolute()
-  return processes.Work(
+  return launchers.JobSpec(
     point.config.to_dict(),
     folder / point.name,
     folder / f'{point.name}.log',
@@ -340,7 +343,7 @@ def _is_elsewhere(point: Point, folder: pathlib.Path) -> bool:
 def _record_failure(point: Point, folder: pathlib.Path, code: int) -> str:
   """Writes down and returns why a point failed: its exit and its last line."""
   lines = io.read_last_lines(folder / f'{point.name}.log', 1)
-  if code == launchers.LOST:
+  if code == launchers.EXIT_LOST:
     end = f'its machine was lost {_MAX_AGAIN + 1} times'
   elif code >= 0:
     end = f'ended with {code}'

@@ -8,7 +8,7 @@ import os
 from typing import Any, NamedTuple
 
 from epe_jax import io
-from epe_jax.experiment import build, config_files
+from epe_jax.experiment import config_files
 from epe_jax.experiment.config_files import Config
 
 # The field of a config that a point with many seeds has beyond those of a run.
@@ -97,7 +97,7 @@ def add_seeds(points: Sequence[Point], num_seeds: int) -> list[Point]:
     )
   return [
     point._replace(
-      config=build.replace_fields(point.config, **{NUM_SEEDS: num_seeds})
+      config=config_files.replace_fields(point.config, **{NUM_SEEDS: num_seeds})
     )
     for point in points
   ]

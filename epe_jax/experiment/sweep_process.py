@@ -1,16 +1,13 @@
 """The processes that a sweep starts: one checks all points, the others run one each.
 
-Points are checked on the CPU and apart from the sweep, which must not hold the
-memory of an accelerator that its points need. A point that fails, or is killed for
-lack of memory, takes no other with it. Each process takes its work from the first
-line of stdin, and ends when that pipe does.
+A point that fails, or is killed for lack of memory, takes no other with it. Each
+process takes its work from the first line of stdin, and ends when that pipe does.
 """
 
 from collections.abc import Mapping
 import functools
 import json
 import signal
-import subprocess
 import sys
 import time
 from typing import Any
@@ -22,7 +19,7 @@ from epe_jax.experiment import (
   audited_run,
   build,
   config_fields,
-  processes,
+  launchers,
   programs,
   seed_sweep,
   stopping,
@@ -44,41 +41,9 @@ _LOADED_BY = (
 )
 # What the fields, the data or an import of a user's own may raise.
 _FAULTS = (ValueError, OSError, ImportError, TypeError, KeyError)
-BUSY = 75
-"""The exit status of one of several processes of a run that is made elsewhere."""
 
 # Seconds between two attempts to get a point that another process has.
 _INTERVAL = 1.0
-
-
-def find_faults_in_process(
-  configs: Mapping[str, Config],
-) -> dict[str, str]:
-  """Finds the same as `find_faults`, in a process of its own on the CPU.
-
-  Raises:
-    ChildProcessError: the process ended before it was done.
-  """
-  if not configs:
-    return {}
-  plain = {name: config.to_dict() for name, config in configs.items()}
-  with processes.start_process(
-    processes.SWEEP,
-    ['check'],
-    plain,
-    environment={'JAX_PLATFORMS': 'cpu'},
-    stdout=subprocess.PIPE,
-  ) as process:
-    assert process.stdout is not None, 'it is a pipe'
-    lines = process.stdout.read().splitlines()
-    code = process.wait()
-  if code:
-    raise ChildProcessError(
-      f'the check of {len(configs)} points ended with {code}; what it printed '
-      'says why.'
-    )
-  # A task of a user's own may print, too.
-  return json.loads(lines[-1])
 
 
 def find_faults(configs: Mapping[str, Config]) -> dict[str, str]:
@@ -142,7 +107,7 @@ def _run(work: Mapping[str, Any], workdir: str, is_distributed: bool) -> None:
       if is_distributed:
         # The others are in the middle of the run already.
         print(busy, file=sys.stderr, flush=True)
-        raise SystemExit(BUSY) from busy
+        raise SystemExit(launchers.EXIT_BUSY) from busy
       if not is_announced:
         print(f'Waiting: {busy}', file=sys.stderr, flush=True)
       is_announced = True

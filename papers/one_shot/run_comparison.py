@@ -125,7 +125,7 @@ def compare(
   share = _share_canaries(config, experiments, runs)
   workdir = pathlib.Path(workdir)
   # The folder is recognised by this config.
-  claimed = build.replace_fields(config, comparison={'runs': runs})
+  claimed = config_files.replace_fields(config, comparison={'runs': runs})
   workdirs.claim(workdir, claimed)
   firsts = [config.seed + i * (1 + runs) for i in range(experiments)]
   all_seeds = [range(first, first + 1 + runs) for first in firsts]

@@ -16,6 +16,7 @@ from epe_jax.experiment import (
   audited_run,
   build,
   config_fields,
+  config_files,
   workloads,
 )
 
@@ -139,7 +140,7 @@ def test_a_config_with_a_field_less_or_more_is_refused(which):
     del place[last]
     with pytest.raises(ValueError, match=f'^{name}'):
       config_fields.check_config(changed)
-  more = build.replace_fields(config, momentun=0.9)
+  more = config_files.replace_fields(config, momentun=0.9)
   with pytest.raises(ValueError, match=r'momentun=0\.9 is not a field'):
     config_fields.check_config(more)
   config.server = config_dict.ConfigDict(dict(config.server) | {'mometum': 0.9})

@@ -1,358 +1,375 @@
-"""Points end once and alike wherever they run, and whatever happens to their jobs.
+"""Devices of runs side by side, processes of points, and jobs of clusters.
 
-Slurm is the real one, on the loopback, and so is Ray, with two nodes.
+Each run of several has devices of its own. A point saves whichever signal reaches its
+node, and a job ends once, whatever becomes of it; without Slurm and without Ray.
 """
 
+import _thread
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import threading
+import time
+import types
 
-import numpy as np
 import pytest
 
-from epe_jax.audit import record_file
-from epe_jax.experiment import (
-  finished_runs,
-  launchers,
-  sweep,
-  sweep_points,
-  workdirs,
-)
-from epe_jax.report import worded_json
-from tests import clusters
-from tests.experiment import test_own_tasks
-
-pytestmark = [
-  pytest.mark.integration,
-  pytest.mark.usefixtures('quick_compilation'),
-]
-
-_SECONDS = 240
+from epe_jax.experiment import launchers
 
 
-@pytest.fixture
-def points(tmp_path, monkeypatch):
-  """Points of a task in a file, which processes on nodes find."""
-  (tmp_path / 'a_job.py').write_text(
-    'from tests.experiment import test_own_tasks\nload = test_own_tasks.load\n'
-  )
-  root = pathlib.Path(__file__).parents[2]
-  monkeypatch.setenv('PYTHONPATH', f'{root}{os.pathsep}{tmp_path}')
-  monkeypatch.syspath_prepend(str(tmp_path))
-  monkeypatch.chdir(tmp_path)
-  config = test_own_tasks.make_config(task='a_job:load')
-  return sweep_points.make_grid(config, [('data.seed', (0, 1, 2, 3))])
-
-
-@pytest.fixture
-def slurm(tmp_path):
-  """A cluster of this machine, with two slots."""
-  pytest.importorskip('submitit')
-  try:
-    with clusters.run_slurm(tmp_path) as cluster:
-      yield cluster
-  except clusters.Missing as missing:
-    pytest.skip(f'{missing}.')
-
-
-@pytest.fixture
-def ray():
-  """A cluster of this machine, with two nodes of a slot each."""
-  try:
-    with clusters.run_ray() as cluster:
-      yield cluster
-  except clusters.Missing as missing:
-    pytest.skip(f'{missing}.')
-
-
-def launch_on_slurm(tmp_path):
-  return launchers.make_launcher(
-    'slurm',
-    options={'cpus_per_task': 1, 'timeout_min': 20},
-    folder=tmp_path / 'slurm',
-  )
-
-
-def run_on_slurm(points, tmp_path):
-  return sweep.run_sweep(
-    points, tmp_path / 'slurm', launch=lambda: launch_on_slurm(tmp_path)
-  )
-
-
-def run_on_ray(points, ray, tmp_path):
-  options = {'address': ray.address, 'num_cpus': 1}
-  return sweep.run_sweep(
-    points,
-    tmp_path / 'ray',
-    launch=lambda: launchers.make_launcher('ray', options=options),
-  )
-
-
-@pytest.fixture
-def undisturbed(points, tmp_path):
-  """What the points show where nothing happens."""
-  outcome = sweep.run_sweep(points, tmp_path / 'local')
-  assert len(outcome.finished) == len(points)
-  return describe(outcome)
-
-
-def test_slurm_gives_what_this_machine_gives(
-  points, slurm, undisturbed, tmp_path
-):
-  outcome = run_on_slurm(points, tmp_path)
-  assert describe(outcome) == undisturbed
-  assert not outcome.failed
-
-
-def test_a_point_on_slurm_may_be_a_run_of_several_processes(
-  points, slurm, undisturbed, tmp_path, monkeypatch
-):
-  monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '1')
-  launch = lambda: launchers.make_launcher(
-    'slurm',
-    options={'tasks_per_node': 2, 'cpus_per_task': 1, 'timeout_min': 20},
-    folder=tmp_path / 'slurm',
-  )
-  outcome = sweep.run_sweep(points[:2], tmp_path / 'slurm', launch=launch)
-  assert [*outcome.finished] == [*undisturbed][:2]
-  for name, folder in outcome.finished.items():
-    # Sums over processes round in another order.
-    one, several = (
-      record_file.load_record(workdirs.workdir_at(path).scores).cosines['final']
-      for path in (tmp_path / 'local' / folder.name, folder)
-    )
-    np.testing.assert_allclose(several, one, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-def test_ray_with_two_nodes_gives_what_this_machine_gives(
-  points, ray, undisturbed, tmp_path
-):
-  outcome = run_on_ray(points, ray, tmp_path)
-  assert describe(outcome) == undisturbed
-
-
-def test_a_node_of_ray_that_is_gone_loses_nothing(
-  points, ray, undisturbed, tmp_path, monkeypatch
-):
-  killed = []
-
-  def kill(job):
-    del job
-    # Once both nodes are at work.
-    if not killed and len([*tmp_path.glob('ray/*/.lock')]) == 2:
-      killed.extend(ray.second)
-      for pid in killed:
-        os.kill(pid, signal.SIGKILL)
-
-  do_before(monkeypatch, launchers._RayJob, 'poll', kill)
-  outcome = run_on_ray(points, ray, tmp_path)
-  assert len(killed) == 1
-  assert describe(outcome) == undisturbed
-
-
-def test_a_job_that_is_killed_is_started_again(
-  points, slurm, undisturbed, tmp_path, monkeypatch
-):
-  monkeypatch.setattr(launchers, '_GRACE', 1.0)
-  killed = []
-
-  def kill(queue, job_id):
-    del queue, job_id
-    running = list_running()
-    if not killed and running:
-      killed.append(running[0])
-      clusters.ask('scancel', '--signal=KILL', '--full', running[0])
-
-  do_before(monkeypatch, launchers._Queue, 'has', kill)
-  outcome = run_on_slurm(points, tmp_path)
-  assert killed
-  assert describe(outcome) == undisturbed
-
-
-def test_a_controller_that_restarts_loses_nothing(
-  points, slurm, undisturbed, tmp_path, monkeypatch
-):
-  seen, again = launchers._Queue.has, []
-
-  def restart(queue, job_id):
-    if not again:
-      slurm.kill('slurmctld')
-      queue._asked = -float('inf')
-      # Nobody answers, and nothing is taken for lost.
-      assert seen(queue, job_id)
-      slurm.start('slurmctld')
-      again.append(job_id)
-      clusters.wait_for(lambda: clusters.ask('squeue') != '')
-
-  do_before(monkeypatch, launchers._Queue, 'has', restart)
-  outcome = run_on_slurm(points, tmp_path)
-  assert again
-  assert describe(outcome) == undisturbed
-
-
-@pytest.mark.parametrize('signum', [signal.SIGUSR2, signal.SIGTERM])
-def test_a_job_that_is_told_to_stop_saves_and_goes_on(
-  signum, points, slurm, undisturbed, tmp_path, monkeypatch
-):
-  """Its first process alone is told, as with cgroups."""
-  told = []
-
-  def preempt(queue, job_id):
-    del queue, job_id
-    if not told and any(tmp_path.glob('slurm/*/private/metrics.jsonl')):
-      # As Slurm does before it takes a job its node, its time is up or it is cancelled.
-      told.extend(
-        clusters.find_processes(b'submitit.core._submit', b'SLURM_STEP_ID=')
-      )
-      os.kill(told[0], signum)
-
-  do_before(monkeypatch, launchers._Queue, 'has', preempt)
-  outcome = run_on_slurm(points, tmp_path)
-  logs = [path.read_text() for path in tmp_path.glob('slurm/.slurm/*_log.out')]
-  is_put_back = any('Requeued job' in log for log in logs)
-  assert is_put_back == (signum == signal.SIGUSR2)
-  stopped = [path.read_text() for path in tmp_path.glob('slurm/*.log')]
-  assert any('Stopped' in log for log in stopped)
-  assert describe(outcome) == undisturbed
-  check_made_once(outcome)
-
-
-def test_a_node_of_slurm_that_is_gone_loses_nothing(
-  points, slurm, undisturbed, tmp_path, monkeypatch
-):
-  monkeypatch.setattr(launchers, '_GRACE', 5.0)
-  lost = []
-
-  def lose(queue, job_id):
-    del queue, job_id
-    if not lost and any(tmp_path.glob('slurm/*/private/metrics.jsonl')):
-      lost.extend(list_running())
-      slurm.kill_node()
-      clusters.wait_for(lambda: 'down' in clusters.ask('sinfo', '--noheader'))
-      slurm.start('slurmd')
-
-  do_before(monkeypatch, launchers._Queue, 'has', lose)
-  outcome = run_on_slurm(points, tmp_path)
-  assert lost
-  assert describe(outcome) == undisturbed
-  check_made_once(outcome)
-
-
-def test_a_disk_that_is_full_loses_nothing(points, undisturbed, tmp_path):
-  folder = tmp_path / 'full'
-  folder.mkdir()
-  mount = ['mount', '-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', str(folder)]
-  if subprocess.run(mount, capture_output=True, check=False).returncode:
-    pytest.skip('No file system of a given size can be made here.')
-  try:
-    with open(folder / 'others', 'wb') as file:
-      file.write(bytes(64 * 1024**2 - 100 * 1024))
-    outcome = sweep.run_sweep(points, folder)
-    assert not outcome.finished
-    said = ('the disk is full', 'No space left on device')
-    for why in outcome.failed.values():
-      assert any(words in why for words in said)
-    (folder / 'others').unlink()
-    outcome = sweep.run_sweep(points, folder, retry=True)
-    assert describe(outcome) == undisturbed
-    check_made_once(outcome)
-  finally:
-    subprocess.run(['umount', str(folder)], check=True)
-
-
-def do_before(monkeypatch, owner, name, act):
-  """Lets something happen before each call of a method, with its arguments."""
-  method = getattr(owner, name)
-
-  def call(*args):
-    act(*args)
-    return method(*args)
-
-  monkeypatch.setattr(owner, name, call)
-
-
-def list_running():
-  """The ids of jobs that run."""
-  return clusters.ask(
-    'squeue', '-r', '--noheader', '--states=R', '--format=%i'
-  ).split()
-
-
-def start_sweep(tmp_path, launch):
-  """Starts the sweep of `points` in another process."""
-  code = (
-    'import pathlib, sys\n'
-    'from tests.experiment import test_launchers as t, test_own_tasks\n'
-    'from epe_jax.experiment import stopping, sweep, sweep_points\n'
-    "config = test_own_tasks.make_config(task='a_job:load')\n"
-    "points = sweep_points.make_grid(config, [('data.seed', (0, 1, 2, 3))])\n"
-    'main = stopping.end_politely(\n'
-    f"  lambda: sweep.run_sweep(points, 'slurm', launch={launch})\n"
-    ')\n'
-    'main()\n'
-  )
-  return subprocess.Popen([sys.executable, '-c', code], cwd=tmp_path)
-
-
-def check_made_once(outcome):
-  for folder in outcome.finished.values():
-    text = workdirs.workdir_at(folder).metrics.read_text()
-    assert text.count('"round": 1,') == 1
-
-
-def test_two_sweeps_share_the_points_and_make_none_twice(
-  points, slurm, undisturbed, tmp_path
-):
-  other = start_sweep(tmp_path, None)
-  outcome = run_on_slurm(points, tmp_path)
-  assert other.wait(timeout=_SECONDS) == 0
-  assert describe(outcome) == undisturbed
-  check_made_once(outcome)
-
-
-@pytest.mark.parametrize('signum', [signal.SIGKILL, signal.SIGTERM])
-def test_a_sweep_that_is_ended_is_taken_up_by_another(
-  signum, points, slurm, undisturbed, tmp_path
-):
-  launch = 'lambda: t.launch_on_slurm(pathlib.Path.cwd())'
-  other = start_sweep(tmp_path, launch)
-  clusters.wait_for(lambda: any(tmp_path.glob('slurm/*/result.json')))
-  other.send_signal(signum)
-  code = other.wait(timeout=_SECONDS)
-  if signum == signal.SIGTERM:
-    assert code == 128 + signum
-    # What it told the jobs to do takes Slurm a moment.
-    clusters.wait_for(lambda: not clusters.ask('squeue', '--noheader'))
-  outcome = run_on_slurm(points, tmp_path)
-  assert describe(outcome) == undisturbed
-  check_made_once(outcome)
+def see(slots, variable):
+  return [slot.environment[variable] for slot in slots]
 
 
 @pytest.mark.parametrize(
-  ('engine', 'options', 'error', 'message'),
+  ('jobs', 'per_job', 'expected'),
   [
-    ('slurm', {'partitions': 'gpu'}, ValueError, 'partitions'),
-    ('ray', {'num_gpu': 1}, ValueError, 'num_gpu'),
-    ('local', {'num_cpus': 1}, ValueError, 'are of clusters'),
-    ('pbs', {}, ValueError, "launcher='pbs'; give one of local, slurm, ray"),
+    (None, None, [*'01234567']),
+    (2, None, ['0,1,2,3', '4,5,6,7']),
+    (3, 2, ['0,1', '2,3', '4,5']),
+    (None, 4, ['0,1,2,3', '4,5,6,7']),
+    (1, None, ['0,1,2,3,4,5,6,7']),
   ],
 )
-def test_what_an_engine_does_not_know_is_refused(
-  engine, options, error, message, request, tmp_path
+def test_no_gpu_is_seen_by_two_runs(jobs, per_job, expected):
+  slots = launchers.make_slots('01234567', jobs, per_job)
+  assert see(slots, 'CUDA_VISIBLE_DEVICES') == expected
+
+
+def test_gpus_keep_the_names_that_a_scheduler_gave_them():
+  slots = launchers.make_slots(['GPU-3f', 'GPU-9a'])
+  assert see(slots, 'CUDA_VISIBLE_DEVICES') == ['GPU-3f', 'GPU-9a']
+
+
+@pytest.mark.parametrize(
+  ('jobs', 'share'), [(3, 0.375), (4, 0.375), (8, 0.188)]
+)
+def test_runs_that_share_a_device_share_its_memory(jobs, share, monkeypatch):
+  monkeypatch.delenv('XLA_CLIENT_MEM_FRACTION', raising=False)
+  monkeypatch.delenv('XLA_PYTHON_CLIENT_MEM_FRACTION', raising=False)
+  slots = launchers.make_slots(['0', '1'], jobs)
+  seen = see(slots, 'CUDA_VISIBLE_DEVICES')
+  assert len(seen) == jobs
+  assert abs(seen.count('0') - seen.count('1')) <= 1
+  fractions = [*map(float, see(slots, 'XLA_CLIENT_MEM_FRACTION'))]
+  assert fractions == [share] * jobs
+  assert seen.count('0') * share < 0.8
+
+
+@pytest.mark.parametrize(
+  'name', ['XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_MEM_FRACTION']
+)
+def test_a_share_of_memory_that_a_user_set_is_kept(name, monkeypatch):
+  monkeypatch.setenv(name, '.1')
+  slots = launchers.make_slots(['0'], 2)
+  assert all(
+    slot.environment.keys() == {'CUDA_VISIBLE_DEVICES'} for slot in slots
+  )
+
+
+@pytest.mark.parametrize(
+  ('jobs', 'per_job', 'expected'),
+  [
+    (None, None, [[]]),
+    (1, None, [[4, 5, 6, 7]]),
+    (2, None, [[4, 5], [6, 7]]),
+    (None, 2, [[4, 5], [6, 7]]),
+    (3, None, [[4], [5], [6]]),
+    (5, None, [[]] * 5),
+  ],
+)
+def test_no_core_has_two_runs_unless_cores_are_few(
+  jobs, per_job, expected, monkeypatch
 ):
-  if engine == 'slurm':
-    request.getfixturevalue('slurm')
-  if engine == 'ray':
-    pytest.importorskip('ray')
-  with pytest.raises(error, match=message):
-    launchers.make_launcher(engine, options=options, folder=tmp_path)
+  monkeypatch.setattr(launchers, '_list_cores', lambda: [4, 5, 6, 7])
+  slots = launchers.make_slots([], jobs, per_job)
+  assert [[*slot.cores] for slot in slots] == expected
+  assert not any(slot.environment for slot in slots)
 
 
-def describe(outcome):
-  """The estimates of each point, to the last digit."""
-  return {
-    name: worded_json.describe_in_json(finished_runs.load_result(folder).audit)
-    for name, folder in outcome.finished.items()
-  }
+@pytest.mark.parametrize(
+  ('gpus', 'jobs', 'per_job', 'message'),
+  [
+    ('01234567', 3, 3, 'devices_per_job=3 for 3 jobs, but there are 8 GPUs'),
+    ('', None, 10**6, 'there are .* cores'),
+  ],
+)
+def test_what_a_machine_does_not_have_is_refused(gpus, jobs, per_job, message):
+  with pytest.raises(ValueError, match=message):
+    launchers.make_slots(gpus, jobs, per_job)
+  with pytest.raises(ValueError, match='jobs=0; give 1 or more'):
+    launchers.make_launcher('local', jobs=0)
+
+
+def test_a_platform_that_is_not_there_is_named(monkeypatch):
+  monkeypatch.setenv('JAX_PLATFORMS', 'nowhere')
+  with pytest.raises(OSError, match=r'no device: .*nowhere'):
+    launchers.find_devices()
+
+
+def test_a_process_has_the_cores_of_its_slot_and_this_one_keeps_its_own():
+  before = os.sched_getaffinity(0)
+  core = min(before)
+  code = 'import os; print(*os.sched_getaffinity(0))'
+  with launchers.enter(launchers.DeviceSlot({}, [core])):
+    done = subprocess.run(
+      [sys.executable, '-c', code], capture_output=True, text=True, check=True
+    )
+  assert done.stdout.split() == [str(core)]
+  assert os.sched_getaffinity(0) == before
+
+
+# A run that saves for a second when it is asked to stop, and dies of a second signal.
+_RUN = """
+import sys, time
+from epe_jax.experiment import stopping
+
+sys.stdin.readline()
+with stopping.listen('saving') as requests:
+  requests.can_defer = True
+  stopping.end_with_parent()
+  print('ready', flush=True)
+  while requests.signum is None:
+    time.sleep(0.05)
+  time.sleep(1.5)
+print('saved', flush=True)
+sys.exit(143)
+"""
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+  """A point whose process is `_RUN`."""
+
+  def start(work, environment, *, is_distributed=False):
+    with open(work.log, 'wb') as log:
+      process = subprocess.Popen(
+        [sys.executable, '-c', _RUN],
+        cwd=pathlib.Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        start_new_session=True,
+      )
+    process.stdin.write(b'{}\n')
+    process.stdin.flush()
+    started.append(process)
+    return process
+
+  started = []
+  monkeypatch.setattr(launchers, 'start_point', start)
+  work = launchers.JobSpec({}, tmp_path, tmp_path / 'log', '')
+  yield work, started
+  for process in started:
+    process.kill()
+
+
+def act_once_ready(work, act):
+  """Does something once the run of a point listens."""
+
+  def watch():
+    while not (work.log.exists() and 'ready' in work.log.read_text()):
+      time.sleep(0.05)
+    act()
+
+  threading.Thread(target=watch, daemon=True).start()
+
+
+@pytest.mark.parametrize('whole_job', [False, True])
+def test_a_signal_to_the_engine_lets_a_point_save_whether_it_has_it_too(
+  whole_job, work
+):
+  """Slurm signals the processes of a job, or with cgroups its first one alone."""
+  work, started = work
+
+  def tell():
+    if whole_job:
+      started[0].terminate()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  before = signal.getsignal(signal.SIGTERM)
+  act_once_ready(work, tell)
+  assert launchers.NodeJob(work)() == 143
+  assert 'saved' in work.log.read_text()
+  assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_task_that_is_cancelled_ends_once_its_point_has_saved(work):
+  work, started = work
+  act_once_ready(work, _thread.interrupt_main)
+  with pytest.raises(KeyboardInterrupt):
+    launchers.run_point(work)
+  assert started[0].returncode == 143
+  assert 'saved' in work.log.read_text()
+
+
+def test_a_job_that_is_put_back_lets_its_point_save(work):
+  submitit = pytest.importorskip('submitit')
+  work, _ = work
+  task, put_back = launchers.NodeJob(work), []
+  act_once_ready(work, lambda: put_back.append(task.checkpoint()))
+  assert task() == 143
+  while not put_back:
+    time.sleep(0.05)
+  assert 'saved' in work.log.read_text()
+  assert isinstance(put_back[0], submitit.helpers.DelayedSubmission)
+
+
+def test_only_its_owner_reads_what_a_point_prints(tmp_path, monkeypatch):
+  done = subprocess.Popen([sys.executable, '-c', ''])
+  monkeypatch.setattr(launchers, 'start_process', lambda *_, **__: done)
+  work = launchers.JobSpec({}, tmp_path, tmp_path / 'log', '')
+  with launchers.start_point(work, {}):
+    pass
+  assert work.log.stat().st_mode & 0o777 == 0o600
+
+
+TIME = {'timeout_min': 60}
+
+
+class Left(launchers._Queue):
+  """A queue that no job is in."""
+
+  def has(self, job_id):
+    return False
+
+
+def make_job(tmp_path, *, result, tasks=1):
+  """A job that has left the queue, and the log of its point."""
+
+  def ask_each():
+    raise AssertionError('it has several tasks')
+
+  def get():
+    if isinstance(result, Exception):
+      raise result
+    return result
+
+  pickle = tmp_path / 'result.pkl'
+  if result is not None:
+    pickle.touch()
+  paths = types.SimpleNamespace(result_pickle=pickle, stderr=tmp_path / 'err')
+  first = types.SimpleNamespace(result=get, paths=paths, job_id='7')
+  job = types.SimpleNamespace(
+    job_id='7',
+    task=lambda i: first,
+    result=get if tasks == 1 else ask_each,
+    paths=types.SimpleNamespace(result_pickle=tmp_path / 'of no task'),
+  )
+  log = tmp_path / 'point.log'
+  return launchers._follow_slurm(job, Left(), log), log
+
+
+@pytest.mark.parametrize('tasks', [1, 2])
+@pytest.mark.parametrize('code', [0, 1])
+def test_the_first_process_of_a_job_says_how_it_ended(code, tasks, tmp_path):
+  job, _ = make_job(tmp_path, result=code, tasks=tasks)
+  assert job.poll() == code
+
+
+@pytest.mark.parametrize(
+  ('fault', 'code'),
+  [
+    ("ModuleNotFoundError: No module named 'epe_jax'", 1),
+    (
+      'UncompletedJobError: not requeued because: timed-out too many times',
+      -1000,
+    ),
+  ],
+)
+def test_what_went_wrong_on_a_node_is_in_the_log_of_its_point(
+  fault, code, tmp_path
+):
+  job, log = make_job(tmp_path, result=Exception(fault))
+  assert job.poll() == code
+  assert job.poll() == code
+  assert log.read_text() == f'Slurm job 7: {fault}\n'
+
+
+def test_a_job_that_left_no_word_is_lost_and_says_where_to_look(
+  tmp_path, monkeypatch
+):
+  job, log = make_job(tmp_path, result=None)
+  assert job.poll() is None
+  monkeypatch.setattr(launchers, '_GRACE', 0.0)
+  assert job.poll() == launchers.EXIT_LOST
+  assert log.read_text().rstrip().endswith(str(tmp_path / 'err'))
+
+
+@pytest.mark.parametrize('hangs', [False, True])
+def test_jobs_count_as_queued_while_slurm_does_not_answer(hangs, monkeypatch):
+  def run(command, *, timeout, **kwargs):
+    if hangs:
+      raise subprocess.TimeoutExpired(command, timeout)
+    raise subprocess.CalledProcessError(1, command, '', 'no controller')
+
+  monkeypatch.setattr(launchers.subprocess, 'run', run)
+  assert launchers._Queue().has('7')
+
+
+@pytest.mark.parametrize(
+  ('options', 'devices', 'message'),
+  [
+    ({}, None, 'no timeout_min'),
+    ({'slurm_nodes': 2, **TIME}, None, "slurm_nodes'.*give nodes"),
+    ({'nodes': 0, **TIME}, 4, 'nodes=0'),
+    ({'nodes': 2, **TIME}, 3, 'multiple of the nodes'),
+    ({'nodes': 2, 'tasks_per_node': 2, **TIME}, 16, 'give tasks_per_node=8'),
+  ],
+)
+def test_jobs_that_would_waste_devices_or_have_no_time_are_refused(
+  options, devices, message
+):
+  with pytest.raises(ValueError, match=message):
+    launchers._complete_options(options, devices)
+
+
+@pytest.mark.parametrize(
+  ('options', 'devices', 'tasks', 'gpus'),
+  [
+    ({'slurm_time': '1:0:0'}, None, None, None),
+    (TIME, 2, None, 2),
+    ({'nodes': 2, **TIME}, 16, 8, 8),
+    ({'tasks_per_node': 2, **TIME}, 2, 2, 2),
+    ({'tasks_per_node': 2, **TIME}, None, 2, None),
+  ],
+)
+def test_each_process_of_a_job_has_a_device(options, devices, tasks, gpus):
+  found = launchers._complete_options(options, devices)
+  assert found.get('tasks_per_node') == tasks
+  assert found.get('gpus_per_node') == gpus
+
+
+class RayError(Exception):
+  """As Ray's: that of a task cancelled before it starts has no text."""
+
+
+class RayTaskError(RayError):
+  """As Ray's: what a task raised."""
+
+
+@pytest.mark.parametrize(
+  ('error', 'says', 'code'),
+  [
+    (RayError(), 'Ray: RayError', launchers.EXIT_LOST),
+    (RayError('at\nnode died\n'), 'node died', launchers.EXIT_LOST),
+    (RayTaskError("in task\nNo module 'epe_jax'"), "No module 'epe_jax'", 1),
+  ],
+)
+def test_a_job_that_ends_with_an_error_says_why_in_the_log_of_its_point(
+  error, says, code, tmp_path
+):
+  def get(reference):
+    raise error
+
+  ray = types.SimpleNamespace(
+    wait=lambda references, timeout: (references, []),
+    get=get,
+    exceptions=types.SimpleNamespace(
+      RayError=RayError, RayTaskError=RayTaskError
+    ),
+  )
+  log = tmp_path / 'point.log'
+  assert launchers._follow_ray(ray, 'task', log).poll() == code
+  assert says in log.read_text()

@@ -22,8 +22,6 @@ from epe_jax.experiment import (
   build,
   config_fields,
   launchers,
-  placement,
-  processes,
   sweep,
   sweep_points,
   sweep_process,
@@ -255,12 +253,12 @@ def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
 def test_a_job_of_submitit_runs_a_point(my_job, tmp_path):
   submitit = pytest.importorskip('submitit')
   folder = tmp_path / 'run'
-  work = processes.Work(
+  work = launchers.JobSpec(
     make_config(task='my_job:load').to_dict(), folder, tmp_path / 'log', 'sweep'
   )
   executor = submitit.LocalExecutor(tmp_path / 'submitit')
   executor.update_parameters(timeout_min=5)
-  job = executor.submit(processes.OnNode(work))
+  job = executor.submit(launchers.NodeJob(work))
   assert job.result() == 0, (tmp_path / 'log').read_text()
   assert workdirs.workdir_at(folder).result.exists()
 
@@ -279,8 +277,7 @@ def test_points_side_by_side_see_devices_of_their_own(
       "    pathlib.Path(f'seen-{os.getpid()}').write_text(seen)\n"
       '  return load(*args, **kwargs)\n'
     )
-  devices = placement.Devices('cuda', ['0', '1', '2', '3'])
-  monkeypatch.setattr(placement, 'find_devices', lambda: devices)
+  monkeypatch.setattr(launchers, 'find_devices', lambda: [*'0123'])
   monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
   points = sweep_points.make_grid(
     make_config(task='my_job:load_and_tell'), [('data.seed', (0, 1, 2))]

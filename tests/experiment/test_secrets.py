@@ -21,6 +21,7 @@ from epe_jax.experiment import (
   arithmetic,
   audited_run,
   build,
+  config_files,
   dispatch,
   inputs,
   metrics,
@@ -652,7 +653,7 @@ def test_room_for_canaries_is_public_and_hardly_ever_too_small(
   assert all(x.max_canaries >= n for x, n in zip(found, needed))
   assert room <= max(needed) + 2
   # A simulation has nothing to hide, and room for what its rounds have.
-  simulated = build.replace_fields(config, simulation=True)
+  simulated = config_files.replace_fields(config, simulation=True)
   own = plan(0, simulated)
   assert own.max_canaries == own.canaries.sum(axis=1).max()
 

@@ -12,6 +12,7 @@ from epe_jax.experiment import (
   build,
   config_conflicts,
   config_fields,
+  config_files,
 )
 from epe_jax.report import checks
 from tests.helpers import load_config
@@ -69,7 +70,7 @@ def test_a_run_states_the_epsilon_of_its_integers(noise):
   )
   assert gaussian.epsilon < stated.clients.epsilon < 1.2 * gaussian.epsilon
   # The grid follows from the config, and not from who was drawn.
-  other = build.build(build.replace_fields(config, seed=1))
+  other = build.build(config_files.replace_fields(config, seed=1))
   assert other.aggregation == setup.aggregation
 
 

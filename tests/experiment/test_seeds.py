@@ -12,6 +12,7 @@ from epe_jax.data import cohort
 from epe_jax.experiment import (
   audited_run,
   build,
+  config_files,
   dispatch,
   driver,
   programs,
@@ -123,7 +124,8 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
   )
   which = [3, 4, 5]
   runs = [
-    build.build(build.replace_fields(config, seed=seed)) for seed in which
+    build.build(config_files.replace_fields(config, seed=seed))
+    for seed in which
   ]
   needed = [seeds.measure_sizes(setup) for setup in runs]
   # The case is a hard one.
@@ -155,7 +157,9 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
 @pytest.mark.integration
 def test_scoring_all_canaries_stays_a_condition_of_the_round():
   config = small_config()
-  runs = [build.build(build.replace_fields(config, seed=s)) for s in (0, 1)]
+  runs = [
+    build.build(config_files.replace_fields(config, seed=s)) for s in (0, 1)
+  ]
   room = seeds.Sizes(*map(max, *map(seeds.measure_sizes, runs)))
   draws = seeds.stack_draws(runs, room)
   params = jax.tree.map(lambda *x: np.stack(x), *(run.params for run in runs))

@@ -368,14 +368,14 @@ def test_a_point_that_succeeded_is_not_said_to_have_failed(tmp_path):
 
 _PARENT = """
 import pathlib, sys
-from epe_jax.experiment import processes
+from epe_jax.experiment import launchers
 from tests.helpers import load_config
 
 sys.executable = sys.argv[1]
 folder = pathlib.Path(sys.argv[2])
 config = load_config('digits').to_dict()
-work = processes.Work(config, folder / 'a', folder / 'a.log', '')
-processes.start_point(work, {}).wait()
+work = launchers.JobSpec(config, folder / 'a', folder / 'a.log', '')
+launchers.start_point(work, {}).wait()
 """
 _CHILD = """#!{python}
 import json, os, pathlib, sys, time

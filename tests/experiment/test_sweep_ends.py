@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from epe_jax import io
-from epe_jax.experiment import launchers, sweep, sweep_points, sweep_process
+from epe_jax.experiment import launchers, sweep, sweep_points
 from tests.helpers import load_config
 
 
@@ -53,17 +53,7 @@ def point(monkeypatch):
   return sweep_points.Point('a', {}, load_config('digits'))
 
 
-def test_a_point_has_ended_once_its_result_is_seen(point, tmp_path):
-  jobs = Jobs([], late=5)
-  outcome = sweep.run_sweep([point], tmp_path, launch=lambda: jobs)
-  assert jobs.started == ['a']
-  assert [*outcome.finished] == ['a']
-
-
-def test_a_result_that_never_appears_is_made_again(
-  point, tmp_path, monkeypatch
-):
-  monkeypatch.setattr(sweep, '_GRACE', 0.0)
+def test_a_point_without_a_result_is_started_again(point, tmp_path):
   jobs = Jobs([], late=2)
   outcome = sweep.run_sweep([point], tmp_path, launch=lambda: jobs)
   assert jobs.started == ['a', 'a', 'a']
@@ -71,7 +61,7 @@ def test_a_result_that_never_appears_is_made_again(
 
 
 @pytest.mark.parametrize(
-  'code', [launchers.LOST, 143, -15, -9, sweep_process.BUSY]
+  'code', [launchers.EXIT_LOST, 143, -15, -9, launchers.EXIT_BUSY]
 )
 def test_what_did_not_fail_by_itself_is_started_again(code, point, tmp_path):
   jobs = Jobs([None, code])
