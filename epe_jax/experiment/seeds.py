@@ -21,6 +21,7 @@ from epe_jax.experiment import (
   arithmetic,
   build,
   config_fields,
+  config_files,
   dispatch,
   in_flight,
   model_evaluation,

@@ -26,7 +26,7 @@ from epe_jax import io
 from epe_jax import progress as progress_bars
 from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import Scores, Sphere
-from epe_jax.experiment import build, seeds, workdirs
+from epe_jax.experiment import build, config_files, seeds, workdirs
 from epe_jax.experiment.config_files import Config
 from epe_jax.several_runs import over_runs
 
