@@ -27,7 +27,7 @@ from epe_jax.experiment import (
   arithmetic,
   build,
   chunk_size,
-  config_fields,
+  config_checks,
   dispatch,
   programs,
 )
@@ -139,7 +139,7 @@ def _compare(made: Rounds, config: Any, repetitions: int) -> dict[str, Any]:
 
 def measure(quick: bool) -> Mapping[str, Any]:
   repetitions = 2 if quick else _REPETITIONS.value
-  config = config_fields.check_config(_CONFIG.value)
+  config = config_checks.check_config(_CONFIG.value)
   made = Rounds(config)
   figures: dict[str, Any] = {
     'task': config.task,

@@ -62,7 +62,7 @@ def define_flags(values: flags.FlagValues) -> None:
   )
 
 
-@stopping.end_politely
+@stopping.exit_on_signal
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   parsed = config_flags.parse(values, argv)
@@ -97,12 +97,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     with progress.phase('importing JAX'):
       from epe_jax.experiment import (
         audited_run,
-        config_fields,
+        config_checks,
         programs,
       )
       from epe_jax.parallel import hosts
 
-    config = config_fields.check_config(config)
+    config = config_checks.check_config(config)
     programs.keep_programs()
     hosts.use_cores(config.clients_per_round)
     if is_distributed:

@@ -29,10 +29,6 @@ class PrivacyAnalysis(NamedTuple):
 def analyze_privacy(config: Config, setup: build.Setup) -> PrivacyAnalysis:
   """Computes the privacy that follows from the mechanism of a run alone.
 
-  Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
-
   Raises:
     ValueError: canaries cannot test `audit.claim`.
   """
@@ -90,7 +86,6 @@ def compute_epsilon(
   """Computes ε of a participant in a number of rounds of a run.
 
   Args:
-    config: the config of the run, with every field set.
     participations: the number of rounds, >= 1.
     delta: the δ of the run, in (0, 1).
     sensitivity: how far these rounds move all releases together, in clip norms; None
@@ -120,7 +115,6 @@ def find_amplification(
   knowledge it learns less, if rounds are drawn in secret.
 
   Args:
-    config: the config of the run, with every field set.
     num_clients: the number of real clients, >= 1.
     delta: the δ of the run, in (0, 1).
 

@@ -70,11 +70,6 @@ def check_arithmetic(
 ) -> dict[str, float]:
   """Compares what the devices of a run compute with NumPy in float64.
 
-  Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it, with a chunk in its plan.
-    mesh: the devices that share the work; None for one device.
-
   Returns:
     What was compared -> its largest difference, as a share of what rounding explains.
 

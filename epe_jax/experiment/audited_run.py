@@ -11,10 +11,9 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.experiment import (
   build,
-  config_fields,
+  config_checks,
   driver,
   run_result,
-  stopping,
   workdirs,
 )
 from epe_jax.experiment.config_files import Config
@@ -70,7 +69,7 @@ def run(
     OSError: a disk is full or not writable.
   """
   with io.explain_disk_errors(workdir):
-    config = config_fields.check_config(config)
+    config = config_checks.check_config(config)
     if hosts.is_primary():
       with workdirs.remove_if_refused(workdirs.workdir_at(workdir)):
         return _run_or_read(config, workdir, observers, threat_models, argv)
@@ -89,21 +88,20 @@ def _run_or_read(
 ) -> RunResult | None:
   """Makes the run of a checked config, or reads it if it is finished."""
   files, result = workdirs.workdir_at(workdir), None
-  workdirs.claim(files.folder, config)
+  workdirs.reserve(files.folder, config)
   if not _is_finished(files):
     with workdirs.lock(files):
       # Another process may have changed it before it released the lock.
-      workdirs.claim(files.folder, config)
+      workdirs.reserve(files.folder, config)
       if workdirs.clear_failed_start(files, config):
-        driver.say(
+        driver.log_stderr(
           f'{files.folder} had a run of another config without a finished round; '
           'this run replaces it.'
         )
       if not _is_finished(files):
-        with stopping.listen() as requests:
-          result = driver.train(
-            config, files, observers, threat_models, requests, argv=argv
-          )
+        result = driver.train(
+          config, files, observers, threat_models, argv=argv
+        )
   # A finished run needs the secrets of its noise and sampling no more.
   workdirs.remove_secrets(files)
   if result is None and hosts.is_primary():

@@ -22,8 +22,7 @@ from epe_jax.audit.record import Record, make_record
 from epe_jax.data import cohort, federated
 from epe_jax.epsilon import checks
 from epe_jax.experiment import (
-  config_conflicts,
-  config_fields,
+  config_checks,
   participation,
   randomness,
   run_result,
@@ -48,7 +47,7 @@ Observe = Mapping[str, Callable[[canaries.Canaries], Observer]]
 """Observers of a user: name -> (canaries -> observer)."""
 
 
-class Draws(NamedTuple):
+class RunKeys(NamedTuple):
   """What the programs of a run draw from, passed to them as arguments.
 
   None of it is a constant of a program. So a program is the same for every seed,
@@ -69,9 +68,9 @@ class Draws(NamedTuple):
 
 
 MakeAlgorithm = Callable[
-  [Draws], tuple[algorithms.Algorithm, dict[str, Observer]]
+  [RunKeys], tuple[algorithms.Algorithm, dict[str, Observer]]
 ]
-"""Draws, which may be traced -> an audited algorithm and its observers by name."""
+"""RunKeys, which may be traced -> an audited algorithm and its observers by name."""
 
 
 class Setup(NamedTuple):
@@ -103,7 +102,7 @@ class Setup(NamedTuple):
   baseline: float
   params: Params
   make_algorithm: MakeAlgorithm
-  draws: Draws
+  draws: RunKeys
   state: audited_algorithm.AuditState
   participants: participation.Participation
   plan: cohort.Plan
@@ -128,10 +127,8 @@ def build(
   """Builds task, data, canaries, schedules, DP-FedAvg and the audit around it.
 
   Args:
-    config: the config of the run, with every field set.
     secret: what noise and sampling follow from, as `randomness.draw_secret`
       gives it; None for a simulation, where they follow from config.seed.
-    mesh: the devices that share the work; None for one device.
     observers: further observers, name -> canaries -> observer.
 
   Raises:
@@ -158,7 +155,6 @@ def check(config: Config, workload: workloads.Workload | None = None) -> None:
   """Checks all that `build` checks, without computing the initial model.
 
   Args:
-    config: the config of the run, with every field set.
     workload: of this config; None to load it.
 
   Raises:
@@ -176,8 +172,8 @@ def check(config: Config, workload: workloads.Workload | None = None) -> None:
 
 def _check_fields(config: Config) -> Config:
   """Checks what can be checked without data and model; gives a plain copy."""
-  config = config_fields.check_config(config)
-  config_conflicts.check_fields(config)
+  config = config_checks.check_config(config)
+  config_checks.check_conflicts(config)
   return config
 
 
@@ -200,18 +196,17 @@ def _build_setup(
     chunk=config.chunk or 1,
     slots=config.clients_per_round,
   )
-  config_conflicts.check_sizes(config, train, plan, dim)
   participants = participation.plan_participation(
     config, train, client_seed=draws.clients, canary_seed=draws.canaries
   )
-  config_conflicts.check_server(config, participants, dim)
-  config_conflicts.warn_of_canaries(config, participants)
+  config_checks.check_model(config, participants, dim)
+  config_checks.warn_of_canaries(config, participants)
   delta = config.audit.delta
   if delta is None:
     delta = float(train.num_clients) ** run_result.DELTA_EXPONENT
   elif warning := checks.warn_of_delta(delta, train.num_clients):
     logging.warning('audit.delta: %s.', warning)
-  run_draws = Draws(
+  run_draws = RunKeys(
     canaries=randomness.derive_key(config.seed, 'canary'),
     rows=audit_step.canary_rows(
       participants.canaries, width=participants.max_canaries
@@ -225,7 +220,7 @@ def _build_setup(
     *(config, task, participants, dim, mesh, observers or {}, aggregation),
   )
 
-  def init(run_draws: Draws, params: Params) -> audited_algorithm.AuditState:
+  def init(run_draws: RunKeys, params: Params) -> audited_algorithm.AuditState:
     return make_algorithm(run_draws)[0].init(params)
 
   if not config.simulation:
@@ -263,8 +258,6 @@ def make_run_record(
   """Makes the record of a run, from which all estimates are made.
 
   Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
     cosines: the cosines that its observers scored, by name: [T, k] or [k].
     rounds: the scalars of its rounds, [T] each, in NumPy.
     wrapped: coordinates that wrapped around the ring of secure aggregation.
@@ -298,7 +291,7 @@ def _audit_algorithm(
   mesh: sharding.Mesh | None,
   observers: Observe,
   aggregation: secure_aggregation.SecureAggregation | None,
-  draws: Draws,
+  draws: RunKeys,
 ) -> tuple[algorithms.Algorithm, dict[str, Observer]]:
   """Makes DP-FedAvg with canaries in it, and its observers by name.
 
@@ -344,9 +337,7 @@ def make_observers(
   """Makes the observers of the package, by name.
 
   Args:
-    config: the config of the run, with every field set.
     canary_set: what they score.
-    mesh: the devices that share the work; None for one device.
   """
   return {
     'final_model': final_model(canary_set, mesh=mesh),
@@ -411,10 +402,8 @@ def make_clipping(
   """Makes the clipping rule of a run, and the aggregation of its rounds.
 
   Args:
-    config: the config of the run, with every field set.
     participants: of whom only numbers matter.
     aggregation: of integers; None if vectors are summed as such.
-    mesh: the devices that share the work; None for one device.
 
   Raises:
     ValueError: adaptive clipping leaves nothing of the privacy budget.

@@ -73,11 +73,6 @@ def set_chunk_size(
   that are compiled for chunks of two and of four; a chunk of one is a program
   of another form.
 
-  Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
-    mesh: the devices that share the work; None for one device.
-
   Returns:
     The same setup, in whose plan the chunk is set.
   """
@@ -124,11 +119,8 @@ def halve_until_it_fits(
   it: the memory of a program depends on its shapes alone, and nothing is trained.
 
   Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it, with a chunk in its plan.
     advance: makes a group of rounds of the given cohorts, from a state of its
       own, and returns the results; it may raise if memory is short.
-    mesh: the devices that share the work; None for one device.
 
   Returns:
     The same setup, in whose plan the chunk is one that was tried.

@@ -79,10 +79,7 @@ def iterate_groups(
   The cohorts are made ahead by a thread.
 
   Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
     start: the first round.
-    mesh: the devices that share the work; None for one device.
   """
   groups = {
     group.start: group
@@ -193,7 +190,6 @@ def check_finite(
   """Checks that training has not diverged.
 
   Args:
-    config: the config of the run, with every field set.
     metrics: the metrics of a round.
     name: what the error calls the round, such as 'round 3'.
 

@@ -19,7 +19,6 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.watch.by_round import evaluate_rounds
 
 _NOT_OF_RUN = 'damaged or of another run; restore it, or make the run again.'
 
@@ -39,15 +38,8 @@ class FinishedRun(NamedTuple):
   history: Sequence[Mapping[str, float]]
 
 
-def load_finished_run(
-  workdir: str | os.PathLike, *, by_round: bool = False
-) -> FinishedRun:
-  """Reads a finished run.
-
-  Args:
-    workdir: the workdir of the run.
-    by_round: also its ε after each of some rounds. If result.json lacks them they
-      are computed from the record, which takes seconds, and added to it.
+def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
+  """Loads a finished run.
 
   Raises:
     FileNotFoundError: a file is missing.
@@ -68,10 +60,6 @@ def load_finished_run(
       result.audit, record, files.attack_scores
     )
     result = dataclasses.replace(result, audit=audit)
-    if by_round and result.leaks_by_round is None and record.trace is not None:
-      leaks = evaluate_rounds(record, audit)
-      result = dataclasses.replace(result, leaks_by_round=leaks)
-      run_result.write_result(files.result, result)
   return FinishedRun(result, record, history)
 
 

@@ -290,7 +290,6 @@ def count_population(config: Config, num_clients: int) -> int:
   """Counts the population from which a round is drawn, with its canaries.
 
   Args:
-    config: the config of the run, with every field set.
     num_clients: the number of real clients, >= 1.
   """
   c = config.canaries
@@ -306,7 +305,6 @@ def find_client_shifts(
   """Finds what the rounds of a client leave in the final model.
 
   Args:
-    config: the config of the run, with every field set.
     data: the data of all clients.
     clients: their schedule; only that of a log is read, as others may be secret.
     of_rounds: as `upper_bounds.expect_shifts` gives them.

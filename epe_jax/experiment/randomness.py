@@ -48,7 +48,6 @@ def make_randomness(config: Config, secret: bytes | None) -> Randomness:
   """Derives the keys and seeds of a run.
 
   Args:
-    config: the config of the run, with every field set.
     secret: 256 bits, as `draw_secret` gives them, for a run that is no
       simulation; None for a simulation, whose keys and seeds follow from
       config.seed.
@@ -101,7 +100,6 @@ def load_or_draw_secret(
   finished. All processes call this function and get the same bytes.
 
   Args:
-    config: the config of the run, with every field set.
     files: its workdir. This function writes nothing into it.
 
   Returns:

@@ -55,7 +55,7 @@ class RunResult:
       as `client_rounds.find_shifts` gives it; None of any other server, and without noise
       or canaries.
     audit: the estimates of all attackers; without any if there were no canaries.
-    leaks_by_round: ε of attackers after rounds; None until a report has added it.
+    leaks_by_round: ε of attackers after rounds; None without a trace.
     effective_dimension: of the vectors that were scored; None likewise.
     claim: how `audit.claim` stands; None if nothing is claimed, or no attacker's
       scores can test it.

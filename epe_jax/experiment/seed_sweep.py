@@ -43,11 +43,11 @@ def run_seeds(config: Config, workdir: str | os.PathLike) -> None:
 
   Args:
     config: of the point, as `sweep_points.add_seeds` makes it.
-    workdir: its folder, which a sweep has claimed. What seeds show is kept as they
+    workdir: its folder, which a sweep has reserved. What seeds show is kept as they
       end; rows.json is written last, and a point that has one is not run again.
 
   Raises:
-    workdirs.InUse: another process runs it.
+    workdirs.WorkdirLocked: another process runs it.
     ValueError: as `seeds.run_seeds`.
   """
   files = workdirs.workdir_at(workdir)

@@ -20,7 +20,7 @@ from epe_jax.data import cohort
 from epe_jax.experiment import (
   arithmetic,
   build,
-  config_fields,
+  config_checks,
   config_files,
   dispatch,
   in_flight,
@@ -94,7 +94,7 @@ def run_seeds(
   """
   if at_once is None:
     at_once = 1 if jax.default_backend() == 'cpu' else 16
-  config = config_fields.check_config(config)
+  config = config_checks.check_config(config)
   check_seeds(config, seeds, at_once=at_once)
   # No checkpoint is written, so no round has to be scored early for one.
   config = config_files.replace_fields(config, checkpoint_every=config.rounds)
@@ -167,7 +167,7 @@ def _train(
   setups: Mapping[int, build.Setup],
   sizes: Sizes,
   jitted: programs.Programs,
-  draws: build.Draws,
+  draws: build.RunKeys,
   state: audited_algorithm.AuditState,
   bar: Any,
 ) -> audited_algorithm.AuditState:
@@ -200,7 +200,7 @@ def measure_sizes(setup: build.Setup) -> Sizes:
   )
 
 
-def stack_draws(setups: Sequence[build.Setup], sizes: Sizes) -> build.Draws:
+def stack_draws(setups: Sequence[build.Setup], sizes: Sizes) -> build.RunKeys:
   """Stacks the draws of several runs along a new first axis."""
   rows = (
     audit_step.canary_rows(setup.participants.canaries, width=sizes.canaries)

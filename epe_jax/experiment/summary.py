@@ -45,8 +45,6 @@ def summarize_run(
   """Summarizes a finished run.
 
   Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
     privacy: what its mechanism alone says.
     audit: its estimates; none in a run without canaries.
     claim: how a claimed ε stands; None if none is, or it cannot be tested.
@@ -113,8 +111,6 @@ def summarize_dimension(
   """Summarizes the effective dimension of the vectors that were scored.
 
   Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
     params: the final model.
     rounds: the effective dimension of each round's aggregate.
   """

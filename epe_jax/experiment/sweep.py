@@ -96,7 +96,7 @@ def run_sweep(
   # For all of them before any work is done.
   for point in points:
     if (folder / point.name).exists():
-      workdirs.claim(folder / point.name, point.config)
+      workdirs.reserve(folder / point.name, point.config)
   finished, failed, waiting = {}, {}, []
   fault: OSError | None = None
   for point in points:
@@ -115,7 +115,7 @@ def run_sweep(
   launcher = launch() if waiting else None
   folder.mkdir(parents=True, exist_ok=True)
   for point in waiting:
-    workdirs.claim(folder / point.name, point.config)
+    workdirs.reserve(folder / point.name, point.config)
     (folder / f'{point.name}{sweep_status.FAILED}').unlink(missing_ok=True)
   with (
     stopping.listen(
@@ -123,7 +123,6 @@ def run_sweep(
     ) as requests,
     _show_progress(waiting, points, folder) as show,
   ):
-    requests.can_defer = True
     for ended in _run_points(waiting, folder, launcher, requests):
       for point, reason in ended:
         if reason is None:
@@ -326,7 +325,7 @@ def _make_work(point: Point, folder: pathlib.Path) -> launchers.JobSpec:
     point.config.to_dict(),
     folder / point.name,
     folder / f'{point.name}.log',
-    stopping.name_command(),
+    stopping.command_line(),
   )
 
 

@@ -18,7 +18,7 @@ from ml_collections import config_dict
 from epe_jax.experiment import (
   audited_run,
   build,
-  config_fields,
+  config_checks,
   launchers,
   programs,
   seed_sweep,
@@ -65,7 +65,7 @@ def find_faults(configs: Mapping[str, Config]) -> dict[str, str]:
     try:
       # Consecutive points mostly share their data.
       if loaded is None or loaded[0] != key:
-        checked = config_fields.check_config(config)
+        checked = config_checks.check_config(config)
         loaded = key, workloads.load_workload(checked)
       build.check(config, loaded[1])
     except _FAULTS as error:
@@ -82,10 +82,10 @@ def _check(work: Mapping[str, Any]) -> None:
 
 def _explain_resuming() -> str:
   # The command of this process would wait for a config on stdin.
-  return f'To go on, repeat the sweep, which was started by: {sys.argv[3]}'
+  return f'To resume, repeat the sweep, which was started by: {sys.argv[3]}'
 
 
-@functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
+@functools.partial(stopping.exit_on_signal, explain_resuming=_explain_resuming)
 def _run(work: Mapping[str, Any], workdir: str, is_distributed: bool) -> None:
   """Runs a point, once no other process does, such as one of a previous sweep."""
   config: Config = config_dict.ConfigDict(work)
@@ -103,7 +103,7 @@ def _run(work: Mapping[str, Any], workdir: str, is_distributed: bool) -> None:
       else:
         stopping.wait_for(lambda: seed_sweep.run_seeds(config, workdir))
       return
-    except workdirs.InUse as busy:
+    except workdirs.WorkdirLocked as busy:
       if is_distributed:
         # The others are in the middle of the run already.
         print(busy, file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ def make_watch(
   config: Config,
   setup: build.Setup,
   jitted: programs.Programs,
-  draws: build.Draws,
+  draws: build.RunKeys,
 ) -> Watch:
   """Makes the function that tests the claim of a run by its rounds so far.
 
@@ -28,7 +28,6 @@ def make_watch(
 
   Args:
     config: the config of the run, with its `audit.claim`.
-    setup: what was built of it.
     jitted: the programs of the run.
     draws: their first argument.
   """

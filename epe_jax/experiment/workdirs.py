@@ -60,7 +60,7 @@ class Workdir(NamedTuple):
   checkpoints: pathlib.Path
 
 
-class InUse(ValueError):
+class WorkdirLocked(ValueError):
   """Another process has a workdir. The message names it."""
 
 
@@ -87,7 +87,7 @@ def workdir_at(folder: str | os.PathLike) -> Workdir:
   )
 
 
-def claim(folder: str | os.PathLike, config: Config) -> None:
+def reserve(folder: str | os.PathLike, config: Config) -> None:
   """Makes a folder for the run of a config, or checks that it is the run's.
 
   A run begins with its first round. Until then a run of another config may take
@@ -95,7 +95,6 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
 
   Args:
     folder: the path of the workdir, which need not exist.
-    config: the config of the run, with every field set.
 
   Raises:
     ValueError: the folder holds the run of another config, or something else, or
@@ -166,13 +165,13 @@ def lock(files: Workdir) -> Iterator[None]:
     files: the workdir, whose folder exists.
 
   Raises:
-    InUse: another process has it.
+    WorkdirLocked: another process has it.
   """
   with contextlib.ExitStack() as stack:
     try:
       stack.enter_context(locks.hold(files.lock, max_wait=0))
     except locks.LockHeld as holder:
-      raise InUse(
+      raise WorkdirLocked(
         f'workdir={files.folder} is in use by {holder}. Wait until that has '
         'ended, or give another --workdir.'
       ) from holder
@@ -198,7 +197,7 @@ def clear_failed_start(files: Workdir, config: Config) -> bool:
   """Removes the files of a run of another config that failed to start.
 
   Args:
-    files: the workdir, after `claim` and within `lock`; otherwise the first
+    files: the workdir, after `reserve` and within `lock`; otherwise the first
       round of the other run could be under way.
     config: the config of the run that replaces it.
 

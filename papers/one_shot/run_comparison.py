@@ -126,7 +126,7 @@ def compare(
   workdir = pathlib.Path(workdir)
   # The folder is recognised by this config.
   claimed = config_files.replace_fields(config, comparison={'runs': runs})
-  workdirs.claim(workdir, claimed)
+  workdirs.reserve(workdir, claimed)
   firsts = [config.seed + i * (1 + runs) for i in range(experiments)]
   all_seeds = [range(first, first + 1 + runs) for first in firsts]
   missing = [

@@ -360,7 +360,7 @@ def test_a_diverged_run_stops_with_what_to_change(tmp_path):
   assert (run / 'private' / 'secret').exists()
   # No round was made, so the config that mends it may have its place.
   mended, files = load_config('digits', rounds=2), workdirs.workdir_at(run)
-  workdirs.claim(run, mended)
+  workdirs.reserve(run, mended)
   with workdirs.lock(files):
     workdirs.clear_failed_start(files, mended)
   assert not files.config.exists()
@@ -373,7 +373,7 @@ def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
   files.private.mkdir()
   io.write_json(files.config, config.to_dict())
   metrics.append_line(files.metrics, {'round': 0})
-  workdirs.claim(tmp_path, load_config('digits', rounds=7))
+  workdirs.reserve(tmp_path, load_config('digits', rounds=7))
   if what == 'round':
     metrics.append_line(files.metrics, {'round': 1})
   elif what == 'checkpoint':
@@ -381,8 +381,8 @@ def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
   else:
     io.write_json(tmp_path / f'{what}.json', {})
   with pytest.raises(ValueError, match='rounds was 6 and is 7'):
-    workdirs.claim(tmp_path, load_config('digits', rounds=7))
-  workdirs.claim(tmp_path, config)
+    workdirs.reserve(tmp_path, load_config('digits', rounds=7))
+  workdirs.reserve(tmp_path, config)
 
 
 def test_an_unknown_field_on_the_command_line_is_refused(tmp_path):

@@ -288,7 +288,7 @@ def start_sweep(tmp_path, launch):
     'from epe_jax.experiment import stopping, sweep, sweep_points\n'
     "config = test_own_tasks.make_config(task='a_job:load')\n"
     "points = sweep_points.make_grid(config, [('data.seed', (0, 1, 2, 3))])\n"
-    'main = stopping.end_politely(\n'
+    'main = stopping.exit_on_signal(\n'
     f"  lambda: sweep.run_sweep(points, 'slurm', launch={launch})\n"
     ')\n'
     'main()\n'

@@ -128,7 +128,6 @@ from epe_jax.experiment import stopping
 
 sys.stdin.readline()
 with stopping.listen('saving') as requests:
-  requests.can_defer = True
   stopping.end_with_parent()
   print('ready', flush=True)
   while requests.signum is None:

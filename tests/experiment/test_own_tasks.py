@@ -20,7 +20,7 @@ from epe_jax.experiment import (
   Workload,
   audited_run,
   build,
-  config_fields,
+  config_checks,
   launchers,
   sweep,
   sweep_points,
@@ -192,17 +192,17 @@ def test_a_function_that_is_not_there_is_named(changes, message):
 def test_its_own_fields_are_those_of_data_and_model():
   config = make_config()
   config.model = config_dict.create(width=3, name='x', deep=dict(on=True))
-  checked = config_fields.check_config(config)
+  checked = config_checks.check_config(config)
   assert checked.model.deep.on is True
   with config.unlocked():
     config.extra = 1
   with pytest.raises(ValueError, match='extra=1 is not a field'):
-    config_fields.check_config(config)
+    config_checks.check_config(config)
   config = make_config(**{'data.seed': 0})
   with config.ignore_type():
     config.data.seed = (1, 2)
   with pytest.raises(ValueError, match=r'data\.seed=\(1, 2\); give a number'):
-    config_fields.check_config(config)
+    config_checks.check_config(config)
 
 
 @pytest.mark.usefixtures('mine')
@@ -318,7 +318,7 @@ def test_a_sweep_that_is_stopped_ends_its_runs_and_says_how_to_go_on(
   assert process.returncode == 128 + signal.SIGTERM
   assert 'Finishing the rounds of the points that run.' in err
   assert f'Stopped. Of 2 points in {folder}: 2 saved part way.' in err
-  assert f'To go on: {shlex.join(command)}' in err
+  assert f'To resume: {shlex.join(command)}' in err
   for name, file in zip(names, files):
     log = (folder / f'{name}.log').read_text()
     # The run itself has said so, and has not failed.

@@ -15,8 +15,7 @@ from epe_jax.experiment import (
   analytic,
   audited_run,
   build,
-  config_conflicts,
-  config_fields,
+  config_checks,
   participation,
 )
 from epe_jax.report import assumptions, report
@@ -38,7 +37,7 @@ def _config(**changes):
 
 def _planned(**changes):
   # As a run does, which checks each field by itself first.
-  config = config_fields.check_config(_config(**changes))
+  config = config_checks.check_config(_config(**changes))
   return participation.plan_participation(
     config, DATA, client_seed=0, canary_seed=changes.get('seed', 0)
   )
@@ -192,7 +191,7 @@ def test_a_claim_is_not_tested_by_canaries_who_are_allowed_more(
 ):
   fields = {'rounds': 20, 'noise_multiplier': 1.0, 'audit.delta': 1e-5}
   fields |= {'clients_per_round': 40, 'clipping.kind': 'fixed'}
-  config = config_fields.check_config(load_config('digits', **fields | changes))
+  config = config_checks.check_config(load_config('digits', **fields | changes))
   setup = build.build(config)
   for claim in (*refused, *tested):
     config.audit.claim = claim
@@ -218,7 +217,7 @@ def test_a_claim_is_not_tested_by_canaries_who_are_allowed_more(
   ],
 )
 def test_what_clients_leave_is_the_law_of_those_who_are_drawn(kind, changes):
-  config = config_fields.check_config(
+  config = config_checks.check_config(
     _config(
       **{'participation.kind': kind, 'rounds': 18, **changes},
     )
@@ -273,7 +272,7 @@ def test_how_often_the_busiest_client_came_is_told_of_simulations_alone(kind):
   stated = {True: set(), False: set()}
   for simulation in stated:
     for seed in range(12):
-      config = config_fields.check_config(
+      config = config_checks.check_config(
         _config(
           **{
             'participation.kind': kind,
@@ -481,7 +480,7 @@ def test_a_field_without_effect_is_refused(name, value, other):
   with pytest.raises(
     ValueError, match=f'{name}=.* has no effect with {other}='
   ):
-    config_conflicts.check_fields(_config(**{name: value}))
+    config_checks.check_conflicts(_config(**{name: value}))
 
 
 def test_amplification_is_known_for_poisson_and_unknown_elsewhere():

@@ -10,8 +10,7 @@ from epe_jax.experiment import (
   analytic,
   audited_run,
   build,
-  config_conflicts,
-  config_fields,
+  config_checks,
   config_files,
 )
 from epe_jax.report import checks
@@ -30,7 +29,7 @@ def _load(**changes):
       **changes,
     },
   )
-  return config_fields.check_config(config)
+  return config_checks.check_config(config)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,7 @@ def _load(**changes):
 def test_what_does_not_go_with_secure_aggregation_is_refused(changes, message):
   config = _load(**changes)
   with pytest.raises(ValueError, match=rf'bits=16 with .*{message}'):
-    config_conflicts.check_fields(config)
+    config_checks.check_conflicts(config)
 
 
 @pytest.mark.usefixtures('small_task')
