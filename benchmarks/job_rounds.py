@@ -23,14 +23,8 @@ import numpy as np
 from peers import works
 import profiles
 
-from epe_jax.experiment import (
-  arithmetic,
-  build,
-  chunk_size,
-  config_checks,
-  dispatch,
-  programs,
-)
+from epe_jax.experiment import arithmetic, chunk_size, dispatch, programs
+from epe_jax.experiment.setup import build, config_checks
 from epe_jax.parallel import hosts, sharding
 
 _CONFIG = config_flags.DEFINE_config_file(

@@ -25,12 +25,8 @@ from typing import Any
 
 import harness
 
-from epe_jax.experiment import (
-  config_files,
-  launchers,
-  sweep,
-  sweep_points,
-)
+from epe_jax.experiment.setup import config_files
+from epe_jax.experiment.sweeps import launchers, sweep, sweep_points
 from epe_jax.report import comparison
 
 # The clusters that the tests have.

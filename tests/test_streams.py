@@ -14,7 +14,7 @@ import epe_jax
 from epe_jax import streams
 from epe_jax.configs import digits, emnist, stackoverflow
 from epe_jax.data import cohort
-from epe_jax.experiment import build, config_files, randomness
+from epe_jax.experiment.setup import build, config_files, randomness
 
 
 def test_streams_differ_wherever_root_purpose_or_place_do():

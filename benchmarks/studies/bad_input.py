@@ -4,7 +4,7 @@ import functools
 import reprlib
 
 from epe_jax import io
-from epe_jax.experiment import config_checks, config_files
+from epe_jax.experiment.setup import config_checks, config_files
 from studies import trials
 from studies.trials import Trial
 from tests import test_arguments

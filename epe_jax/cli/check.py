@@ -40,7 +40,8 @@ from absl import app, flags
 from epe_jax import io, python_path
 from epe_jax.cli import command_flags, program
 from epe_jax.cli.command_flags import Flag
-from epe_jax.experiment import launchers, stopping
+from epe_jax.experiment import stopping
+from epe_jax.experiment.sweeps import launchers
 from epe_jax.report import tables, terminal
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from absl import flags
 
 from epe_jax.cli import config_flags
 from epe_jax.cli.command_flags import Flag
-from epe_jax.experiment import launchers
+from epe_jax.experiment.sweeps import launchers
 
 JOBS = Flag(
   'jobs',

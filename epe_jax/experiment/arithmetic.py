@@ -26,8 +26,9 @@ import numpy as np
 
 from epe_jax import canaries, streams
 from epe_jax.audit import observers
-from epe_jax.experiment import build, config_files, randomness, summary
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import summary
+from epe_jax.experiment.setup import build, config_files, randomness
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import fedavg, local_training

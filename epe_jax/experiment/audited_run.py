@@ -9,15 +9,10 @@ from absl import logging
 from epe_jax import io
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import THREAT_MODELS
-from epe_jax.experiment import (
-  build,
-  config_checks,
-  driver,
-  run_result,
-  workdirs,
-)
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import driver, run_result, workdirs
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.experiment.setup import build, config_checks
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts
 
 

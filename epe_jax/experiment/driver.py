@@ -22,9 +22,7 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.record_file import write_record
 from epe_jax.audit.results import Audit
 from epe_jax.experiment import (
-  analytic,
   arithmetic,
-  build,
   checkpoint,
   chunk_size,
   dispatch,
@@ -34,17 +32,16 @@ from epe_jax.experiment import (
   model_evaluation,
   model_file,
   own_attacker_scores,
-  participation,
   programs,
-  randomness,
   run_result,
   stopping,
   summary,
   watch,
   workdirs,
 )
-from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.experiment.setup import analytic, build, participation, randomness
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.watch import by_round, sequential
 from epe_jax.watch.by_round import Rounds

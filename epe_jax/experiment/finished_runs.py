@@ -17,8 +17,8 @@ from epe_jax.experiment import (
   run_result,
   workdirs,
 )
-from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.experiment.setup.config_files import Config
 
 _NOT_OF_RUN = 'damaged or of another run; restore it, or make the run again.'
 

@@ -8,8 +8,9 @@ import jax
 
 from epe_jax import io
 from epe_jax.data import federated
-from epe_jax.experiment import build, randomness, workdirs
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import workdirs
+from epe_jax.experiment.setup import build, randomness
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.types import PyTree
 
 # Small files, whose contents are hashed if the config uses them.

@@ -17,7 +17,7 @@ from epe_jax import io
 from epe_jax.audit import audited_algorithm
 from epe_jax.audit.audited_algorithm import AuditState
 from epe_jax.audit.observers import Trace
-from epe_jax.experiment.build import MakeAlgorithm, RunKeys, Setup
+from epe_jax.experiment.setup.build import MakeAlgorithm, RunKeys, Setup
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import algorithms, fedavg
 from epe_jax.types import Array, Key, Params

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from absl import logging
 
 from epe_jax.audit import audited_algorithm, release
-from epe_jax.experiment import build, programs
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import programs
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts
 from epe_jax.watch import sequential
 

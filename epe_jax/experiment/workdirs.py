@@ -15,8 +15,9 @@ import shutil
 from typing import NamedTuple
 
 from epe_jax import io, locks
-from epe_jax.experiment import config_files, metrics
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import metrics
+from epe_jax.experiment.setup import config_files
+from epe_jax.experiment.setup.config_files import Config
 
 # Orbax looks up its files by a pattern that has their whole path in it, unescaped.
 _PATTERN = re.compile(r'[*?[\\]')

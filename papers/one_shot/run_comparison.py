@@ -26,8 +26,10 @@ from epe_jax import io
 from epe_jax import progress as progress_bars
 from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import Scores, Sphere
-from epe_jax.experiment import build, config_files, seeds, workdirs
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import workdirs
+from epe_jax.experiment.setup import build, config_files
+from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.sweeps import seeds
 from epe_jax.several_runs import over_runs
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)

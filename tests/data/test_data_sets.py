@@ -8,12 +8,8 @@ import pytest
 
 from epe_jax.cli import program
 from epe_jax.data import data_sets, imports, prepare, sources
-from epe_jax.experiment import (
-  audited_run,
-  config_checks,
-  config_files,
-  workloads,
-)
+from epe_jax.experiment import audited_run
+from epe_jax.experiment.setup import config_checks, config_files, workloads
 
 # The one file: clients measure temperatures, and a model tells whether it is warm.
 WEATHER = """

@@ -15,12 +15,12 @@ from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Sphere
 from epe_jax.experiment import (
   audited_run,
-  build,
   finished_runs,
   metrics,
   run_result,
   workdirs,
 )
+from epe_jax.experiment.setup import build
 from epe_jax.report import comparison, report
 from epe_jax.tasks import digits as digits_task
 from tests.helpers import load_config, softmax_regression

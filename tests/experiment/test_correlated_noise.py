@@ -12,12 +12,8 @@ from epe_jax import accounting, audit, canaries
 from epe_jax.accounting import matrix_mechanism
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.audit.attackers import DECORRELATED, RESIDUAL
-from epe_jax.experiment import (
-  analytic,
-  audited_run,
-  build,
-  config_checks,
-)
+from epe_jax.experiment import audited_run
+from epe_jax.experiment.setup import analytic, build, config_checks
 from epe_jax.sampling import canary_schedules
 from epe_jax.training import clipping, correlated_noise, fedavg
 from tests import helpers

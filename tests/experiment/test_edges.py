@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 
 from epe_jax import canaries, io
-from epe_jax.experiment import (
-  audited_run,
-  build,
-  metrics,
-  model_file,
-  workdirs,
-)
+from epe_jax.experiment import audited_run, metrics, model_file, workdirs
+from epe_jax.experiment.setup import build
 from epe_jax.report import report
 from tests.helpers import load_config
 from tests.in_process import run_script

@@ -11,7 +11,8 @@ from epe_jax.audit import (
   observers,
   release,
 )
-from epe_jax.experiment import audited_run, build, driver, run_result
+from epe_jax.experiment import audited_run, driver, run_result
+from epe_jax.experiment.setup import build
 from epe_jax.report import attacker_names, report
 from tests import helpers
 

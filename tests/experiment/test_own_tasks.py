@@ -16,17 +16,13 @@ import pytest
 from epe_jax import io
 from epe_jax.configs import common
 from epe_jax.data import federated
-from epe_jax.experiment import (
-  Workload,
-  audited_run,
-  build,
-  config_checks,
+from epe_jax.experiment import Workload, audited_run, workdirs
+from epe_jax.experiment.setup import build, config_checks, workloads
+from epe_jax.experiment.sweeps import (
   launchers,
   sweep,
   sweep_points,
   sweep_process,
-  workdirs,
-  workloads,
 )
 from epe_jax.tasks.classifier import classifier
 
@@ -230,7 +226,7 @@ def my_job(tmp_path, monkeypatch):
     'def get_config():\n'
     "  return test_own_tasks.make_config(task='my_job:load')\n"
   )
-  root = pathlib.Path(workloads.__file__).parents[2]
+  root = pathlib.Path(workloads.__file__).parents[3]
   monkeypatch.setenv('PYTHONPATH', str(root))
   monkeypatch.chdir(tmp_path)
   return path

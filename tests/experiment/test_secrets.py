@@ -20,16 +20,18 @@ from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   arithmetic,
   audited_run,
-  build,
-  config_files,
   dispatch,
   inputs,
   metrics,
-  participation,
   programs,
-  randomness,
   run_result,
   workdirs,
+)
+from epe_jax.experiment.setup import (
+  build,
+  config_files,
+  participation,
+  randomness,
   workloads,
 )
 from epe_jax.report import report

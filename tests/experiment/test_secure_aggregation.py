@@ -6,9 +6,9 @@ import pytest
 from epe_jax import accounting, audit
 from epe_jax.audit import evaluation
 from epe_jax.audit.attackers import RESIDUAL
-from epe_jax.experiment import (
+from epe_jax.experiment import audited_run
+from epe_jax.experiment.setup import (
   analytic,
-  audited_run,
   build,
   config_checks,
   config_files,

@@ -26,11 +26,13 @@ from epe_jax.experiment import (
   metrics,
   programs,
   stopping,
+  workdirs,
+)
+from epe_jax.experiment.sweeps import (
   sweep,
   sweep_points,
   sweep_process,
   sweep_status,
-  workdirs,
 )
 from epe_jax.parallel import hosts
 from tests.helpers import load_config
@@ -353,7 +355,7 @@ def test_a_point_that_succeeded_is_not_said_to_have_failed(tmp_path):
 
 _PARENT = """
 import pathlib, sys
-from epe_jax.experiment import launchers
+from epe_jax.experiment.sweeps import launchers
 from tests.helpers import load_config
 
 sys.executable = sys.argv[1]

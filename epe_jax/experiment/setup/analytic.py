@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax import accounting
-from epe_jax.experiment import build, client_rounds, participation, run_result
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import client_rounds, run_result
+from epe_jax.experiment.setup import build, participation
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.fact import Fact
 
 

@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple, Protocol, runtime_checkable
 from absl import logging
 
 from epe_jax import extras, io, python_path
-from epe_jax.experiment import sweep_points
+from epe_jax.experiment.sweeps import sweep_points
 
 ENGINES = ('local', 'slurm', 'ray')
 """What starts runs: this machine, or a cluster."""
@@ -33,7 +33,9 @@ EXIT_LOST = -1000
 EXIT_BUSY = 75
 """The exit status of one of several processes of a run that is made elsewhere."""
 
-POINT = 'from epe_jax.experiment import sweep_process; sweep_process.main()'
+POINT = (
+  'from epe_jax.experiment.sweeps import sweep_process; sweep_process.main()'
+)
 """The code of the processes of a sweep."""
 
 # Seconds between two looks at a process, and between two questions to Slurm's queue.

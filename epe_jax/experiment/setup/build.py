@@ -21,15 +21,15 @@ from epe_jax.audit.observers import (
 from epe_jax.audit.record import Record, make_record
 from epe_jax.data import cohort, federated
 from epe_jax.epsilon import checks
-from epe_jax.experiment import (
+from epe_jax.experiment import run_result
+from epe_jax.experiment.setup import (
   config_checks,
   participation,
   randomness,
-  run_result,
   servers,
   workloads,
 )
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import sharding
 from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import (

@@ -10,8 +10,8 @@ from ml_collections import config_dict
 import pytest
 
 from epe_jax import io, locks
-from epe_jax.experiment import sweep, sweep_points, sweep_status
-from epe_jax.experiment.sweep_status import PointStatus
+from epe_jax.experiment.sweeps import sweep, sweep_points, sweep_status
+from epe_jax.experiment.sweeps.sweep_status import PointStatus
 from epe_jax.report import sweep_progress
 
 

@@ -9,7 +9,12 @@ import pytest
 from scipy import stats
 
 from epe_jax.data import federated
-from epe_jax.experiment import build, participation, randomness, threefry_seeds
+from epe_jax.experiment.setup import (
+  build,
+  participation,
+  randomness,
+  threefry_seeds,
+)
 from tests.helpers import load_config
 
 SECRET = bytes(range(32))

@@ -4,7 +4,7 @@ from absl import logging
 import pytest
 
 from epe_jax.epsilon import checks
-from epe_jax.experiment import build, config_files
+from epe_jax.experiment.setup import build, config_files
 
 
 @pytest.fixture

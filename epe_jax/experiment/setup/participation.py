@@ -12,7 +12,7 @@ from epe_jax.accounting import ParticipationSchema, matrix_mechanism
 from epe_jax.data import federated, participation_log
 from epe_jax.experiment import client_rounds
 from epe_jax.experiment.client_rounds import Schedule, Shifts
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.sampling import canary_schedules, client_schedules
 from epe_jax.training import correlated_noise
 from epe_jax.training.correlated_noise import Correlation

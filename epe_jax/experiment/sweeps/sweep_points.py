@@ -8,8 +8,8 @@ import os
 from typing import Any, NamedTuple
 
 from epe_jax import io
-from epe_jax.experiment import config_files
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment.setup import config_files
+from epe_jax.experiment.setup.config_files import Config
 
 # The field of a config that a point with many seeds has beyond those of a run.
 NUM_SEEDS = 'num_seeds'

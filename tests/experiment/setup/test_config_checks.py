@@ -12,12 +12,8 @@ import pytest
 from epe_jax import io
 from epe_jax.cli import command_flags, config_flags
 from epe_jax.configs import common, digits, emnist, stackoverflow
-from epe_jax.experiment import (
-  audited_run,
-  config_checks,
-  config_files,
-  workloads,
-)
+from epe_jax.experiment import audited_run
+from epe_jax.experiment.setup import config_checks, config_files, workloads
 
 CONFIGS = {
   f'{module.__name__}:{mode}': lambda m=module, mode=mode: m.get_config(mode)

@@ -11,9 +11,9 @@ from epe_jax.audit import statistics
 from epe_jax.audit.record_file import load_record
 from epe_jax.data import federated, participation_log
 from epe_jax.epsilon import known_shifts
-from epe_jax.experiment import (
+from epe_jax.experiment import audited_run
+from epe_jax.experiment.setup import (
   analytic,
-  audited_run,
   build,
   config_checks,
   participation,

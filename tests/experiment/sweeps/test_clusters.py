@@ -13,13 +13,8 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import record_file
-from epe_jax.experiment import (
-  finished_runs,
-  launchers,
-  sweep,
-  sweep_points,
-  workdirs,
-)
+from epe_jax.experiment import finished_runs, workdirs
+from epe_jax.experiment.sweeps import launchers, sweep, sweep_points
 from epe_jax.report import worded_json
 from tests import clusters
 from tests.experiment import test_own_tasks
@@ -38,7 +33,7 @@ def points(tmp_path, monkeypatch):
   (tmp_path / 'a_job.py').write_text(
     'from tests.experiment import test_own_tasks\nload = test_own_tasks.load\n'
   )
-  root = pathlib.Path(__file__).parents[2]
+  root = pathlib.Path(__file__).parents[3]
   monkeypatch.setenv('PYTHONPATH', f'{root}{os.pathsep}{tmp_path}')
   monkeypatch.syspath_prepend(str(tmp_path))
   monkeypatch.chdir(tmp_path)
@@ -284,8 +279,10 @@ def start_sweep(tmp_path, launch):
   """Starts the sweep of `points` in another process."""
   code = (
     'import pathlib, sys\n'
-    'from tests.experiment import test_clusters as t, test_own_tasks\n'
-    'from epe_jax.experiment import stopping, sweep, sweep_points\n'
+    'from tests.experiment import test_own_tasks\n'
+    'from tests.experiment.sweeps import test_clusters as t\n'
+    'from epe_jax.experiment import stopping\n'
+    'from epe_jax.experiment.sweeps import sweep, sweep_points\n'
     "config = test_own_tasks.make_config(task='a_job:load')\n"
     "points = sweep_points.make_grid(config, [('data.seed', (0, 1, 2, 3))])\n"
     'main = stopping.exit_on_signal(\n'

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from epe_jax import io
-from epe_jax.experiment import launchers, sweep, sweep_points
+from epe_jax.experiment.sweeps import launchers, sweep, sweep_points
 from tests.helpers import load_config
 
 

@@ -16,7 +16,7 @@ import types
 
 import pytest
 
-from epe_jax.experiment import launchers
+from epe_jax.experiment.sweeps import launchers
 
 
 def see(slots, variable):
@@ -146,7 +146,7 @@ def work(tmp_path, monkeypatch):
     with open(work.log, 'wb') as log:
       process = subprocess.Popen(
         [sys.executable, '-c', _RUN],
-        cwd=pathlib.Path(__file__).parents[2],
+        cwd=pathlib.Path(__file__).parents[3],
         stdin=subprocess.PIPE,
         stdout=log,
         start_new_session=True,

@@ -19,15 +19,13 @@ from epe_jax.audit.record import Record
 from epe_jax.data import cohort
 from epe_jax.experiment import (
   arithmetic,
-  build,
-  config_checks,
-  config_files,
   dispatch,
   in_flight,
   model_evaluation,
   programs,
 )
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment.setup import build, config_checks, config_files
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.training import fedavg
 
 Progress: TypeAlias = Callable[..., Any]

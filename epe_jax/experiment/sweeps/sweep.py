@@ -19,13 +19,9 @@ from typing import NamedTuple
 from absl import logging
 
 from epe_jax import io, locks, progress
-from epe_jax.experiment import (
-  launchers,
-  stopping,
-  sweep_status,
-  workdirs,
-)
-from epe_jax.experiment.sweep_points import Point
+from epe_jax.experiment import stopping, workdirs
+from epe_jax.experiment.sweeps import launchers, sweep_status
+from epe_jax.experiment.sweeps.sweep_points import Point
 
 # Seconds between two polls of the processes.
 _INTERVAL = 0.2

@@ -17,8 +17,8 @@ import numpy as np
 from epe_jax import canaries, io, python_path
 from epe_jax.audit import record_checks
 from epe_jax.data import data_sets, fields
-from epe_jax.experiment import config_files, participation, servers
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment.setup import config_files, participation, servers
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.training import (
   clipping,
   correlated_noise,

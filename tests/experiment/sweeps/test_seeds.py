@@ -9,15 +9,9 @@ import pytest
 from epe_jax.audit.record import Record
 from epe_jax.audit.record_file import load_record
 from epe_jax.data import cohort
-from epe_jax.experiment import (
-  audited_run,
-  build,
-  config_files,
-  dispatch,
-  driver,
-  programs,
-  seeds,
-)
+from epe_jax.experiment import audited_run, dispatch, driver, programs
+from epe_jax.experiment.setup import build, config_files
+from epe_jax.experiment.sweeps import seeds
 from epe_jax.tasks import digits as digits_task
 from tests import helpers
 from tests.helpers import load_config, softmax_regression

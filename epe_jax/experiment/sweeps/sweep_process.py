@@ -15,19 +15,10 @@ from typing import Any
 from absl import logging
 from ml_collections import config_dict
 
-from epe_jax.experiment import (
-  audited_run,
-  build,
-  config_checks,
-  launchers,
-  programs,
-  seed_sweep,
-  stopping,
-  sweep_points,
-  workdirs,
-  workloads,
-)
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import audited_run, programs, stopping, workdirs
+from epe_jax.experiment.setup import build, config_checks, workloads
+from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.sweeps import launchers, seed_sweep, sweep_points
 from epe_jax.parallel import hosts
 
 # Fields that decide which data and which model are loaded.

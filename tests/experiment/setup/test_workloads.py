@@ -8,7 +8,7 @@ import pytest
 
 from epe_jax.cli import data
 from epe_jax.data import emnist, imports, prepare, synthetic, vocabulary
-from epe_jax.experiment import workloads
+from epe_jax.experiment.setup import workloads
 from tests import tff_files
 from tests.helpers import load_config
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epe_jax.experiment import config_files
+from epe_jax.experiment.setup import config_files
 
 
 def test_the_jobs_that_ship_are_found_by_their_names(tmp_path, monkeypatch):
