@@ -42,17 +42,9 @@ def choose_chunk_size(
     A chunk in [1, clients]. It is 1 where not even one client fits by these
     numbers, which are estimates; the device has the last word.
 
-  Raises:
-    ValueError: clients or bytes_per_client is out of range.
-
   >>> choose_chunk_size(10, 1, 60, clients=101)
   34
   """
-  if clients < 1 or not bytes_per_client > 0:
-    raise ValueError(
-      f'clients={clients}, bytes_per_client={bytes_per_client}; give at least '
-      'one client and more than 0 bytes.'
-    )
   max_chunk = math.floor((limit - bytes_fixed) / bytes_per_client)
   return _make_even(min(max(max_chunk, 1), clients), clients)
 

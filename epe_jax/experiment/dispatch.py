@@ -77,9 +77,6 @@ def iterate_groups(
   """Iterates over groups of rounds, each with its cohorts on the devices.
 
   The cohorts are made ahead by a thread.
-
-  Args:
-    start: the first round.
   """
   groups = {
     group.start: group
@@ -130,9 +127,6 @@ def time_requests(items: Iterable[T]) -> Iterator[tuple[float, T]]:
 
 def fetch_metrics(metrics: dict[str, Array]) -> Fetched:
   """Fetches the metrics of a group, and blocks until its rounds have ended.
-
-  Args:
-    metrics: name -> metrics [rounds], on the device.
 
   Returns:
     The same in NumPy, and the time when they arrived.
@@ -188,10 +182,6 @@ def check_finite(
   config: Config, metrics: Mapping[str, float], name: str
 ) -> None:
   """Checks that training has not diverged.
-
-  Args:
-    metrics: the metrics of a round.
-    name: what the error calls the round, such as 'round 3'.
 
   Raises:
     FloatingPointError: the norm of the aggregate or of updates is not finite.

@@ -57,13 +57,8 @@ def train(
 ) -> RunResult | None:
   """Trains, records and estimates: config -> setup -> rounds -> record -> result.
 
-  It is one long function, to be read from top to bottom.
-
-  Args:
-    files: its workdir, locked.
-    observers: as `audited_run.run` takes them, like all further arguments.
-    threat_models: likewise.
-    argv: as `audited_run.run` takes it.
+  It is one long function, to be read from top to bottom. Its arguments are those of
+  `audited_run.run`, of a checked config and a locked workdir.
 
   Returns:
     The content of result.json; None in all processes but the first.

@@ -66,10 +66,6 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
 def load_record_of(result: RunResult, path: pathlib.Path) -> Record:
   """Reads the record of a finished run.
 
-  Args:
-    result: what result.json of the run holds.
-    path: the file of the record.
-
   Raises:
     FileNotFoundError: there is no such file.
     ValueError: it is damaged, of another version or of another run.
@@ -98,11 +94,6 @@ def check_hash(
 ) -> None:
   """Checks that a file is the one that a run wrote.
 
-  Args:
-    path: the file, for the error.
-    found: its SHA-256, or that of what it holds.
-    expected: the one in result.json.
-
   Raises:
     ValueError: they differ.
   """
@@ -115,9 +106,6 @@ def check_hash(
 
 def load_result(workdir: str | os.PathLike[str]) -> RunResult:
   """Loads the result.json of a finished run.
-
-  Args:
-    workdir: the workdir of the run.
 
   Raises:
     FileNotFoundError: the workdir has no result.json, or its run has not ended.
@@ -167,9 +155,6 @@ def _require_file(path: pathlib.Path) -> pathlib.Path:
 def check_audited(path: str | os.PathLike) -> None:
   """Checks that a workdir is not that of a run without canaries.
 
-  Args:
-    path: a workdir, or any other path.
-
   Raises:
     ValueError: it is the workdir of a finished run that was not audited.
   """
@@ -183,9 +168,6 @@ def check_audited(path: str | os.PathLike) -> None:
 
 def check_record(path: str | os.PathLike) -> None:
   """Checks that the record in a workdir is that of its run.
-
-  Args:
-    path: a workdir, or any other path.
 
   Raises:
     ValueError: it is the workdir of a finished run, and its record is damaged or of

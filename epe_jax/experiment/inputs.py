@@ -81,11 +81,6 @@ def compute_digests(
   would not fit a checkpoint, but not one that computes something else in the same
   arrays.
 
-  Args:
-    train: the data of the clients that train.
-    test: the data that the model is evaluated on.
-    observers: the state of each observer, or its shapes, by name.
-
   Returns:
     SHA-256 digests by the name of the input, such as 'the training data'.
   """

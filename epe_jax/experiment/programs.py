@@ -79,12 +79,7 @@ def make_programs(
   *,
   replicates: bool = False,
 ) -> Programs:
-  """Makes the programs of a run, which are compiled when they are first called.
-
-  Args:
-    state: the initial state, laid out over the devices.
-    replicates: whether draws, state and cohorts have a first axis of replicates.
-  """
+  """Makes the programs of a run, which are compiled when they are first called."""
   advance = functools.partial(advance_run, setup.make_algorithm)
 
   def flush(draws: RunKeys, state: AuditState) -> AuditState:
@@ -150,11 +145,6 @@ def compile_for_later(
   program: jax.stages.Wrapped, draws: RunKeys, state: AuditState
 ) -> Callable[[], None]:
   """Prepares to compile a program that a run needs after its first rounds.
-
-  Args:
-    program: such as the one that scores.
-    draws: what it will be called with.
-    state: likewise, or any of its shapes and layouts.
 
   Returns:
     A function that compiles it, which a thread may call while rounds are made.

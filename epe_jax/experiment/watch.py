@@ -26,11 +26,6 @@ def make_watch(
   It reads what observers scored round by round, and projects nothing, so it costs
   next to nothing. It warns once, when the claim is rejected. All processes must
   call it.
-
-  Args:
-    config: the config of the run, with its `audit.claim`.
-    jitted: the programs of the run.
-    draws: their first argument.
   """
 
   is_rejected = False

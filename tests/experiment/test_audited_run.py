@@ -1,5 +1,6 @@
 """The run: its files, its results, its refusals."""
 
+import functools
 import json
 import pathlib
 import time
@@ -38,6 +39,9 @@ def train_wide(config, workdir):
   task = softmax_regression(unused=DIM - 650)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(digits_task, 'task', lambda width: task)
+    # Floors take most of the time.
+    evaluate = functools.partial(evaluation.evaluate, floors=False)
+    patch.setattr(evaluation, 'evaluate', evaluate)
     return workdir, audited_run.run(config, workdir)
 
 
@@ -73,8 +77,6 @@ def test_a_run_writes_what_it_promises(finished):
     for estimate in attack.estimates:
       assert estimate.epsilon >= 0
       assert estimate.confidence in (None, 0.95)
-      if floor := estimate.floor:
-        assert 0 <= floor.q05 <= floor.q50 <= floor.q95
   scores = load_record(workdir / 'private/scores.npz')
   assert scores.trace.shape == scores.cosines['residual'].shape == (6, 40)
   assert scores.included.shape == (6, 40)
@@ -328,8 +330,7 @@ def test_emnist_needs_a_path(tmp_path):
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures('small_task', 'undrawn')
-@pytest.mark.usefixtures('small_task', 'no_floors', 'coarse_figures')
+@pytest.mark.usefixtures('small_task', 'undrawn', 'no_floors')
 def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   config = load_config('digits', noise_multiplier=0.0, rounds=2)
   config.client.update(epochs=1, max_examples=8)

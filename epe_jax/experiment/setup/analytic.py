@@ -115,10 +115,6 @@ def find_amplification(
   The attacker of the analytic ε knows the rounds of each client. Without this
   knowledge it learns less, if rounds are drawn in secret.
 
-  Args:
-    num_clients: the number of real clients, >= 1.
-    delta: the δ of the run, in (0, 1).
-
   Returns:
     A key with numbers; None if no clients are sampled.
   """

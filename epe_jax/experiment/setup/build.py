@@ -154,9 +154,6 @@ def build(
 def check(config: Config, workload: workloads.Workload | None = None) -> None:
   """Checks all that `build` checks, without computing the initial model.
 
-  Args:
-    workload: of this config; None to load it.
-
   Raises:
     ValueError, FileNotFoundError: as `build`.
   """
@@ -334,11 +331,7 @@ def _audit_algorithm(
 def make_observers(
   config: Config, canary_set: canaries.Canaries, mesh: sharding.Mesh | None
 ) -> dict[str, Observer]:
-  """Makes the observers of the package, by name.
-
-  Args:
-    canary_set: what they score.
-  """
+  """Makes the observers of the package, by name."""
   return {
     'final_model': final_model(canary_set, mesh=mesh),
     'rounds': _observe_rounds(config, canary_set, mesh),
@@ -400,10 +393,6 @@ def make_clipping(
   mesh: sharding.Mesh | None,
 ) -> tuple[clipping.Clipping, aggregation_lib.MakeAggregation]:
   """Makes the clipping rule of a run, and the aggregation of its rounds.
-
-  Args:
-    participants: of whom only numbers matter.
-    aggregation: of integers; None if vectors are summed as such.
 
   Raises:
     ValueError: adaptive clipping leaves nothing of the privacy budget.

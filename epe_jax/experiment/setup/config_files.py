@@ -24,11 +24,7 @@ _NO_JOBS = {'__init__', 'common', GRIDS}
 
 
 def complete_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-  """Fills in what follows from other fields.
-
-  Args:
-    fields: values by dotted names.
-  """
+  """Fills in what follows from other fields."""
   complete = dict(fields)
   if complete.get('canaries.schedule', '') is None:
     independent = complete.get('noise.correlation') == 'independent'
@@ -39,12 +35,7 @@ def complete_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def replace_fields(config: Config, **fields: Any) -> Config:
-  """Copies a config with other or new fields at its top level.
-
-  Args:
-    config: any config.
-    **fields: the values by name; a dict updates the fields of a group.
-  """
+  """Copies a config with other or new fields at its top level."""
   copy = config.copy_and_resolve_references()
   with copy.unlocked():
     copy.update(fields)
@@ -117,10 +108,6 @@ def load_grid(name: str) -> Config:
 
 def check_field(name: str, fields: Sequence[str]) -> None:
   """Checks that a config has a field, or a group of fields, of some name.
-
-  Args:
-    name: the dotted name.
-    fields: the dotted names of all fields.
 
   Raises:
     ValueError: it has none. The message suggests another one.

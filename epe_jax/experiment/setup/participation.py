@@ -287,11 +287,7 @@ def _cache_correlation(
 
 
 def count_population(config: Config, num_clients: int) -> int:
-  """Counts the population from which a round is drawn, with its canaries.
-
-  Args:
-    num_clients: the number of real clients, >= 1.
-  """
+  """Counts the population from which a round is drawn, with its canaries."""
   c = config.canaries
   return num_clients + (c.observed if c.schedule == 'as_clients' else 0)
 

@@ -137,10 +137,6 @@ def draw_secret() -> bytes:
 def check_secret(secret: bytes, name: str) -> None:
   """Checks that a secret has `SECRET_BYTES` bytes.
 
-  Args:
-    secret: the bytes to check.
-    name: what the error calls them, such as the path of their file.
-
   Raises:
     ValueError: it has more bytes or fewer.
   """
@@ -185,9 +181,6 @@ def fingerprint_generators() -> str:
 
 def derive_randomness(secret: bytes) -> Randomness:
   """Derives keys and seeds from a secret; the same secret gives the same ones.
-
-  Args:
-    secret: 256 bits, as `draw_secret` gives them.
 
   Raises:
     ValueError: it does not have 256 bits.

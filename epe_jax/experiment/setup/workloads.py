@@ -25,10 +25,6 @@ def load_workload(config: Config) -> Workload:
   A task of a user's own is 'package.module:function', a function config ->
   `Workload`. It is called in every process of a run, and gives the same each time.
 
-  Args:
-    config: the config of the run, with every field set. It names the data, and
-      config.evaluate_examples is the number of test examples.
-
   Raises:
     ValueError: a field is out of range or contradicts another.
     FileNotFoundError: the data file is missing.
@@ -62,11 +58,6 @@ def check_task(name: str, task: Task, train: federated.FederatedData) -> None:
   """Checks that the functions of a task fit each other and its data.
 
   They are traced with the shapes of a batch, and nothing is computed.
-
-  Args:
-    name: of the function that gave it, for messages.
-    task: what is trained.
-    train: the data of the clients that train.
 
   Raises:
     ValueError: parameters are not float32; a function fails; a loss is not one number

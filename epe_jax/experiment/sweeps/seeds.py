@@ -140,11 +140,6 @@ def check_seeds(
 ) -> None:
   """Checks that `run_seeds` can make these runs.
 
-  Args:
-    config: the config of the runs, with every field set.
-    seeds: the seeds.
-    at_once: the number of runs that are vmapped.
-
   Raises:
     ValueError: at_once is less than 1, there are no seeds or two are equal, or
       config.simulation is False.

@@ -5,7 +5,7 @@ that was stopped is resumed.
 """
 
 import collections
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import functools
 import json
@@ -93,17 +93,17 @@ def run_sweep(
   for point in points:
     if (folder / point.name).exists():
       workdirs.reserve(folder / point.name, point.config)
-  finished, failed, waiting = {}, {}, []
+  # Why each point failed that has ended; None for one that has a result.
+  ends: dict[str, str | None] = {}
   fault: OSError | None = None
   for point in points:
     failure = folder / f'{point.name}{sweep_status.FAILED}'
     if _is_finished(point, folder):
       failure.unlink(missing_ok=True)
-      finished[point.name] = folder / point.name
+      ends[point.name] = None
     elif failure.exists() and not retry:
-      failed[point.name] = failure.read_text()
-    else:
-      waiting.append(point)
+      ends[point.name] = failure.read_text()
+  waiting = [point for point in points if point.name not in ends]
   if launch is None:
     launch = functools.partial(launchers.make_launcher, 'local')
   check_points(waiting)
@@ -121,37 +121,32 @@ def run_sweep(
   ):
     for ended in _run_points(waiting, folder, launcher, requests):
       for point, reason in ended:
-        if reason is None:
-          finished[point.name] = folder / point.name
-        else:
-          failed[point.name] = reason
+        ends[point.name] = reason
         if watch is not None:
           try:
-            watch(_sort(points, finished, failed))
+            watch(_sort_ends(ends, points, folder))
             fault = None
           except OSError as error:
             # The runs go on, and the next one that ends tells of all.
             fault = error
             logging.warning('%s', error)
       show()
-  requests.raise_if_stopped(
-    _describe_stop(points, folder, finished=finished, failed=failed)
-  )
+  requests.raise_if_stopped(_describe_stop(ends, points, folder))
   if fault is not None:
     raise fault
-  return _sort(points, finished, failed)
+  return _sort_ends(ends, points, folder)
 
 
-def _sort(
-  points: Sequence[Point],
-  finished: Mapping[str, pathlib.Path],
-  failed: Mapping[str, str],
+def _sort_ends(
+  ends: Mapping[str, str | None], points: Sequence[Point], folder: pathlib.Path
 ) -> Outcome:
-  names = [point.name for point in points]
-  return Outcome(
-    {name: finished[name] for name in names if name in finished},
-    {name: failed[name] for name in names if name in failed},
-  )
+  outcome = Outcome({}, {})
+  for name in (point.name for point in points if point.name in ends):
+    if (reason := ends[name]) is None:
+      outcome.finished[name] = folder / name
+    else:
+      outcome.failed[name] = reason
+  return outcome
 
 
 @contextlib.contextmanager
@@ -201,9 +196,6 @@ def _show_progress(
 
 def check_points(points: Sequence[Point]) -> None:
   """Checks that every point can be run, before the first one starts.
-
-  Args:
-    points: as `sweep_points.make_grid` makes them.
 
   Raises:
     ValueError: some cannot. The message has all of them, each with its reason.
@@ -354,24 +346,20 @@ def _record_failure(point: Point, folder: pathlib.Path, code: int) -> str:
 
 
 def _describe_stop(
-  points: Sequence[Point],
-  folder: pathlib.Path,
-  *,
-  finished: Collection[str],
-  failed: Collection[str],
+  ends: Mapping[str, str | None], points: Sequence[Point], folder: pathlib.Path
 ) -> str:
   """Counts what is kept of a sweep that was stopped."""
-  others = [p.name for p in points if p.name not in {*finished, *failed}]
-  saved = [
-    name
+  finished = sum(reason is None for reason in ends.values())
+  others = [point.name for point in points if point.name not in ends]
+  saved = sum(
+    workdirs.has_saved_rounds(workdirs.workdir_at(folder / name))
     for name in others
-    if workdirs.has_saved_rounds(workdirs.workdir_at(folder / name))
-  ]
+  )
   counts = {
-    'finished': len(finished),
-    'failed': len(failed),
-    'saved part way': len(saved),
-    'without a saved round': len(others) - len(saved),
+    'finished': finished,
+    'failed': len(ends) - finished,
+    'saved part way': saved,
+    'without a saved round': len(others) - saved,
   }
   listed = ', '.join(f'{n} {what}' for what, n in counts.items() if n)
   return f'Stopped. Of {len(points)} points in {folder}: {listed}.'

@@ -82,10 +82,6 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
 def add_seeds(points: Sequence[Point], num_seeds: int) -> list[Point]:
   """Lets each point be many runs, with the seeds s, s + 1, ..., in one process.
 
-  Args:
-    points: as `make_grid` makes them; s is the seed of the config of each.
-    num_seeds: runs of each point, >= 1.
-
   Raises:
     ValueError: num_seeds is out of range, or a point sets the seed.
   """

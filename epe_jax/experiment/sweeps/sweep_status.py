@@ -47,9 +47,6 @@ class PointStatus(NamedTuple):
 def find_status(workdir: str | os.PathLike[str]) -> list[PointStatus]:
   """Finds out how far the points of a sweep are.
 
-  Args:
-    workdir: the folder of the sweep.
-
   Returns:
     The points by name.
 
@@ -121,10 +118,6 @@ def is_finished(files: workdirs.Workdir) -> bool:
 
 def find_point(folder: pathlib.Path, name: str) -> PointStatus:
   """Finds out how far a point is.
-
-  Args:
-    folder: of the sweep.
-    name: of the point.
 
   Raises:
     ValueError: its config.json is damaged.
