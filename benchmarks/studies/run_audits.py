@@ -138,7 +138,7 @@ def make_rows(
 
 
 def _find_epsilon(reading: ThreatModel, record: Record) -> float:
-  analytic = reading.limit(record, record.delta)
+  analytic = reading.analytic_epsilon(record, record.delta)
   assert analytic is not None, 'the noise of the run is known'
   return analytic.epsilon
 
