@@ -159,7 +159,7 @@ mutants: $(VENV)/installed-dev
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
 BENCHMARKS := canary_kernels canary_law audited_round exact_noise secure_round \
   secure_aggregation correlated_noise algorithm1 growth sharded_audit rounds \
-  auditor_overhead waiting white_box_step canife launchers
+  auditor_overhead waiting white_box_step launchers
 QUICK := canary_kernels canary_law audited_round algorithm1 growth \
   sharded_audit rounds waiting white_box_step
 bench: $(VENV)/installed-dev frameworks-installed
