@@ -158,9 +158,9 @@ mutants: $(VENV)/installed-dev
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
 BENCHMARKS := canary_kernels canary_law audited_round exact_noise secure_round \
-  secure_aggregation correlated_noise algorithm1 growth sharded_audit rounds \
+  secure_aggregation correlated_noise algorithm1 sharded_audit rounds \
   auditor_overhead waiting white_box_step launchers
-QUICK := canary_kernels canary_law audited_round algorithm1 growth \
+QUICK := canary_kernels canary_law audited_round algorithm1 \
   sharded_audit rounds waiting white_box_step
 bench: $(VENV)/installed-dev frameworks-installed
 	for name in $(BENCHMARKS); do python=$(BIN)/python; \

@@ -1,6 +1,5 @@
 """The pages of benchmarks and studies: what is recorded, and nothing else."""
 
-import itertools
 import math
 import pathlib
 import re
@@ -150,30 +149,3 @@ def test_make_runs_every_benchmark_and_each_has_a_section(pages):
   }
   of_gpu = (BENCHMARKS / 'gpu.py').read_text()
   assert all(f"'{name}'" in of_gpu for name in recording - set(listed))
-
-
-def test_exponents_are_slopes_of_logarithms(load_benchmark):
-  sizes = [1.0, 4.0, 16.0]
-  growth = load_benchmark('growth')
-  assert growth.exponent(sizes, [3 * x**2 for x in sizes]) == pytest.approx(2)
-  assert growth.exponent(sizes, [5.0] * 3) == pytest.approx(0)
-  points = [
-    {'direction': 'dim', 'dim': x, 'seconds': {'a': x}, 'bytes': {'a': 1 / x}}
-    for x in sizes
-  ]
-  # A size at which one form was too dear says nothing of it.
-  points.append(
-    {'direction': 'dim', 'dim': 64.0, 'seconds': {'b': 1}, 'bytes': {'b': 1}}
-  )
-  found = growth.exponents(points)['dim']
-  assert found['of_time']['a'] == pytest.approx(1)
-  assert found['of_memory']['a'] == pytest.approx(-1)
-
-
-@pytest.mark.parametrize('dim', [1e5, 1e6, 4e6])
-def test_the_model_has_as_many_parameters_as_asked_for(load_benchmark, dim):
-  growth = load_benchmark('growth')
-  units = growth.hidden(int(dim))
-  sizes = (256, units, units, 10)
-  have = sum(a * b + b for a, b in itertools.pairwise(sizes))
-  assert have == pytest.approx(dim, rel=0.01)
