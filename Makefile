@@ -159,9 +159,9 @@ mutants: $(VENV)/installed-dev
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
 BENCHMARKS := canary_kernels canary_law audited_round exact_noise secure_round \
   secure_aggregation correlated_noise algorithm1 sharded_audit rounds \
-  auditor_overhead waiting white_box_step launchers
+  auditor_overhead waiting launchers
 QUICK := canary_kernels canary_law audited_round algorithm1 \
-  sharded_audit rounds waiting white_box_step
+  sharded_audit rounds waiting
 bench: $(VENV)/installed-dev frameworks-installed
 	for name in $(BENCHMARKS); do python=$(BIN)/python; \
 	  [ $$name = auditor_overhead ] && python=$(FRAMEWORKS)/torch/bin/python; \

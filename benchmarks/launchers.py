@@ -1,23 +1,18 @@
-"""What an engine costs a sweep, and what runs side by side win.
+"""What an engine costs a sweep.
 
   python benchmarks/launchers.py
 
 Sixteen small points of digits run over two slots by a bare loop that starts their
 processes, and right after it by a sweep: on this machine, on a Slurm of two slots and on a
 Ray of two nodes, both of the loopback. The overhead of an engine is the time of a slot for
-each point beyond the loop. The tables of all must be equal. Then four points of EMNIST run
-one after the other on all cores, and two at a time, by a sweep and by the loop, whose ratio
-is what the machine allows; medians of three. --quick takes four points of digits, and times
-EMNIST once. Slurm and Ray are left out where they are not installed.
+each point beyond the loop. The tables of all must be equal. --quick takes four points.
+Slurm and Ray are left out where they are not installed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
-import functools
-import itertools
 import pathlib
-import statistics
 import sys
 import tempfile
 import time
@@ -45,7 +40,7 @@ _NOISES = (0.05, 0.1, 0.2, 0.3)
 
 
 def measure(quick: bool) -> dict[str, Any]:
-  """Measures both.
+  """Seconds of the points by each engine.
 
   Args:
     quick: whether to take four points and not sixteen.
@@ -62,7 +57,6 @@ def measure(quick: bool) -> dict[str, Any]:
     return {
       'points': len(points),
       'engines': _time_engines(points, folder),
-      'side_by_side': _time_side_by_side(folder, repeats=1 if quick else 3),
     }
 
 
@@ -158,36 +152,6 @@ def _time_sweep(
   if outcome.failed:
     raise ValueError(f'{outcome.failed}')
   return seconds, comparison.write_sweep(workdir, points, outcome)
-
-
-def _time_side_by_side(folder: pathlib.Path, repeats: int) -> dict[str, float]:
-  """Median seconds of EMNIST by the number of jobs, swept and bare, and ratios."""
-  config = config_files.load_config('emnist:smoke')
-  config.data.synthetic = True
-  # Not seeds, some of which draw larger clients: the points are equally long.
-  points = sweep_points.make_grid(config, [('noise_multiplier', _NOISES)])
-  # The programs of both numbers of cores are compiled once.
-  for jobs in (1, _SLOTS):
-    _time_loop(points[:jobs], folder / f'first of {jobs}', jobs=jobs)
-  swept, bare = {1: [], _SLOTS: []}, {1: [], _SLOTS: []}
-  # In turn, as other work on the machine comes and goes.
-  for i, jobs in itertools.product(range(repeats), (1, _SLOTS)):
-    launch = functools.partial(launchers.make_launcher, 'local', jobs=jobs)
-    seconds, _ = _time_sweep(points, folder / f'swept {i} {jobs}', launch)
-    swept[jobs].append(seconds)
-    bare[jobs].append(
-      _time_loop(points, folder / f'bare {i} {jobs}', jobs=jobs)
-    )
-  one, two = (statistics.median(swept[jobs]) for jobs in (1, _SLOTS))
-  bare_one, bare_two = (statistics.median(bare[jobs]) for jobs in (1, _SLOTS))
-  return {
-    'seconds_of_one_job': one,
-    'seconds_of_two_jobs': two,
-    'two_over_one': two / one,
-    'bare_seconds_of_one_job': bare_one,
-    'bare_seconds_of_two_jobs': bare_two,
-    'bare_two_over_one': bare_two / bare_one,
-  }
 
 
 if __name__ == '__main__':
