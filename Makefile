@@ -132,11 +132,9 @@ studies: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/leaderboard.py --out=docs/data
 	$(BIN)/python benchmarks/pages.py
 
-# docs/reliability.md: kills, full disks, flipped bits, long runs, this Python; hours.
+# docs/reliability.md: kills, full disks, long runs; hours.
 reliability: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/faults.py --out=docs/data
-	$(BIN)/python benchmarks/soak.py --out=docs/data
-	$(BIN)/python benchmarks/versions.py --out=docs/data
+	$(BIN)/python benchmarks/reliability.py --out=docs/data
 	$(BIN)/python benchmarks/pages.py
 
 # Which single changes of a room of the core no test of it notices; days. It changes the
