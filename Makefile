@@ -128,14 +128,14 @@ results: $(VENV)/installed-dev
 
 # How often bounds fail, and how estimators compare; an hour on 2 cores.
 studies: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/coverage.py --out=docs/data
-	$(BIN)/python benchmarks/leaderboard.py --out=docs/data
-	$(BIN)/python benchmarks/pages.py
+	$(BIN)/python -m benchmarks.bounds.coverage --out=docs/data
+	$(BIN)/python -m benchmarks.bounds.leaderboard --out=docs/data
+	$(BIN)/python -m benchmarks.pages
 
 # docs/reliability.md: kills, full disks, long runs; hours.
 reliability: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/reliability.py --out=docs/data
-	$(BIN)/python benchmarks/pages.py
+	$(BIN)/python -m benchmarks.reliability --out=docs/data
+	$(BIN)/python -m benchmarks.pages
 
 # Which single changes of a room of the core no test of it notices; days. It changes the
 # files of the checkout one at a time, so give it a clone. It can be interrupted, and goes
@@ -163,11 +163,11 @@ QUICK := canary_kernels canary_law audited_round algorithm1 \
 bench: $(VENV)/installed-dev frameworks-installed
 	for name in $(BENCHMARKS); do python=$(BIN)/python; \
 	  [ $$name = auditor_overhead ] && python=$(FRAMEWORKS)/torch/bin/python; \
-	  PYTHONPATH=. $$python benchmarks/$$name.py || exit 1; done
-	$(BIN)/python benchmarks/pages.py
+	  $$python -m benchmarks.speed.$$name || exit 1; done
+	$(BIN)/python -m benchmarks.pages
 
 bench-quick: $(VENV)/installed-dev
-	for name in $(QUICK); do $(BIN)/python benchmarks/$$name.py --quick \
+	for name in $(QUICK); do $(BIN)/python -m benchmarks.speed.$$name --quick \
 	  --out=runs/benchmarks/$$name.json || exit 1; done
 
 # The versions that tests run with, of every Python >= 3.11.

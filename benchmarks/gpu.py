@@ -8,7 +8,7 @@ into the folder. A step that hangs or fails does not end the others. Steps that 
 finished are not repeated: the same command goes on where the last one was cut off. It
 needs no network and no data.
 
-`cp runs/gpu/gpu_*.json benchmarks/results` and `python benchmarks/pages.py` show the records
+`cp runs/gpu/gpu_*.json benchmarks/results` and `python -m benchmarks.pages` show the records
 in docs/benchmarks.md.
 """
 
@@ -23,10 +23,10 @@ import time
 from typing import NamedTuple
 
 from absl import app, flags
-import harness
 
 from epe_jax import io
 
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _MINUTES = flags.DEFINE_float('minutes', 25.0, 'For all steps.')
 _OUT = flags.DEFINE_string('out', 'runs/gpu', 'Folder of the results.')
 _QUICK = flags.DEFINE_bool('quick', False, 'Toy sizes: does it run?')
@@ -56,7 +56,7 @@ def list_steps(folder: pathlib.Path, *, quick: bool) -> list[Step]:
   def benchmark(name: str, limit: float, *given: str, record: str = '') -> Step:
     record = record or name
     out = f'--out={folder}/gpu_{record}.json'
-    arguments = [f'{harness.HERE / name}.py', out, *given]
+    arguments = ['-m', f'benchmarks.speed.{name}', out, *given]
     return Step(record, [*arguments, *['--quick'] * quick], limit)
 
   def run(name: str, limit: float, *given: str) -> Step:
@@ -64,9 +64,7 @@ def list_steps(folder: pathlib.Path, *, quick: bool) -> list[Step]:
     return Step(name, ['-m', 'epe_jax', 'run', *given, workdir], limit)
 
   def config(name: str, *fields: str) -> list[str]:
-    file = (
-      f'--config={harness.HERE.parent}/configs/{name}.py' + ':smoke' * quick
-    )
+    file = f'--config={_ROOT}/configs/{name}.py' + ':smoke' * quick
     fields = ('data.synthetic=True', 'canaries.family=hadamard', *fields)
     return [file, *(f'--config.{field}' for field in fields)]
 
@@ -159,11 +157,7 @@ def list_steps(folder: pathlib.Path, *, quick: bool) -> list[Step]:
 
 def run_step(step: Step, folder: pathlib.Path, limit: float) -> str:
   """Runs a step, stops it at the limit, and says how it ended."""
-  paths = [
-    harness.HERE.parent,
-    harness.HERE,
-    *filter(None, [os.getenv('PYTHONPATH')]),
-  ]
+  paths = [_ROOT, *filter(None, [os.getenv('PYTHONPATH')])]
   environment = {
     'JAX_COMPILATION_CACHE_DIR': str(folder / 'programs'),
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
@@ -175,7 +169,7 @@ def run_step(step: Step, folder: pathlib.Path, limit: float) -> str:
   with open(folder / f'{step.name}.log', 'a') as log:
     process = subprocess.Popen(
       [sys.executable, *step.arguments],
-      cwd=harness.HERE.parent,
+      cwd=_ROOT,
       env=environment,
       stdin=subprocess.DEVNULL,
       stdout=log,
@@ -212,8 +206,9 @@ def main(argv: list[str]) -> None:
   deadline = time.monotonic() + 60 * _MINUTES.value - _GRACE
   folder = pathlib.Path(_OUT.value).absolute()
   folder.mkdir(parents=True, exist_ok=True)
-  # Of all steps, as they inherit it.
-  harness.choose_device(_DEVICE.value)
+  # Of all steps, as they inherit it; the CPU stays at hand.
+  others = '' if _DEVICE.value == 'cpu' else ',cpu'
+  os.environ['JAX_PLATFORMS'] = _DEVICE.value + others
   steps = list_steps(folder, quick=_QUICK.value)
   if unknown := {*_STEPS.value} - {step.name for step in steps}:
     raise app.UsageError(f'--steps has {unknown}; see the list in {__file__}.')

@@ -26,8 +26,6 @@ import numpy as np
 from epe_jax import __version__, io
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The papers are next to the package, and no part of it.
-sys.path.append(str(HERE.parent))
 RESULTS = HERE / 'results'
 
 
@@ -267,7 +265,7 @@ def call_in_process(
   """Calls a function of a benchmark in a process of its own.
 
   Args:
-    function: 'MODULE:FUNCTION'; it must not read flags.
+    function: 'MODULE:FUNCTION', imported from the checkout; it must not read flags.
     *arguments: of the function, and what it returns, are JSON values.
     environment: variables besides those of this process.
     timeout: seconds after which the process is killed.
@@ -281,7 +279,7 @@ def call_in_process(
     'function = getattr(importlib.import_module(module), name);'
     'print(json.dumps(function(*arguments)))'
   )
-  path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
+  path = os.pathsep.join([str(HERE.parent), *filter(None, sys.path)])
   done = subprocess.run(
     [
       sys.executable,

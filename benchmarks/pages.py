@@ -1,6 +1,6 @@
 """Writes recorded figures into the pages that show them, between their markers.
 
-  python benchmarks/pages.py
+  python -m benchmarks.pages
 
 Pages show a part of docs/data, and of benchmarks/results what tables.yaml asks for and
 whether targets.csv is reached; one result is drawn. A test checks that the committed
@@ -223,7 +223,7 @@ def format_bounds(frame: Frame) -> str:
   """A table for each title: shares that exceed, and the median bound, by truth.
 
   Args:
-    frame: as `studies.coverage.list_records` makes its rows.
+    frame: as `benchmarks.bounds.coverage.list_records` makes its rows.
   """
   frame = frame.rename(columns={'may_exceed': 'may exceed'})
   beyond, passed = frame.exceeded_scores_percent, frame.gaussian_percent

@@ -1,6 +1,6 @@
 """What becomes of commands that are killed or fill a disk, and of long runs.
 
-  python benchmarks/reliability.py --out=docs/data
+  python -m benchmarks.reliability --out=docs/data
 
 Kills `epe-jax run`, `sweep` and `data` at random instants by random signals and repeats
 them, and fills the disk below them. Then 20,000 rounds with an evaluation and a checkpoint
@@ -17,7 +17,6 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from typing import Any, NamedTuple
@@ -29,9 +28,6 @@ import psutil
 
 from epe_jax import io, python_path
 from epe_jax.experiment import metrics, workdirs
-
-# The files that the tests have.
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from tests import tff_files
 
 _OUT = flags.DEFINE_string('out', None, 'Folder of the data files.')

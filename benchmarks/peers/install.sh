@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The peers of benchmarks/rounds.py, each in a virtual environment of its own:
+# The peers of benchmarks/speed/rounds.py, each in a virtual environment of its own:
 #   bash benchmarks/peers/install.sh [FOLDER]
 # It needs Python 3.11 (PYTHON=python3.11), a C++ compiler and 6 GB.
 # PEERS="pfl fedjax" installs these alone. What is there already is kept.

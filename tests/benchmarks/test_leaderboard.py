@@ -5,8 +5,8 @@ import pathlib
 
 import numpy as np
 import pytest
-from studies import entries, laws, score_sets, standings
 
+from benchmarks.bounds import entries, laws, score_sets, standings
 from epe_jax.epsilon.types import Scores
 
 
@@ -101,7 +101,7 @@ def test_ours_and_those_of_others_estimate(sets):
 def test_a_row_of_yours_is_in_a_file(tmp_path):
   path = tmp_path / 'mine.py'
   path.write_text(
-    'from studies.entries import Entry\n'
+    'from benchmarks.bounds.entries import Entry\n'
     "ENTRIES = [Entry('zero', 'me', lambda scores: 0.0, True)]\n"
   )
   assert entries.list_entries(str(path))[-1].name == 'zero'
