@@ -7,8 +7,9 @@ the study counts how many statements of the audits are false.
 from collections.abc import Callable, Mapping, Sequence
 import functools
 import hashlib
+import itertools
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
@@ -73,23 +74,16 @@ _MEAN_BOUND = 'lower bound of the mean of runs'
 _MEAN_INTERVAL = '90 % interval of the mean of runs'
 _PREDICTION = '90 % prediction of a new run'
 _REFUSAL, _COPY = 'refusal of independent runs', 'copy that is taken for a run'
-_MEAN_SHIFT = 1.0
 # Against all clients of a run.
 _CLIENTS = '90 % interval of a client whose updates agree'
 _BEYOND = 'a client is said to be above all clients'
 _STATED = {
-  _CLIENTS: 0.1,
-  _BEYOND: 0.05,
-  _BOUND: 0.05,
-  _SHAPED: 0.05,
-  _INTERVAL: 0.1,
-  _CLAIM: 0.05,
-  _MEAN_BOUND: 0.05,
-  _MEAN_INTERVAL: 0.1,
-  _PREDICTION: 0.1,
+  **dict.fromkeys((_BOUND, _SHAPED, _CLAIM, _MEAN_BOUND, _BEYOND), 0.05),
+  **dict.fromkeys((_INTERVAL, _MEAN_INTERVAL, _PREDICTION, _CLIENTS), 0.1),
   _REFUSAL: 1e-3,
   _COPY: 0.0,
 }
+_MEAN_SHIFT = 1.0
 _METHODS = {
   'clopper_pearson_bonferroni': _BOUND,
   'rank_test': _BOUND,
@@ -99,102 +93,111 @@ _METHODS = {
 
 def list_conditions() -> list[Condition]:
   """All conditions."""
-  noise = [
-    Condition(
-      f'noise {100 * abs(ratio - 1):.0f} % '
-      f'{"larger" if ratio > 1 else "smaller"} than claimed, {k:,} + {k:,} '
+  made = []
+
+  def add(
+    title: str, simulate: Callable[..., Mapping[str, bool]], **settings: Any
+  ) -> None:
+    made.append(Condition(title, functools.partial(simulate, **settings)))
+
+  for k, ratio in itertools.product((200, 1000), (0.95, 1.05, 1.12)):
+    size = 'larger' if ratio > 1 else 'smaller'
+    add(
+      f'noise {100 * abs(ratio - 1):.0f} % {size} than claimed, {k:,} + {k:,} '
       'canaries, μ = 5, δ = 1e-3, d = 4,000, 20 rounds',
-      functools.partial(_misclaim_noise, ratio=ratio, num=k),
+      _misclaim_noise,
+      ratio=ratio,
+      num=k,
     )
-    for k in (200, 1000)
-    for ratio in (0.95, 1.05, 1.12)
-  ]
-  claims = [
-    Condition(
-      f'{k:,} canaries in one round, μ = 5, d = 1,000',
-      functools.partial(_test_claim, num=k),
+  for k in (1000, 5000):
+    title = f'{k:,} canaries in one round, μ = 5, d = 1,000'
+    add(title, _test_claim, num=k)
+  for k, unobserved, rounds, noise, dim in (
+    (100, 100, 10, 0.05, 4000),
+    (100, 500, 1, 0.2, 500),
+    (200, 200, 1, 0.2, 400),
+  ):
+    sizes = dict(unobserved=unobserved, rounds=rounds, noise=noise, dim=dim)
+    add(
+      f'{k:,} + {unobserved:,} canaries, {rounds} round{"s" * (rounds > 1)}, z = '
+      f'{noise:g}, d = {dim:,}: canaries are much of a release',
+      _crowd,
+      observed=k,
+      **sizes,
     )
-    for k in (1000, 5000)
-  ]
-  crowded = [
-    Condition(
-      f'{k:,} + {unobserved:,} canaries, {rounds} round{"s" * (rounds > 1)}, z = {noise:g}, '
-      f'd = {dim:,}: canaries are much of a release',
-      functools.partial(
-        _crowd,
-        observed=k,
-        unobserved=unobserved,
-        rounds=rounds,
-        noise=noise,
-        dim=dim,
-      ),
-    )
-    for k, unobserved, rounds, noise, dim in (
-      (100, 100, 10, 0.05, 4000),
-      (100, 500, 1, 0.2, 500),
-      (200, 200, 1, 0.2, 400),
-    )
-  ]
-  several = [
-    Condition(
-      f'{name} canaries, τ = {tau:g}',
-      functools.partial(_simulate_unequal_runs, sizes=sizes, tau=tau),
-    )
-    for name, sizes in (
-      ('runs of 50 and 5,000', (50, 5000)),
-      ('nine runs of 30 and one of 10,000', (30,) * 9 + (10_000,)),
-      ('runs of 30, 300 and 3,000', (30, 300, 3000)),
-      ('five runs of 100', (100,) * 5),
-    )
-    for tau in (0.0, 0.1, 1.0)
-  ]
-  return [
-    *noise,
-    *claims,
-    *crowded,
-    *several,
-    *_list_of_clients(),
-    *_list_dependent(),
-  ]
-
-
-def _list_of_clients() -> list[Condition]:
-  """Runs whose clients take part in other rounds than canaries."""
-  sampled = [
-    Condition(
+  several = {
+    'runs of 50 and 5,000': (50, 5000),
+    'nine runs of 30 and one of 10,000': (30,) * 9 + (10_000,),
+    'runs of 30, 300 and 3,000': (30, 300, 3000),
+    'five runs of 100': (100,) * 5,
+  }
+  for name, tau in itertools.product(several, (0.0, 0.1, 1.0)):
+    title = f'{name} canaries, τ = {tau:g}'
+    add(title, _simulate_unequal_runs, sizes=several[name], tau=tau)
+  # Clients that take part in other rounds than canaries.
+  claims = {
+    0.0: '5 % above what is proven of clients, refused if canaries may leak more',
+    1.0: 'of a client of one known round',
+  }
+  for q, share in itertools.product((0.02, 0.2), claims):
+    add(
       f'300 clients drawn for each of 20 rounds with q = {q:g}, z = 1, 20 canaries in '
-      f'a round that is known; claims {where}',
-      functools.partial(_claim_of_sampled, probability=q, share=share),
+      f'a round that is known; claims {claims[share]}',
+      _claim_of_sampled,
+      probability=q,
+      share=share,
     )
-    for q in (0.02, 0.2)
-    for share, where in (
-      (
-        0.0,
-        '5 % above what is proven of clients, refused if canaries may leak more',
-      ),
-      (1.0, 'of a client of one known round'),
+  for m, n, momentum, falls in (
+    (1, 1, 0.9, True),
+    (1, 2, 0.9, False),
+    (1, 4, 0.0, True),
+    (2, 4, 0.9, True),
+  ):
+    add(
+      f'3,000 clients in {n} of 12 rounds, canaries in {m}, momentum {momentum:g}, '
+      f'clip norms {"fall to a fifth" if falls else "stay"}',
+      _expect_clients,
+      of_canaries=m,
+      of_clients=n,
+      momentum=momentum,
+      falls=falls,
     )
-  ]
-  weighted = [
-    Condition(
-      f'3,000 clients in {n} of 12 rounds, canaries in {m}, momentum {momentum:g}, clip '
-      f'norms {"fall to a fifth" if falls else "stay"}',
-      functools.partial(
-        _expect_clients,
-        of_canaries=m,
-        of_clients=n,
-        momentum=momentum,
-        falls=falls,
-      ),
+  # Rounds, canaries and runs that only seem to be independent.
+  lags = np.arange(20)
+  correlations = {
+    f'autoregressive noise, ρ = {rho:g}': rho**lags
+    for rho in (0.1, 0.3, 0.5, -0.3)
+  }
+  correlations['noise that correlates by 0.3 at lag 3'] = np.where(
+    lags == 3, 0.3, lags == 0
+  )
+  for name, correlation in correlations.items():
+    add(
+      f'{name}, claimed to be independent: 200 + 200 canaries in all of 20 rounds, '
+      'μ = 5, δ = 1e-3, d = 4,000',
+      _correlate_rounds,
+      correlation=correlation,
     )
-    for m, n, momentum, falls in (
-      (1, 1, 0.9, True),
-      (1, 2, 0.9, False),
-      (1, 4, 0.0, True),
-      (2, 4, 0.9, True),
+  # Taken for independent given the past, they would reject 16 %.
+  add(
+    '3,000 canaries that share the first of 501 rounds and end in different ones, '
+    'μ = 5, d = 1,000',
+    _share_first_round,
+  )
+  for num in (20, 200):
+    add(
+      f'another run of {num} + {num} canaries, and a copy in single precision, in '
+      'other units or rounded to a twentieth of their spread',
+      _copy_run,
+      num=num,
     )
-  ]
-  return [*sampled, *weighted]
+  return made
+
+
+def _judge(record: Record, claim: float) -> dict[str, bool]:
+  """Whether a true claim is rejected; nothing if it is not tested."""
+  test = sequential.judge_claim(record, claim)
+  return {} if test is None else {_CLAIM: test.rejected_after is not None}
 
 
 def _claim_of_sampled(
@@ -221,8 +224,7 @@ def _claim_of_sampled(
   record = _record_by_law(
     rng, observed=400, unobserved=8, rounds=20, dim=4000, mu=1.0
   )
-  test = sequential.judge_claim(record, claim)
-  return {} if test is None else {_CLAIM: test.rejected_after is not None}
+  return _judge(record, claim)
 
 
 @functools.cache
@@ -384,33 +386,16 @@ def _misclaim_noise(
 
 
 def _test_claim(rng: np.random.Generator, *, num: int) -> dict[str, bool]:
-  mu = 5.0
   record = _record_by_law(
-    rng, observed=num, unobserved=8, rounds=1, dim=1000, mu=mu
+    rng, observed=num, unobserved=8, rounds=1, dim=1000, mu=5.0
   )
-  claim = float(tradeoff.epsilon_gdp(mu, DELTA))
-  test = sequential.judge_claim(record, claim)
-  return {} if test is None else {_CLAIM: test.rejected_after is not None}
+  return _judge(record, float(tradeoff.epsilon_gdp(5.0, DELTA)))
 
 
 def _crowd(
-  rng: np.random.Generator,
-  *,
-  observed: int,
-  unobserved: int,
-  rounds: int,
-  noise: float,
-  dim: int,
+  rng: np.random.Generator, *, dim: int, **sizes: Any
 ) -> dict[str, bool]:
-  record = simulated_runs.simulate(
-    rng,
-    observed=observed,
-    unobserved=unobserved,
-    rounds=rounds,
-    dim=dim,
-    noise=noise,
-    delta=DELTA,
-  ).record
+  record = simulated_runs.simulate(rng, dim=dim, delta=DELTA, **sizes).record
   found = attackers.OWN.score(record)
   assert found is not None, 'rounds are seen'
   assert not found.scores.has_known_null, (
@@ -478,55 +463,9 @@ def _record_by_law(
   rest = np.sqrt(rng.chisquare(dim - 1, shape))
   included = canary_schedules.once_per_period(rng, rounds=rounds, num=observed)
   included = np.pad(included, ((0, 0), (0, unobserved)))
-  known = dict.fromkeys(RoundScalars._fields, np.ones(rounds))
-  known |= {
-    'noise_std': np.full(rounds, 1 / mu / ratio),
-    'num_canaries': included.sum(axis=1).astype(np.float64),
-    'residual_norm': np.sqrt(rng.chisquare(dim, rounds)) / mu,
-  }
-  return make_record(
-    {'residual': normal / np.hypot(normal, rest)},
-    RoundScalars(**known),
-    included=included,
-    dim=dim,
-    delta=DELTA,
-    noise_multiplier=1 / mu / ratio,
-  )
-
-
-def _list_dependent() -> list[Condition]:
-  """Rounds, canaries and runs that only seem to be independent."""
-  lags = np.arange(20)
-  correlations = {
-    f'autoregressive noise, ρ = {rho:g}': rho**lags
-    for rho in (0.1, 0.3, 0.5, -0.3)
-  }
-  correlations['noise that correlates by 0.3 at lag 3'] = np.where(
-    lags == 3, 0.3, lags == 0
-  )
-  noise = [
-    Condition(
-      f'{name}, claimed to be independent: 200 + 200 canaries in all of 20 rounds, '
-      'μ = 5, δ = 1e-3, d = 4,000',
-      functools.partial(_correlate_rounds, correlation=correlation),
-    )
-    for name, correlation in correlations.items()
-  ]
-  # Taken for independent given the past, they would reject 16 %.
-  claim = Condition(
-    '3,000 canaries that share the first of 501 rounds and end in different ones, '
-    'μ = 5, d = 1,000',
-    functools.partial(_share_first_round, num=3000, rounds=501, dim=1000, mu=5),
-  )
-  copies = [
-    Condition(
-      f'another run of {num} + {num} canaries, and a copy in single precision, in '
-      'other units or rounded to a twentieth of their spread',
-      functools.partial(_copy_run, num=num),
-    )
-    for num in (20, 200)
-  ]
-  return [*noise, claim, *copies]
+  norms = np.sqrt(rng.chisquare(dim, rounds)) / mu
+  cosines = normal / np.hypot(normal, rest)
+  return _make_residuals(cosines, norms, included, dim, 1 / mu / ratio)
 
 
 def record_correlated(
@@ -556,7 +495,9 @@ def record_correlated(
   included = np.broadcast_to(np.arange(2 * num) < num, normal.shape)
   norms = np.sqrt(rng.chisquare(dim, rounds))
   std = np.sqrt(rounds) / mu
-  record = _make_residuals(normal / norms[:, None], norms, included, dim, std)
+  record = _make_residuals(
+    normal / norms[:, None], std * norms, included, dim, std
+  )
   alone = np.ones(rounds) / std
   shift = np.sqrt(alone @ np.linalg.solve(covariance, alone))
   return record, float(tradeoff.epsilon_gdp(shift, 1e-3))
@@ -591,26 +532,25 @@ def record_sharing_round(
   included[0, :num] = included[which, np.arange(num)] = True
   normal = rng.standard_normal(included.shape)
   rest = np.sqrt(rng.chisquare(dim - 1, included.shape))
-  norms = np.sqrt(rng.chisquare(dim, rounds))
-  return _make_residuals(
-    normal / np.hypot(normal, rest), norms, included, dim, np.sqrt(2) / mu
-  )
+  std = np.sqrt(2) / mu
+  norms = std * np.sqrt(rng.chisquare(dim, rounds))
+  cosines = normal / np.hypot(normal, rest)
+  return _make_residuals(cosines, norms, included, dim, std)
 
 
-def _share_first_round(
-  rng: np.random.Generator, *, num: int, rounds: int, dim: int, mu: float
-) -> dict[str, bool]:
-  record = record_sharing_round(rng, num=num, rounds=rounds, dim=dim, mu=mu)
-  claim = float(tradeoff.epsilon_gdp(mu, DELTA))
-  test = sequential.judge_claim(record, claim)
-  return {} if test is None else {_CLAIM: test.rejected_after is not None}
+def _share_first_round(rng: np.random.Generator) -> dict[str, bool]:
+  record = record_sharing_round(rng, num=3000, rounds=501, dim=1000, mu=5)
+  return _judge(record, float(tradeoff.epsilon_gdp(5, DELTA)))
 
 
-def _make_residuals(cosines, norms, included, dim, std) -> Record:
-  """A record of residuals `norms` times `std` long, and of canaries of norm 1."""
-  rounds = len(norms)
-  known = dict.fromkeys(RoundScalars._fields, np.ones(rounds))
-  known |= {'noise_std': np.full(rounds, std), 'residual_norm': std * norms}
+def _make_residuals(cosines, norms, included, dim: int, std: float) -> Record:
+  """A record of residuals of these norms, of canaries of norm 1 and noise of a std."""
+  known = dict.fromkeys(RoundScalars._fields, np.ones(len(norms)))
+  known |= {
+    'noise_std': np.full(len(norms), std),
+    'num_canaries': included.sum(axis=1).astype(np.float64),
+    'residual_norm': norms,
+  }
   return make_record(
     {'residual': cosines},
     RoundScalars(**known),
