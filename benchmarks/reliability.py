@@ -333,13 +333,18 @@ def main(argv: list[str]) -> None:
   if _QUICK.value:
     seeds, sizes, rounds, points = range(1), [4], 400, 2
   trials = []
+
+  def add(made: Sequence[Trial]) -> None:
+    trials.extend(made)
+    print(*made, sep='\n', flush=True)
+
   for subject, seed in itertools.product(SUBJECTS, seeds):
-    trials += kill_in_a_row(subject, seed)
+    add(kill_in_a_row(subject, seed))
   if can_mount():
     for subject, size in itertools.product(SUBJECTS, sizes):
-      trials += fill_disk(subject, round(size))
+      add(fill_disk(subject, round(size)))
   counts, lost = tabulate(trials), [x for x in trials if x.outcome == _LOST]
-  print(counts.to_string(index=False), *lost, sep='\n', flush=True)
+  print(counts.to_string(index=False), flush=True)
   config = 'digits:smoke'
   commands = {
     f'{rounds:,} rounds': [

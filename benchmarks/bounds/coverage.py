@@ -1,31 +1,25 @@
-"""Measures how often every bound exceeds the truth; docs/exceedance.md.
+"""Measures how often every bound exceeds the truth; docs/coverage.md.
 
-  python -m benchmarks.bounds.exceedance --out=docs/data
+  python -m benchmarks.bounds.coverage --out=docs/data
 
-Takes about an hour on 2 cores. Writes every row, of which `pages.py` shows some. With
---only_conditions it measures the unusual conditions alone: minutes. Fails if a statement is false more often than stated.
+Takes about an hour on 2 cores. Writes every row, of which `benchmarks.pages` shows some.
+With --only_conditions it measures the unusual conditions alone: minutes. Fails if a
+statement is false more often than stated.
 """
 
-from collections.abc import Callable, Iterable
 import functools
 import os
 import pathlib
 from typing import Any
 
 from absl import app, flags
+import pandas as pd
+import tqdm
 
-from epe_jax import extras
+from benchmarks.bounds import conditions, exceedance, laws, run_reports
+from epe_jax import io
+from epe_jax.report import tables
 
-with extras.explain_missing():
-  import pandas as pd
-  import tqdm
-
-  from benchmarks.bounds import conditions, exceedance, laws, run_reports
-  from epe_jax import io
-  from epe_jax.report import tables
-
-_EPSILON = flags.DEFINE_list('epsilon', ['0', '1', '3', '10'], 'True ε.')
-_NUM = flags.DEFINE_list('num_canaries', ['100', '500'], 'Observed canaries.')
 _AUDITS = flags.DEFINE_integer(
   'audits', 2000, 'Simulated audits of each case.', lower_bound=1
 )
@@ -40,13 +34,12 @@ _FOLDER = flags.DEFINE_string(
   'folder', None, 'Keeps finished cases, so that the study can be continued.'
 )
 _ONLY_CONDITIONS = flags.DEFINE_bool(
-  'only_conditions',
-  False,
-  'Only the unusual conditions.',
+  'only_conditions', False, 'Only the unusual conditions.'
 )
 _OUT = flags.DEFINE_string('out', None, 'Folder of data files.')
 
 _DELTA = 1e-5
+_EPSILONS, _NUMS = (0.0, 1.0, 3.0, 10.0), (100, 500)
 # Directions of canaries, dimension, and observed canaries of runs.
 _RUN_SHAPES = (
   ('sphere 1024', 512),
@@ -57,23 +50,6 @@ _RUN_SHAPES = (
   ('sphere 1000000', 128),
   ('orthogonal 1000000', 128),
 )
-
-
-def _numbers(
-  flag: flags.FlagHolder,
-  kind: Callable[[str], Any],
-  wanted: str,
-  fits: Callable[[Any], bool],
-) -> list[Any]:
-  try:
-    values = [kind(text) for text in flag.value]
-  except ValueError:
-    values = []
-  if not values or not all(map(fits, values)):
-    raise app.UsageError(
-      f'--{flag.name}={",".join(flag.value)}; give {wanted}, with commas between.'
-    )
-  return values
 
 
 def main(argv: list[str]) -> None:
@@ -104,33 +80,30 @@ def main(argv: list[str]) -> None:
 
 def _measure_bounds() -> tuple[pd.DataFrame, tables.Table, list[Any]]:
   """Rows of bounds, the table of reports, and rows that are broken."""
-  epsilons = _numbers(_EPSILON, float, 'numbers >= 0', lambda e: 0 <= e < 1e3)
-  nums = _numbers(_NUM, int, 'integers >= 8', lambda k: k >= 8)
-
-  def make_cases(kind: Any, whats: Iterable[object]) -> list[exceedance.Case]:
-    return [_make_case(kind, what, num) for num in nums for what in whats]
-
-  sections = {
-    'gaussian': make_cases('Gaussian', epsilons),
-    'coupled': make_cases('coupled', [e for e in epsilons if e > 0]),
-    'runs': [_make_case('runs', *shape) for shape in _RUN_SHAPES],
-    'others': make_cases('other', [law.name for law in laws.others()]),
+  grid = {
+    'gaussian': ('Gaussian', [*map(str, _EPSILONS)]),
+    'coupled': ('coupled', [str(e) for e in _EPSILONS if e]),
+    'runs': ('runs', _RUN_SHAPES),
+    'others': ('other', [law.name for law in laws.others()]),
   }
-  several = exceedance.run_study(
-    [case for cases in sections.values() for case in cases],
-    **_study_settings('case'),
-  )
+  cases, sections = [], []
+  for section, (kind, whats) in grid.items():
+    pairs = whats if kind == 'runs' else [(w, n) for n in _NUMS for w in whats]
+    for what, num in pairs:
+      settings = _DELTA, _AUDITS.value, _SEED.value
+      cases.append(exceedance.Case(kind, what, num, *settings))
+      sections.append(section)
+  several = exceedance.run_study(cases, **_study_settings('case'))
+  settings = _study_settings('run')
+  del settings['folder']
   reports = run_reports.simulate_reports(
-    _SEED.value,
-    runs=_RUNS.value,
-    workers=_WORKERS.value,
-    progress=functools.partial(tqdm.tqdm, unit='run'),
+    _SEED.value, runs=_RUNS.value, **settings
   )
-  records: list[dict[str, str]] = []
-  rest = iter(several)
-  for name, cases in sections.items():
-    rows = [row for _ in cases for row in next(rest)]
-    records += exceedance.list_records(name, rows)
+  records = [
+    record
+    for section, rows in zip(sections, several)
+    for record in exceedance.list_records(section, rows)
+  ]
   table = run_reports.make_table(reports)
   print(tables.format_text(table))
   broken: list[Any] = [
@@ -145,12 +118,6 @@ def _study_settings(unit: str) -> dict[str, Any]:
     'folder': pathlib.Path(_FOLDER.value) if _FOLDER.value else None,
     'progress': functools.partial(tqdm.tqdm, unit=unit),
   }
-
-
-def _make_case(kind: Any, what: object, num: int) -> exceedance.Case:
-  return exceedance.Case(
-    kind, str(what), num, _DELTA, _AUDITS.value, _SEED.value
-  )
 
 
 if __name__ == '__main__':

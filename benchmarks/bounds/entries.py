@@ -5,6 +5,7 @@ An entry of your own is in a file with a list `ENTRIES` of `Entry`:
 """
 
 from collections.abc import Callable
+import functools
 import importlib.metadata
 import pathlib
 import runpy
@@ -85,55 +86,39 @@ def _enter_ours(estimator: exceedance.Estimator) -> Entry:
 
 def _enter_jax_privacy() -> list[Entry]:
   origin = f'jax-privacy {importlib.metadata.version("jax-privacy")}'
-  auditor = auditing.CanaryScoreAuditor
   named = {
     'all': auditing.Bonferroni(),
     'split': auditing.Split(seed=0),
     'multisplit': auditing.MultiSplit(seed=0),
   }
 
-  def of(scores: Scores) -> auditing.CanaryScoreAuditor:
-    return auditor(scores.observed, scores.unobserved)
+  def call(scores: Scores, method: str, *args, **settings) -> float:
+    auditor = auditing.CanaryScoreAuditor(scores.observed, scores.unobserved)
+    return float(np.max(getattr(auditor, method)(*args, **settings)))
 
   def enter(name, method, strategy, assumes):
-    return Entry(
-      f'{method}, {name}',
-      origin,
-      lambda scores: float(
-        getattr(of(scores), method)(
-          SIGNIFICANCE, DELTA, threshold_strategy=strategy
-        )
-      ),
-      is_bound=True,
-      assumes=assumes,
+    estimate = lambda scores: call(
+      scores, method, SIGNIFICANCE, DELTA, threshold_strategy=strategy
     )
+    return Entry(f'{method}, {name}', origin, estimate, True, assumes)
 
   methods = {
     'epsilon_clopper_pearson': 'independence',
     'epsilon_one_run': '',
     'epsilon_one_run_fdp': 'a shape',
   }
+  made = [
+    enter(name, method, strategy, assumes)
+    for method, assumes in methods.items()
+    for name, strategy in named.items()
+    if (method, name) not in _SLOW
+  ]
+  gdp = lambda scores: call(scores, 'epsilon_from_gdp', SIGNIFICANCE, DELTA)
+  raw = lambda scores: call(scores, 'epsilon_raw_counts', delta=DELTA)
   return [
-    *(
-      enter(name, method, strategy, assumes)
-      for method, assumes in methods.items()
-      for name, strategy in named.items()
-      if (method, name) not in _SLOW
-    ),
-    Entry(
-      'epsilon_from_gdp',
-      origin,
-      lambda scores: float(of(scores).epsilon_from_gdp(SIGNIFICANCE, DELTA)),
-      is_bound=True,
-      assumes='independence, a shape',
-    ),
-    Entry(
-      'epsilon_raw_counts',
-      origin,
-      lambda scores: float(np.max(of(scores).epsilon_raw_counts(delta=DELTA))),
-      is_bound=False,
-      assumes='independence',
-    ),
+    *made,
+    Entry('epsilon_from_gdp', origin, gdp, True, 'independence, a shape'),
+    Entry('epsilon_raw_counts', origin, raw, False, 'independence'),
   ]
 
 
@@ -144,38 +129,28 @@ def _enter_privacy_estimates() -> list[Entry]:
   """
   version = importlib.metadata.version('privacy-estimates')
 
-  def count(scores: Scores) -> privacy_estimates.AttackResults:
+  def estimate(scores: Scores, method: str) -> float:
     choose, rest = lower_bounds.Split(seed=0).partition(scores)
     pooled = np.concatenate([choose.observed, choose.unobserved])
     tpr = threshold.count_at_least(choose.observed, pooled)
     fpr = threshold.count_at_least(choose.unobserved, pooled)
-    best = pooled[
-      np.argmax(tpr / choose.observed.size - fpr / choose.unobserved.size)
-    ]
-    tp, fp = (
-      int(np.sum(group >= best)) for group in (rest.observed, rest.unobserved)
-    )
-    return privacy_estimates.AttackResults(
-      FN=rest.observed.size - tp,
-      FP=fp,
-      TN=rest.unobserved.size - fp,
-      TP=tp,
-    )
-
-  def enter(method: str, is_bound: bool) -> Entry:
-    return Entry(
-      f'compute_eps_lo, {method}',
-      f'privacy-estimates {version}',
-      lambda scores: float(
-        privacy_estimates.compute_eps_lo(
-          count(scores), DELTA, SIGNIFICANCE, method
-        )
-      ),
-      is_bound=is_bound,
-      assumes='independence',
+    gain = tpr / choose.observed.size - fpr / choose.unobserved.size
+    best = pooled[np.argmax(gain)]
+    tp = int(np.sum(rest.observed >= best))
+    fp = int(np.sum(rest.unobserved >= best))
+    fn, tn = rest.observed.size - tp, rest.unobserved.size - fp
+    counts = privacy_estimates.AttackResults(FN=fn, FP=fp, TN=tn, TP=tp)
+    return float(
+      privacy_estimates.compute_eps_lo(counts, DELTA, SIGNIFICANCE, method)
     )
 
   return [
-    enter('beta', True),
-    enter('jeffreys', False),
+    Entry(
+      f'compute_eps_lo, {method}',
+      f'privacy-estimates {version}',
+      functools.partial(estimate, method=method),
+      is_bound,
+      'independence',
+    )
+    for method, is_bound in (('beta', True), ('jeffreys', False))
   ]

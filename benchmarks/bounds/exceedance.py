@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import hashlib
-import pathlib
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 import numpy as np
 
 from benchmarks import study
@@ -122,32 +121,14 @@ FIXED: tuple[Estimator, ...] = (
 """Bounds for fixed numbers of canaries."""
 
 
-def run_study(
-  cases: Sequence[Case],
-  *,
-  workers: int = 1,
-  folder: pathlib.Path | None = None,
-  progress: study.Progress = iter,
-) -> list[list[Row]]:
-  """Simulates audits of mechanisms of known ε with every bound.
-
-  Args:
-    cases: what to simulate.
-    workers: as for `study.run_simulations`.
-    folder: likewise.
-    progress: likewise.
-
-  Returns:
-    The rows of each case.
-  """
+def run_study(cases: Sequence[Case], **settings: Any) -> list[list[Row]]:
+  """The rows of each case; settings are those of `study.run_simulations`."""
   simulations = []
   for case in cases:
     name = '_'.join(map(str, case)).replace(' ', '_').replace(',', '')
     measure = functools.partial(measure_case, case)
     simulations.append(study.Simulation(name, Row, measure))
-  return study.run_simulations(
-    simulations, workers=workers, folder=folder, progress=progress
-  )
+  return study.run_simulations(simulations, **settings)
 
 
 def measure_case(case: Case) -> list[Row]:
@@ -171,15 +152,16 @@ def measure(audits: Audits) -> list[Row]:
   kinds: dict[str, NullLaw] = {'empirical': Unknown()}
   if audits.null != Unknown():
     kinds = {'exact': audits.null, **kinds}
-  passed = gaussian_bound.gaussian_p_value(_spread(audits.fixed))
+  # The test of shape needs some variance.
+  tiny = 1e-9 * np.arange(audits.fixed.observed.shape[-1])
+  passed = gaussian_bound.gaussian_p_value(
+    Scores(audits.fixed.observed + tiny, audits.fixed.unobserved + tiny)
+  )
   share = float(np.mean(np.asarray(passed) >= 0.01))
   for null, law in kinds.items():
     scale = np.sqrt(law.dim) if isinstance(law, Sphere) else 1.0
-    scores = Scores(
-      audits.fixed.observed / scale,
-      audits.fixed.unobserved / scale,
-      law,
-    )
+    observed, unobserved = audits.fixed.observed, audits.fixed.unobserved
+    scores = Scores(observed / scale, unobserved / scale, law)
     for bound in (*NO_BOUNDS, *FIXED):
       row = _of_bound(bound, scores, null, audits, scale)
       if row is not None:
@@ -187,11 +169,8 @@ def measure(audits: Audits) -> list[Row]:
         rows.append(row._replace(passed=share) if tests_shape else row)
   if audits.shifted:
     null = 'empirical' if not audits.shifted[0].has_known_null else 'exact'
-    rows.append(
-      _of_each(
-        known_shifts.location_mixture_bound, audits.shifted, null, audits
-      )
-    )
+    bound = known_shifts.location_mixture_bound
+    rows.append(_of_each(bound, audits.shifted, null, audits))
   for bound in FAIR_COINS:
     rows.append(_of_each(bound, audits.by_coins, 'coins', audits))
   return rows
@@ -209,58 +188,44 @@ def find_broken(row: Row) -> bool:
   return study.fails_too_often(count, row.audits, row.stated)
 
 
-def list_records(study_name: str, rows: Sequence[Row]) -> list[dict[str, str]]:
-  """The rows as cells of a data file.
+def list_records(section: str, rows: Sequence[Row]) -> list[dict[str, str]]:
+  """The rows as cells of a data file, whose first column is a part of the study."""
 
-  Args:
-    study_name: of the part of the study, in the first column.
-    rows: of any tables.
-  """
-  return [
-    {
-      'study': study_name,
+  def percent(share: float | None, digits: int = 1) -> str:
+    return '' if share is None else f'{100 * share:.{digits}f}'
+
+  records = []
+  for row in rows:
+    stated = (
+      'no guarantee' if row.stated is None else f'{100 * row.stated:.0f} %'
+    )
+    record = {
+      'study': section,
       'table': row.title,
       'law': row.law,
       'epsilon': f'{row.epsilon:.3g}',
       'bound': row.method,
       'null': row.null,
-      'assumes': _assumes(row),
-      'may_exceed': _promise(row),
-      'exceeded_percent': f'{100 * row.exceeded:.1f}',
+      'assumes': ', '.join(
+        ['independence'] * row.assumes_independence
+        + ['a shape'] * row.assumes_shape
+      ),
+      'may_exceed': stated + ' on average' * (row.kind == 'credible_bound'),
+      'exceeded_percent': percent(row.exceeded),
       'median': f'{row.median:.2f}',
-      'exceeded_scores_percent': ''
-      if row.beyond is None
-      else f'{100 * row.beyond:.1f}',
-      'gaussian_percent': ''
-      if row.passed is None or not row.law
-      else f'{100 * row.passed:.0f}',
+      'exceeded_scores_percent': percent(row.beyond),
+      'gaussian_percent': percent(row.passed if row.law else None, 0),
       'broken': 'yes' if find_broken(row) else '',
     }
-    for row in rows
-  ]
+    records.append(record)
+  return records
 
 
 def _find_law(case: Case) -> laws.Law:
-  if case.kind == 'Gaussian':
-    return laws.gaussian(float(case.what), case.delta)
-  if case.kind == 'coupled':
-    return laws.coupled(float(case.what), case.delta)
-  return next(law for law in laws.others() if law.name == case.what)
-
-
-def _assumes(row: Row) -> str:
-  assumed = {
-    'independence': row.assumes_independence,
-    'a shape': row.assumes_shape,
-  }
-  return ', '.join(name for name, is_assumed in assumed.items() if is_assumed)
-
-
-def _promise(row: Row) -> str:
-  if row.stated is None:
-    return 'no guarantee'
-  level = f'{100 * row.stated:.0f} %'
-  return f'{level} on average' if row.kind == 'credible_bound' else level
+  if case.kind == 'other':
+    return next(law for law in laws.others() if law.name == case.what)
+  make = laws.gaussian if case.kind == 'Gaussian' else laws.coupled
+  return make(float(case.what), case.delta)
 
 
 def _of_bound(
@@ -277,11 +242,15 @@ def _of_bound(
     bound = functools.partial(bound, multiplicity=given)
   # If one audit of a batch is rejected, the batch loses its confidence, so the
   # requested level is compared.
-  needs_spread = function is gaussian_bound.gaussian_lower_bound
-  kept = (
-    _has_spread(scores) if needs_spread else np.full(len(scores.observed), True)
+  kept = np.full(len(scores.observed), True)
+  if function is gaussian_bound.gaussian_lower_bound:
+    # It needs groups whose scores are not all equal.
+    groups = [scores.observed, *[scores.unobserved] * (null != 'exact')]
+    kept = np.all([np.ptp(group, axis=-1) > 0 for group in groups], axis=0)
+  some = dataclasses.replace(
+    scores, observed=scores.observed[kept], unobserved=scores.unobserved[kept]
   )
-  estimate = bound(_select_audits(scores, kept), delta=audits.delta)
+  estimate = bound(some, delta=audits.delta)
   # An audit that the estimator refuses has no bound.
   epsilons = np.zeros(len(kept))
   epsilons[kept] = estimate.epsilon
@@ -297,26 +266,6 @@ def _of_each(
   several = [bound(one, delta=audits.delta) for one in scores]
   epsilons = np.array([estimate.epsilon for estimate in several])
   return _row(several[0], null, epsilons, audits)
-
-
-def _has_spread(scores: Scores) -> Bool[np.ndarray, ' audits']:
-  """Whether the scores of neither group are all equal."""
-  groups = [scores.observed]
-  if not scores.has_known_null:
-    groups.append(scores.unobserved)
-  return np.all([np.ptp(group, axis=-1) > 0 for group in groups], axis=0)
-
-
-def _select_audits(scores: Scores, kept: Bool[np.ndarray, ' audits']) -> Scores:
-  return dataclasses.replace(
-    scores, observed=scores.observed[kept], unobserved=scores.unobserved[kept]
-  )
-
-
-def _spread(scores: Scores) -> Scores:
-  """Scores for the test of shape, which needs some variance."""
-  tiny = 1e-9 * np.arange(scores.observed.shape[-1])
-  return Scores(scores.observed + tiny, scores.unobserved + tiny)
 
 
 def _row(

@@ -61,39 +61,18 @@ class SimulatedReport(NamedTuple):
   intervals: dict[ThreatModel, tuple[float, float]]
 
 
-class _Claims(NamedTuple):
-  """Whether each bound of a kind, one per run, exceeds a limit.
-
-  Attributes:
-    above: the analytic ε.
-    beyond: the ε of the law of its scores, for runs in which it is known.
-  """
-
-  above: list[bool]
-  beyond: list[bool]
-
-
 def simulate_reports(
-  seed: int,
-  *,
-  runs: int,
-  workers: int = 1,
-  progress: study.Progress = iter,
+  seed: int, *, runs: int, **settings: Any
 ) -> list[SimulatedReport]:
   """Reports of runs whose shapes are drawn at random.
 
   Args:
     seed: of shapes and runs.
     runs: how many, >= 1.
-    workers: number of processes.
-    progress: wraps the list of runs, as `tqdm.tqdm` does.
+    **settings: of `study.map_in_processes`.
   """
-  return study.map_in_processes(
-    functools.partial(_simulate_report, seed),
-    range(runs),
-    workers=workers,
-    progress=progress,
-  )
+  report = functools.partial(_simulate_report, seed)
+  return study.map_in_processes(report, range(runs), **settings)
 
 
 def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
@@ -104,28 +83,37 @@ def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
     for attack in attacks
     if any(check.key == 'below_bound' for check in attack.failed_checks)
   ]
+  k, rounds, noise = (_SHAPES[n] for n in ('observed', 'rounds', 'noise'))
+  intervals = '; '.join(
+    f'{attacker_names.spell_statistic(attacker)}: {inside} of {total}'
+    for attacker, (inside, total) in _inside(found).items()
+  )
   return tables.Table(
     '',
     ['scores', 'bound at 95 %', 'runs', '> analytic ε', '> ε of the scores'],
     [
       [
-        attacker_names.spell_statistic(key[0]),
-        key[1],
-        f'{len(claims.above):,}',
-        _share(claims.above),
-        _share(claims.beyond),
+        attacker_names.spell_statistic(attacker),
+        method,
+        f'{len(above):,}',
+        _share(above),
+        _share(beyond),
       ]
-      for key, claims in _claims(found).items()
+      for (attacker, method), (above, beyond) in _claims(found).items()
     ],
     [
-      f'{len(found):,} runs, d = {DIM:,}, of {_ranges()}; half of them with a '
-      'clip norm that doubles.',
+      f'{len(found):,} runs, d = {DIM:,}, of {k[0]} to {k[-1]:,} observed canaries and '
+      f'as many unobserved, {rounds[0]} to {rounds[-1]} rounds, noise {noise[0]:g} to '
+      f'{noise[-1]:g}, momentum 0 and 0.9, 1 to 4 repetitions and updates of clients of '
+      '0 to 30 clip norms; half of them with a clip norm that doubles.',
       'ε of the scores: computed from the vectors of the run. Bounds may exceed it '
       'in 5 % of runs; the analytic ε is an upper limit of it.',
       f'A calibrated first estimate is below a bound of its scores in '
       f'{sum(below)} cases; in {len(below)} of {len(attacks):,} cases an estimate is, '
       'and is marked as not calibrated.',
-      *_interval_notes(found),
+      '90 % intervals of calibrated estimates that contain the ε of their scores: '
+      f'{intervals}. Of the other of {len(found):,} runs an estimate is not '
+      'calibrated, or the ε of its scores is not known.',
     ],
   )
 
@@ -136,34 +124,32 @@ def find_broken(found: Sequence[SimulatedReport]) -> list[str]:
   By chance a case is named in one of 1,000 studies.
   """
   bad = []
-  for (threat_model, method), claims in _claims(found).items():
-    for what, failed in (
-      ('analytic ε', claims.above),
-      ('ε of its scores', claims.beyond),
-    ):
+  for (attacker, method), pair in _claims(found).items():
+    name = attacker_names.spell_statistic(attacker)
+    for what, failed in zip(('analytic ε', 'ε of its scores'), pair):
       if study.fails_too_often(sum(failed), len(failed), 0.05, 1e-3):
-        bad.append(
-          f'{method} of {attacker_names.spell_statistic(threat_model)} exceeds the {what} in {_share(failed)}'
-        )
-  for threat_model, (inside, total) in _inside(found).items():
+        bad.append(f'{method} of {name} exceeds the {what} in {_share(failed)}')
+  for attacker, (inside, total) in _inside(found).items():
     if study.fails_too_often(total - inside, total, 0.1, 1e-3):
-      bad.append(
-        f'{inside} of {total} intervals of {attacker_names.spell_statistic(threat_model)} hold its ε'
-      )
+      name = attacker_names.spell_statistic(attacker)
+      bad.append(f'{inside} of {total} intervals of {name} hold its ε')
   return bad
 
 
 def _claims(
   found: Sequence[SimulatedReport],
-) -> dict[tuple[ThreatModel, str], _Claims]:
-  """All bounds of the reports, by attacker and method."""
-  claims: dict[tuple[ThreatModel, str], _Claims] = {}
+) -> dict[tuple[ThreatModel, str], tuple[list[bool], list[bool]]]:
+  """Attacker and method -> of each run, whether its bound exceeds the analytic ε.
+
+  And of each run of which it is known, whether it exceeds the ε of its scores.
+  """
+  claims = {}
   for run in found:
     for attack in run.audit.attacks:
       truth = run.truths.get(attack.threat_model)
       for bound in attack.bounds:
         key = attack.threat_model, bound.method
-        above, beyond = claims.setdefault(key, _Claims([], []))
+        above, beyond = claims.setdefault(key, ([], []))
         above.append(float(bound.epsilon) > run.analytic)
         if truth is not None:
           beyond.append(float(bound.epsilon) > truth)
@@ -240,27 +226,6 @@ def _inside(
     inside = sum(low <= truth <= high for (low, high), truth in pairs)
     counts[attacker] = inside, len(pairs)
   return counts
-
-
-def _interval_notes(found: Sequence[SimulatedReport]) -> list[str]:
-  parts = [
-    f'{attacker_names.spell_statistic(threat_model)}: {inside} of {total}'
-    for threat_model, (inside, total) in _inside(found).items()
-  ]
-  return [
-    '90 % intervals of calibrated estimates that contain the ε of their scores: '
-    f'{"; ".join(parts)}. Of the other of {len(found):,} runs an estimate is not '
-    'calibrated, or the ε of its scores is not known.'
-  ]
-
-
-def _ranges() -> str:
-  k, rounds, noise = (_SHAPES[n] for n in ('observed', 'rounds', 'noise'))
-  return (
-    f'{k[0]} to {k[-1]:,} observed canaries and as many unobserved, {rounds[0]} '
-    f'to {rounds[-1]} rounds, noise {noise[0]:g} to {noise[-1]:g}, momentum 0 and '
-    '0.9, 1 to 4 repetitions and updates of clients of 0 to 30 clip norms'
-  )
 
 
 def _share(claims: Sequence[bool]) -> str:
