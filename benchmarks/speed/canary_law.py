@@ -24,7 +24,6 @@ from epe_jax import canaries
 from epe_jax.data import cohort, digits, federated
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Sphere
-from epe_jax.report import tables
 from epe_jax.tasks import digits as digits_task
 from epe_jax.tasks import stackoverflow
 from epe_jax.training import algorithms, clipping, fedavg
@@ -177,23 +176,6 @@ def kinds(vectors: int, dim: int, rounds: int) -> Mapping[str, np.ndarray]:
   }
 
 
-def make_table(rows: Mapping[str, dict]) -> tables.Table:
-  """The table of docs/canaries.md: share of vectors rejected at the 5 % level."""
-  body = []
-  for name, row in rows.items():
-    spread = row['effective_dimension']
-    shares = [x['rejected_share'] for x in row['families'].values()]
-    body.append(
-      [
-        name,
-        f'{row["dim"]:,}',
-        f'{spread:.1f}' if spread < 10 else f'{spread:,.0f}',
-        *(f'{100 * share:.0f} %' for share in shares),
-      ]
-    )
-  return tables.Table('', ['vector', 'd', 'd_eff', *canaries.FAMILIES], body)
-
-
 def measure(quick: bool) -> dict:
   num, size = _NUM.value, (_VECTORS.value, _DIM.value, _ROUNDS.value)
   if quick:
@@ -207,7 +189,6 @@ def measure(quick: bool) -> dict:
     }
     spread = rows[name]['effective_dimension']
     print(f'{name} (d_eff {spread:,.0f}): {json.dumps(shares)}', flush=True)
-  print(tables.format_markdown(make_table(rows)))
   return {'kinds': rows}
 
 
