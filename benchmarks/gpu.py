@@ -14,6 +14,7 @@ in docs/benchmarks.md.
 
 from collections.abc import Sequence
 import contextlib
+import functools
 import os
 import pathlib
 import signal
@@ -76,83 +77,49 @@ def list_steps(folder: pathlib.Path, *, quick: bool) -> list[Step]:
   words = config('stackoverflow', 'data.num_clients=2000')
   words += [] if quick else ['--config.data.max_sentences=256']
   only = '--noratio', '--noprofile'
-  hadamards = '--families=hadamard,hadamard2', '--stacks=1'
-  chunks = {'emnist': (emnist, (51, 26)), 'words': (words, (84, 42))}
-  return [
+  kernels = functools.partial(benchmark, 'canary_kernels', 90, '--stacks=1')
+  hadamards = '--families=hadamard,hadamard2'
+
+  def rounds(record: str, limit: float, job: list[str], *given: str) -> Step:
+    return benchmark('job_rounds', limit, *job, *given, record=record)
+
+  steps = [
     Step('tests', ['-m', 'pytest', '-q', *tests], 180),
     benchmark('device_agreement', 120),
-    benchmark(
-      'job_rounds', 180, *emnist, '--repetitions=100', record='emnist_rounds'
-    ),
+    rounds('emnist_rounds', 180, emnist, '--repetitions=100'),
     benchmark('audited_round', 120, '--works=B', '--nopeaks', '--rounds=60'),
-    *(
-      benchmark(
-        'job_rounds',
-        120,
-        *words,
-        f'--config.precision={precision}',
-        *(() if precision == 'float32' else only),
-        record=f'words_{precision}',
-      )
-      for precision in ('float32', 'tensorfloat32', 'bfloat16')
-    ),
+  ]
+  for precision in ('float32', 'tensorfloat32', 'bfloat16'):
+    others = () if precision == 'float32' else only
+    given = f'--config.precision={precision}', *others
+    steps.append(rounds(f'words_{precision}', 120, words, *given))
+  # One projection of microseconds would be timed by its dispatch, so there are 50.
+  steps += [
     run('emnist', 300, *emnist),
-    benchmark(
-      'canary_kernels',
-      90,
-      *hadamards,
-      '--dims=1206590,4050748',
-      '--counts=2e3,1e5',
-      # One projection of microseconds would be timed by its dispatch.
-      '--calls=50',
+    kernels(
+      *(hadamards, '--dims=1206590,4050748', '--counts=2e3,1e5', '--calls=50'),
       record='kernels',
     ),
-    benchmark(
-      'canary_kernels',
-      90,
-      *hadamards,
-      '--dims=1e8,1e9',
-      '--counts=2e3',
-      '--max_stack_entries=1e9',
+    kernels(
+      *(hadamards, '--dims=1e8,1e9', '--counts=2e3', '--max_stack_entries=1e9'),
       record='kernels_large',
     ),
-    benchmark(
-      'canary_kernels',
-      90,
-      '--families=sphere',
-      '--stacks=1',
-      '--counts=2e3',
-      '--dims=1206590,4050748,1e8',
-      '--max_entries=2e9',
-      '--repetitions=1',
+    kernels(
+      *('--families=sphere', '--counts=2e3', '--dims=1206590,4050748,1e8'),
+      *('--max_entries=2e9', '--repetitions=1'),
       record='kernels_sphere',
     ),
-    *(
-      benchmark(
-        'job_rounds',
-        60,
-        *job,
-        *only,
-        '--config.rounds_per_dispatch=4',
-        record=f'{name}_4_per_dispatch',
-      )
-      for name, (job, _) in chunks.items()
-    ),
-    *(
-      benchmark(
-        'job_rounds',
-        60,
-        *job,
-        *only,
-        f'--config.chunk={2 if quick else chunk}',
-        record=f'{name}_chunk_{chunk}',
-      )
-      for name, (job, sizes) in chunks.items()
-      for chunk in sizes
-    ),
-    # Last, because it takes all the time that is left; it can be resumed.
-    run('stackoverflow', 3600, *words),
   ]
+  jobs = {'emnist': (emnist, (51, 26)), 'words': (words, (84, 42))}
+  for name, (job, _) in jobs.items():
+    given = *only, '--config.rounds_per_dispatch=4'
+    steps.append(rounds(f'{name}_4_per_dispatch', 60, job, *given))
+  for name, (job, chunks) in jobs.items():
+    for chunk in chunks:
+      given = *only, f'--config.chunk={2 if quick else chunk}'
+      steps.append(rounds(f'{name}_chunk_{chunk}', 60, job, *given))
+  # Last, because it takes all the time that is left; it can be resumed.
+  return [*steps, run('stackoverflow', 3600, *words)]
 
 
 def run_step(step: Step, folder: pathlib.Path, limit: float) -> str:

@@ -66,12 +66,9 @@ _ALLOWED = 1e-4
 
 
 class Batch(NamedTuple):
-  """Some checks of one mechanism.
+  """Checks of one mechanism, which is correct or a degree of a fault, with these seeds.
 
-  Attributes:
-    mechanism: name of a correct one, or of a degree in `DEGREES`.
-    rule: the rule to check; None for all of them.
-    seeds: of the checks.
+  Of one rule, or of all if it is None.
   """
 
   mechanism: str
@@ -213,69 +210,35 @@ class Degrees(NamedTuple):
   values: tuple[float, ...]
 
 
-_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2)
+_SHARES, _PARTS = (0.01, 0.02, 0.05, 0.1, 0.2), (0.05, 0.1, 0.15, 0.2, 0.5)
 DEGREES = {
-  d.mechanism.__name__: d
-  for d in (
-    Degrees(NoiseShort, 'noise_scale', 'noise too small by {:.0%}', _SHARES),
-    Degrees(
-      BiasNoiseShort, 'tensor_noise', 'one small tensor, by {:.0%}', _SHARES
-    ),
-    Degrees(LooseClip, 'clipping', 'norm above S by {:.0%}', _SHARES),
-    Degrees(
-      SomeMomentum,
-      'rounds',
-      'momentum {:g} before noise',
-      (0.05, 0.1, 0.15, 0.2, 0.5),
-    ),
-    Degrees(
-      NoiseAgain,
-      'rounds',
-      'correlation {:g} with the last round',
-      (0.05, 0.1, 0.15, 0.2, 0.5),
-    ),
-    Degrees(
-      HeavierClients, 'weights', 'weight ratio {:g}', (1.02, 1.05, 1.1, 1.5, 2, 10)
-    ),
-    Degrees(
-      FewerInDivisor, 'dropout', '{:.0%} of dropped clients not counted', _SHARES
-    ),
-    Degrees(
-      RepeatedCoordinates,
-      'noise_between_coordinates',
-      '{:.1%} of coordinates repeat others',
-      (0.005, 0.01, 0.02, 0.05),
-    ),
-    Degrees(
-      FewSeeds, 'noise_between_runs', '{:,.0f} seeds', (1e2, 1e3, 1e4, 1e5, 1e6)
-    ),
-    Degrees(CutNoise, 'noise_law', 'cut off at {:g} std', (3, 3.3, 3.6, 4)),
-    Degrees(
-      HeavyTails, 'noise_law', "Student's t, {:g} degrees of freedom", (100, 30, 10, 5)
-    ),
-    Degrees(
-      FaintBits, 'clip_norm', 'quantile noise {:g} × too small', (2, 5, 10, 30, 100)
-    ),
+  fault[0].__name__: Degrees(*fault)
+  for fault in (
+    (NoiseShort, 'noise_scale', 'noise too small by {:.0%}', _SHARES),
+    (BiasNoiseShort, 'tensor_noise', 'one small tensor, by {:.0%}', _SHARES),
+    (LooseClip, 'clipping', 'norm above S by {:.0%}', _SHARES),
+    (SomeMomentum, 'rounds', 'momentum {:g} before noise', _PARTS),
+    (NoiseAgain, 'rounds', 'correlation {:g} with the last round', _PARTS),
+    (HeavierClients, 'weights', 'weight ratio {:g}', (1.02, 1.05, 1.1, 1.5, 2, 10)),
+    (FewerInDivisor, 'dropout', '{:.0%} of dropped clients not counted', _SHARES),
+    (RepeatedCoordinates, 'noise_between_coordinates',
+     '{:.1%} of coordinates repeat others', (0.005, 0.01, 0.02, 0.05)),
+    (FewSeeds, 'noise_between_runs', '{:,.0f} seeds', (1e2, 1e3, 1e4, 1e5, 1e6)),
+    (CutNoise, 'noise_law', 'cut off at {:g} std', (3, 3.3, 3.6, 4)),
+    (HeavyTails, 'noise_law', "Student's t, {:g} degrees of freedom", (100, 30, 10, 5)),
+    (FaintBits, 'clip_norm', 'quantile noise {:g} × too small', (2, 5, 10, 30, 100)),
   )
 }  # fmt: skip
 
 
 class Row(NamedTuple):
-  """What became of a rule in a check.
-
-  Attributes:
-    seed: of the check.
-    rule: its name.
-    status: as in a report.
-    p_value: as in a report.
-    claim: the number of coordinates, S, z and n.
-  """
+  """What became of a rule in a check, as a report has it."""
 
   seed: int
   rule: str
   status: str
   p_value: float | None
-  claim: tuple[int, float, float, int]
+  claim: tuple[int, float, float, int]  # The number of coordinates, S, z and n.
 
 
 def draw_claim(rng: np.random.Generator) -> conformance.Claim:
@@ -341,38 +304,30 @@ def tabulate_alarms(
   checks: Mapping[str, Sequence[Row]],
 ) -> tuple[pd.DataFrame, list[str]]:
   """False alarms by rule over all correct mechanisms, and rules with too many."""
-  body, bad, alarms = [], [], []
+  body, bad = [], []
   for rule in conformance.RULES:
-    results = [
-      (n, row) for n in correct.CORRECT for row in checks[n] if row.rule == rule
-    ]
     checked = [
-      (row.status, row.p_value)
-      for _, row in results
-      if row.status in ('passed', 'broken')
-    ]
-    alarms += [
-      f'{rule} of {n} (seed {row.seed}, d, S, z, n = {row.claim}, p = {row.p_value})'
-      for n, row in results
-      if row.status == 'broken'
+      (name, row)
+      for name in correct.CORRECT
+      for row in checks[name]
+      if row.rule == rule and row.status in ('passed', 'broken')
     ]
     if not checked:
       continue
-    broken = sum(status == 'broken' for status, _ in checked)
-    ps = np.array([p for _, p in checked if p is not None])
+    alarms = [pair for pair in checked if pair[1].status == 'broken']
+    if alarms:
+      print('False alarms:', *alarms)
+    ps = np.array([x.p_value for _, x in checked if x.p_value is not None])
     small = f'{np.mean(ps < 0.01):.2%}' if ps.size else 'no chance in it'
     least = f'{ps.min():.1e}' if ps.size else ''
-    body.append([rule, f'{len(checked):,}', str(broken), small, least])
-    if study.fails_too_often(broken, len(checked), _ALLOWED, 1e-3):
+    body.append([rule, f'{len(checked):,}', str(len(alarms)), small, least])
+    if study.fails_too_often(len(alarms), len(checked), _ALLOWED, 1e-3):
       bad.append(rule)
-  num = len({row.seed for row in checks['Plain']})
   print(
-    f'{len(correct.CORRECT)} correct mechanisms ({", ".join(correct.CORRECT)}), '
-    f'{num:,} checks of each, and twice as many of {", ".join(_PUBLISH)}. A rule '
-    f'breaks at p < {laws.ALPHA:g}; p < 0.01 should come in 1 % of checks at most.'
+    f'{len(correct.CORRECT)} correct mechanisms, twice as many checks of '
+    f'{", ".join(_PUBLISH)}. A rule breaks at p < {laws.ALPHA:g}; p < 0.01 should '
+    'come in 1 % of checks at most.'
   )
-  if alarms:
-    print(f'False alarms: {", ".join(alarms)}.')
   head = ['rule', 'checks', 'false alarms', 'p < 0.01', 'smallest p']
   return pd.DataFrame(body, columns=head), bad
 
@@ -384,12 +339,6 @@ def tabulate_power(checks: Mapping[str, Sequence[Row]]) -> pd.DataFrame:
     for value in values:
       results = [row.status == 'broken' for row in checks[f'{name} {value}']]
       body.append([rule, unit.format(value), f'{np.mean(results):.0%}'])
-  num = len(next(c for name, c in checks.items() if ' ' in name))
-  note = (
-    f'{num} checks of each. Claim: S = 1, z = 1, n = 10 and '
-    f'{CLAIM.dim} coordinates; more coordinates detect less noise that is missing.'
-  )
-  print(note)
   return pd.DataFrame(body, columns=['rule', 'fault', 'detected'])
 
 
@@ -421,15 +370,16 @@ def main(argv: list[str]) -> None:
     'MALLOC_MMAP_THRESHOLD_': f'{2**30}',
     'MALLOC_TRIM_THRESHOLD_': f'{2**32}',
   }
+  simulations = [
+    study.Simulation(
+      f'{b.mechanism} {b.rule or "all"} {b.seeds[0]}-{b.seeds[-1]}',
+      Row,
+      functools.partial(run_batch, b),
+    )
+    for b in batches
+  ]
   done = study.run_simulations(
-    [
-      study.Simulation(
-        f'{b.mechanism} {b.rule or "all"} {b.seeds[0]}-{b.seeds[-1]}',
-        Row,
-        functools.partial(run_batch, b),
-      )
-      for b in batches
-    ],
+    simulations,
     workers=_WORKERS.value,
     folder=pathlib.Path(_FOLDER.value) if _FOLDER.value else None,
     progress=functools.partial(tqdm.tqdm, unit='batch', mininterval=30),
