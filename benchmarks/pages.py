@@ -223,7 +223,7 @@ def format_bounds(frame: Frame) -> str:
   """A table for each title: shares that exceed, and the median bound, by truth.
 
   Args:
-    frame: as `benchmarks.bounds.coverage.list_records` makes its rows.
+    frame: as `benchmarks.bounds.exceedance.list_records` makes its rows.
   """
   frame = frame.rename(columns={'may_exceed': 'may exceed'})
   beyond, passed = frame.exceeded_scores_percent, frame.gaussian_percent

@@ -55,7 +55,7 @@ for peer in $peers; do
         touch authors/one_shot_epe/__init__.py
       else
         rm -rf authors
-        echo "The authors' code cannot be had: TFF will run its own FedAvg." >&2
+        echo "The authors' code cannot be had: TFF will not be measured." >&2
         continue
       fi
       ;;

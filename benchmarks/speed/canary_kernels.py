@@ -15,7 +15,6 @@ The default sizes take some ten minutes on two idle cores, and 3 GB of memory.
 
 from collections.abc import Callable
 import json
-import os
 import time
 from typing import Any, NamedTuple
 
@@ -44,14 +43,8 @@ _REPETITIONS = flags.DEFINE_integer(
 _MAX_ENTRIES = flags.DEFINE_float(
   'max_entries', 2e8, 'Entries of C made in one projection, if of 16 canaries.'
 )
-_MAX_JAX_ENTRIES = flags.DEFINE_float(
-  'max_jax_entries', 2e7, 'The same with jax.random, if of one canary.'
-)
 _MAX_STACK_ENTRIES = flags.DEFINE_float(
   'max_stack_entries', 2.5e8, 'Larger stacks of vectors are left out.'
-)
-_MAX_BYTES = flags.DEFINE_float(
-  'max_bytes', 2e9, 'Maximum size of a stored matrix.'
 )
 _CALLS = flags.DEFINE_integer(
   'calls',
@@ -60,6 +53,8 @@ _CALLS = flags.DEFINE_integer(
   'projection is timed by its dispatch.',
 )
 _ONE_BY_ONE = ('sphere', 'jax.random', 'stored')
+# Entries made by jax.random, if of one canary; bytes of a matrix that is stored.
+_MAX_JAX_ENTRIES, _MAX_BYTES = 2e7, 2e9
 
 
 class Form(NamedTuple):
@@ -95,7 +90,7 @@ def make_forms(num: int, dim: int, stack: int) -> dict[str, Form]:
   """All forms of a projection of one size, compiled."""
   v = jax.random.normal(jax.random.key(1), (stack, dim), jnp.float32)
   fewer = min(num, max(16, int(_MAX_ENTRIES.value / dim)))
-  by_jax = min(num, max(1, int(_MAX_JAX_ENTRIES.value / dim)))
+  by_jax = min(num, max(1, int(_MAX_JAX_ENTRIES / dim)))
   by_jax -= by_jax % min(16, by_jax)  # Whole blocks.
 
   def form(project, share=1.0) -> Form:
@@ -103,31 +98,16 @@ def make_forms(num: int, dim: int, stack: int) -> dict[str, Form]:
     return Form(lambda: compiled(v), share)
 
   forms = {'|x|^2': form(lambda v: jnp.sum(v * v, axis=-1))}
-  for name in canaries.FAMILIES:
-    if name not in _FAMILIES.value:
-      continue
+  for name in filter(_FAMILIES.value.__contains__, canaries.FAMILIES):
     k = fewer if name in _ONE_BY_ONE else num
     c = canaries.family(name)(jax.random.key(0), k, dim)
     forms[name] = form(c.project, k / num)
   if 'jax.random' in _FAMILIES.value:
     forms['jax.random'] = form(project_regenerated(by_jax, dim), by_jax / num)
-  if 'stored' in _FAMILIES.value and 4.0 * num * dim <= _MAX_BYTES.value:
+  if 'stored' in _FAMILIES.value and 4.0 * num * dim <= _MAX_BYTES:
     matrix = jnp.ones((num, dim))  # Time does not depend on the entries.
     stored = jax.jit(lambda v, c: v @ c.T).lower(v, matrix).compile()
     forms['stored'] = Form(lambda: stored(v, matrix))
-  return forms
-
-
-def make_insertions(num: int, dim: int, m: int) -> dict[str, Form]:
-  """The sum of m canaries, by family."""
-  ids, weights = jnp.arange(m), jnp.ones(m)
-  forms = {}
-  for name in canaries.FAMILIES:
-    if name not in _FAMILIES.value:
-      continue
-    c = canaries.family(name)(jax.random.key(0), num, dim)
-    compiled = jax.jit(c.superpose).lower(ids, weights).compile()
-    forms[name] = Form(lambda compiled=compiled: compiled(ids, weights))
   return forms
 
 
@@ -163,23 +143,19 @@ def measure_projection(num: int, dim: int, stack: int) -> dict:
     'canaries': num,
     'vectors': stack,
     'stored_bytes': 4 * num * dim,
-    'bytes_of_vectors': 4 * stack * dim,
     'project': seconds,
     'passes': {name: x / best['|x|^2'] for name, x in best.items()},
-    'entries_per_second': {
-      name: num * dim / x for name, x in best.items() if name in _ONE_BY_ONE
-    },
-    'load': os.getloadavg()[0],
   }
 
 
 def measure_insertion(num: int, dim: int) -> dict:
   """Seconds to insert two canaries, which hardly depend on k."""
-  return {
-    'dim': dim,
-    'canaries': num,
-    'superpose_2': time_forms(make_insertions(num, dim, 2)),
-  }
+  ids, weights, forms = jnp.arange(2), jnp.ones(2), {}
+  for name in filter(_FAMILIES.value.__contains__, canaries.FAMILIES):
+    c = canaries.family(name)(jax.random.key(0), num, dim)
+    compiled = jax.jit(c.superpose).lower(ids, weights).compile()
+    forms[name] = Form(lambda compiled=compiled: compiled(ids, weights))
+  return {'dim': dim, 'canaries': num, 'superpose_2': time_forms(forms)}
 
 
 def measure(quick: bool) -> dict:

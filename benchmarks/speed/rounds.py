@@ -32,9 +32,9 @@ _WORKS = flags.DEFINE_list('works', ['A', 'Ah', 'B'], 'Rounds to train.')
 _SYSTEMS = flags.DEFINE_list(
   'systems',
   ['epe_jax', 'pfl', 'pfl_last', 'fedjax', 'fedjax_pmap', 'tff'],
-  'Systems that train them; also tff_all. Ratios are to epe_jax.',
+  'Systems that train them. Ratios are to epe_jax.',
 )
-_REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Rounds of each work.')
+_REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Of each work.', 1)
 _ENVS = flags.DEFINE_string(
   'envs', str(_PEERS / 'env'), "Folder of the peers' environments."
 )
@@ -47,7 +47,6 @@ _FORMS = {
   'fedjax': ('fedjax', []),
   'fedjax_pmap': ('fedjax', ['--backend=pmap']),
   'tff': ('tff', []),
-  'tff_all': ('tff', ['--at_once=all']),
 }
 
 
@@ -168,21 +167,19 @@ def time_rounds(systems: dict[str, System], works: list[str]) -> None:
           print(f'{name} {work}: {seconds:.3f} s', flush=True)
 
 
-def row(
+def summarize(
   work: works_lib.Work, name: str, systems: dict[str, System], speed: float
 ) -> dict[str, Any]:
-  """The figures of one work, with floor and ratios."""
-  found = {}
-  for system, one in systems.items():
-    if name in one.seconds:
-      found[system] = {
-        'median': statistics.median(one.seconds[name]),
-        'best': min(one.seconds[name]),
-        'all': one.seconds[name],
-        'rows': one.built[name]['rows'],
-        'change': one.built[name]['change'],
-        'form': one.built[name]['form'],
-      }
+  """The figures of one work, with floor, and ratios of the fastest of each peer too."""
+  found = {
+    system: {
+      'median': statistics.median(one.seconds[name]),
+      'all': one.seconds[name],
+      **{key: one.built[name][key] for key in ('rows', 'change', 'form')},
+    }
+    for system, one in systems.items()
+    if name in one.seconds
+  }
   figures = {
     'clients': len(work.sizes),
     'examples': work.examples,
@@ -193,23 +190,14 @@ def row(
     'seconds': found,
   }
   if _OURS in found:
-    figures['share_of_floor'] = {
-      kind: figures['floor_seconds'] / found[_OURS][kind]
-      for kind in ('median', 'best')
-    }
-    figures['ratio'] = {k: ratios(found, k) for k in ('median', 'best')}
+    ours = found[_OURS]['median']
+    ratios = {k: v['median'] / ours for k, v in found.items() if k != _OURS}
+    for peer, ratio in [*ratios.items()]:
+      package = f'fastest {_FORMS[peer][0]}'
+      ratios[package] = min(ratio, ratios.get(package, ratio))
+    figures['share_of_floor'] = {'median': figures['floor_seconds'] / ours}
+    figures['ratio'] = {'median': ratios}
   return figures
-
-
-def ratios(found: dict[str, Any], kind: str) -> dict[str, float]:
-  """Seconds of each peer over ours, and of the fastest form of each system."""
-  ours = found[_OURS][kind]
-  peers = {k: v[kind] / ours for k, v in found.items() if k != _OURS}
-  fastest: dict[str, float] = {}
-  for name, ratio in peers.items():
-    package = f'fastest {_FORMS[name][0]}'
-    fastest[package] = min(ratio, fastest.get(package, ratio))
-  return {**peers, **fastest}
 
 
 def measure(quick: bool) -> dict:
@@ -220,8 +208,6 @@ def measure(quick: bool) -> dict:
         raise app.UsageError(
           f'--{flag.name} has {name!r}; give some of {list(names)}.'
         )
-  if _REPETITIONS.value < 1:
-    raise app.UsageError(f'--repetitions={_REPETITIONS.value}; give 1 or more.')
   works = _WORKS.value
   with started(_SYSTEMS.value, works, quick) as (systems, missing):
     before = harness.matmul_flops_per_second()
@@ -229,7 +215,9 @@ def measure(quick: bool) -> dict:
     after = harness.matmul_flops_per_second()
   speed = max(before, after)
   return {
-    'works': {work: row(known[work], work, systems, speed) for work in works},
+    'works': {
+      work: summarize(known[work], work, systems, speed) for work in works
+    },
     'not_measured': missing,
     'matmul_gflop_per_second': {'before': before / 1e9, 'after': after / 1e9},
     'versions': {
