@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from studies import simulated_runs
 
+from benchmarks.bounds import simulated_runs
 from epe_jax import accounting
 from epe_jax.audit import attackers, evaluation, upper_bounds
 from epe_jax.epsilon import known_shifts, tradeoff
