@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxtyping import Float
 import numpy as np
 
 from epe_jax.audit.record import find_fault_of_strategy
@@ -101,7 +100,9 @@ def find_fault_of_rounds(
     noise_multiplier: z of the run, or None.
     dim: d.
   """
-  if not are_clip_norms(rounds.clip_norm):
+  # Up to rounding to float32.
+  low, high = (1 - _ROUNDING) * MIN_CLIP_NORM, (1 + _ROUNDING) * MAX_CLIP_NORM
+  if not np.all((rounds.clip_norm >= low) & (rounds.clip_norm <= high)):
     return f'{ROUNDS}clip_norm has numbers that are not in {CLIP_NORMS}'
   canary_norm = np.asarray(rounds.canary_norm, np.float64)
   if not np.all(canary_norm > 0):
@@ -123,18 +124,8 @@ def find_fault_of_rounds(
   return None
 
 
-def are_clip_norms(values: Float[np.ndarray, ' n']) -> bool:
-  """Whether all numbers are valid clip norms, up to rounding to float32."""
-  low, high = (1 - _ROUNDING) * MIN_CLIP_NORM, (1 + _ROUNDING) * MAX_CLIP_NORM
-  return bool(np.all((values >= low) & (values <= high)))
-
-
 def find_fault_of_array(
-  name: str,
-  array: np.ndarray,
-  shapes: Sequence[tuple[int, ...]],
-  *,
-  unknown: bool = False,
+  name: str, array: np.ndarray, shapes: Sequence[tuple[int, ...]]
 ) -> str | None:
   """Says what is impossible in an array of a file; None if nothing is.
 
@@ -142,7 +133,6 @@ def find_fault_of_array(
     name: name of the array in the file: cosines_..., rounds_..., or another.
     array: the array.
     shapes: the shapes that are valid.
-    unknown: whether every number of a round may be NaN, if it was never made.
   """
   if array.shape not in shapes:
     return (
@@ -154,7 +144,7 @@ def find_fault_of_array(
   # Norms of models that have not diverged, and cosines with them. What a loop does
   # not know it knows of no round.
   is_nan = np.isnan(array)
-  if of_rounds and (unknown or (name in _MAY_BE_UNKNOWN and is_nan.all())):
+  if name in _MAY_BE_UNKNOWN and is_nan.all():
     array = array[~is_nan]
   if not np.all(np.isfinite(array)):
     return f'{name} has numbers that are not finite'

@@ -125,6 +125,7 @@ class AuditedAggregator(Aggregator):
     self._path = None if isinstance(auditor, Auditor) else auditor
     # Of each update its canary, if it is one, and its weight.
     self._accepted: list[tuple[int | None, float]] = []
+    self._weighted_by = MetaKey.NUM_STEPS_CURRENT_ROUND
 
   def filter(self, site: int) -> CanaryFilter:
     """Returns the filter of a designated site, in simulations of one process."""
@@ -141,6 +142,8 @@ class AuditedAggregator(Aggregator):
       weight = weights.get('', weights).get(
         shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, default='?')
       )
+      if weight is not None:
+        self._weighted_by = 'weight'
       factors = (1.0 if x is None else float(x) for x in (steps, weight))
       self._accepted.append((dxo.get_meta_prop(_CANARY), math.prod(factors)))
     return is_accepted
@@ -172,7 +175,7 @@ class AuditedAggregator(Aggregator):
       self.auditor,
       largest=max(x for _, x in accepted),
       canary=share,
-      weighted_by=MetaKey.NUM_STEPS_CURRENT_ROUND,
+      weighted_by=self._weighted_by,
     )
     self.auditor.observe(
       t,

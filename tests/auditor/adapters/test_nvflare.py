@@ -173,6 +173,7 @@ def test_the_report_has_the_epsilon_of_a_site_of_more_steps():
     {'aggregation_weights': {f'site-{i}': 1.0 + i % 2 for i in range(SITES)}},
   ],
 )
+@pytest.mark.filterwarnings('ignore:a client with')
 def test_a_divisor_is_that_of_the_aggregator(options):
   """Without noise a release is the canary over the divisor, however it weighs."""
   auditor = make_auditor(None, num_observed=ROUNDS)
