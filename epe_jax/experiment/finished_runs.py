@@ -121,10 +121,6 @@ def find_result(
 ) -> RunResult | None:
   """Finds what a finished run of a config has found, without JAX.
 
-  Args:
-    workdir: a folder, which need not exist.
-    config: of the run, as a file of configs gives it.
-
   Returns:
     None if the folder has no finished run, or one of another config.
 

@@ -96,9 +96,6 @@ def listen(announcement: str = '') -> Iterator[Requests]:
 
   Signals reach the main thread alone; elsewhere nothing is ever requested.
 
-  Args:
-    announcement: printed on a request if there is work to finish.
-
   Raises:
     Stopped: this program was asked before.
   """
