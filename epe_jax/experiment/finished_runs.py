@@ -57,7 +57,7 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
     history = release.redact_history(history)
   if record is not None:
     audit = own_attacker_scores.attach_scores(
-      result.audit, record, files.attack_scores
+      result.audit, record, files.scores
     )
     result = dataclasses.replace(result, audit=audit)
   return FinishedRun(result, record, history)
