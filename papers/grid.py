@@ -11,6 +11,64 @@ from epe_jax.experiment import (
 )
 from papers import item
 
+ROUNDS: dict[str, dict[str, Any]] = {
+  'paper': {},
+  'medium': {},
+  # 48 rounds of 34 clients. A canary replaces a client in one to eight of them: 8
+  # periods of 6 rounds each hold up to 204 canaries.
+  'small': dict(
+    rounds=48,
+    clients_per_round=34,
+    canaries=dict(observed=200, unobserved=200),
+    evaluate_every=48,
+    checkpoint_every=48,
+  ),
+  'smoke': dict(
+    rounds=4,
+    clients_per_round=4,
+    canaries=dict(observed=8, unobserved=12),
+    evaluate_every=4,
+    checkpoint_every=4,
+  ),
+}
+"""Fields of runs at each scale."""
+
+IMAGES: dict[str, dict[str, Any]] = {
+  'paper': {},
+  'small': dict(
+    data=dict(only_digits=True),
+    client=dict(max_examples=16),
+    evaluate_examples=2000,
+  ),
+  'smoke': dict(
+    data=dict(num_clients=8, num_examples=200),
+    model=dict(width=2),
+    client=dict(max_examples=16),
+    evaluate_examples=50,
+  ),
+}
+"""Further ones of runs on EMNIST."""
+
+TEXT: dict[str, dict[str, Any]] = {
+  'paper': {},
+  # Set by the mode of the config.
+  'medium': {},
+  # A smaller LSTM and vocabulary, d = 0.5 million.
+  'small': dict(
+    data=dict(vocabulary_size=4000),
+    model=dict(embedding_size=48, hidden_size=128),
+    client=dict(max_examples=32),
+    evaluate_examples=2000,
+  ),
+  'smoke': dict(
+    data=dict(num_clients=12, max_sentences=8, vocabulary_size=100),
+    model=dict(embedding_size=4, hidden_size=6),
+    client=dict(max_examples=16),
+    evaluate_examples=50,
+  ),
+}
+"""And on StackOverflow."""
+
 
 class Run(finished_runs.FinishedRun):
   """A finished run of a grid over noise and repetitions."""
@@ -36,8 +94,7 @@ class Run(finished_runs.FinishedRun):
 def from_grid(
   title: str,
   source: str,
-  experiment: str,
-  data: Sequence[str],
+  experiment: item.Experiment,
   make: Callable[..., item.Product],
   *,
   fixed: Mapping[str, Any] | None = None,
@@ -47,10 +104,10 @@ def from_grid(
   """An item of the runs of a grid, which trains those that are missing.
 
   Args:
-    title: as in `item.Item`, and so are source, experiment and data.
+    title: as in `item.Item`, and so are source and experiment, whose settings are a
+      config in configs/ by name, sets, the fields that change it, and axes.
     source: see there.
     experiment: see there.
-    data: see there.
     make: (runs, **options) -> tables and figures.
     fixed: axis of the grid -> the one value of it that the item needs.
     adjust: changes the configs of the runs.
@@ -86,7 +143,7 @@ def from_grid(
     ]
     return make(runs, **options)
 
-  return item.Item(title, source, experiment, make_item, data)
+  return item.Item(title, source, experiment, make_item)
 
 
 def choose_values(

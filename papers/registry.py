@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from papers.item import Item
 from papers.one_shot import items as one_shot
-from papers.production import items as production
+from papers.production import mechanisms
 from papers.reported import Reported
-from papers.tight_auditing import items as tight_auditing
+from papers.tight_auditing import bug_hunts, simulated, trained
 
 
 class Paper(NamedTuple):
@@ -32,12 +32,12 @@ PAPERS = {
   ),
   'tight': Paper(
     'Tight Auditing of Differentially Private Machine Learning',
-    tight_auditing.ITEMS,
+    {**simulated.ITEMS, **bug_hunts.ITEMS, **trained.ITEMS},
     Reported('papers.tight_auditing'),
   ),
   'production': Paper(
     'What production federated learning runs',
-    production.ITEMS,
+    mechanisms.ITEMS,
     Reported('papers.production'),
   ),
 }

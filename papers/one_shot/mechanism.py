@@ -246,3 +246,40 @@ def _draw_d_sweep(
   all_axes[0].set_ylabel('estimated ε / analytic ε, mean ± std')
   style.draw_legend(fig, all_axes)
   return fig
+
+
+def _choose_algorithm1(scale: str) -> dict[str, Any]:
+  smoke = scale == 'smoke'
+  return dict(
+    dim=10_000 if smoke else 1_000_000,
+    num_canaries=100 if smoke else 1000,
+    delta=1e-6,
+    simulations=5 if smoke else 50,
+  )
+
+
+def _choose_d_sweep(scale: str) -> dict[str, Any]:
+  smoke = scale == 'smoke'
+  return dict(
+    dims=tuple(10**i for i in range(4, 6 if smoke else 8)),
+    delta=1e-6,
+    simulations=5 if smoke else 50,
+  )
+
+
+ITEMS = {
+  'algorithm1': item.from_settings(
+    'Algorithm 1 on the Gaussian mechanism',
+    'section 3, Table 1 of the text of May 2023',
+    'algorithm1',
+    _choose_algorithm1,
+    make_algorithm1,
+  ),
+  'd_sweep': item.from_settings(
+    'Algorithm 1 at several dimensions',
+    'the authors in answer to their reviewers',
+    'd_sweep',
+    _choose_d_sweep,
+    make_d_sweep,
+  ),
+}

@@ -265,3 +265,50 @@ def _locate_quantiles(n: int, num_finite: int) -> list[int]:
   """Which points of the curve are the quantiles of the table."""
   indices = [int(np.ceil(q * n - 1e-9)) for q in run_comparison.QUANTILES]
   return [i for i in indices if i <= num_finite]
+
+
+def _choose(scale: str) -> dict[str, Any]:
+  configs = {'paper': 'stackoverflow', 'medium': 'stackoverflow:medium'}
+  settings: dict[str, Any] = dict(
+    config=configs.get(scale, 'digits'),
+    sets=[],
+    noises=(0.0496, 0.0986),
+    experiments=50,
+    runs=10,
+  )
+  if scale == 'medium':
+    sets = dict(canaries=dict(unobserved=0))
+    sets |= dict(rounds=12, evaluate_every=12)
+    settings |= dict(sets=[sets], experiments=1, noises=(0.0496,))
+  if scale == 'small':
+    # scikit-learn's digits, whose runs take seconds. With few canaries the rounds
+    # of the single run are hardly larger than those of the others.
+    sets = dict(
+      rounds=50,
+      client=dict(epochs=1),
+      canaries=dict(observed=200, unobserved=0),
+    )
+    settings |= dict(sets=[sets], experiments=20, runs=5)
+  if scale == 'smoke':
+    sets = dict(
+      rounds=2,
+      clients_per_round=4,
+      client=dict(epochs=1),
+      canaries=dict(observed=8, unobserved=0),
+      model=dict(width=2),
+    )
+    settings |= dict(sets=[sets], experiments=2, runs=2, noises=(0.0496,))
+  return settings
+
+
+ITEM = item.Item(
+  'One run of many canaries against several runs of few',
+  'section 5.3, Table 5',
+  item.Experiment(
+    'runs',
+    _choose,
+    ('stackoverflow', 'word_count'),
+    ('smoke', 'small', 'medium', 'paper'),
+  ),
+  make_runs,
+)

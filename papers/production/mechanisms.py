@@ -1,6 +1,7 @@
 """Matrix mechanisms and rings side by side: accuracy, and what attackers find."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from matplotlib import figure
 import numpy as np
@@ -12,6 +13,7 @@ from epe_jax.report import attacker_names, cells, tables
 from epe_jax.report.figures import style
 from epe_jax.watch import by_round
 from papers import grid, item
+from papers.production import deployed
 
 _COLUMNS = (
   attackers.CHANGE,
@@ -241,3 +243,121 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
     )
     axes.legend(loc='lower right')
   return fig
+
+
+def _make_item(
+  title: str,
+  name: str,
+  data: Sequence[str],
+  config: str,
+  axis: Callable[[bool], tuple[Any, Sequence[Any]]],
+  noises: Sequence[float],
+  make: Callable[[Sequence[grid.Run]], item.Product] = make_mechanisms,
+) -> item.Item:
+  """An item of a grid of noise multipliers and another axis.
+
+  Clients come back in a fixed order, so that separation and number of their rounds
+  are known.
+
+  Args:
+    title: of the item.
+    name: of its experiment.
+    data: that it reads.
+    config: 'digits', 'emnist' or 'stackoverflow'.
+    axis: (whether the scale is 'smoke') -> fields and their values.
+    noises: noise multipliers; the smallest alone at 'smoke'.
+    make: of the item.
+  """
+
+  def choose(scale: str) -> dict[str, Any]:
+    smoke = scale == 'smoke'
+    runs = dict(
+      participation=dict(kind='one_order'),
+      clipping=dict(kind='fixed'),
+      # 'worst_case' is what correlated noise has by itself.
+      canaries=dict(schedule='worst_case', repetitions=1),
+    )
+    return dict(
+      config=_name_config(config, scale),
+      sets=[*_choose_sizes(config, scale), runs],
+      axes=(
+        axis(smoke),
+        ('noise_multiplier', noises[:1] if smoke else noises),
+      ),
+    )
+
+  experiment = item.Experiment(name, choose, data)
+  return grid.from_grid(title, 'of this project', experiment, make)
+
+
+def _name_config(config: str, scale: str) -> str:
+  # Many clients with few sentences: a model that learns in spite of the noise.
+  modes = {
+    ('digits', 'smoke'): ':smoke',
+    ('stackoverflow', 'small'): ':medium',
+  }
+  return config + modes.get((config, scale), '')
+
+
+def _choose_sizes(config: str, scale: str) -> list[dict[str, Any]]:
+  if config == 'digits':
+    smoke = scale == 'smoke'
+    return [dict(rounds=6, clients_per_round=40) if smoke else dict(rounds=60)]
+  if config == 'emnist':
+    sizes = [grid.ROUNDS[scale], grid.IMAGES[scale]]
+    # Eight epochs of six rounds.
+    return sizes + [dict(data=dict(num_clients=204))] * (scale == 'small')
+  if scale != 'small':
+    return [grid.ROUNDS[scale], grid.TEXT[scale]]
+  few = dict(
+    client=dict(max_examples=8),
+    # A fixed norm cannot grow with the updates, of norm 0.7.
+    clipping=dict(initial=0.5),
+    evaluate_every=100,
+    checkpoint_every=50,
+  )
+  return [grid.TEXT[scale], few]
+
+
+def _choose_mechanisms(smoke: bool) -> tuple[Any, Sequence[Any]]:
+  # Two buffers, of which three are the default.
+  kinds = ('independent', 'tree', 'banded', 'bisr')[:: 2 if smoke else 1]
+  values = *((kind, 3) for kind in kinds), *[('blt', 2)] * (not smoke)
+  return ('noise.correlation', 'noise.buffers'), values
+
+
+ITEMS = {
+  'deployed': deployed.ITEM,
+  **{
+    config: _make_item(
+      f'{title}: matrix mechanisms, audited',
+      f'production_{config}',
+      data,
+      config,
+      _choose_mechanisms,
+      noises,
+    )
+    for config, title, data, noises in (
+      ('digits', 'Digits', (), (0.3, 0.6, 1.2)),
+      ('emnist', 'EMNIST', ('emnist',), (0.2, 0.5, 1.0)),
+      (
+        'stackoverflow',
+        'StackOverflow',
+        ('stackoverflow', 'word_count'),
+        (0.6, 1.2, 2.4),
+      ),
+    )
+  },
+  'rings': _make_item(
+    'EMNIST behind secure aggregation, audited',
+    'production_rings',
+    ('emnist',),
+    'emnist',
+    lambda smoke: (
+      'secure_aggregation.bits',
+      (None, 16) if smoke else (None, 12, 16, 20),
+    ),
+    (0.5, 1.0),
+    make_rings,
+  ),
+}

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from epe_jax.accounting import gaussian
-from papers import settings as scales
 from papers.canife import composition, images, round_epsilon, runs
+from papers.one_shot import canife
 
 
 def clopper_pearson(count, num):
@@ -134,7 +134,7 @@ def test_what_is_out_of_range_is_named(call, message):
 
 
 def load_settings(**changes):
-  settings = scales.get_config().canife
+  settings = canife.ITEM.experiment.load()
   settings.update(changes)
   return settings
 
