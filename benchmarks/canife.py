@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from papers.canife import crafting, images, two_layer
+from papers.canife import crafting, training, two_layer
 
 _TORCH = flags.DEFINE_string(
   'torch',
@@ -42,13 +42,13 @@ _REPETITIONS = 3
 def measure(quick: bool) -> dict:
   width, pool, minibatch = (8, 32, 8) if quick else (128, 512, 128)
   steps, torch_steps = (10, 4) if quick else (250, 50)
-  data = images.load_images(None, num_train=1, num_test=pool)
-  task = two_layer.make_task(784, width=width, classes=images.CLASSES)
+  data = training.load_images(None, num_train=1, num_test=pool)
+  task = two_layer.make_task(784, width=width, classes=training.CLASSES)
   params = task.init(jax.random.key(0))
   x = jnp.asarray(data.test_x)
-  y = jax.nn.one_hot(data.test_y, images.CLASSES, dtype=jnp.float32)
+  y = jax.nn.one_hot(data.test_y, training.CLASSES, dtype=jnp.float32)
   begin = crafting.draw_canaries(
-    jax.random.key(1), max(_BATCHES), inputs=784, classes=images.CLASSES
+    jax.random.key(1), max(_BATCHES), inputs=784, classes=training.CLASSES
   )
   updates = two_layer.clip(two_layer.factor_gradients(params, x, y), 1.0)
   peer = _run_torch(params, x, y, begin, steps=torch_steps, minibatch=minibatch)

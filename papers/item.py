@@ -150,7 +150,8 @@ def cached(
     path.parent.mkdir(parents=True, exist_ok=True)
     io.write_json(path, {'settings': settings, 'run': run})
   stored = io.read_json(path)
-  if stored['settings'] != settings:
+  # As JSON has them: tuples are lists there.
+  if stored['settings'] != io.parse_json(io.format_json(settings)):
     raise ValueError(
       f'{path} is a run of other settings or data; give another --workdir.'
     )

@@ -34,6 +34,7 @@ def draw_lines(
   columns: int = 2,
   height: float = 4.0,
   legend: int = 4,
+  share: bool = False,
   **options: Any,
 ) -> figure.Figure:
   """Draws a panel for each title, and one legend.
@@ -44,9 +45,12 @@ def draw_lines(
     columns: panels in a row.
     height: of a panel, in inches.
     legend: entries in a row of it.
+    share: whether all panels have the same axes.
     **options: for `Axes.set` of every panel.
   """
-  fig, all_axes = style.make_panels(len(panels), columns=columns, height=height)
+  fig, all_axes = style.make_panels(
+    len(panels), columns=columns, height=height, share=share
+  )
   for axes, (title, lines) in zip(all_axes, panels.items()):
     if levels is not None:
       axes.axhline(**levels[title])

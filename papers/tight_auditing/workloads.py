@@ -15,9 +15,9 @@ from epe_jax import accounting
 from epe_jax.dpsgd import input_canaries
 from epe_jax.dpsgd.gradient_canaries import GradientCanary
 from epe_jax.types import Array, Batch, Params, Task, weighted
+from papers import models
 from papers.data import loading
 from papers.data.examples import Examples
-from papers.models import convnet, fully_connected, wide_resnet
 from papers.tight_auditing import accounted_run
 
 # Test examples that are evaluated at once.
@@ -121,8 +121,7 @@ def load_workload(
   Raises:
     ValueError, FileNotFoundError: the data cannot be read, or are not given.
   """
-  declared = loading.DATA_SETS[settings.data]
-  if declared.path and settings.data not in data:
+  if settings.data in loading.FILES and settings.data not in data:
     raise ValueError(
       f'{settings.title} trains on {settings.data}; give '
       f'--data={settings.data}=PATH.'
@@ -145,10 +144,9 @@ def load_workload(
 
 def _make_task(settings: Any, loaded: Examples) -> Task:
   shape = loaded.train[loaded.inputs].shape[1:]
-  sizes = dict(settings.model)
+  sizes: dict[str, Any] = dict(settings.model)
   if settings.task == 'fully_connected':
-    return fully_connected.task(
-      loaded.num_classes, num_features=math.prod(shape), **sizes
-    )
-  make = {'convnet': convnet.task, 'wide_resnet': wide_resnet.task}
-  return make[settings.task](loaded.num_classes, image_shape=shape, **sizes)
+    sizes['num_features'] = math.prod(shape)
+  else:
+    sizes['image_shape'] = shape
+  return getattr(models, settings.task)(loaded.num_classes, **sizes)

@@ -111,7 +111,7 @@ def test_planted_bugs_are_in_the_step(quick_accounting):
     'features': rng.random((8, 5), np.float32),
     'label': rng.integers(0, 3, 8, np.int32),
   }
-  task = workloads.fully_connected.task(3, num_features=5, hidden=(2,))
+  task = workloads.models.fully_connected(3, num_features=5, hidden=(2,))
   run = accounted_run.account_for_run()
   work = workloads.Workload(make_settings(expected_batch=8.0), task, None, run)
   params = task.init(jax.random.key(0))
@@ -201,7 +201,7 @@ def make_work(**changes):
   )
   return workloads.Workload(
     settings,
-    workloads.fully_connected.task(3, num_features=5, hidden=(30,)),
+    workloads.models.fully_connected(3, num_features=5, hidden=(30,)),
     workloads.Examples(draw(40), draw(70), 'drawn', 'features', 3),
     accounted_run.AccountedRun(np.zeros(1), np.zeros(1)),
   )
