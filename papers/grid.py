@@ -149,12 +149,7 @@ def from_grid(
 def choose_values(
   names: str | Sequence[str], values: Sequence[Any], fields: Mapping[str, Any]
 ) -> Sequence[Any]:
-  """The values of an axis: those of a scale, or the one that is given.
-
-  Args:
-    names: the field of the axis, or its fields.
-    values: of the scale.
-    fields: field -> its one value.
+  """The values of an axis: those of a scale, or the one that `fields` gives.
 
   Raises:
     ValueError: one of several fields is given, which move together.
@@ -171,10 +166,6 @@ def choose_values(
 
 def make_base_config(settings: Any, workspace: item.Workspace) -> Any:
   """The config of an experiment with its data, before the axes of a grid.
-
-  Args:
-    settings: config, a name, and sets, the fields that change it.
-    workspace: of the item.
 
   Raises:
     ValueError: the path of the data is not given, or a field that the workspace sets

@@ -93,22 +93,12 @@ def select_items(names: Iterable[str]) -> list[str]:
 
 
 def folder_of(name: str) -> str:
-  """The folder of an item below that of its scale: 'tight/figure3'.
-
-  Args:
-    name: of `ITEMS`.
-  """
+  """The folder of an item below that of its scale: 'tight/figure3'."""
   return name.replace(':', '/')
 
 
 def find_reported(name: str) -> dict[str, list[dict[str, float]]]:
-  """The tables of numbers that the paper itself has for an item.
-
-  Args:
-    name: of `ITEMS`.
-
-  Returns:
-    Title -> rows. Empty if the paper prints no numbers.
+  """The tables of numbers that the paper itself has for an item: title -> rows.
 
   >>> list(find_reported('emnist')), find_reported('tight:figure4')
   (['emnist'], {})

@@ -269,9 +269,9 @@ def _score(
   """Scores rounds with the canary, and then as many without it."""
   included = jnp.arange(len(x)) < len(x) // 2
   gradient = crafting.factor_canary(params, canary)
+  included = included.astype(jnp.float32)
   return crafting.score_rounds(
-    *(noise_key, params, gradient, x, y, included.astype(jnp.float32)),
-    **mechanism,
+    noise_key, params, gradient, x, y, included, **mechanism
   )
 
 

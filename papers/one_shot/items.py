@@ -1,12 +1,11 @@
 """The tables and figures of the paper, by name; settings of the runs they share."""
 
-from collections.abc import Mapping, Sequence
-import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from papers import grid
 from papers.grid import from_grid
-from papers.item import Experiment
+from papers.item import SIZES, Experiment
 from papers.one_shot import (
   canife,
   mechanism,
@@ -18,76 +17,61 @@ from papers.one_shot import (
 
 _OURS = 'not in the paper, which has it for StackOverflow'
 _ONCE = {'canaries.repetitions': 1}
-_DATA = {
-  'emnist': ('emnist',),
-  'stackoverflow': ('stackoverflow', 'word_count'),
-}
-_SIZES = {'emnist': grid.IMAGES, 'stackoverflow': grid.TEXT}
+# Noise multipliers of the paper; for StackOverflow ε is 299, 99 and 29.
+_EMNIST_NOISES = (0.0, 0.0487, 0.0958, 0.2207)
+_STACKOVERFLOW_NOISES = (0.0, 0.0496, 0.0986, 0.2317)
 
 
-def _choose(
-  config: str,
-  noises: Sequence[float],
-  second: str,
-  scale: str,
-) -> Mapping[str, Any]:
-  """The grid of an experiment at a scale.
+def _choose_repetitions(scale: str) -> Any:
+  return 'canaries.repetitions', (1, 2) if scale == 'smoke' else (1, 2, 4, 8)
 
-  Args:
-    config: in configs/.
-    noises: noise multipliers.
-    second: what else differs: 'repetitions', 'canaries' or ''.
-    scale: of `item.SIZES`.
-  """
-  smoke = scale == 'smoke'
-  canaries = grid.ROUNDS[scale].get(
-    'canaries', dict(observed=1000, unobserved=1000)
-  )
-  axes = {
-    '': (),
-    'repetitions': (
-      ('canaries.repetitions', (1, 2) if smoke else (1, 2, 4, 8)),
-    ),
-    'canaries': (
-      (
-        ('canaries.observed', 'canaries.unobserved'),
-        ((0, 0), (canaries['observed'], canaries['unobserved'])),
-      ),
-    ),
-  }[second]
-  if smoke:
-    # Without noise and with some, where that is not two runs more.
-    noises = noises[: 2 if second == 'repetitions' else 1]
-  if scale == 'medium' and second == 'canaries':
-    noises = (0.0, 0.0496)
-  task = config.partition(':')[0]
-  return dict(
-    config=f'{config}:medium' if scale == 'medium' else config,
-    sets=[grid.ROUNDS[scale], _SIZES[task][scale]],
-    axes=(('noise_multiplier', noises), *axes),
-  )
+
+def _choose_canaries(scale: str) -> Any:
+  paper = dict(observed=1000, unobserved=1000)
+  canaries = grid.ROUNDS[scale].get('canaries', paper)
+  fields = ('canaries.observed', 'canaries.unobserved')
+  return fields, ((0, 0), (canaries['observed'], canaries['unobserved']))
 
 
 def _make_experiment(
-  name: str, config: str, noises: Sequence[float], second: str = ''
+  name: str,
+  config: str,
+  noises: Sequence[float],
+  choose_axis: Callable[[str], Any] | None = None,
 ) -> Experiment:
-  task = config.partition(':')[0]
-  choose = functools.partial(_choose, config, noises, second)
-  experiment = Experiment(name, choose, _DATA[task])
-  if task == 'emnist':
-    return experiment
-  return experiment._replace(scales=('smoke', 'small', 'medium', 'paper'))
+  """A grid of noise multipliers, and of another axis at each scale."""
+  of_text = config == 'stackoverflow'
+
+  def choose(scale: str) -> dict[str, Any]:
+    levels = noises
+    if scale == 'smoke':
+      # Without noise and with some, where that is not two runs more.
+      levels = noises[: 2 if choose_axis == _choose_repetitions else 1]
+    if scale == 'medium' and choose_axis == _choose_canaries:
+      levels = (0.0, 0.0496)
+    sizes = grid.TEXT if of_text else grid.IMAGES
+    others = [choose_axis(scale)] if choose_axis else []
+    return dict(
+      config=f'{config}:medium' if scale == 'medium' else config,
+      sets=[grid.ROUNDS[scale], sizes[scale]],
+      axes=(('noise_multiplier', levels), *others),
+    )
+
+  if not of_text:
+    return Experiment(name, choose, ('emnist',))
+  data, scales = ('stackoverflow', 'word_count'), tuple(SIZES)
+  return Experiment(name, choose, data, scales)
 
 
-# Noise multipliers of the paper; for StackOverflow ε is 299, 99 and 29.
-_EMNIST_NOISES = (0.0, 0.0487, 0.0958, 0.2207)
 _STACKOVERFLOW = _make_experiment(
   'stackoverflow',
   'stackoverflow',
-  (0.0, 0.0496, 0.0986, 0.2317),
-  'repetitions',
+  _STACKOVERFLOW_NOISES,
+  _choose_repetitions,
 )
-_EMNIST = _make_experiment('emnist', 'emnist', _EMNIST_NOISES, 'repetitions')
+_EMNIST = _make_experiment(
+  'emnist', 'emnist', _EMNIST_NOISES, _choose_repetitions
+)
 _EMNIST_5X34 = _make_experiment(
   'emnist_5x34', 'emnist:5x34', (0.0, 0.16, 0.18, 0.195, 0.25, 0.315)
 )
@@ -95,10 +79,10 @@ _ACCURACY = _make_experiment(
   'accuracy',
   'stackoverflow',
   (0.0, 0.0644, 0.1023, 0.1836, 0.2344),
-  'canaries',
+  _choose_canaries,
 )
 _EMNIST_ACCURACY = _make_experiment(
-  'emnist_accuracy', 'emnist', _EMNIST_NOISES, 'canaries'
+  'emnist_accuracy', 'emnist', _EMNIST_NOISES, _choose_canaries
 )
 
 ITEMS = {

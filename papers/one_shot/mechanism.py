@@ -174,7 +174,9 @@ def make_title(rows: Sequence[gaussian_mechanism.Row]) -> str:
 def _simulate(
   sigmas: Sequence[float], dim: int, num_canaries: int, settings: Any
 ) -> list[gaussian_mechanism.Row]:
-  sizes = dict(dim=dim, num_canaries=num_canaries, delta=settings.delta)
+  sizes: dict[str, Any] = dict(
+    dim=dim, num_canaries=num_canaries, delta=settings.delta
+  )
   epsilons = gaussian_mechanism.run_estimators(
     0,
     sigmas,

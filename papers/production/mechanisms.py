@@ -245,12 +245,36 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
   return fig
 
 
+# Many clients with few sentences: a model that learns in spite of the noise.
+_FEW_SENTENCES = dict(
+  client=dict(max_examples=8),
+  # A fixed norm cannot grow with the updates, of norm 0.7.
+  clipping=dict(initial=0.5),
+  evaluate_every=100,
+  checkpoint_every=50,
+)
+
+
+def _choose_base(config: str, scale: str) -> tuple[str, list[dict[str, Any]]]:
+  """The config of runs, and the fields that change its sizes."""
+  smoke, small = scale == 'smoke', scale == 'small'
+  if config == 'digits':
+    sizes = dict(rounds=6, clients_per_round=40) if smoke else dict(rounds=60)
+    return 'digits:smoke' if smoke else 'digits', [sizes]
+  if config == 'emnist':
+    sizes = [grid.ROUNDS[scale], grid.IMAGES[scale]]
+    # Eight epochs of six rounds.
+    return config, sizes + [dict(data=dict(num_clients=204))] * small
+  if small:
+    return 'stackoverflow:medium', [grid.TEXT[scale], _FEW_SENTENCES]
+  return config, [grid.ROUNDS[scale], grid.TEXT[scale]]
+
+
 def _make_item(
   title: str,
   name: str,
-  data: Sequence[str],
   config: str,
-  axis: Callable[[bool], tuple[Any, Sequence[Any]]],
+  axis: tuple[Any, Sequence[Any], Sequence[Any]],
   noises: Sequence[float],
   make: Callable[[Sequence[grid.Run]], item.Product] = make_mechanisms,
 ) -> item.Item:
@@ -262,101 +286,63 @@ def _make_item(
   Args:
     title: of the item.
     name: of its experiment.
-    data: that it reads.
     config: 'digits', 'emnist' or 'stackoverflow'.
-    axis: (whether the scale is 'smoke') -> fields and their values.
+    axis: fields, their values, and those at 'smoke'.
     noises: noise multipliers; the smallest alone at 'smoke'.
     make: of the item.
   """
 
   def choose(scale: str) -> dict[str, Any]:
     smoke = scale == 'smoke'
+    base, sizes = _choose_base(config, scale)
     runs = dict(
       participation=dict(kind='one_order'),
       clipping=dict(kind='fixed'),
       # 'worst_case' is what correlated noise has by itself.
       canaries=dict(schedule='worst_case', repetitions=1),
     )
+    fields, values, few = axis
+    noise = ('noise_multiplier', noises[:1] if smoke else noises)
     return dict(
-      config=_name_config(config, scale),
-      sets=[*_choose_sizes(config, scale), runs],
-      axes=(
-        axis(smoke),
-        ('noise_multiplier', noises[:1] if smoke else noises),
-      ),
+      config=base,
+      sets=[*sizes, runs],
+      axes=((fields, few if smoke else values), noise),
     )
 
-  experiment = item.Experiment(name, choose, data)
+  words = ('word_count',) if config == 'stackoverflow' else ()
+  data = () if config == 'digits' else (config, *words)
+  experiment = item.Experiment(f'production_{name}', choose, data)
   return grid.from_grid(title, 'of this project', experiment, make)
 
 
-def _name_config(config: str, scale: str) -> str:
-  # Many clients with few sentences: a model that learns in spite of the noise.
-  modes = {
-    ('digits', 'smoke'): ':smoke',
-    ('stackoverflow', 'small'): ':medium',
-  }
-  return config + modes.get((config, scale), '')
-
-
-def _choose_sizes(config: str, scale: str) -> list[dict[str, Any]]:
-  if config == 'digits':
-    smoke = scale == 'smoke'
-    return [dict(rounds=6, clients_per_round=40) if smoke else dict(rounds=60)]
-  if config == 'emnist':
-    sizes = [grid.ROUNDS[scale], grid.IMAGES[scale]]
-    # Eight epochs of six rounds.
-    return sizes + [dict(data=dict(num_clients=204))] * (scale == 'small')
-  if scale != 'small':
-    return [grid.ROUNDS[scale], grid.TEXT[scale]]
-  few = dict(
-    client=dict(max_examples=8),
-    # A fixed norm cannot grow with the updates, of norm 0.7.
-    clipping=dict(initial=0.5),
-    evaluate_every=100,
-    checkpoint_every=50,
-  )
-  return [grid.TEXT[scale], few]
-
-
-def _choose_mechanisms(smoke: bool) -> tuple[Any, Sequence[Any]]:
+_MECHANISMS = (
+  ('noise.correlation', 'noise.buffers'),
   # Two buffers, of which three are the default.
-  kinds = ('independent', 'tree', 'banded', 'bisr')[:: 2 if smoke else 1]
-  values = *((kind, 3) for kind in kinds), *[('blt', 2)] * (not smoke)
-  return ('noise.correlation', 'noise.buffers'), values
-
+  (*((k, 3) for k in ('independent', 'tree', 'banded', 'bisr')), ('blt', 2)),
+  (('independent', 3), ('banded', 3)),
+)
 
 ITEMS = {
   'deployed': deployed.ITEM,
   **{
     config: _make_item(
       f'{title}: matrix mechanisms, audited',
-      f'production_{config}',
-      data,
       config,
-      _choose_mechanisms,
+      config,
+      _MECHANISMS,
       noises,
     )
-    for config, title, data, noises in (
-      ('digits', 'Digits', (), (0.3, 0.6, 1.2)),
-      ('emnist', 'EMNIST', ('emnist',), (0.2, 0.5, 1.0)),
-      (
-        'stackoverflow',
-        'StackOverflow',
-        ('stackoverflow', 'word_count'),
-        (0.6, 1.2, 2.4),
-      ),
+    for config, title, noises in (
+      ('digits', 'Digits', (0.3, 0.6, 1.2)),
+      ('emnist', 'EMNIST', (0.2, 0.5, 1.0)),
+      ('stackoverflow', 'StackOverflow', (0.6, 1.2, 2.4)),
     )
   },
   'rings': _make_item(
     'EMNIST behind secure aggregation, audited',
-    'production_rings',
-    ('emnist',),
+    'rings',
     'emnist',
-    lambda smoke: (
-      'secure_aggregation.bits',
-      (None, 16) if smoke else (None, 12, 16, 20),
-    ),
+    ('secure_aggregation.bits', (None, 12, 16, 20), (None, 16)),
     (0.5, 1.0),
     make_rings,
   ),

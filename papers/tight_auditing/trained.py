@@ -547,9 +547,11 @@ def _make_purchase(size: int) -> dict[str, Any]:
   )
 
 
-def _make_works(size: int, purchase: Mapping[str, Any]) -> dict[str, Any]:
+def _make_works(size: int, few: Mapping[str, Any] | None = None) -> Any:
+  """All models of the paper, or below its size that of Purchase-100, with `few`."""
+  purchase = _make_purchase(size)
   if size < 2:
-    return dict(purchase=purchase)
+    return dict(purchase=purchase | (few or {}))
   return dict(
     cifar10_wrn16=_WRN16,
     cifar10_convnet=_CONVNET,
@@ -558,9 +560,13 @@ def _make_works(size: int, purchase: Mapping[str, Any]) -> dict[str, Any]:
   )
 
 
-def _make_small_purchase(size: int) -> dict[str, Any]:
+def _make_one_work(size: int, few: Mapping[str, Any] | None = None) -> Any:
+  return dict(work=next(iter(_make_works(size, few).values())))
+
+
+def _choose_few(size: int) -> dict[str, Any]:
   """For thousands of models: few and small examples without a GPU."""
-  return _make_purchase(size) | dict(
+  return dict(
     num_train=500 if size else 100,
     num_test=500 if size else 50,
     model=dict(hidden=(32,) if size else (4,)),
@@ -569,31 +575,10 @@ def _make_small_purchase(size: int) -> dict[str, Any]:
   )
 
 
-def _make_depth(size: int, depth: int) -> dict[str, Any]:
-  name = f'WRN-{depth}'
-  sized = (
-    _RANDOM | dict(title=f'{name}, width 1'),
-    _FEW
-    | dict(
-      title=f'Fashion-MNIST {name}, width 1', num_train=1000, expected_batch=8.0
-    ),
-    _WRN16 | dict(title=f'CIFAR-10 {name}'),
-  )[size]
-  model = dict(depth=depth, width=(1, 1, 4)[size])
-  return _CONVNET | sized | dict(task='wide_resnet', model=model)
-
-
-def _play(size: int, kind: str, first: int | None = None) -> dict[str, Any]:
-  """A game with one kind of canary for each ε."""
-  epsilons = (1.0, 4.0, 8.0, 16.0)
-  if size == 0:
-    epsilons = (8.0,) if first is None else (4.0, 8.0)
-  return dict(games=_play_at(kind, epsilons, first))
-
-
 def _play_at(
   kind: str, epsilons: Sequence[float], first: int | None = None
 ) -> tuple[dict[str, Any], ...]:
+  """A game with one kind of canary for each ε."""
   return tuple(
     dict(
       name=f'epsilon={epsilon:g}',
@@ -607,99 +592,55 @@ def _play_at(
   )
 
 
-def _play_kinds(size: int, kinds: Sequence[str]) -> dict[str, Any]:
-  """A game at ε = 8 for each kind of canary."""
-  work = _WRN16 if size == 2 else _make_purchase(size)
+def _choose_table1(size: int) -> dict[str, Any]:
+  epsilons = (1.0, 4.0, 8.0, 16.0) if size else (8.0,)
+  return dict(works=_make_works(size), games=_play_at('dirac', epsilons))
+
+
+def _choose_figure10(size: int) -> dict[str, Any]:
+  epsilons = (1.0, 4.0, 8.0, 16.0) if size else (4.0, 8.0)
+  # The paper does not say which inputs its figure has.
+  games = _play_at('crafted', epsilons, first=250 if size else 10)
+  return dict(works=_make_works(size), games=games)
+
+
+def _choose_kinds(size: int, kinds: Sequence[str]) -> dict[str, Any]:
+  """A game at ε = 8 for each kind of canary; at 'smoke' the first and the last."""
   return dict(
-    works=dict(work=work),
+    works=_make_one_work(size),
     games=tuple(
       dict(name=kind.replace(' ', '_'), kind=kind, epsilon=8.0)
-      for kind in kinds
-    ),
-  )
-
-
-def _experiment(
-  name: str, choose: Callable[[int], dict[str, Any]]
-) -> item.Experiment:
-  return item.Experiment(
-    f'tight_{name}',
-    lambda scale: COMMON | choose(item.SIZES[scale]),
-    ('cifar10', 'fashion_mnist', 'purchase100'),
-  )
-
-
-def _train(
-  settings: Any, folder: pathlib.Path, data: Mapping[str, pathlib.Path]
-) -> list[AuditedTraining]:
-  # It needs the extra for DP-SGD.
-  with extras.explain_missing():
-    from papers.tight_auditing import games
-  return games.train(settings, folder, data)
-
-
-def _item(
-  title: str, source: str, experiment: item.Experiment, make: Make
-) -> item.Item:
-  return item.from_training(title, source, experiment, _train, make)
-
-
-_TABLE1 = _experiment(
-  'table1',
-  lambda size: (
-    dict(works=_make_works(size, _make_purchase(size))) | _play(size, 'dirac')
-  ),
-)
-_INPUTS = _experiment(
-  'input_canaries',
-  lambda size: _play_kinds(
-    size,
-    ('mislabelled', 'blank', 'adversarial', 'crafted')[:: 1 if size else 3],
-  ),
-)
-
-
-def _choose_black_box(
-  size: int, epsilon: float, clip_norms: Sequence[float | None], works: Any
-) -> dict[str, Any]:
-  """Audits of models with both kinds of canary at each clip norm, or one at 'smoke'."""
-  return dict(
-    works=works,
-    games=tuple(
-      dict(
-        name=kind if norm is None else f'clip_norm={norm:g}_{kind}',
-        kind=kind,
-        epsilon=epsilon,
-        clip_norm=norm,
-        num_models=(4, 100, 1000)[size],
-        chunk=(2, 20, 4)[size],
-      )
-      for norm in clip_norms[: 3 if size else 1]
-      for kind in ('mislabelled', 'blank')[: 2 if size else 1]
+      for kind in kinds[:: 1 if size else len(kinds) - 1]
     ),
   )
 
 
 def _choose_convnet(size: int) -> dict[str, Any]:
-  fashion = dict(title='Fashion-MNIST ConvNet', data='fashion_mnist')
+  all_images = dict(num_train=None, num_test=None, expected_batch=256.0)
   images = (
     _RANDOM,
-    _FEW | dict(num_train=None, num_test=None, steps=500, expected_batch=256.0),
-    fashion | dict(steps=2500),
+    _FEW | all_images | dict(steps=500),
+    dict(title='Fashion-MNIST ConvNet', data='fashion_mnist', steps=2500),
   )[size]
-  return dict(
-    works=dict(convnet=_CONVNET | images), games=_play_at('dirac', (8.0,))
-  )
+  games = _play_at('dirac', (8.0,))
+  return dict(works=dict(convnet=_CONVNET | images), games=games)
 
 
 def _choose_depths(size: int) -> dict[str, Any]:
-  return dict(
-    works={
-      f'wrn{depth}': _make_depth(size, depth)
-      for depth in ((16, 40) if size else (10,))
-    },
-    games=_play_at('dirac', (8.0,)),
-  )
+  works = {}
+  for depth in (16, 40) if size else (10,):
+    few = dict(num_train=1000, expected_batch=8.0)
+    title = f'{("", "Fashion-MNIST ", "CIFAR-10 ")[size]}WRN-{depth}'
+    works[f'wrn{depth}'] = (
+      _CONVNET
+      | (_RANDOM, _FEW | few, _WRN16)[size]
+      | dict(
+        title=title + ('' if size == 2 else ', width 1'),
+        task='wide_resnet',
+        model=dict(depth=depth, width=4 if size == 2 else 1),
+      )
+    )
+  return dict(works=works, games=_play_at('dirac', (8.0,)))
 
 
 def _choose_augmentations(size: int) -> dict[str, Any]:
@@ -732,6 +673,76 @@ def _choose_bugs(size: int) -> dict[str, Any]:
   )
 
 
+def _audit_models(
+  size: int, epsilon: float, clip_norms: Sequence[float | None] = (None,)
+) -> tuple[dict[str, Any], ...]:
+  """Audits of models with both kinds of canary at each clip norm, or one at 'smoke'."""
+  return tuple(
+    dict(
+      name=kind if norm is None else f'clip_norm={norm:g}_{kind}',
+      kind=kind,
+      epsilon=epsilon,
+      clip_norm=norm,
+      num_models=(4, 100, 1000)[size],
+      chunk=(2, 20, 4)[size],
+    )
+    for norm in clip_norms[: 3 if size else 1]
+    for kind in ('mislabelled', 'blank')[: 2 if size else 1]
+  )
+
+
+def _experiment(
+  name: str, choose: Callable[[int], dict[str, Any]]
+) -> item.Experiment:
+  return item.Experiment(
+    f'tight_{name}',
+    lambda scale: COMMON | choose(item.SIZES[scale]),
+    ('cifar10', 'fashion_mnist', 'purchase100'),
+  )
+
+
+def _train(
+  settings: Any, folder: pathlib.Path, data: Mapping[str, pathlib.Path]
+) -> list[AuditedTraining]:
+  # It needs the extra for DP-SGD.
+  with extras.explain_missing():
+    from papers.tight_auditing import games
+  return games.train(settings, folder, data)
+
+
+def _item(
+  title: str, source: str, experiment: item.Experiment, make: Make
+) -> item.Item:
+  return item.from_training(title, source, experiment, _train, make)
+
+
+_TABLE1 = _experiment('table1', _choose_table1)
+_INPUTS = _experiment(
+  'input_canaries',
+  lambda size: _choose_kinds(
+    size, ('mislabelled', 'blank', 'adversarial', 'crafted')
+  ),
+)
+_GRADIENTS = _experiment(
+  'gradient_canaries',
+  lambda size: _choose_kinds(
+    size, ('dirac', 'constant', 'random', 'moving dirac', 'moving random')
+  ),
+)
+_CLIPPED = _experiment(
+  'clipped_black_box',
+  lambda size: dict(
+    works=_make_one_work(size, _choose_few(size)),
+    games=_audit_models(size, math.inf, (0.1, 1.0, 10.0)),
+  ),
+)
+_PRIVATE = _experiment(
+  'black_box',
+  lambda size: dict(
+    works=_make_works(size, _choose_few(size)), games=_audit_models(size, 8.0)
+  ),
+)
+
 ITEMS = {
   'table1': _item(
     'White-box audits of trained models',
@@ -754,15 +765,7 @@ ITEMS = {
   'figure15': _item(
     'Kinds of canary gradients',
     'appendix C.2, Figure 15',
-    _experiment(
-      'gradient_canaries',
-      lambda size: _play_kinds(
-        size,
-        ('dirac', 'constant', 'random', 'moving dirac', 'moving random')[
-          :: 1 if size else 4
-        ],
-      ),
-    ),
+    _GRADIENTS,
     make_figure15,
   ),
   'figure16': _item(
@@ -780,45 +783,19 @@ ITEMS = {
   'figure10': _item(
     'Canary inputs at several ε',
     'section 6.4, Figure 10',
-    _experiment(
-      'inputs_by_epsilon',
-      # The paper does not say which inputs its figure has.
-      lambda size: (
-        dict(works=_make_works(size, _make_purchase(size)))
-        | _play(size, 'crafted', first=250 if size else 10)
-      ),
-    ),
+    _experiment('inputs_by_epsilon', _choose_figure10),
     make_figure10,
   ),
   'figure11': _item(
     'Clipping without noise, black box',
     'section 6.4, Figure 11',
-    _experiment(
-      'clipped_black_box',
-      lambda size: _choose_black_box(
-        size,
-        math.inf,
-        (0.1, 1.0, 10.0),
-        dict(work=_WRN16 if size == 2 else _make_small_purchase(size)),
-      ),
-    ),
+    _CLIPPED,
     make_figure11,
   ),
   'figure12': _item(
     'Private models, black box',
     'section 6.4, Figure 12',
-    _experiment(
-      'black_box',
-      lambda size: _choose_black_box(
-        size,
-        8.0,
-        (None,),
-        _make_works(
-          size,
-          _make_purchase(size) if size == 2 else _make_small_purchase(size),
-        ),
-      ),
-    ),
+    _PRIVATE,
     make_figure12,
   ),
   'figure18': _item(

@@ -75,12 +75,7 @@ class Workload(NamedTuple):
     ).epsilon
 
   def make_input_canary(self, kind: str, **options: Any) -> GradientCanary:
-    """A canary example that is made of test examples.
-
-    Args:
-      kind: a key of `input_canaries.KINDS`.
-      **options: for the function that makes it.
-    """
+    """A canary example of a kind of `input_canaries.KINDS`, made of test examples."""
     data = self.data
     pool = {k: x[:_POOL] for k, x in data.test.items()}
     return input_canaries.KINDS[kind](
@@ -111,9 +106,9 @@ def load_workload(
   """Loads the data of a workload, makes its model and accounts for its run.
 
   Args:
-    settings: title; data, num_train and num_test as for `load_examples`; task,
-      'convnet', 'wide_resnet' or 'fully_connected', and model, its sizes; steps;
-      expected_batch; clip_norm; learning_rate; momentum; microbatch.
+    settings: title; data, num_train and num_test as for `load_examples`; task, the
+      name of a function of `models`, and model, its sizes; steps; expected_batch;
+      clip_norm; learning_rate; momentum; microbatch.
     data: path of each data set, by name.
     delta: δ of the run.
     seed: of what is drawn of the data.
