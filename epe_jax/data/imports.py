@@ -5,7 +5,6 @@ in advance, into a folder with a file SPLIT.arrow for each split.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-import functools
 import hashlib
 import os
 import pathlib
@@ -142,12 +141,13 @@ def import_split(
   ) as bar:
     return store.write(
       path,
-      functools.partial(
-        decoding.decode_clients, source, split, recipe, workers=workers
-      ),
+      source.read(split),
       source=f'{source.name}, split {split!r}',
       meta={**recipe.meta, **(meta or {})},
       exist_ok=True,
+      decode=lambda clients: decoding.decode_clients(
+        clients, source, split, recipe, workers=workers
+      ),
       report_progress=bar.update,
     )
 

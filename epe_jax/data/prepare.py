@@ -161,7 +161,7 @@ def _has_features(
   if source.features is not None:
     return features.keys() <= source.features.keys()
   try:
-    for _, raw in itertools.islice(source.read(split, features, None), 1):
+    for _, raw in itertools.islice(source.read(split), 1):
       source.decode(raw, features)
   except ValueError:
     return False

@@ -38,8 +38,7 @@ class Source(NamedTuple):
   Attributes:
     name: for messages and the headers of stores.
     splits: name -> numbers of clients and examples.
-    read: (split, features, after) -> (client id, raw) in strictly increasing
-      order of ids, only ids > after; all clients if after is None.
+    read: split -> (client id, raw) in strictly increasing order of ids.
     decode: (raw, features) -> name -> array [n, *shape of the feature]; byte
       strings are arrays of objects. A module-level function, so that other
       processes can run it. A ValueError names the row.
@@ -48,7 +47,7 @@ class Source(NamedTuple):
 
   name: str
   splits: Mapping[str, Split]
-  read: Callable[[str, Features, str | None], Iterator[tuple[str, Any]]]
+  read: Callable[[str], Iterator[tuple[str, Any]]]
   decode: Callable[[Any, Features], Columns]
   features: Features | None = None
 

@@ -1,11 +1,9 @@
 """Federated data sets in the form of TensorFlow Datasets, without TensorFlow.
 
 There is one example per record, with its client's id, in array_record files: client
-after client, sorted by id. So a client is found by bisection, and a data set is read
-in order.
+after client, sorted by id.
 """
 
-import bisect
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import functools
@@ -161,23 +159,15 @@ def _read_clients(
   name: str,
   splits: Mapping[str, Any],
   split: str,
-  features: sources.Features,
-  after: str | None,
 ) -> Iterator[tuple[str, list[bytes]]]:
   """The records of the clients of a split; see `sources.Source`."""
-  del features  # A record is read as a whole.
   records = sources.find_split(splits, split, name)
   place = f'{name}, split {split!r}'
-  start = 0
-  if after is not None:
-    read_client_id = lambda i: _read_records(records, i, i + 1, place)[0][0]
-    every = range(len(records))
-    start = bisect.bisect_right(every, after, key=read_client_id)
   rows = itertools.chain.from_iterable(
     _read_records(records, at, min(at + _BATCH, len(records)), place)
-    for at in range(start, len(records), _BATCH)
+    for at in range(0, len(records), _BATCH)
   )
-  previous = after
+  previous = None
   for client_id, group in itertools.groupby(rows, operator.itemgetter(0)):
     if previous is not None and client_id <= previous:
       raise ValueError(

@@ -49,7 +49,7 @@ def test_a_folder_is_another_when_a_file_in_it_is(tmp_path):
 
 
 def _source(*client_ids):
-  def read(split, features, after):
+  def read(split):
     for client_id in client_ids:
       yield client_id, {'x': np.arange(3)}
 
@@ -69,7 +69,7 @@ def test_the_owner_alone_reads_what_was_imported(tmp_path, monkeypatch):
   assert path.parent == cache
   modes = []
 
-  def read(split, features, after):
+  def read(split):
     for client_id in ('a', 'b'):
       modes.extend(
         p.stat().st_mode & 0o777 for p in cache.iterdir() if p.is_dir()

@@ -70,10 +70,10 @@ def _lists(columns):
   }
 
 
-def _read(source, split, features, after=None):
+def _read(source, split, features):
   return [
     (client_id, _lists(source.decode(raw, features)))
-    for client_id, raw in source.read(split, features, after)
+    for client_id, raw in source.read(split)
   ]
 
 
@@ -104,18 +104,15 @@ def test_clients_over_many_files_and_batches_are_whole(
   assert len(list(directory.glob('*all_train*'))) == -(-6 // shard_size)
   features = {'label': (np.int64, ())}
   with tff.open_source(path) as file, tfds.open_source(directory) as source:
-    for after in (None, '', 'a', 'aa', 'b', 'c', 'ä', 'z'):
-      expected = _read(file, 'all_train', features, after)
-      assert _read(source, 'all_train', features, after) == expected
-    # The bisection is tested only where clients lie on both sides.
-    assert len(_read(source, 'all_train', features, 'b')) == 2
+    expected = _read(file, 'all_train', features)
+    assert _read(source, 'all_train', features) == expected
 
 
 _WITHOUT_TENSORFLOW = """
 import sys
 from epe_jax.data import tfds
 with tfds.open_source(sys.argv[1]) as source:
-  read = source.read('all_train', source.features, None)
+  read = source.read('all_train')
   total = sum(len(source.decode(raw, source.features)['label']) for _, raw in read)
 print(total, 'tensorflow' in sys.modules)
 """
@@ -166,7 +163,7 @@ def test_records_that_are_not_sorted_by_client_are_refused(
     tfds.open_source(directory) as found,
     pytest.raises(ValueError, match=message),
   ):
-    list(found.read('train', {}, None))
+    list(found.read('train'))
 
 
 def _shard(directory, split='all_train'):
