@@ -35,6 +35,10 @@ class Recipe(NamedTuple):
   meta: Mapping[str, Any]
 
 
+ChooseRecipe = Callable[[str], Recipe]
+"""split -> recipe."""
+
+
 def decode_clients(
   clients: Iterable[tuple[str, Any]],
   source: sources.Source,

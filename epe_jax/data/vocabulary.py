@@ -32,6 +32,9 @@ class Text(NamedTuple):
   word_count: str | os.PathLike | None = None
 
 
+PAPER = Text()
+"""The settings of the literature."""
+
 # Seconds to wait for another process that counts the same words.
 _MAX_WAIT = 24 * 3600.0
 

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from epe_jax.data import emnist, hdf5, prepare, sources, store
+from epe_jax.data import emnist, hdf5, imports, sources, store
 
 CLIENTS = {
   'f9': {
@@ -44,7 +44,7 @@ def test_a_file_is_imported_like_any_other(tmp_path):
   image = {'pixels': np.ones((2, 28, 28), np.float32), 'label': [3, 61]}
   splits = {'all_train': {'b': image, 'a': image}, 'all_test': {'a': image}}
   path = write(tmp_path / 'f.h5', splits)
-  written = list(prepare.prepare(path, tmp_path / 'out'))
+  written = list(imports.import_(path, tmp_path / 'out'))
   assert [w[:3] for w in written] == [('all_test', 1, 2), ('all_train', 2, 4)]
   header = store.read_header(tmp_path / 'out' / 'all_train.arrow')
   assert header.meta['recipe'] == 'emnist'
