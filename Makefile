@@ -8,7 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run quick lock test test-notebooks test-integration test-frameworks test-slow \
+.PHONY: run quick lock test test-integration test-frameworks test-slow \
   test-package test-versions frameworks \
   frameworks-installed notebooks lint types site docs results studies reliability \
   mutants bench bench-quick clean
@@ -37,10 +37,6 @@ quick: $(VENV)/installed-dev
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=10
-
-# Every notebook, as a reader runs it; minutes.
-test-notebooks: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -q -n 2 -m integration tests/test_notebooks.py
 
 # What `make test` leaves out: other programs, notebooks, whole reproductions.
 test-integration: $(VENV)/installed-dev

@@ -17,7 +17,8 @@ from epe_jax.audit.record_file import load_record
 
 def make_run(workdir: str, mode: str) -> dict[str, float]:
   """Makes a run, and returns the ε of its attackers."""
-  from epe_jax.experiment import audited_run, config_files
+  from epe_jax.experiment import audited_run
+  from epe_jax.experiment.setup import config_files
 
   config = config_files.load_config(f'digits:{mode}')
   result = audited_run.run(config, workdir)

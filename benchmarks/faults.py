@@ -75,7 +75,7 @@ def list_parts(
 
   add('arguments', bad_input.try_arguments)
   for name in ('digits', 'emnist', 'stackoverflow'):
-    add(f'fields of {name}', bad_input.try_config_fields, name)
+    add(f'fields of {name}', bad_input.try_config_checks, name)
   for name in flipped_bits.file_formats.FORMATS:
     add(f'bits of {name}', flipped_bits.flip_bits, name, flips)
   add('bits of a workdir', flipped_bits.flip_bits_of_workdir, flips)

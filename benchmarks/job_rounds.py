@@ -23,14 +23,8 @@ import numpy as np
 from peers import works
 import profiles
 
-from epe_jax.experiment import (
-  arithmetic,
-  build,
-  chunk_size,
-  config_fields,
-  dispatch,
-  programs,
-)
+from epe_jax.experiment import arithmetic, chunk_size, dispatch, programs
+from epe_jax.experiment.setup import build, config_checks
 from epe_jax.parallel import hosts, sharding
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -139,7 +133,7 @@ def _compare(made: Rounds, config: Any, repetitions: int) -> dict[str, Any]:
 
 def measure(quick: bool) -> Mapping[str, Any]:
   repetitions = 2 if quick else _REPETITIONS.value
-  config = config_fields.check_config(_CONFIG.value)
+  config = config_checks.check_config(_CONFIG.value)
   made = Rounds(config)
   figures: dict[str, Any] = {
     'task': config.task,

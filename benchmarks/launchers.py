@@ -25,14 +25,8 @@ from typing import Any
 
 import harness
 
-from epe_jax.experiment import (
-  config_files,
-  launchers,
-  placement,
-  processes,
-  sweep,
-  sweep_points,
-)
+from epe_jax.experiment.setup import config_files
+from epe_jax.experiment.sweeps import launchers, sweep, sweep_points
 from epe_jax.report import comparison
 
 # The clusters that the tests have.
@@ -73,7 +67,7 @@ def _time_engines(
   # All points are one program, which is compiled once.
   _time_loop(points[:1], folder / 'first', jobs=1)
   rows, texts = [], {}
-  for engine in placement.ENGINES:
+  for engine in launchers.ENGINES:
     workdir = folder / engine
     try:
       with _make_launch(engine, workdir) as launch:
@@ -101,21 +95,19 @@ def _time_loop(
 ) -> float:
   """Seconds of the bare processes of all points, so many at a time."""
   folder.mkdir()
-  slots = placement.make_slots(
-    placement.find_devices(), jobs=jobs, devices_per_job=None
-  )
+  slots = launchers.make_slots(launchers.find_devices(), jobs)
 
   def run(i: int) -> None:
     # Each thread has a slot, and its share of the points.
     for point in points[i::jobs]:
-      work = processes.Work(
+      work = launchers.JobSpec(
         point.config.to_dict(),
         folder / point.name,
         folder / f'{point.name}.log',
         '',
       )
-      with placement.enter(slots[i]):
-        process = processes.start_point(work, slots[i].environment)
+      with launchers.enter(slots[i]):
+        process = launchers.start_point(work, slots[i].environment)
       if process.wait():
         raise ValueError(f'{point.name}: {work.log.read_text()}')
 

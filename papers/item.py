@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from matplotlib import figure
 
-from epe_jax.experiment import launchers, stopping
+from epe_jax.experiment import stopping
+from epe_jax.experiment.sweeps import launchers
 from epe_jax.report import tables
 
 

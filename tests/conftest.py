@@ -114,6 +114,9 @@ def unestimated(monkeypatch):
   from tests import helpers
 
   monkeypatch.setattr('epe_jax.audit.evaluation.evaluate', helpers.no_estimates)
+  monkeypatch.setattr(
+    'epe_jax.watch.by_round.evaluate_rounds', lambda record, audit: None
+  )
 
 
 @pytest.fixture

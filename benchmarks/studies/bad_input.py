@@ -4,7 +4,7 @@ import functools
 import reprlib
 
 from epe_jax import io
-from epe_jax.experiment import config_fields, config_files
+from epe_jax.experiment.setup import config_checks, config_files
 from studies import trials
 from studies.trials import Trial
 from tests import test_arguments
@@ -15,7 +15,7 @@ _VALUES = (
 )
 
 
-def try_config_fields(name: str) -> list[Trial]:
+def try_config_checks(name: str) -> list[Trial]:
   """Sets each field of a config to values of all kinds.
 
   Args:
@@ -30,7 +30,7 @@ def try_config_fields(name: str) -> list[Trial]:
       group = functools.reduce(lambda x, part: x[part], outer, config)
       with config.ignore_type():
         group[last] = value
-      call = functools.partial(config_fields.check_config, config)
+      call = functools.partial(config_checks.check_config, config)
       done.append(_try(f'config {name}', field, value, call))
   return done
 

@@ -11,7 +11,8 @@ from unittest import mock
 import numpy as np
 
 from epe_jax import io
-from epe_jax.experiment import audited_run, config_files, metrics
+from epe_jax.experiment import audited_run, metrics
+from epe_jax.experiment.setup import config_files
 from studies import trials
 from studies.trials import Trial
 from tests import file_formats

@@ -17,7 +17,7 @@ from epe_jax import io
 from epe_jax.audit import attackers, upper_bounds
 from epe_jax.configs import digits  # pyright: ignore[reportMissingImports]
 from epe_jax.epsilon.types import Scores
-from epe_jax.experiment import seeds
+from epe_jax.experiment.sweeps import seeds
 from studies import laws
 
 PATH = pathlib.Path(__file__).parents[1] / 'score_sets.npz'

@@ -16,8 +16,8 @@ import numpy as np
 
 from epe_jax import progress
 from epe_jax.data import cohort
-from epe_jax.experiment import build
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import fedavg
 from epe_jax.types import Array
@@ -77,12 +77,6 @@ def iterate_groups(
   """Iterates over groups of rounds, each with its cohorts on the devices.
 
   The cohorts are made ahead by a thread.
-
-  Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
-    start: the first round.
-    mesh: the devices that share the work; None for one device.
   """
   groups = {
     group.start: group
@@ -133,9 +127,6 @@ def time_requests(items: Iterable[T]) -> Iterator[tuple[float, T]]:
 
 def fetch_metrics(metrics: dict[str, Array]) -> Fetched:
   """Fetches the metrics of a group, and blocks until its rounds have ended.
-
-  Args:
-    metrics: name -> metrics [rounds], on the device.
 
   Returns:
     The same in NumPy, and the time when they arrived.
@@ -191,11 +182,6 @@ def check_finite(
   config: Config, metrics: Mapping[str, float], name: str
 ) -> None:
   """Checks that training has not diverged.
-
-  Args:
-    config: the config of the run, with every field set.
-    metrics: the metrics of a round.
-    name: what the error calls the round, such as 'round 3'.
 
   Raises:
     FloatingPointError: the norm of the aggregate or of updates is not finite.

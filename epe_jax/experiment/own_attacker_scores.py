@@ -25,12 +25,7 @@ _NAMES = (
 
 
 def write_attack_scores(path: str | os.PathLike[str], audit: Audit) -> None:
-  """Writes the scores of attackers that are not in `THREAT_MODELS`, if there are any.
-
-  Args:
-    path: the file, for the auditor alone.
-    audit: what `evaluate` returned.
-  """
+  """Writes the scores of attackers that are not in `THREAT_MODELS`, if there are any."""
   arrays = {
     f'{name}_{attack.threat_model.key}': np.asarray(value)
     for attack in audit.attacks
@@ -56,11 +51,6 @@ def attach_scores(
   audit: Audit, record: Record, path: str | os.PathLike[str]
 ) -> Audit:
   """The audit of a finished run with the scores that its result.json does not hold.
-
-  Args:
-    audit: as `audit_json.from_json` read it.
-    record: what attackers saw.
-    path: what `write_attack_scores` may have written.
 
   Raises:
     ValueError: the file is damaged.

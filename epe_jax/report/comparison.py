@@ -10,8 +10,8 @@ import numpy as np
 from epe_jax import io
 from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.experiment import sweep, sweep_points, sweep_status
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.experiment.sweeps import sweep, sweep_points, sweep_status
 from epe_jax.report import (
   attacker_names,
   cells,

@@ -17,9 +17,10 @@ from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import Headline
 from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment import finished_runs, seed_sweep, workdirs
+from epe_jax.experiment import finished_runs, workdirs
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.experiment.seed_sweep import SeedEstimates
+from epe_jax.experiment.sweeps import seed_sweep
+from epe_jax.experiment.sweeps.seed_sweep import SeedEstimates
 from epe_jax.report import audit_notes, facts, provenance
 from epe_jax.several_runs import over_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate

@@ -229,7 +229,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     from epe_jax.report.figures import of_audit
 
   files = workdirs.workdir_at(workdir)
-  run = load_finished_run(workdir, by_round=True)
+  run = load_finished_run(workdir)
   result = dataclasses.replace(
     run.result,
     data=io.hide_paths(run.result.data),

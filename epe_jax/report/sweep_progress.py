@@ -7,8 +7,8 @@ import os
 import pathlib
 
 from epe_jax import io
-from epe_jax.experiment import sweep_status
-from epe_jax.experiment.sweep_status import PointStatus
+from epe_jax.experiment.sweeps import sweep_status
+from epe_jax.experiment.sweeps.sweep_status import PointStatus
 from epe_jax.report import comparison, labelled_runs, tables
 
 # Last lines of the log of a point that failed.

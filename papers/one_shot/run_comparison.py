@@ -26,8 +26,10 @@ from epe_jax import io
 from epe_jax import progress as progress_bars
 from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import Scores, Sphere
-from epe_jax.experiment import build, seeds, workdirs
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import workdirs
+from epe_jax.experiment.setup import build, config_files
+from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.sweeps import seeds
 from epe_jax.several_runs import over_runs
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -125,8 +127,8 @@ def compare(
   share = _share_canaries(config, experiments, runs)
   workdir = pathlib.Path(workdir)
   # The folder is recognised by this config.
-  claimed = build.replace_fields(config, comparison={'runs': runs})
-  workdirs.claim(workdir, claimed)
+  claimed = config_files.replace_fields(config, comparison={'runs': runs})
+  workdirs.reserve(workdir, claimed)
   firsts = [config.seed + i * (1 + runs) for i in range(experiments)]
   all_seeds = [range(first, first + 1 + runs) for first in firsts]
   missing = [

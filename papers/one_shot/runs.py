@@ -7,7 +7,8 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 import numpy as np
 
-from epe_jax.experiment import stopping, workloads
+from epe_jax.experiment import stopping
+from epe_jax.experiment.setup import workloads
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
 from papers import grid, item, reported

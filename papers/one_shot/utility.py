@@ -5,7 +5,7 @@ import statistics
 
 from matplotlib import figure
 
-from epe_jax.experiment import sweep_points
+from epe_jax.experiment.sweeps import sweep_points
 from epe_jax.report import tables
 from epe_jax.report.figures import style
 from papers import grid, item, reported

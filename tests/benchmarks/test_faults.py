@@ -56,7 +56,7 @@ def test_an_error_helps_if_it_names_the_file(
 def test_bad_input_is_refused_by_name_or_has_a_meaning(faults):
   for trials in (
     faults.bad_input.try_arguments(),
-    faults.bad_input.try_config_fields('digits'),
+    faults.bad_input.try_config_checks('digits'),
   ):
     outcomes = {x.outcome for x in trials}
     assert faults.trials.REFUSED in outcomes

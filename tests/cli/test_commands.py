@@ -286,7 +286,7 @@ def test_a_sweep_is_named_by_its_config_and_grid(
     seen.update(points=points, workdir=workdir, **settings)
     raise ValueError('enough')
 
-  monkeypatch.setattr('epe_jax.experiment.sweep.run_sweep', run_sweep)
+  monkeypatch.setattr('epe_jax.experiment.sweeps.sweep.run_sweep', run_sweep)
   # A cluster's flags may be in a file.
   (in_folder / 'cluster').write_text('--jobs=2\n')
   flagfile = '--flagfile=cluster'

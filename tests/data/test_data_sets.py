@@ -8,12 +8,8 @@ import pytest
 
 from epe_jax.cli import program
 from epe_jax.data import data_sets, imports, sources
-from epe_jax.experiment import (
-  audited_run,
-  config_fields,
-  config_files,
-  workloads,
-)
+from epe_jax.experiment import audited_run
+from epe_jax.experiment.setup import config_checks, config_files, workloads
 
 # The one file: clients measure temperatures, and a model tells whether it is warm.
 WEATHER = """
@@ -94,14 +90,14 @@ def test_a_new_data_set_is_run_by_its_name(tmp_path):
 @pytest.mark.usefixtures('weather')
 def test_the_config_of_a_new_data_set_is_checked():
   config = config_files.load_config('weather')
-  assert config_fields.check_config(config).data.num_stations == 12
+  assert config_checks.check_config(config).data.num_stations == 12
   found = workloads.load_workload(config)
   assert found.train.num_clients == 12
   assert found.baseline is not None
   assert 0.2 < found.baseline < 0.9
   config.data.num_stations = 101
   with pytest.raises(ValueError, match=r'num_stations=101; give .* to 100'):
-    config_fields.check_config(config)
+    config_checks.check_config(config)
 
 
 @pytest.mark.usefixtures('weather')

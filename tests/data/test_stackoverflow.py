@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax.data import imports, stackoverflow, store, vocabulary
-from epe_jax.experiment import config_files
+from epe_jax.experiment.setup import config_files
 from tests import tff_files
 
 

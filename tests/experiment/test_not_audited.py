@@ -11,7 +11,8 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.experiment import audited_run, build, finished_runs, metrics
+from epe_jax.experiment import audited_run, finished_runs, metrics
+from epe_jax.experiment.setup import build
 from epe_jax.report import comparison, report
 from epe_jax.tasks import digits
 from epe_jax.training import algorithms, clipping, fedavg

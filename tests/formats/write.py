@@ -15,7 +15,8 @@ from epe_jax._version import __version__
 from epe_jax.audit.record_file import load_record, write_record
 from epe_jax.auditor import auditor_file
 from epe_jax.conformance.example import NoNoiseOnBiases
-from epe_jax.experiment import config_files, model_file, run_result, workdirs
+from epe_jax.experiment import model_file, run_result, workdirs
+from epe_jax.experiment.setup import config_files
 from tests import file_formats, recorded_runs
 
 FOLDER = pathlib.Path(__file__).parent

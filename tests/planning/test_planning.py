@@ -428,7 +428,8 @@ def test_memory_is_that_which_was_measured(family):
 # The peak of a run when its training ends, before anything is estimated.
 PEAK = """
 import json, os, resource, sys
-from epe_jax.experiment import audited_run, build, config_files, programs
+from epe_jax.experiment import audited_run, programs
+from epe_jax.experiment.setup import build, config_files
 
 def stop(*record, **more):
   kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -7,13 +7,13 @@ from epe_jax import io
 from epe_jax.audit.record import make_record
 from epe_jax.epsilon import two_gaussians
 from epe_jax.epsilon.types import Scores, Sphere
-from epe_jax.experiment import seeds
+from epe_jax.experiment.sweeps import seeds
 from epe_jax.report import tables
 from epe_jax.several_runs import over_runs
 from papers.one_shot import run_comparison
 from papers.one_shot import runs as run_tables
 from tests import recorded_runs
-from tests.experiment import test_seeds
+from tests.experiment.sweeps import test_seeds
 
 DIM = 10_000
 
