@@ -184,7 +184,7 @@ def _decode_column(
   if not same.all():
     row = np.argwhere(~same)[0]
     raise ValueError(
-      f'row {row[0]}: feature {name!r} is {stored[tuple(row)]!r}, which is not '
+      f'row {row[0]}: feature {name!r} is {stored[tuple(row)]}, which is not '
       f'a number of {dtype}. Convert it yourself'
     )
   return column
@@ -209,6 +209,8 @@ def encode_strings(
     raise ValueError(
       f'feature {name!r} is of type {stored.dtype}, not byte strings'
     )
+  if stored.dtype == object and all(type(x) is bytes for x in stored.flat):
+    return stored
   column = np.empty(stored.shape, object)
   for index, value in np.ndenumerate(stored):
     if not isinstance(value, bytes | str):
