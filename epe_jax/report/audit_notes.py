@@ -19,7 +19,7 @@ from epe_jax.report import assumptions, attacker_names, cells, checks
 
 # With fewer canaries a perfect attack shows no more than ε of about 2.5.
 _FEW = 50
-_CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
+_CLAIM_IS_WRONG = 'the run does not match its claim'
 
 
 def list_warnings(audit: Audit) -> list[str]:
@@ -166,17 +166,17 @@ def describe_violation(attack: AttackResult) -> str | None:
 
 
 def describe_participations(run: Participations) -> str:
-  """Of whom a claim is tested; empty if clients take part as often as canaries."""
+  """Which population the claim covers; empty if clients take part as often as canaries."""
   if run.is_sampled:
     return (
       'It was tested as one of a client whose rounds are known. They are drawn in '
-      'secret, so that less can be told of a client.'
+      'secret, so that a client leaks less.'
     )
   if run.clients <= run.canaries:
     return ''
   return (
     f'It was tested by canaries of {cells.format_rounds(run.canaries)}. Clients take '
-    f'part in up to {run.clients}, and more can be told of them.'
+    f'part in up to {run.clients}, and leak more.'
   )
 
 
@@ -240,7 +240,7 @@ def _warn_of_few(audit: Audit) -> list[str]:
     return []
   return [
     f'canaries are few ({", ".join(few)}): estimates scatter, and bounds may stay far '
-    'below the ε that leaks. Give hundreds'
+    'below the ε that leaks. Use hundreds'
   ]
 
 

@@ -32,7 +32,7 @@ from epe_jax.several_runs import over_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate
 
 CAVEATS = (
-  'These ε are of canaries; of clients nothing was measured.',
+  'These ε are of canaries; clients were not measured.',
   'Estimates and differences have 90 % intervals for the variation between canaries, '
   'and guarantee nothing. Differences assume independent estimates; those of equal '
   'seeds are not.',

@@ -25,7 +25,6 @@ from epe_jax.report import (
   leaks,
   sentences,
   tables,
-  wording,
 )
 from epe_jax.report.leaks import EVERY_ROUND, WORST_CASE, Leak
 from epe_jax.report.page import Block, Cells, Figure, Items, Text
@@ -114,7 +113,7 @@ def make_audit_blocks(
     Items(
       [
         'These ε are of those that were scored: canaries, or members drawn at random. '
-        'Of other people nothing was measured.',
+        'Nobody else was measured.',
         _ABOUT_DELTA,
         'Stronger attacks may exist.',
         'Whether scores are of one system, and independent, is assumed.',
@@ -416,7 +415,7 @@ def _warn_of_noise(result: RunResult) -> list[str]:
   if result.is_simulation:
     return [
       'Do not publish this model: its seed reveals the noise '
-      f'({wording.spell_key(result.noise)}).'
+      f'({cells.spell_key(result.noise)}).'
     ]
   return ['Noise was drawn fresh; that it is random enough was not checked.']
 

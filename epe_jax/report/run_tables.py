@@ -142,7 +142,7 @@ def _make_estimate_table(
     name = [attacker_names.spell_name(attack.threat_model)] if has_names else []
     body.append([*name, cells.describe_method(estimate), *row])
   head = [*names, 'method', *cells.HEAD]
-  # What is of no estimate of a kind has no column.
+  # Drop empty columns.
   kept = [
     i
     for i in range(len(head))

@@ -56,7 +56,7 @@ class Table(NamedTuple):
 
 @contextlib.contextmanager
 def limit_width(columns: int) -> Iterator[None]:
-  """Has paragraphs, and tables that can be folded, fit into so many columns.
+  """Limits output width.
 
   Args:
     columns: 1 or more.

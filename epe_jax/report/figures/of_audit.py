@@ -60,8 +60,8 @@ CAPTIONS = {
   'by_round.png': (
     'How much had leaked after each round about those that had taken part by '
     'then. What a round releases is there for good; in the model it fades as '
-    'other updates are added. Bounds of colour hold at each round by itself, the '
-    'black ones of the strongest attacker at all rounds at once.'
+    'other updates are added. Coloured bounds hold per round, black ones, of '
+    'the strongest attacker, at all rounds at once.'
   ),
   'trace.png': (
     'What the attacker who sees every round sees of one canary that took part '
