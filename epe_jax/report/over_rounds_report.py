@@ -21,16 +21,7 @@ def format_over_rounds(
   *,
   markdown: bool = False,
 ) -> str:
-  """ε after each round, a column for each attacker: estimates, then bounds.
-
-  Args:
-    estimates: what `by_round.evaluate_by_round` returns.
-    sequential: what `sequential.bound_sequentially` returns.
-    markdown: whether tables are in Markdown instead of text.
-
-  Returns:
-    Text without a final newline.
-  """
+  """ε after each round, a column for each attacker: estimates, then bounds."""
   delta = estimates[0].estimate.delta
   made = []
   for is_bound, title in _TITLES:
@@ -50,15 +41,7 @@ def format_over_rounds(
 def format_simultaneous(
   bounds: Sequence[RoundEstimate], *, markdown: bool = False
 ) -> str:
-  """Bounds that hold together: a line for each round and attacker.
-
-  Args:
-    bounds: what `by_round.bound_simultaneously` returns.
-    markdown: whether the table is in Markdown instead of text.
-
-  Returns:
-    Text without a final newline.
-  """
+  """Bounds that hold together: a line for each round and attacker."""
   by_line: dict[tuple[int, str], list[RoundEstimate]] = {}
   for row in bounds:
     by_line.setdefault(

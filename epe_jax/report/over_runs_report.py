@@ -25,15 +25,7 @@ _HEAD = ('', 'took part', 'μ', '90 % interval', 'ε', '90 % interval')
 def format_over_runs(
   rows: Sequence[OverRuns], *, markdown: bool = False
 ) -> str:
-  """A table for each attack statistic, and what its columns are.
-
-  Args:
-    rows: what `run_effects.evaluate_runs` returns.
-    markdown: whether tables are in Markdown instead of text.
-
-  Returns:
-    Text without a final newline.
-  """
+  """A table for each attack statistic, and what its columns are."""
   form = tables.format_plain_markdown if markdown else tables.format_text
   return '\n\n'.join(
     [*(form(_make_effect_table(row)) for row in rows), _COLUMNS]

@@ -90,12 +90,7 @@ def make_settings_table(result: RunResult) -> tables.Table:
 def make_risk_table(
   attacks: Sequence[AttackResult], participations: Participations
 ) -> tables.Table | None:
-  """A line for each attacker whose estimate is calibrated; None if none is.
-
-  Args:
-    attacks: what was found about each attacker.
-    participations: of canaries and clients.
-  """
+  """A line for each attacker whose estimate is calibrated; None if none is."""
   body = [
     [
       attacker_names.spell_name(attack.threat_model),

@@ -145,11 +145,7 @@ def contradict_expectation(audit: Audit) -> list[str]:
 
 
 def list_assumptions(result: RunResult) -> list[str]:
-  """What bounds and the analytic ε rest on, a sentence each.
-
-  Args:
-    result: what result.json holds.
-  """
+  """What bounds and the analytic ε rest on, a sentence each."""
   estimates = [e for attack in result.audit.attacks for e in attack.estimates]
   kinds = {estimate.kind for estimate in estimates}
   listed = [

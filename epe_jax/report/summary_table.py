@@ -32,7 +32,6 @@ def make_summary_table(
   last column, and μ has no place.
 
   Args:
-    audit: of a run.
     participations: of canaries and clients; None where clients are not known.
   """
   bound = 'bounds, 95 % together' if audit.is_simultaneous else 'bound, 95 %'
@@ -73,11 +72,6 @@ def format_client(
   attack: AttackResult, participations: client_rounds.Participations
 ) -> str:
   """ε of a client by an attacker, as a cell: expected, or at most.
-
-  Args:
-    attack: what was found about the attacker.
-    participations: of canaries and clients.
-
   Returns:
     Such as '2.1 to 33', or '≤ 310.6', or '∞'.
   """

@@ -35,7 +35,6 @@ def describe_fact(fact: Fact, words: Words) -> str:
 
   Args:
     fact: of a key of `words`, or one that is not of this package, which is spelled.
-    words: for each key.
 
   >>> words = {'equal': 'all scores are equal', 'far': 'unlikely ({p_value:p})'}
   >>> describe_fact(Fact('far', {'p_value': 0.003}), words)

@@ -42,11 +42,8 @@ def draw_attackers(
   nothing.
 
   Args:
-    attacks: of one audit.
     analytic: ε of the run at its δ, drawn where attackers have none of their own;
       inf without noise, nan if it is not known.
-    canaries: the numbers of canaries, below the title.
-    finding: the result, as a title.
 
   Returns:
     One panel, a line for each attacker.

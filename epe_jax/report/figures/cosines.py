@@ -39,8 +39,6 @@ def draw_densities(
   Args:
     attacks: of one audit, each with its scores.
     findings: attacker -> its result, after its name.
-    columns: panels in a row at most.
-    width: of a row, in inches.
 
   Returns:
     A panel for each attacker.
@@ -84,8 +82,6 @@ def draw_trace(
   above is the expectation for a canary of that round.
 
   Args:
-    record: what attackers saw; at least one canary is observed.
-    trace: its cosines of every round.
     typical: the observed canary, as `facts.find_typical_canary` finds it.
 
   Returns:

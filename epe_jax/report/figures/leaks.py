@@ -13,11 +13,6 @@ from epe_jax.report.leaks import Leak
 
 def draw_leaks(found: Sequence[Leak], *, delta: float) -> figure.Figure:
   """Draws the lower bound, the estimate and the limit of a canary, by attacker.
-
-  Args:
-    found: the leaks; what was not measured has a line without marks.
-    delta: of every ε.
-
   Returns:
     One narrow panel, a line for each attacker.
   """

@@ -109,12 +109,6 @@ def draw_run(
   history: Sequence[Mapping[str, Any]],
 ) -> dict[str, figure.Figure]:
   """Draws every figure that `CAPTIONS` names; without an audit, the training.
-
-  Args:
-    result: what result.json holds.
-    record: what attackers saw; None of a run that was not audited.
-    history: the lines of metrics.jsonl.
-
   Returns:
     File name -> figure.
   """
@@ -128,10 +122,6 @@ def draw_run(
 
 def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
   """Draws every figure that `SCORE_CAPTIONS` names.
-
-  Args:
-    audit: what `audit.evaluate_scores` returns of scores of any system.
-
   Returns:
     File name -> figure.
   """
