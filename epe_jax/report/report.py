@@ -28,7 +28,6 @@ from epe_jax.report import (
   reproduction,
   run_tables,
   sentences,
-  summary_table,
 )
 from epe_jax.report.leaks import Leak
 from epe_jax.report.page import (
@@ -225,7 +224,7 @@ def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
     return []
   headline = result.audit.headline
   marked = headline and result.audit.attacks.index(headline.attack)
-  table = summary_table.make_summary_table(
+  table = run_tables.make_summary_table(
     result.audit,
     participations=facts.count_participations(result),
   )

@@ -10,7 +10,7 @@ import numpy as np
 
 from epe_jax.audit import attackers
 from epe_jax.audit.results import AttackResult
-from epe_jax.report import attacker_names, cells, over_rounds_report
+from epe_jax.report import attacker_names, cells, over_reports
 from epe_jax.report.curves import DeltaCurve
 from epe_jax.report.facts import DeltaCurves
 from epe_jax.report.figures import style
@@ -100,7 +100,7 @@ def draw_over_rounds(
   values += [x for row in estimates for x in row.estimate.interval or ()]
   highest = style.find_highest([*values, analytic])
   for axes, is_bound in ((left, False), (right, True)):
-    rows = over_rounds_report.select_estimates(estimates, is_bound=is_bound)
+    rows = over_reports.select_estimates(estimates, is_bound=is_bound)
     _draw_attackers(axes, rows)
   if sequential is not None:
     for epsilons, line, label in (
