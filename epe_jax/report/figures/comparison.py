@@ -172,17 +172,8 @@ def _draw_estimate(
     mfc='white' if estimate.is_rejected else color,
     ls='none',
   )
-  bound = run.bounds.get(attacker)
-  if bound is not None and math.isfinite(bound.epsilon):
-    axes.plot(
-      float(bound.epsilon),
-      y,
-      '|',
-      color=color,
-      ms=11,
-      mew=2,
-      label='lower bound, 95 %',
-    )
+  bound, label = run.bounds.get(attacker), 'lower bound, 95 %'
+  style.draw_bound(axes, y, bound, label=label, color=color, ms=11, mew=2)
 
 
 def _draw_difference(

@@ -15,7 +15,6 @@ from epe_jax.report.figures import (
   attackers,
   cosines,
   epsilons,
-  leaks,
   style,
   tradeoff,
   training,
@@ -166,7 +165,7 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   }
   shown = [attack for attack in scored if attack.threat_model.is_in_overview]
   figures = {
-    'summary.png': leaks.draw_leaks(find_leaks(result), delta=result.delta),
+    'summary.png': attackers.draw_leaks(find_leaks(result), delta=result.delta),
     'attackers.png': attackers.draw_attackers(
       audit.attacks, analytic=analytic, canaries=canaries, finding=finding
     ),

@@ -236,6 +236,20 @@ def draw_row(
     axes.plot(float(estimate.epsilon), y, 'o', **options)
 
 
+def draw_bound(
+  axes: mpl_axes.Axes,
+  y: float,
+  bound: Estimate | None,
+  *,
+  label: str,
+  **marks: Any,
+) -> None:
+  """Draws a lower bound on a row, as a tick unless `marks` say otherwise."""
+  if bound is not None and math.isfinite(bound.epsilon):
+    options = {'color': BLACK, 'ls': 'none', 'marker': '|', 'label': label}
+    axes.plot(float(bound.epsilon), y, **options | marks)
+
+
 def draw_limit(
   axes: mpl_axes.Axes,
   y: float,
