@@ -61,13 +61,15 @@ def _below_bound(
   estimate = Estimate(
     float(bound), 0.5, method, confidence, 'confidence_bound', assumed
   )
+  # The key of a method of others may have braces.
+  label = cells.describe_method(estimate).replace('{', '{{').replace('}', '}}')
   reasons = 'the estimate is wrong, or the bound is one of the few that exceed the true ε'
   if not estimate.is_shape_free:
     reasons += ', or what the bound assumes is untrue'
   return (
     'the first point estimate, {epsilon:number}, is below a lower bound of the same '
     'scores, {bound:number} at {confidence:g %} '
-    f'({cells.describe_method(estimate)}; holds if '
+    f'({label}; holds if '
     f'{", ".join(assumptions.list_assumptions(assumed))}): {reasons}'
   )
 
@@ -121,8 +123,8 @@ def _noise_not_of_strategy(lag: int, **_: float) -> str:
   )
 
 
-def _settings_read(source: str, **values: float) -> str:
-  return f'read from the {source}: {", ".join(map(_SETTINGS.get, values))}'
+def _settings_read(**values: float | str) -> str:
+  return f'read from the {{source}}: {", ".join(_SETTINGS[x] for x in values if x != "source")}'
 
 
 def _rounds_not_audited(num: int, rounds: int) -> str:
