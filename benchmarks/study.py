@@ -42,10 +42,10 @@ def map_in_processes(
 
 
 class Simulation(NamedTuple):
-  """One case of a study, whose rows can be kept in a file.
+  """One case of a study.
 
   Attributes:
-    name: of the file.
+    name: of the file that keeps its rows.
     row: type of a row, a NamedTuple.
     measure: returns the rows; can be pickled.
   """
@@ -58,25 +58,19 @@ class Simulation(NamedTuple):
 def run_simulations(
   simulations: Sequence[Simulation],
   *,
-  workers: int = 1,
   folder: pathlib.Path | None = None,
-  progress: Progress = iter,
+  **settings: Any,
 ) -> list[list[Any]]:
   """The rows of each simulation.
 
   Args:
     simulations: cases of a study.
-    workers: number of processes.
     folder: keeps the rows of each case that is done, so that a study that was
       interrupted can be continued; None to keep nothing.
-    progress: wraps the list of cases, as `tqdm.tqdm` does.
+    **settings: of `map_in_processes`.
   """
-  return map_in_processes(
-    functools.partial(_measure_or_read, folder),
-    simulations,
-    workers=workers,
-    progress=progress,
-  )
+  measure = functools.partial(_measure_or_read, folder)
+  return map_in_processes(measure, simulations, **settings)
 
 
 def _measure_or_read(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 import functools
 import hashlib
 import itertools
-import pathlib
 from typing import Any, NamedTuple
 
 from jaxtyping import Float
@@ -33,32 +32,19 @@ from epe_jax.watch import sequential
 
 DELTA = 1e-5
 
-Simulate = Callable[[np.random.Generator], Mapping[str, bool]]
-
 
 class Condition(NamedTuple):
-  """A kind of run.
+  """A kind of run, and what is unusual in words.
 
-  Attributes:
-    title: what is unusual, in words.
-    simulate: rng -> statement of one audit -> whether it is false; statements that
-      the audit does not make are left out.
+  `simulate` maps an rng to the statements of one audit, and whether each is false.
   """
 
   title: str
-  simulate: Simulate
+  simulate: Callable[[np.random.Generator], Mapping[str, bool]]
 
 
 class Row(NamedTuple):
-  """How often a statement was false.
-
-  Attributes:
-    title: of the condition.
-    statement: in words.
-    false: number of audits in which it was false.
-    audits: number of audits that made it.
-    stated: share of audits in which it may be false.
-  """
+  """How often a statement was false in audits that made it, and may be false."""
 
   title: str
   statement: str
@@ -298,13 +284,7 @@ def _expect_clients(
 
 
 def run_study(
-  conditions: Sequence[Condition],
-  *,
-  audits: int,
-  seed: int,
-  workers: int = 1,
-  folder: pathlib.Path | None = None,
-  progress: study.Progress = iter,
+  conditions: Sequence[Condition], *, audits: int, seed: int, **settings: Any
 ) -> list[Row]:
   """Simulates audits of each condition and counts false statements.
 
@@ -312,9 +292,7 @@ def run_study(
     conditions: what to simulate.
     audits: number of audits of each condition, >= 1.
     seed: of all simulations.
-    workers: as for `study.run_simulations`.
-    folder: likewise.
-    progress: likewise.
+    **settings: of `study.run_simulations`.
   """
   simulations = []
   for condition in conditions:
@@ -324,9 +302,7 @@ def run_study(
     )
     name = f'condition_{key}_{audits}_{seed}'
     simulations.append(study.Simulation(name, Row, measure))
-  rows = study.run_simulations(
-    simulations, workers=workers, folder=folder, progress=progress
-  )
+  rows = study.run_simulations(simulations, **settings)
   return [row for of_condition in rows for row in of_condition]
 
 

@@ -5,7 +5,6 @@ a Hadamard matrix are orthogonal, those of a sphere are not.
 """
 
 import collections
-from collections.abc import Sequence
 import functools
 
 import jax
@@ -21,10 +20,7 @@ from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import tradeoff
-from epe_jax.epsilon.types import (
-  NullLaw,
-  Scores,
-)
+from epe_jax.epsilon.types import Scores
 from epe_jax.report import attacker_names
 from epe_jax.types import Array, Key
 
@@ -42,6 +38,11 @@ READINGS: tuple[ThreatModel, ...] = (
 )
 # Scores of observed canaries are Gaussian with a common shift.
 _GAUSSIAN = {attackers.CHANGE, attackers.OWN, attackers.RESIDUAL}
+# Attacker -> rounds of noise in its score, and the squared norm of what others add.
+_OTHERS = {
+  attackers.CHANGE: (ROUNDS, lambda num: num + (ROUNDS * CLIENTS) ** 2),
+  attackers.OWN: (1, lambda num: num / ROUNDS + CLIENTS**2),
+}
 
 
 def simulate(
@@ -86,35 +87,41 @@ def simulate(
   fixed: dict[ThreatModel, list[AttackScores]] = {r: [] for r in READINGS}
   by_coins: dict[ThreatModel, list[Scores]] = {r: [] for r in READINGS}
   record = run(coins=False).record
-  epsilons = {reading: _find_epsilon(reading, record) for reading in READINGS}
   for _ in range(audits):
     chosen, flipped = run(coins=False).record, run(coins=True).record
     for reading in READINGS:
       fixed[reading].append(_score(reading, chosen))
       by_coins[reading].append(_score(reading, flipped).scores)
-  spread = _expect_spread(noise, dim, num)
   several = []
-  for reading in READINGS:
-    scores = _stack(fixed[reading])
-    is_gaussian = reading in _GAUSSIAN
-    beyond = None
-    if reading in spread and directions == 'sphere':
-      beyond = float(tradeoff.epsilon_gdp(1 / spread[reading], delta))
-    several.append(
-      Audits(
-        title=f'{directions}, d = {dim:,}: {describe(num, delta, audits)}',
-        law=attacker_names.spell_statistic(reading),
-        epsilon=epsilons[reading],
-        delta=delta,
-        fixed=scores,
-        by_coins=by_coins[reading],
-        null=_find_null(fixed[reading]),
-        shifted=[one.scores for one in fixed[reading]] if is_gaussian else (),
-        epsilon_of_scores=beyond,
-        has_gaussian_scores=is_gaussian,
-        has_gaussian_curve=is_gaussian,
-      )
+  for reading, scored in fixed.items():
+    analytic = reading.analytic_epsilon(record, record.delta)
+    assert analytic is not None, 'the noise of the run is known'
+    # The usual null law; a test rejects it in some audits by chance.
+    nulls = collections.Counter(one.scores.null for one in scored)
+    is_gaussian, scale, beyond = reading in _GAUSSIAN, scored[0].scale, None
+    if directions == 'sphere' and reading in _OTHERS:
+      # The others are noise to an attacker who does not remove them.
+      rounds, count_others = _OTHERS[reading]
+      variance = rounds * noise**2 + count_others(num) / dim
+      beyond = float(tradeoff.epsilon_gdp(1 / float(np.sqrt(variance)), delta))
+    audits_of = Audits(
+      title=f'{directions}, d = {dim:,}: {describe(num, delta, audits)}',
+      law=attacker_names.spell_statistic(reading),
+      epsilon=analytic.epsilon,
+      delta=delta,
+      # In units of the null's standard deviation.
+      fixed=Scores(
+        scale * np.stack([one.scores.observed for one in scored]),
+        scale * np.stack([one.scores.unobserved for one in scored]),
+      ),
+      by_coins=by_coins[reading],
+      null=nulls.most_common(1)[0][0],
+      shifted=[one.scores for one in scored] if is_gaussian else (),
+      epsilon_of_scores=beyond,
+      has_gaussian_scores=is_gaussian,
+      has_gaussian_curve=is_gaussian,
     )
+    several.append(audits_of)
   return several
 
 
@@ -137,48 +144,7 @@ def make_rows(
   return jax.vmap(lambda i: made.superpose(i[None], one))(jnp.arange(num))
 
 
-def _find_epsilon(reading: ThreatModel, record: Record) -> float:
-  analytic = reading.analytic_epsilon(record, record.delta)
-  assert analytic is not None, 'the noise of the run is known'
-  return analytic.epsilon
-
-
 def _score(reading: ThreatModel, record: Record) -> AttackScores:
   scored = reading.score(record)
   assert scored is not None, 'a simulated run has all that can be seen'
   return scored
-
-
-def _find_null(scored: Sequence[AttackScores]) -> NullLaw:
-  """The usual null law; a test rejects it in some audits by chance."""
-  ((null, _),) = collections.Counter(
-    one.scores.null for one in scored
-  ).most_common(1)
-  return null
-
-
-def _stack(scored: Sequence[AttackScores]) -> Scores:
-  """All audits at once, in units of the null's standard deviation."""
-  scale = scored[0].scale
-  return Scores(
-    scale * np.stack([one.scores.observed for one in scored]),
-    scale * np.stack([one.scores.unobserved for one in scored]),
-  )
-
-
-def _expect_spread(
-  noise: float, dim: int, num: int
-) -> dict[ThreatModel, float]:
-  """Standard deviation of a score if a canary shifts it by 1.
-
-  For an attacker who does not remove the other updates, they are noise.
-  """
-  others = {
-    attackers.CHANGE: num + (ROUNDS * CLIENTS) ** 2,
-    attackers.OWN: num / ROUNDS + CLIENTS**2,
-  }
-  rounds = {attackers.CHANGE: ROUNDS, attackers.OWN: 1}
-  return {
-    reading: float(np.sqrt(rounds[reading] * noise**2 + norm / dim))
-    for reading, norm in others.items()
-  }

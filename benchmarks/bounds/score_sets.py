@@ -9,7 +9,6 @@ import pathlib
 from typing import NamedTuple
 
 from jaxtyping import Bool, Float
-from ml_collections import config_dict
 import numpy as np
 from scipy import stats
 
@@ -107,21 +106,13 @@ def _make_runs(seed: int) -> list[_Drawn]:
     config.canaries.observed = config.canaries.unobserved = CANARIES // 2
     config.canaries.schedule = 'coin_flip'
     config.audit.delta = DELTA
-    sets += _make_runs_of(config, range(seed, seed + 7))
-  return sets
-
-
-def _make_runs_of(
-  config: config_dict.ConfigDict, several: range
-) -> list[_Drawn]:
-  sets = []
-  for outcome in seeds.run_seeds(config, several):
-    analytic = upper_bounds.bound_known_rounds(outcome.record, DELTA)
-    read = attackers.RESIDUAL.score(outcome.record)
-    assert analytic is not None, 'the noise of a run is known'
-    assert read is not None, 'canaries took part'
-    observed, unobserved = read.scores.observed, read.scores.unobserved
-    taken = np.arange(CANARIES) < observed.size
-    scores = np.concatenate([observed, unobserved])
-    sets.append((RUNS, analytic.epsilon, taken, scores))
+    for outcome in seeds.run_seeds(config, range(seed, seed + 7)):
+      analytic = upper_bounds.bound_known_rounds(outcome.record, DELTA)
+      read = attackers.RESIDUAL.score(outcome.record)
+      assert analytic is not None, 'the noise of a run is known'
+      assert read is not None, 'canaries took part'
+      observed, unobserved = read.scores.observed, read.scores.unobserved
+      taken = np.arange(CANARIES) < observed.size
+      scores = np.concatenate([observed, unobserved])
+      sets.append((RUNS, analytic.epsilon, taken, scores))
   return sets

@@ -55,23 +55,17 @@ def start(work: works_lib.Work) -> driver.Round:
     client_optimizer_fn=client_opt,
     server_optimizer_fn=server_opt,
   )
-  now = {'state': process.initialize(), 'steps': 0}
+  now = {'state': process.initialize()}
 
-  def run() -> None:
+  def run() -> tuple[int, int]:
     output = process.next(now['state'], with_canaries.client_ids)
     now['state'] = output.state
-    now['steps'] = int(output.metrics['client_work']['train']['num_batches'])
-
-  def weights() -> np.ndarray:
-    state = now['state']
-    found = state.global_model_weights.trainable
-    return np.concatenate([np.ravel(x) for x in found])
+    steps = int(output.metrics['client_work']['train']['num_batches'])
+    return steps, work.examples
 
   return driver.Round(
     run=run,
-    weights=weights,
-    steps=lambda: now['steps'],
-    rows=lambda: work.examples,
+    weights=lambda: now['state'].global_model_weights.trainable,
     form=f"the authors' code, 1 + 1 canaries, {AT_ONCE} at once",
   )
 

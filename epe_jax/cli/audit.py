@@ -95,7 +95,7 @@ def _audit(
 
 
 def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
-  from epe_jax.report import audit_notes, cells, summary_table, tables
+  from epe_jax.report import audit_notes, cells, run_tables, tables
 
   counts = record.included.sum(axis=0)[record.observed]
   most = int(counts.max())
@@ -110,7 +110,7 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
   parts = [
     tables.fill_paragraph(head),
     found and tables.fill_paragraph(cells.format_headline(found)),
-    summary_table.format_summary_table(audited),
+    run_tables.format_summary_table(audited),
     tables.fill_items(audit_notes.format_notes(audited)),
   ]
   return '\n\n'.join(part for part in parts if part)

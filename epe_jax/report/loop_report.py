@@ -9,7 +9,7 @@ from epe_jax.audit.record import Record
 from epe_jax.canaries import registry
 from epe_jax.fact import Facts
 from epe_jax.report import attacker_names, audit_notes, cells, checks, tables
-from epe_jax.report.summary_table import format_summary_table
+from epe_jax.report.run_tables import format_summary_table
 
 
 def format_loop(
