@@ -1,6 +1,6 @@
 """Writes one small file of each format, and the numbers that it must give for ever.
 
-  PYTHONPATH=benchmarks python -m tests.formats.write
+  python -m tests.formats.write
 
 They are of this version, in the folder of its name. With each version that is released
 its folder is committed, and is not written again; tests/test_promises.py reads all.

@@ -12,8 +12,8 @@ import sys
 import numpy as np
 import pytest
 from scipy import stats
-from studies import simulated_runs
 
+from benchmarks.bounds import simulated_runs
 from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import attack_scores, attackers
 from epe_jax.audit.server_response import respond_to_rounds
