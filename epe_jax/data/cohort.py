@@ -124,7 +124,6 @@ def gather(
   """
   _check_plan(plan)
   _check_clients(clients, data.num_clients, plan.slots)
-  _check_parts(parts, of)
   sizes = data.sizes[clients]
   need = count_steps(sizes, plan) if sizes.size else 0
   steps = plan.steps or choose_room(need, count_steps(data.sizes, plan))
@@ -309,16 +308,6 @@ def _check_clients(clients: np.ndarray, num_clients: int, slots: int) -> None:
       f'slots={slots}, but {len(clients)} clients take part. Set slots to the '
       'largest number of clients of any round.'
     )
-
-
-def _check_parts(parts: Sequence[int], of: int) -> None:
-  _check_positive(of=of)
-  for part in parts:
-    if not 0 <= part < of:
-      raise ValueError(
-        f'parts has {part}, but of={of} devices; give numbers from 0 to '
-        f'{of - 1}.'
-      )
 
 
 def _prefetch(

@@ -15,9 +15,6 @@ from epe_jax.data import (
   synthetic,
 )
 
-FEATURES = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
-"""Background 1.0, ink 0.0; and the class."""
-
 
 def load_workload(config: Any) -> Any:
   """Loads the workload of a config with task='emnist'."""
@@ -100,7 +97,7 @@ def make_recipe(split: str) -> decoding.Recipe:
   """Makes the recipe of pixels and labels, of 10 classes in 'digits_only_*', else 62."""
   num_classes = 10 if split.startswith('digits_only') else 62
   return decoding.Recipe(
-    FEATURES,
+    synthetic.IMAGES,
     functools.partial(_check_values, num_classes=num_classes),
     {'recipe': 'emnist', 'num_classes': num_classes},
   )
@@ -145,7 +142,7 @@ DATA_SET = data_sets.Federated(
     ),
     'model.width': fields.integer(1, 4096),
   },
-  features=FEATURES,
+  features=synthetic.IMAGES,
   make_recipes=_make_recipes,
   # Counts are as published. The file has no hash.
   downloads={

@@ -188,14 +188,6 @@ def _count_client(columns: sources.Columns) -> collections.Counter[bytes]:
 
 
 def _check_text(tokens: Iterable[bytes]) -> None:
-  try:
-    text = b'\n'.join(tokens)
-    text.decode()
-    wrong = b'\0' in text
-  except UnicodeDecodeError:
-    wrong = True
-  if not wrong:
-    return
   for row, sentence in enumerate(tokens):
     try:
       _check_word(sentence)
