@@ -55,7 +55,9 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   )
   first, *others = result.audit.attacks
   assert first.threat_model == SIGNS
-  assert [a.threat_model for a in others] == list(audit.THREAT_MODELS)
+  assert [a.threat_model for a in others] == list(
+    attackers.OF_INDEPENDENT_NOISE
+  )
   assert (first.num_observed, first.num_unobserved) == (20, 20)
   assert first.view == 'signs of all updates'
   # By how much taking part shifts a sign is not known, and so said.
