@@ -4,12 +4,12 @@ Computed here and drawn elsewhere. Those of scores are of the calibrated estimat
 or of counts; those called Gaussian are of the mechanism with an analytic ε.
 """
 
-from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
+from scipy import special
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
@@ -23,6 +23,8 @@ from epe_jax.epsilon import (
   two_gaussians,
 )
 from epe_jax.epsilon.types import Estimate, Scores
+from epe_jax.experiment.run_result import RunResult
+from epe_jax.report import facts
 
 
 class DeltaCurve(NamedTuple):
@@ -32,6 +34,21 @@ class DeltaCurve(NamedTuple):
   epsilon: Float[np.ndarray, ' n']
   low: Float[np.ndarray, ' n']
   high: Float[np.ndarray, ' n']
+
+
+class DeltaCurves(NamedTuple):
+  """ε at each δ.
+
+  Attributes:
+    deltas: of the curves, rising: those that so many canaries tell about.
+    curves: of the attackers whose estimate is calibrated.
+    gaussian: δ and ε of the Gaussian mechanism with the analytic ε at the δ of the
+      run; None if that ε is not known.
+  """
+
+  deltas: Float[np.ndarray, ' n']
+  curves: list[DeltaCurve]
+  gaussian: tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m']] | None
 
 
 class Tradeoff(NamedTuple):
@@ -44,8 +61,13 @@ class Tradeoff(NamedTuple):
     fnr: false negative rate counted there.
     low: the lower limit of 95 % of it, for a threshold fixed in advance.
     high: the upper limit.
-    fitted: the rate of the fitted mixture at given false positive rates; None
-      where no mixture is calibrated.
+    grid: false positive rates of what follows, rising.
+    fitted: the false negative rate of the fitted mixture; None where no mixture is
+      calibrated.
+    allowed: that below which no attack of the attacker is, the larger of the curve of
+      the mechanism and the attacker's own; None where neither is known.
+    bound: that of (ε, δ)-DP whose ε is the lower bound, down to which the true curve
+      reaches somewhere, with the confidence of the bound; None without a finite one.
   """
 
   threat_model: ThreatModel
@@ -53,25 +75,34 @@ class Tradeoff(NamedTuple):
   fnr: Float[np.ndarray, ' n']
   low: Float[np.ndarray, ' n']
   high: Float[np.ndarray, ' n']
+  grid: Float[np.ndarray, ' m']
   fitted: Float[np.ndarray, ' m'] | None
+  allowed: Float[np.ndarray, ' m'] | None
+  bound: Float[np.ndarray, ' m'] | None
 
 
-def compute_over_delta(
-  attacks: Sequence[AttackResult], deltas: Float[np.ndarray, ' n']
-) -> list[DeltaCurve]:
-  """ε at each δ, of the attackers whose estimate is calibrated."""
-  return [
+def compute_delta_curves(result: RunResult) -> DeltaCurves:
+  """ε of each attacker and of the mechanism, at each δ."""
+  analytic, delta = facts.find_analytic_epsilon(result), result.delta
+  # No canary tells anything of outcomes that are rarer than one in all of them.
+  known = np.geomspace(1 / max(result.num_observed, 3), 0.5, 30)
+  gaussian = None
+  if not math.isnan(analytic):
+    wide = np.geomspace(min(known[0], delta / 3), 0.5, 30)
+    gaussian = (wide, _compute_gaussian(analytic, delta, wide))
+  over_delta = [
     DeltaCurve(
-      attack.threat_model, *known_shifts.compute_curve(attack.scores, deltas)
+      attack.threat_model, *known_shifts.compute_curve(attack.scores, known)
     )
-    for attack in attacks
+    for attack in result.audit.attacks
     if attack.is_calibrated
     and attack.scores is not None
     and attack.scores.shift is not None
   ]
+  return DeltaCurves(known, over_delta, gaussian)
 
 
-def compute_gaussian_over_delta(
+def _compute_gaussian(
   analytic: float, delta: float, deltas: Float[np.ndarray, ' n']
 ) -> Float[np.ndarray, ' n']:
   """ε at each δ of the Gaussian mechanism with an analytic ε; inf if that is."""
@@ -82,22 +113,26 @@ def compute_gaussian_over_delta(
 
 
 def compute_tradeoffs(
-  audit: Audit, grid: Float[np.ndarray, ' m']
+  audit: Audit, *, analytic: float = math.nan
 ) -> list[Tradeoff]:
-  """The trade-off of each attacker whose scores are known.
-
-  Args:
-    grid: false positive rates, in (0, 1), for the fitted mixture.
-  """
+  """The trade-off of each attacker whose scores are known."""
+  first = audit.attacks[0]
+  lowest = 0.5 / max(first.num_observed, first.num_unobserved)
+  # Evenly over normal quantiles, as the axes are.
+  low, high = special.ndtri(1e-14), special.ndtri(1 - lowest)
+  grid = special.ndtr(np.linspace(low, high, 240))
   return [
-    _compute_tradeoff(attack, attack.scores, grid)
+    _compute_tradeoff(attack, attack.scores, analytic, grid)
     for attack in audit.attacks
     if attack.scores is not None
   ]
 
 
 def _compute_tradeoff(
-  attack: AttackResult, scores: Scores, grid: Float[np.ndarray, ' m']
+  attack: AttackResult,
+  scores: Scores,
+  analytic: float,
+  grid: Float[np.ndarray, ' m'],
 ) -> Tradeoff:
   at, false_negatives = threshold.find_realisable(scores.observed)
   num = scores.observed.size
@@ -116,52 +151,31 @@ def _compute_tradeoff(
     false_negatives / num,
     1 - np.asarray(upper(num - false_negatives, num, 0.025)),
     np.asarray(upper(false_negatives, num, 0.025)),
+    grid,
     fitted,
+    _find_allowed(attack.analytic, analytic, attack.first.delta, np.log(grid)),
+    _find_bound(next(iter(attack.bounds), None), np.log(grid)),
   )
 
 
-def compute_allowed_fnr(
+def _find_allowed(
   own: Analytic | None,
   run: float,
   delta: float,
-  grid: Float[np.ndarray, ' m'],
+  log_fpr: Float[np.ndarray, ' m'],
 ) -> Float[np.ndarray, ' m'] | None:
-  """False negative rates below which no attack of one attacker is.
-
-  Args:
-    own: analytic ε of the attacker at delta; None where it is not known.
-    run: analytic ε of the Gaussian mechanism, which bounds all attackers; nan where
-      it is not known.
-
-  Returns:
-    The larger of the curve of that mechanism and the attacker's own; None where
-    neither is known.
-  """
   allowed = []
   if not math.isnan(run):
-    allowed.append(upper_bounds.find_gaussian_curve(run, delta)(np.log(grid)))
+    allowed.append(upper_bounds.find_gaussian_curve(run, delta)(log_fpr))
   if own is not None:
-    allowed.append(upper_bounds.find_curve(own, delta)(np.log(grid)))
+    allowed.append(upper_bounds.find_curve(own, delta)(log_fpr))
   return np.max(allowed, axis=0) if allowed else None
 
 
-def compute_bound_fnr(
-  bound: Estimate | None, grid: Float[np.ndarray, ' m']
+def _find_bound(
+  bound: Estimate | None, log_fpr: Float[np.ndarray, ' m']
 ) -> Float[np.ndarray, ' m'] | None:
-  """False negative rates of (ε, δ)-DP whose ε is a lower bound.
-
-  The true trade-off curve reaches down to this one somewhere, with the confidence of
-  the bound.
-
-  Args:
-    bound: of an attacker; None if it has none.
-
-  Returns:
-    None without a bound, and where it is infinite.
-  """
   if bound is None or not math.isfinite(bound.epsilon):
     return None
-  lines = tradeoff.Lines(
-    np.array([float(bound.epsilon)]), np.array([bound.delta])
-  )
-  return lines.fnr(np.log(grid))
+  epsilon, delta = np.array([float(bound.epsilon)]), np.array([bound.delta])
+  return tradeoff.Lines(epsilon, delta).fnr(log_fpr)

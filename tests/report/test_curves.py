@@ -12,7 +12,7 @@ def test_rates_are_the_counted_ones_within_their_limits(num_out):
   rng = np.random.default_rng(0)
   observed, unobserved = rng.normal(1, 1, 300), rng.normal(size=num_out)
   found = epe_jax.estimate(observed, unobserved, delta=1e-5).audit
-  (rates,) = curves.compute_tradeoffs(found, np.array([0.01, 0.99]))
+  (rates,) = curves.compute_tradeoffs(found)
   # At the i-th score from below, i canaries are missed.
   order = np.argsort(rates.fnr)
   np.testing.assert_allclose(rates.fnr[order], np.arange(300) / 300)

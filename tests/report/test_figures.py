@@ -99,7 +99,7 @@ def test_the_exact_law_is_drawn_only_where_it_holds():
     return {
       axes.get_title()
       for axes in fig.axes
-      if any(s.startswith('exact law') for s in labels(axes))
+      if any(s.startswith('exact null law') for s in labels(axes))
     }
 
   models = {'final model', 'change of the model'}
@@ -129,7 +129,7 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
   np.testing.assert_allclose(marked.sum(), own[typical] * 1e3 * np.sqrt(3))
   rounds, _ = curve(right, 'a round it took part in')
   assert len(rounds) == 0
-  _, expected = curve(left, 'to expect')
+  _, expected = curve(left, 'expected in its round')
   np.testing.assert_allclose(expected, 3.0, rtol=1e-5)
   assert left.get_ylim() == right.get_ylim()
 

@@ -11,8 +11,7 @@ import numpy as np
 from epe_jax.audit import attackers
 from epe_jax.audit.results import AttackResult
 from epe_jax.report import attacker_names, cells, over_reports
-from epe_jax.report.curves import DeltaCurve
-from epe_jax.report.facts import DeltaCurves
+from epe_jax.report.curves import DeltaCurve, DeltaCurves
 from epe_jax.report.figures import style
 from epe_jax.watch.by_round import RoundEstimate
 from epe_jax.watch.sequential import SequentialBounds

@@ -10,7 +10,7 @@ from matplotlib import figure
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import Audit
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, facts, sentences
+from epe_jax.report import cells, curves, facts, sentences
 from epe_jax.report.figures import (
   attackers,
   cosines,
@@ -128,7 +128,7 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
       finding=finding,
     ),
     'tradeoff.png': tradeoff.draw_tradeoff(
-      audit, facts.compute_tradeoff_curves(audit), finding=finding
+      audit, curves.compute_tradeoffs(audit), finding=finding
     ),
   }
   for name, fig in figures.items():
@@ -166,11 +166,11 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
     'densities.png': cosines.draw_densities(scored),
     'tradeoff.png': tradeoff.draw_tradeoff(
       audit,
-      facts.compute_tradeoff_curves(audit, analytic=analytic),
+      curves.compute_tradeoffs(audit, analytic=analytic),
       finding=sentences.title_tradeoff(result),
     ),
     'delta.png': epsilons.draw_over_delta(
-      facts.compute_delta_curves(result),
+      curves.compute_delta_curves(result),
       analytic=analytic,
       attacks=audit.attacks,
       canaries=canaries,

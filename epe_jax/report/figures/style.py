@@ -246,8 +246,9 @@ def draw_bound(
 ) -> None:
   """Draws a lower bound on a row, as a tick unless `marks` say otherwise."""
   if bound is not None and math.isfinite(bound.epsilon):
-    options = {'color': BLACK, 'ls': 'none', 'marker': '|', 'label': label}
-    axes.plot(float(bound.epsilon), y, **options | marks)
+    options: dict[str, Any] = {'color': BLACK, 'ls': 'none', 'marker': '|'}
+    options |= {'label': label} | marks
+    axes.plot(float(bound.epsilon), y, **options)
 
 
 def draw_limit(

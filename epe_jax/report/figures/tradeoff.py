@@ -1,5 +1,6 @@
 """Trade-off curves: false negatives over false positives, on probit axes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float, Int
@@ -11,7 +12,6 @@ from scipy import special
 from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.report import attacker_names, cells
 from epe_jax.report.curves import Tradeoff
-from epe_jax.report.facts import TradeoffCurves
 from epe_jax.report.figures import style
 
 # Rates that may be ticks.
@@ -34,7 +34,7 @@ _ALLOWED = {
 
 
 def draw_tradeoff(
-  audit: Audit, curves: TradeoffCurves, *, finding: str
+  audit: Audit, curves: Sequence[Tradeoff], *, finding: str
 ) -> figure.Figure:
   """Draws the rates of the attack "took part if the score is high".
 
@@ -48,27 +48,22 @@ def draw_tradeoff(
   Returns:
     A panel for each attacker.
   """
-  fig, all_axes = style.make_panels(
-    len(curves.tradeoffs),
-    height=3.8,
-  )
+  fig, all_axes = style.make_panels(len(curves), height=3.8)
   lowest = 0.5 / max(
     audit.attacks[0].num_observed, audit.attacks[0].num_unobserved
   )
-  for axes, curve in zip(all_axes, curves.tradeoffs):
+  for axes, curve in zip(all_axes, curves):
     attack = audit.find(curve.threat_model)
     assert attack is not None, 'every attacker has a trade-off'
-    _draw_attack(axes, attack, curve, curves.grid, lowest)
-    lowest_fnr = curves.allowed[curve.threat_model]
-    if lowest_fnr is not None:
+    _draw_attack(axes, attack, curve, lowest)
+    if curve.allowed is not None:
       kind = 'bound' if attack.analytic is None else attack.analytic.kind
       options = dict(color=style.BLACK, lw=1.5) | _ALLOWED[kind]
-      _draw_line(axes, curves.grid, lowest_fnr, options)
-    bound_fnr = curves.bounds[curve.threat_model]
-    if bound_fnr is not None:
+      _draw_line(axes, curve.grid, curve.allowed, options)
+    if curve.bound is not None:
       label = '(ε, δ)-DP with the lower bound, 95 %'
       options = dict(color=style.BLUE, lw=1.2, ls='-.', label=label)
-      _draw_line(axes, curves.grid, bound_fnr, options)
+      _draw_line(axes, curve.grid, curve.bound, options)
     _set_probit_axes(axes, *_find_limits(curve, lowest))
   # The last of each column, which need not be in the last row.
   for axes in all_axes[-3:]:
@@ -134,14 +129,10 @@ def _format_rate(rate: float, _: float) -> str:
 
 
 def _draw_attack(
-  axes: mpl_axes.Axes,
-  attack: AttackResult,
-  curve: Tradeoff,
-  grid: Float[np.ndarray, ' m'],
-  lowest: float,
+  axes: mpl_axes.Axes, attack: AttackResult, curve: Tradeoff, lowest: float
 ) -> None:
   """Draws the counted and the fitted rates of an attacker, and those of guessing."""
-  axes.plot(grid, 1 - grid, color='#999999', lw=1, label='guessing')
+  axes.plot(curve.grid, 1 - curve.grid, color='#999999', lw=1, label='guessing')
   _draw_counts(axes, curve, lowest)
   parts = []
   if attack.is_calibrated:
@@ -153,7 +144,7 @@ def _draw_attack(
   axes.set_title(title, fontsize=9.5)
   if curve.fitted is not None:
     options = dict(color=style.VERMILLION, lw=2, label='fitted Gaussians')
-    _draw_line(axes, grid, curve.fitted, options)
+    _draw_line(axes, curve.grid, curve.fitted, options)
 
 
 def _draw_counts(axes: mpl_axes.Axes, curve: Tradeoff, lowest: float) -> None:
