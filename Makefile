@@ -128,16 +128,14 @@ results: $(VENV)/installed-dev
 
 # How often bounds fail, and how estimators compare; an hour on 2 cores.
 studies: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/coverage.py --out=docs/data
-	$(BIN)/python benchmarks/leaderboard.py --out=docs/data
-	$(BIN)/python benchmarks/pages.py
+	$(BIN)/python -m benchmarks.bounds.coverage --out=docs/data
+	$(BIN)/python -m benchmarks.bounds.leaderboard --out=docs/data
+	$(BIN)/python -m benchmarks.pages
 
-# docs/reliability.md: kills, full disks, flipped bits, long runs, this Python; hours.
+# docs/reliability.md: kills, full disks, long runs; hours.
 reliability: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/faults.py --out=docs/data
-	$(BIN)/python benchmarks/soak.py --out=docs/data
-	$(BIN)/python benchmarks/versions.py --out=docs/data
-	$(BIN)/python benchmarks/pages.py
+	$(BIN)/python -m benchmarks.reliability --out=docs/data
+	$(BIN)/python -m benchmarks.pages
 
 # Which single changes of a room of the core no test of it notices; days. It changes the
 # files of the checkout one at a time, so give it a clone. It can be interrupted, and goes
@@ -158,18 +156,18 @@ mutants: $(VENV)/installed-dev
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
 BENCHMARKS := canary_kernels canary_law audited_round exact_noise secure_round \
-  secure_aggregation correlated_noise algorithm1 growth sharded_audit rounds \
-  auditor_overhead waiting white_box_step canife launchers
-QUICK := canary_kernels canary_law audited_round algorithm1 growth \
-  sharded_audit rounds waiting white_box_step
+  secure_aggregation correlated_noise algorithm1 sharded_audit rounds \
+  auditor_overhead waiting
+QUICK := canary_kernels canary_law audited_round algorithm1 \
+  sharded_audit rounds waiting
 bench: $(VENV)/installed-dev frameworks-installed
 	for name in $(BENCHMARKS); do python=$(BIN)/python; \
 	  [ $$name = auditor_overhead ] && python=$(FRAMEWORKS)/torch/bin/python; \
-	  PYTHONPATH=. $$python benchmarks/$$name.py || exit 1; done
-	$(BIN)/python benchmarks/pages.py
+	  $$python -m benchmarks.speed.$$name || exit 1; done
+	$(BIN)/python -m benchmarks.pages
 
 bench-quick: $(VENV)/installed-dev
-	for name in $(QUICK); do $(BIN)/python benchmarks/$$name.py --quick \
+	for name in $(QUICK); do $(BIN)/python -m benchmarks.speed.$$name --quick \
 	  --out=runs/benchmarks/$$name.json || exit 1; done
 
 # The versions that tests run with, of every Python >= 3.11.

@@ -8,12 +8,13 @@ into the folder. A step that hangs or fails does not end the others. Steps that 
 finished are not repeated: the same command goes on where the last one was cut off. It
 needs no network and no data.
 
-`cp runs/gpu/gpu_*.json benchmarks/results` and `python benchmarks/pages.py` show the records
+`cp runs/gpu/gpu_*.json benchmarks/results` and `python -m benchmarks.pages` show the records
 in docs/benchmarks.md.
 """
 
 from collections.abc import Sequence
 import contextlib
+import functools
 import os
 import pathlib
 import signal
@@ -23,10 +24,10 @@ import time
 from typing import NamedTuple
 
 from absl import app, flags
-import harness
 
 from epe_jax import io
 
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _MINUTES = flags.DEFINE_float('minutes', 25.0, 'For all steps.')
 _OUT = flags.DEFINE_string('out', 'runs/gpu', 'Folder of the results.')
 _QUICK = flags.DEFINE_bool('quick', False, 'Toy sizes: does it run?')
@@ -56,7 +57,7 @@ def list_steps(folder: pathlib.Path, *, quick: bool) -> list[Step]:
   def benchmark(name: str, limit: float, *given: str, record: str = '') -> Step:
     record = record or name
     out = f'--out={folder}/gpu_{record}.json'
-    arguments = [f'{harness.HERE / name}.py', out, *given]
+    arguments = ['-m', f'benchmarks.speed.{name}', out, *given]
     return Step(record, [*arguments, *['--quick'] * quick], limit)
 
   def run(name: str, limit: float, *given: str) -> Step:
@@ -64,9 +65,7 @@ def list_steps(folder: pathlib.Path, *, quick: bool) -> list[Step]:
     return Step(name, ['-m', 'epe_jax', 'run', *given, workdir], limit)
 
   def config(name: str, *fields: str) -> list[str]:
-    file = (
-      f'--config={harness.HERE.parent}/configs/{name}.py' + ':smoke' * quick
-    )
+    file = f'--config={_ROOT}/configs/{name}.py' + ':smoke' * quick
     fields = ('data.synthetic=True', 'canaries.family=hadamard', *fields)
     return [file, *(f'--config.{field}' for field in fields)]
 
@@ -78,92 +77,54 @@ def list_steps(folder: pathlib.Path, *, quick: bool) -> list[Step]:
   words = config('stackoverflow', 'data.num_clients=2000')
   words += [] if quick else ['--config.data.max_sentences=256']
   only = '--noratio', '--noprofile'
-  hadamards = '--families=hadamard,hadamard2', '--stacks=1'
-  chunks = {'emnist': (emnist, (51, 26)), 'words': (words, (84, 42))}
-  return [
+  kernels = functools.partial(benchmark, 'canary_kernels', 90, '--stacks=1')
+  hadamards = '--families=hadamard,hadamard2'
+
+  def rounds(record: str, limit: float, job: list[str], *given: str) -> Step:
+    return benchmark('job_rounds', limit, *job, *given, record=record)
+
+  steps = [
     Step('tests', ['-m', 'pytest', '-q', *tests], 180),
     benchmark('device_agreement', 120),
-    benchmark(
-      'job_rounds', 180, *emnist, '--repetitions=100', record='emnist_rounds'
-    ),
+    rounds('emnist_rounds', 180, emnist, '--repetitions=100'),
     benchmark('audited_round', 120, '--works=B', '--nopeaks', '--rounds=60'),
-    *(
-      benchmark(
-        'job_rounds',
-        120,
-        *words,
-        f'--config.precision={precision}',
-        *(() if precision == 'float32' else only),
-        record=f'words_{precision}',
-      )
-      for precision in ('float32', 'tensorfloat32', 'bfloat16')
-    ),
+  ]
+  for precision in ('float32', 'tensorfloat32', 'bfloat16'):
+    others = () if precision == 'float32' else only
+    given = f'--config.precision={precision}', *others
+    steps.append(rounds(f'words_{precision}', 120, words, *given))
+  # One projection of microseconds would be timed by its dispatch, so there are 50.
+  steps += [
     run('emnist', 300, *emnist),
-    benchmark(
-      'canary_kernels',
-      90,
-      *hadamards,
-      '--dims=1206590,4050748',
-      '--counts=2e3,1e5',
-      # One projection of microseconds would be timed by its dispatch.
-      '--calls=50',
+    kernels(
+      *(hadamards, '--dims=1206590,4050748', '--counts=2e3,1e5', '--calls=50'),
       record='kernels',
     ),
-    benchmark(
-      'canary_kernels',
-      90,
-      *hadamards,
-      '--dims=1e8,1e9',
-      '--counts=2e3',
-      '--max_stack_entries=1e9',
+    kernels(
+      *(hadamards, '--dims=1e8,1e9', '--counts=2e3', '--max_stack_entries=1e9'),
       record='kernels_large',
     ),
-    benchmark(
-      'canary_kernels',
-      90,
-      '--families=sphere',
-      '--stacks=1',
-      '--counts=2e3',
-      '--dims=1206590,4050748,1e8',
-      '--max_entries=2e9',
-      '--repetitions=1',
+    kernels(
+      *('--families=sphere', '--counts=2e3', '--dims=1206590,4050748,1e8'),
+      *('--max_entries=2e9', '--repetitions=1'),
       record='kernels_sphere',
     ),
-    *(
-      benchmark(
-        'job_rounds',
-        60,
-        *job,
-        *only,
-        '--config.rounds_per_dispatch=4',
-        record=f'{name}_4_per_dispatch',
-      )
-      for name, (job, _) in chunks.items()
-    ),
-    *(
-      benchmark(
-        'job_rounds',
-        60,
-        *job,
-        *only,
-        f'--config.chunk={2 if quick else chunk}',
-        record=f'{name}_chunk_{chunk}',
-      )
-      for name, (job, sizes) in chunks.items()
-      for chunk in sizes
-    ),
-    # Last, because it takes all the time that is left; it can be resumed.
-    run('stackoverflow', 3600, *words),
   ]
+  jobs = {'emnist': (emnist, (51, 26)), 'words': (words, (84, 42))}
+  for name, (job, _) in jobs.items():
+    given = *only, '--config.rounds_per_dispatch=4'
+    steps.append(rounds(f'{name}_4_per_dispatch', 60, job, *given))
+  for name, (job, chunks) in jobs.items():
+    for chunk in chunks:
+      given = *only, f'--config.chunk={2 if quick else chunk}'
+      steps.append(rounds(f'{name}_chunk_{chunk}', 60, job, *given))
+  # Last, because it takes all the time that is left; it can be resumed.
+  return [*steps, run('stackoverflow', 3600, *words)]
 
 
 def run_step(step: Step, folder: pathlib.Path, limit: float) -> str:
   """Runs a step, stops it at the limit, and says how it ended."""
-  paths = [
-    harness.HERE.parent,
-    harness.HERE,
-    *filter(None, [os.getenv('PYTHONPATH')]),
-  ]
+  paths = [_ROOT, *filter(None, [os.getenv('PYTHONPATH')])]
   environment = {
     'JAX_COMPILATION_CACHE_DIR': str(folder / 'programs'),
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
@@ -175,7 +136,7 @@ def run_step(step: Step, folder: pathlib.Path, limit: float) -> str:
   with open(folder / f'{step.name}.log', 'a') as log:
     process = subprocess.Popen(
       [sys.executable, *step.arguments],
-      cwd=harness.HERE.parent,
+      cwd=_ROOT,
       env=environment,
       stdin=subprocess.DEVNULL,
       stdout=log,
@@ -212,8 +173,9 @@ def main(argv: list[str]) -> None:
   deadline = time.monotonic() + 60 * _MINUTES.value - _GRACE
   folder = pathlib.Path(_OUT.value).absolute()
   folder.mkdir(parents=True, exist_ok=True)
-  # Of all steps, as they inherit it.
-  harness.choose_device(_DEVICE.value)
+  # Of all steps, as they inherit it; the CPU stays at hand.
+  others = '' if _DEVICE.value == 'cpu' else ',cpu'
+  os.environ['JAX_PLATFORMS'] = _DEVICE.value + others
   steps = list_steps(folder, quick=_QUICK.value)
   if unknown := {*_STEPS.value} - {step.name for step in steps}:
     raise app.UsageError(f'--steps has {unknown}; see the list in {__file__}.')

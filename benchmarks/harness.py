@@ -26,8 +26,6 @@ import numpy as np
 from epe_jax import __version__, io
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The papers are next to the package, and no part of it.
-sys.path.append(str(HERE.parent))
 RESULTS = HERE / 'results'
 
 
@@ -63,7 +61,7 @@ def run(measure: Callable[[bool], Mapping[str, Any]], *packages: str) -> None:
       'load_before': load,
       'load_after': os.getloadavg()[0],
       'machine': machine,
-      'date': format_now(),
+      'date': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
     }
     path = pathlib.Path(flags.FLAGS.out)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +98,7 @@ def describe_machine(*packages: str) -> dict[str, Any]:
       device |= _query_driver()
   return {
     'cpu': models[0].partition(': ')[2] if models else platform.processor(),
-    'cores': count_cores(),
+    'cores': len(os.sched_getaffinity(0)),
     **device,
     'python': platform.python_version(),
     **{name: importlib.metadata.version(name) for name in packages},
@@ -125,40 +123,22 @@ def _query_driver() -> dict[str, str]:
   return {'driver': done.stdout.splitlines()[0]}
 
 
-def count_cores() -> int:
-  """Cores that this process may use."""
-  return len(os.sched_getaffinity(0))
-
-
-def format_now() -> str:
-  """The time in UTC, in seconds."""
-  return datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
-
-
 class Timing(NamedTuple):
-  """Seconds of the calls of one form.
-
-  Attributes:
-    wall: of each call, by the clock on the wall.
-    cpu: of each call, of all threads of this process.
-  """
+  """Seconds of the calls of one form: of the clock, and of all threads' CPU time."""
 
   wall: list[float]
   cpu: list[float]
 
   @property
   def best(self) -> float:
-    """Seconds of the fastest call."""
     return min(self.wall)
 
   @property
   def mean(self) -> float:
-    """Mean seconds of a call."""
     return float(np.mean(self.wall))
 
   @property
   def median(self) -> float:
-    """Median seconds of a call."""
     return float(np.median(self.wall))
 
   def over(self, other: 'Timing') -> float:
@@ -183,7 +163,9 @@ def time_in_turn(
   for repetition in range(-warm_up, repetitions):
     for name, call in forms.items():
       wall, cpu = time.perf_counter(), time.process_time()
-      wait_for(call())
+      result = call()
+      if 'jax' in sys.modules:
+        sys.modules['jax'].block_until_ready(result)
       if repetition >= 0:
         timings[name].wall.append(time.perf_counter() - wall)
         timings[name].cpu.append(time.process_time() - cpu)
@@ -193,12 +175,6 @@ def time_in_turn(
 def time_call(call: Callable[[], Any], repetitions: int = 5) -> Timing:
   """Times one computation, after a call to warm up."""
   return time_in_turn({'': call}, repetitions)['']
-
-
-def wait_for(result: Any) -> None:
-  """Waits until all arrays of a result are computed."""
-  if 'jax' in sys.modules:
-    sys.modules['jax'].block_until_ready(result)
 
 
 def summarize(
@@ -224,15 +200,6 @@ def matmul_flops_per_second(
   x = jnp.ones((size, size), dtype)
   product = jax.jit(lambda x: jnp.matmul(x, x, precision=precision))
   return 2 * size**3 / time_call(lambda: product(x)).best
-
-
-def read_bytes_per_second(size: int = 50_000_000) -> float:
-  """Bytes per second read by the sum of squares of a vector.
-
-  Args:
-    size: of the float32 vector, more than all caches hold.
-  """
-  return 4 * size / pass_seconds(size, repetitions=5)
 
 
 def pass_seconds(size: int, repetitions: int = 20) -> float:
@@ -267,7 +234,7 @@ def call_in_process(
   """Calls a function of a benchmark in a process of its own.
 
   Args:
-    function: 'MODULE:FUNCTION'; it must not read flags.
+    function: 'MODULE:FUNCTION', imported from the checkout; it must not read flags.
     *arguments: of the function, and what it returns, are JSON values.
     environment: variables besides those of this process.
     timeout: seconds after which the process is killed.
@@ -281,7 +248,7 @@ def call_in_process(
     'function = getattr(importlib.import_module(module), name);'
     'print(json.dumps(function(*arguments)))'
   )
-  path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
+  path = os.pathsep.join([str(HERE.parent), *filter(None, sys.path)])
   done = subprocess.run(
     [
       sys.executable,

@@ -1,9 +1,9 @@
 """Writes recorded figures into the pages that show them, between their markers.
 
-  python benchmarks/pages.py
+  python -m benchmarks.pages
 
 Pages show a part of docs/data, and of benchmarks/results what tables.yaml asks for and
-whether targets.csv is reached; two results are drawn. A test checks that the committed
+whether targets.csv is reached; one result is drawn. A test checks that the committed
 pages are what this writes.
 """
 
@@ -46,13 +46,14 @@ _SHOWN_BOUNDS = {
 # What the page says of the rate of false alarms, if the number of checks suffices.
 _RATE = 1e-3
 _COLORS = {
-  'unaudited': style.BLACK,
   'hadamard': style.VERMILLION,
   'hadamard2': style.ORANGE,
   'sphere': style.BLUE,
   'jax.random': style.PURPLE,
   'stored': style.SKY,
+  '|x|^2': style.BLACK,
 }
+_DRAWN = 'canary_kernels'
 NOT_MEASURED = 'not measured'
 # A pandas.DataFrame, whose methods return unions to pyright.
 Frame: TypeAlias = Any
@@ -140,8 +141,8 @@ def show_record(name: str) -> str:
   if record.get('quick'):
     said.append('**small sizes, only to see that it runs**')
   parts = [', '.join(said) + '.']
-  if name in DRAWN:
-    parts.append(f'![{name.replace("_", " ")}](benchmarks/{name}.svg)')
+  if name == _DRAWN:
+    parts.append(f'![canary kernels](benchmarks/{name}.svg)')
   asked = dict(TABLES[name])
   parts.append(f'**{asked.pop("title").format(**record)}**')
   columns = asked.pop('columns')
@@ -222,7 +223,7 @@ def format_bounds(frame: Frame) -> str:
   """A table for each title: shares that exceed, and the median bound, by truth.
 
   Args:
-    frame: as `studies.coverage.list_records` makes its rows.
+    frame: as `benchmarks.bounds.exceedance.list_records` makes its rows.
   """
   frame = frame.rename(columns={'may_exceed': 'may exceed'})
   beyond, passed = frame.exceeded_scores_percent, frame.gaussian_percent
@@ -303,56 +304,26 @@ def show_leaderboard(name: str) -> str:
   return format_table(shown[_BEST])
 
 
-def draw_growth(record: dict[str, Any]) -> figure.Figure:
-  """Seconds and bytes against each of the four sizes."""
-  groups = list_rows(record, 'points').groupby('direction', sort=False)
-  fig, axes = style.make_panels(2 * len(groups), columns=len(groups))
-  for i, (direction, rows) in enumerate(groups):
-    rows = rows.rename(columns={'floor_seconds/unaudited': 'seconds/floor'})
-    for row, cost in enumerate(('seconds', 'bytes')):
-      panel = axes[row * len(groups) + i]
-      _draw_lines(panel, rows, direction, f'{cost}/')
-      panel.xaxis.set_minor_formatter(ticker.NullFormatter())
-  axes[0].set_ylabel('seconds of all rounds')
-  axes[len(groups)].set_ylabel('bytes of a round')
-  style.draw_legend(fig, axes)
-  return fig
-
-
 def draw_canary_kernels(record: dict[str, Any]) -> figure.Figure:
   """Seconds of a projection of one vector against d, for each number of canaries."""
   rows = list_rows(record, 'sizes', where='vectors == 1').sort_values('dim')
-  rows = rows.rename(columns={'project/|x|^2/best': 'project/floor/best'})
   groups = rows.groupby('canaries')
   fig, axes = style.make_panels(len(groups), height=4.2, share=True)
   for panel, (count, some) in zip(axes, groups):
-    _draw_lines(panel, some, 'dim', 'project/', '/best')
-    panel.set_title(f'k = {count:,}')
+    for (form, color), marker in zip(_COLORS.items(), 'D^vxP '):
+      seconds = some.set_index('dim')[f'project/{form}/best'].dropna()
+      is_floor = form == '|x|^2'
+      panel.loglog(
+        seconds,
+        color=color,
+        marker=marker,
+        ls='--' if is_floor else '-',
+        label='floor' if is_floor else form,
+      )
+    panel.set(title=f'k = {count:,}', xlabel='dim')
   axes[0].set_ylabel('seconds of a projection')
   style.draw_legend(fig, axes)
   return fig
-
-
-DRAWN: dict[str, Callable[[dict[str, Any]], figure.Figure]] = {
-  'growth': draw_growth,
-  'canary_kernels': draw_canary_kernels,
-}
-"""Result file -> what draws it."""
-
-
-def _draw_lines(panel, rows: Frame, x: str, before: str, after: str = ''):
-  """A line for each form, on logarithmic axes, and one for the floor."""
-  for form, marker in zip([*_COLORS, 'floor'], 'oD^vxP '):
-    if (column := f'{before}{form}{after}') in rows:
-      some = rows.dropna(subset=column)
-      panel.loglog(
-        *(some[x], some[column]),
-        color=_COLORS.get(form, style.BLACK),
-        marker=marker,
-        ls='--' if form == 'floor' else '-',
-        label=form,
-      )
-  panel.set_xlabel(x)
 
 
 SHOWS: dict[str, Callable[[str], str]] = {
@@ -380,10 +351,9 @@ def main(argv: list[str]) -> None:
     io.write_text(DOCS / f'{name}.md', fill_page(name))
   # A figure is the same whenever and however often it is written.
   with mpl.rc_context({'svg.hashsalt': 'epe_jax', 'svg.fonttype': 'none'}):
-    for name, draw in DRAWN.items():
-      if record := read_record(name):
-        path = DOCS / 'benchmarks' / f'{name}.svg'
-        draw(record).savefig(path, metadata={'Date': None})
+    if record := read_record(_DRAWN):
+      path = DOCS / 'benchmarks' / f'{_DRAWN}.svg'
+      draw_canary_kernels(record).savefig(path, metadata={'Date': None})
 
 
 if __name__ == '__main__':

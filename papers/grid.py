@@ -3,12 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from epe_jax.experiment import (
-  config_files,
-  finished_runs,
-  sweep,
-  sweep_points,
-)
+from epe_jax.experiment import finished_runs
+from epe_jax.experiment.setup import config_files
+from epe_jax.experiment.sweeps import sweep, sweep_points
 from papers import item
 
 ROUNDS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,8 @@ from matplotlib import figure
 from ml_collections import config_dict
 
 from epe_jax import io
-from epe_jax.experiment import launchers, stopping
+from epe_jax.experiment import stopping
+from epe_jax.experiment.sweeps import launchers
 from epe_jax.report import tables
 
 SIZES = {'smoke': 0, 'small': 1, 'medium': 1, 'paper': 2}

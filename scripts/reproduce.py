@@ -93,7 +93,7 @@ def define_flags(values: flags.FlagValues) -> None:
   )
 
 
-@stopping.end_politely
+@stopping.exit_on_signal
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   names = values(list(argv))[1:]

@@ -114,6 +114,9 @@ def unestimated(monkeypatch):
   from tests import helpers
 
   monkeypatch.setattr('epe_jax.audit.evaluation.evaluate', helpers.no_estimates)
+  monkeypatch.setattr(
+    'epe_jax.watch.by_round.evaluate_rounds', lambda record, audit: None
+  )
 
 
 @pytest.fixture
@@ -146,9 +149,10 @@ def coarse_figures(monkeypatch):
 
 @pytest.fixture
 def load_benchmark():
-  """Imports a program of benchmarks/ by its name."""
+  """Imports a program of `benchmarks` by its name."""
 
   def load(name):
+    name = f'benchmarks.{name}'
     module = importlib.import_module(name)
     # Each is a program of its own, whose flags have names that others have.
     for flag in flags.FLAGS.get_flags_for_module(name):

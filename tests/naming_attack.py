@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax.experiment import threefry_seeds
+from epe_jax.experiment.setup import threefry_seeds
 from epe_jax.training import aggregation, clipping, exact_noise
 
 CANDIDATES, DIM, Z, CLIP_NORM = 16, 20_000, 1.0, 0.3

@@ -13,7 +13,8 @@ import sys
 
 import jax.numpy as jnp
 
-from epe_jax.experiment import checkpoint, workloads
+from epe_jax.experiment import checkpoint
+from epe_jax.experiment.setup import workloads
 from epe_jax.report import report
 from epe_jax.types import Task
 from tests import helpers

@@ -3,8 +3,8 @@
 import dataclasses
 
 import numpy as np
-from studies import simulated_runs
 
+from benchmarks.bounds import simulated_runs
 from epe_jax.audit import release, results, upper_bounds
 from epe_jax.audit.record import make_record
 from epe_jax.experiment import client_rounds, run_result

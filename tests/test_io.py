@@ -275,7 +275,7 @@ def test_a_workdir_of_any_name_is_refused_or_its_checkpoints_come_back(
   for sign in patterns:
     for name in (f'lr{sign}0.1{sign}', f'{sign}/inner'):
       with pytest.raises(ValueError, match='in its whole path') as refused:
-        workdirs.claim(tmp_path / name, config)
+        workdirs.reserve(tmp_path / name, config)
       assert f'has {sign!r} in' in str(refused.value)
   with pytest.raises(ValueError, match='whole path'):
     audited_run.run(quick_digits(), tmp_path / 'lr[0.1]')
@@ -283,7 +283,7 @@ def test_a_workdir_of_any_name_is_refused_or_its_checkpoints_come_back(
 
   kept = ''.join({*string.printable} - {*patterns, '/'})
   folder = tmp_path / kept / 'c'
-  workdirs.claim(folder, config)
+  workdirs.reserve(folder, config)
   saved = checkpoint.checkpoints(folder, of='a run')
   saved.save(3, state(3))
   saved.close()

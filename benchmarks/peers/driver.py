@@ -4,14 +4,14 @@ The process reads "build A" or "run A" from standard input and answers with one
 JSON object. Whatever else a library prints goes to standard error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import importlib.metadata
 import json
 import os
 import sys
 import time
 import traceback
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import works as works_lib
@@ -21,18 +21,15 @@ class Round(NamedTuple):
   """One work, ready to run.
 
   Attributes:
-    run: trains one round, from the clients' arrays in memory to the new model,
-      and returns when the new model is there.
-    weights: all of the model's parameters, as one vector.
-    steps: local steps of one round, counted and not derived.
-    rows: examples computed in them, padding included.
+    run: trains one round, from the clients' arrays in memory to the new model, and
+      returns its local steps, counted and not derived, and the examples computed
+      in them, padding included.
+    weights: all of the model's parameters.
     form: how the system does it, in words.
   """
 
-  run: Callable[[], None]
-  weights: Callable[[], np.ndarray]
-  steps: Callable[[], int]
-  rows: Callable[[], int]
+  run: Callable[[], tuple[int, int]]
+  weights: Callable[[], Iterable[Any]]
   form: str
 
 
@@ -68,17 +65,18 @@ def serve(start: Callable[[works_lib.Work], Round], *packages: str) -> None:
 
 def _checked(round: Round, work: works_lib.Work) -> dict:
   """Facts of a work that all systems have to agree on."""
-  before = round.weights()
-  for _ in range(2):
-    round.run()
-  after = round.weights()
+  flatten = lambda: np.concatenate([np.ravel(x) for x in round.weights()])
+  before = flatten()
+  round.run()
+  steps, rows = round.run()
+  after = flatten()
   if not np.all(np.isfinite(after)):
     raise ValueError('the model has parameters that are not finite')
   found = {
     'parameters': int(after.size),
-    'steps': round.steps(),
+    'steps': steps,
     'examples': work.examples,
-    'rows': round.rows(),
+    'rows': rows,
     'change': float(np.linalg.norm(after - before)),
     'form': round.form,
   }

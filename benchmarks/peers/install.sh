@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The peers of benchmarks/rounds.py and benchmarks/canife.py, each in a virtual environment of its own:
+# The peers of benchmarks/speed/rounds.py, each in a virtual environment of its own:
 #   bash benchmarks/peers/install.sh [FOLDER]
 # It needs Python 3.11 (PYTHON=python3.11), a C++ compiler and 6 GB.
 # PEERS="pfl fedjax" installs these alone. What is there already is kept.
@@ -7,7 +7,7 @@ set -euo pipefail
 folder=${1:-$(dirname "$0")/env}
 mkdir -p "$folder"
 cd "$folder"
-peers=${PEERS:-pfl fedjax tff authors torch}
+peers=${PEERS:-pfl fedjax tff authors}
 python=${PYTHON:-python3.11}
 
 environment() {
@@ -23,11 +23,6 @@ for peer in $peers; do
       pfl/bin/pip install 'torch==2.13.0+cpu' ||
         pfl/bin/pip install torch==2.13.0
       pfl/bin/pip install pfl==0.6.0
-      ;;
-    torch)
-      environment torch
-      torch/bin/pip install 'torch==2.13.0+cpu' numpy ||
-        torch/bin/pip install torch==2.13.0 numpy
       ;;
     fedjax)
       environment fedjax
@@ -60,12 +55,12 @@ for peer in $peers; do
         touch authors/one_shot_epe/__init__.py
       else
         rm -rf authors
-        echo "The authors' code cannot be had: TFF will run its own FedAvg." >&2
+        echo "The authors' code cannot be had: TFF will not be measured." >&2
         continue
       fi
       ;;
     *)
-      echo "$peer is none of pfl, fedjax, tff, authors, torch." >&2
+      echo "$peer is none of pfl, fedjax, tff, authors." >&2
       exit 1
       ;;
   esac

@@ -51,9 +51,9 @@ def start(work: works_lib.Work) -> driver.Round:
     chunk=1,
     slots=clients,
   )
-  now = {'state': state, 'round': 0, 'steps': 0, 'rows': 0}
+  now = {'state': state, 'round': 0}
 
-  def run() -> None:
+  def run() -> tuple[int, int]:
     now['round'] += 1
     t = now['round']
     made = cohort.gather(
@@ -65,8 +65,6 @@ def start(work: works_lib.Work) -> driver.Round:
       parts=hosts.local_devices_of(mesh),
       of=sharding.num_devices(mesh),
     )
-    now['steps'] = int(made.mask.any(axis=-1).sum())
-    now['rows'] = _rows_computed(np.asarray(made.mask))
     state, _ = step(
       now['state'],
       hosts.assemble_global(mesh, made),
@@ -74,14 +72,12 @@ def start(work: works_lib.Work) -> driver.Round:
       hosts.replicate_key(mesh, jax.random.key(2 * t + 1)),
     )
     now['state'] = jax.block_until_ready(state)
+    mask = np.asarray(made.mask)
+    return int(mask.any(axis=-1).sum()), _rows_computed(mask)
 
   return driver.Round(
     run=run,
-    weights=lambda: np.concatenate(
-      [np.ravel(x) for x in jax.tree.leaves(now['state'].algorithm.params)]
-    ),
-    steps=lambda: now['steps'],
-    rows=lambda: now['rows'],
+    weights=lambda: jax.tree.leaves(now['state'].algorithm.params),
     form=f'dp_fedavg, chunk=1, {sharding.num_devices(mesh)} devices',
   )
 

@@ -43,7 +43,7 @@ def start(work: works_lib.Work) -> driver.Round:
   padded = PMAP and len({n % works_lib.BATCH for n in work.sizes}) > 1
   now = {'params': params, 'opt_state': server_opt.init(params), 'round': 0}
 
-  def run() -> None:
+  def run() -> tuple[int, int]:
     now['round'] += 1
     now['steps'] = now['rows'] = 0
     keys = jax.random.split(jax.random.PRNGKey(now['round']), len(clients) + 1)
@@ -57,14 +57,11 @@ def start(work: works_lib.Work) -> driver.Round:
     now['opt_state'], now['params'] = jax.block_until_ready(
       server_step(total, now['opt_state'], now['params'], keys[-1])
     )
+    return now['steps'], now['rows']
 
   return driver.Round(
     run=run,
-    weights=lambda: np.concatenate(
-      [np.ravel(x) for x in jax.tree_util.tree_leaves(now['params'])]
-    ),
-    steps=lambda: now['steps'],
-    rows=lambda: now['rows'],
+    weights=lambda: jax.tree_util.tree_leaves(now['params']),
     form='for_each_client, '
     + ('pmap over 2 host devices' if PMAP else 'jit')
     + (', tails padded' if padded else ''),

@@ -6,7 +6,6 @@
 import sys
 
 import driver
-import numpy as np
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -119,7 +118,7 @@ def start(work: works_lib.Work) -> driver.Round:
   algorithm = FederatedAveraging()
   now = {'round': 0}
 
-  def run() -> None:
+  def run() -> tuple[int, int]:
     now['round'] += 1
     module.steps = module.rows = 0
     algorithm.run(
@@ -134,14 +133,11 @@ def start(work: works_lib.Work) -> driver.Round:
       local,
       send_metrics_to_platform=False,
     )
+    return module.steps, module.rows
 
   return driver.Round(
     run=run,
-    weights=lambda: np.concatenate(
-      [p.detach().numpy().ravel() for p in trained]
-    ).copy(),
-    steps=lambda: module.steps,
-    rows=lambda: module.rows,
+    weights=lambda: [p.detach().numpy() for p in trained],
     form='FederatedAveraging, SimulatedBackend, GaussianMechanism'
     + LAST * ', channels_last',
   )

@@ -1,27 +1,21 @@
-"""DP-FedAvg of TensorFlow Federated, with the authors' canaries if at hand.
+"""DP-FedAvg of TensorFlow Federated by the authors' released code.
 
-The authors' released code is the folder `one_shot_epe` of
-google-research/federated. Where Python finds it, it trains, with one canary
-among the clients and one beside them, the fewest it can have; else TFF's own
-`build_unweighted_fed_avg` does. Two clients train at once, or with
-`--at_once=all` as many as there are, which takes memory for each.
+That is the folder `one_shot_epe` of google-research/federated, here with one canary among
+the clients and one beside them, the fewest it can have. Two clients train at once.
 """
-
-import importlib.util
-import sys
 
 import driver
 import numpy as np
+from one_shot_epe import canary_insertion, fed_avg_with_canaries
 import tensorflow as tf
 import tensorflow_federated as tff
 import works as works_lib
 
-AUTHORS = importlib.util.find_spec('one_shot_epe') is not None
-AT_ONCE = -1 if '--at_once=all' in sys.argv else 2
+AT_ONCE = 2
 
 
 def start(work: works_lib.Work) -> driver.Round:
-  """One round is one call of `next`, of the authors' process or TFF's."""
+  """One round is one call of `next` of the authors' process."""
   clients = len(work.sizes)
   aggregator = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
     noise_multiplier=work.noise_multiplier,
@@ -45,53 +39,34 @@ def start(work: works_lib.Work) -> driver.Round:
       _batched(_rows_of_client(work)('0')).element_spec,
     )
 
-  if AUTHORS:
-    from one_shot_epe import canary_insertion, fed_avg_with_canaries
+  with_canaries = canary_insertion.add_canaries(data, 1)
 
-    with_canaries = canary_insertion.add_canaries(data, 1)
+  @tff.tf_computation(tf.string)
+  def batches(client_id):
+    return _batched(with_canaries.dataset_computation(client_id))
 
-    @tff.tf_computation(tf.string)
-    def batches(client_id):
-      return _batched(with_canaries.dataset_computation(client_id))
+  process = fed_avg_with_canaries.build_canary_learning_process(
+    model_fn=model_fn,
+    dataset_computation=batches,
+    canary_seed=0,
+    num_canaries=1,
+    num_unseen_canaries=1,
+    update_aggregator_factory=aggregator,
+    client_optimizer_fn=client_opt,
+    server_optimizer_fn=server_opt,
+  )
+  now = {'state': process.initialize()}
 
-    process = fed_avg_with_canaries.build_canary_learning_process(
-      model_fn=model_fn,
-      dataset_computation=batches,
-      canary_seed=0,
-      num_canaries=1,
-      num_unseen_canaries=1,
-      update_aggregator_factory=aggregator,
-      client_optimizer_fn=client_opt,
-      server_optimizer_fn=server_opt,
-    )
-    form = "the authors' code, 1 + 1 canaries"
-    cohort = with_canaries.client_ids
-  else:
-    process = tff.learning.algorithms.build_unweighted_fed_avg(
-      model_fn, client_opt, server_opt, model_aggregator=aggregator
-    )
-    form = 'build_unweighted_fed_avg'
-    cohort = [
-      _batched(data.create_tf_dataset_for_client(i)) for i in data.client_ids
-    ]
-  now = {'state': process.initialize(), 'steps': 0}
-
-  def run() -> None:
-    output = process.next(now['state'], cohort)
+  def run() -> tuple[int, int]:
+    output = process.next(now['state'], with_canaries.client_ids)
     now['state'] = output.state
-    now['steps'] = int(output.metrics['client_work']['train']['num_batches'])
-
-  def weights() -> np.ndarray:
-    state = now['state']
-    found = state.global_model_weights.trainable
-    return np.concatenate([np.ravel(x) for x in found])
+    steps = int(output.metrics['client_work']['train']['num_batches'])
+    return steps, work.examples
 
   return driver.Round(
     run=run,
-    weights=weights,
-    steps=lambda: now['steps'],
-    rows=lambda: work.examples,
-    form=form + (', all at once' if AT_ONCE < 0 else f', {AT_ONCE} at once'),
+    weights=lambda: now['state'].global_model_weights.trainable,
+    form=f"the authors' code, 1 + 1 canaries, {AT_ONCE} at once",
   )
 
 

@@ -42,7 +42,7 @@ class Family(NamedTuple):
 def _min_for_signs(dim: int) -> float:
   # For vectors of equal entries, 1,000 of them were enough for the test of Anderson
   # and Darling to detect no difference in 2,000 cosines, and 300 were not
-  # (`benchmarks/canary_law.py`); 6,000 leaves a margin of six for others. In small
+  # (`benchmarks/speed/canary_law.py`); 6,000 leaves a margin of six for others. In small
   # dimensions it is half of what normal noise has.
   return min(6000.0, dim / 6)
 

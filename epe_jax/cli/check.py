@@ -40,7 +40,8 @@ from absl import app, flags
 from epe_jax import io, python_path
 from epe_jax.cli import command_flags, program
 from epe_jax.cli.command_flags import Flag
-from epe_jax.experiment import processes, stopping
+from epe_jax.experiment import stopping
+from epe_jax.experiment.sweeps import launchers
 from epe_jax.report import tables, terminal
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def check_apart(
   with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     path = pathlib.Path(folder, 'outcome.json')
     work = {'path': str(path), 'argv': argv, 'width': tables.get_width()}
-    process = processes.start_process(
+    process = launchers.start_process(
       f'from {__name__} import check_here; check_here()',
       [],
       work,

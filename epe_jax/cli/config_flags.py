@@ -44,7 +44,7 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> Parsed:
     ValueError: there is no such config, mode or field.
     flags.Error: a flag is unknown or has a wrong value.
   """
-  from epe_jax.experiment import config_files
+  from epe_jax.experiment.setup import config_files
 
   program, *rest = values(list(argv), known_only=True)
   name = values.config
@@ -121,7 +121,7 @@ def _refuse_flags(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
 def _define_fields(
   config: Any, name: str, rest: Sequence[str]
 ) -> flags.FlagValues:
-  from epe_jax.experiment import config_files
+  from epe_jax.experiment.setup import config_files
 
   with extras.explain_missing():
     from ml_collections import config_dict, config_flags

@@ -3,26 +3,22 @@
 from collections.abc import Callable
 import functools
 import os
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from epe_jax.cli import config_flags
 from epe_jax.cli.command_flags import Flag
-from epe_jax.experiment import placement
-
-if TYPE_CHECKING:
-  from epe_jax.experiment.launchers import Launcher
+from epe_jax.experiment.sweeps import launchers
 
 JOBS = Flag(
   'jobs',
-  'Number of runs in parallel, each on accelerators or cores of its own; default: one '
-  'for each accelerator, one on a CPU, and all on a cluster.',
+  'Number of runs in parallel, each on GPUs or cores of its own; default: one '
+  'for each GPU, one on a CPU, and all on a cluster.',
   int,
 )
 DEVICES_PER_JOB = Flag(
   'devices_per_job',
-  'Number of accelerators, or cores, of each run; default: equal shares, and on a '
+  'Number of GPUs, or cores, of each run; default: equal shares, and on a '
   'cluster what its options say.',
   int,
 )
@@ -30,7 +26,7 @@ LAUNCHER = Flag(
   'launcher',
   'Where runs are started: on this machine, or on a Slurm or Ray cluster all of whose '
   'machines see the workdir.',
-  placement.ENGINES,
+  launchers.ENGINES,
   'local',
 )
 LAUNCHER_OPTION = Flag(
@@ -45,7 +41,7 @@ FLAGS = (JOBS, DEVICES_PER_JOB, LAUNCHER, LAUNCHER_OPTION)
 
 def make_launch(
   values: flags.FlagValues, folder: str | os.PathLike[str]
-) -> Callable[[], 'Launcher']:
+) -> Callable[[], launchers.Launcher]:
   """Makes the function that makes a launcher, once there are runs for it.
 
   Args:
@@ -56,10 +52,8 @@ def make_launch(
     ValueError: a number is out of range.
     app.UsageError: an option is not a NAME=VALUE.
   """
-  from epe_jax.experiment import launchers
-
   numbers = {'jobs': values.jobs, 'devices_per_job': values.devices_per_job}
-  placement.check_counts(**numbers)
+  launchers.check_counts(**numbers)
   return functools.partial(
     launchers.make_launcher,
     values.launcher,

@@ -5,8 +5,8 @@ need no JAX.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-import dis
 import importlib
+import linecache
 import os
 import pathlib
 import re
@@ -206,14 +206,10 @@ def is_of_input(error: Exception) -> bool:
     return True
   if not isinstance(error, ValueError | FloatingPointError):
     return False
-  at = error.__traceback__
-  while at is not None and at.tb_next is not None:
-    at = at.tb_next
-  assert at is not None, 'it was raised'
-  frame = at.tb_frame
-  if frame.f_globals.get('__name__', '').partition('.')[0] in _OURS:
-    return frame.f_code.co_code[at.tb_lasti] == dis.opmap['RAISE_VARARGS']
+  *_, (frame, line) = traceback.walk_tb(error.__traceback__)
   path = pathlib.Path(frame.f_code.co_filename)
+  if frame.f_globals.get('__name__', '').partition('.')[0] in _OURS:
+    return linecache.getline(str(path), line).lstrip().startswith('raise ')
   return not (_PACKAGES & {*path.parts} or path.is_relative_to(_PYTHON))
 
 

@@ -36,7 +36,7 @@ def define_flags(values: flags.FlagValues) -> None:
   )
 
 
-@stopping.end_politely
+@stopping.exit_on_signal
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   workdirs = values(list(argv))[1:]

@@ -62,7 +62,7 @@ def define_flags(values: flags.FlagValues) -> None:
   )
 
 
-@stopping.end_politely
+@stopping.exit_on_signal
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   parsed = config_flags.parse(values, argv)
@@ -70,12 +70,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import progress
 
   with progress.phase('importing'):
-    from epe_jax.experiment import (
-      config_files,
-      finished_runs,
-      metrics,
-      workdirs,
-    )
+    from epe_jax.experiment import finished_runs, metrics, workdirs
+    from epe_jax.experiment.setup import config_files
     from epe_jax.report import provenance, report, sentences, tables
 
   logging.set_verbosity(logging.WARNING)
@@ -95,14 +91,11 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       print(f'{workdir} is finished: nothing is trained.', file=sys.stderr)
   if result is None:
     with progress.phase('importing JAX'):
-      from epe_jax.experiment import (
-        audited_run,
-        config_fields,
-        programs,
-      )
+      from epe_jax.experiment import audited_run, programs
+      from epe_jax.experiment.setup import config_checks
       from epe_jax.parallel import hosts
 
-    config = config_fields.check_config(config)
+    config = config_checks.check_config(config)
     programs.keep_programs()
     hosts.use_cores(config.clients_per_round)
     if is_distributed:

@@ -62,7 +62,7 @@ def define_flags(values: flags.FlagValues) -> None:
   )
 
 
-@stopping.end_politely
+@stopping.exit_on_signal
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   parsed = config_flags.parse(values, argv)
@@ -76,7 +76,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if not grid and not own_axes:
     raise app.UsageError('nothing varies; give --grid or --axis.')
   from epe_jax import io
-  from epe_jax.experiment import config_files, sweep, sweep_points
+  from epe_jax.experiment.setup import config_files
+  from epe_jax.experiment.sweeps import sweep, sweep_points
   from epe_jax.report import comparison, sweep_progress
 
   axes = [
@@ -109,7 +110,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
 
 def _name_workdir(name: str, grid: str | None) -> str:
-  from epe_jax.experiment import config_files
+  from epe_jax.experiment.setup import config_files
 
   varied = config_files.name_run(grid) if grid else 'sweep'
   return str(pathlib.Path('runs', f'{config_files.name_run(name)}-{varied}'))

@@ -1,4 +1,9 @@
-"""Runs from configs: built, trained, checkpointed, written."""
+"""Runs from configs: built, trained, checkpointed, written.
+
+Throughout, `config` is the config of a run with every field set, as the files in
+configs/ give it; `setup` is what `build` made of it; and `mesh` is the devices that
+share the work, None for one.
+"""
 
 import lazy_loader
 

@@ -26,8 +26,9 @@ import numpy as np
 
 from epe_jax import canaries, streams
 from epe_jax.audit import observers
-from epe_jax.experiment import build, randomness, summary
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import summary
+from epe_jax.experiment.setup import build, config_files, randomness
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import fedavg, local_training
@@ -69,11 +70,6 @@ def check_arithmetic(
   config: Config, setup: build.Setup, mesh: sharding.Mesh | None = None
 ) -> dict[str, float]:
   """Compares what the devices of a run compute with NumPy in float64.
-
-  Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it, with a chunk in its plan.
-    mesh: the devices that share the work; None for one device.
 
   Returns:
     What was compared -> its largest difference, as a share of what rounding explains.
@@ -220,7 +216,7 @@ def _check_canaries(
   make = canaries.family(family, block=block, mesh=mesh)
   # A round is scored at once. A buffer of more has more rows of the same kind, and
   # takes gigabytes.
-  one = build.replace_fields(config, rounds=1)
+  one = config_files.replace_fields(config, rounds=1)
   observe = lambda key: build.make_observers(one, make(key, num, dim), mesh)
 
   @jax.jit

@@ -9,16 +9,10 @@ from absl import logging
 from epe_jax import io
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import THREAT_MODELS
-from epe_jax.experiment import (
-  build,
-  config_fields,
-  driver,
-  run_result,
-  stopping,
-  workdirs,
-)
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import driver, run_result, workdirs
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.experiment.setup import build, config_checks
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts
 
 
@@ -33,47 +27,38 @@ def run(
   """Trains a model, audits it and writes the results into a workdir.
 
   A run that was killed resumes from its newest checkpoint; a finished run is not
-  repeated, and its result is read. Of the files that `workdirs` describes,
-  result.json and model.npz may be published, and those in private/ are for the
-  auditor alone. A run without canaries is not audited: it has no scores.npz and
-  no estimates, and the analytic ε of canaries is None. The report is not among the
-  files: `report.write_report(workdir)` writes it, as `epe-jax run` does. All devices share
-  the work. Each of several processes must call this function, and the first one
-  writes.
+  repeated, and its result is read. Of its files, those in private/ are for the
+  auditor alone. A run without canaries is not audited. `report.write_report(workdir)`
+  writes the report. All devices share the work. Each of several processes must call
+  this function, and the first one writes.
 
   Args:
-    config: the config of the run, with every field set, as the files in
-      configs/ give it.
+    config: every field of the config, as the files in configs/ give it.
     workdir: a folder for this run alone, which is made if it is missing.
     observers: your own observers in addition to those of the package, name ->
-      canaries -> `audit.Observer`. Their scores are in the record; unless the run
-      is a simulation, these are for the auditor alone. A resumed run needs
-      observers of the same names, whose states have arrays of the same shapes
-      and dtypes; the caller must see to it that they compute the same.
+      canaries -> `audit.Observer`. Their scores are in the record. A resumed run
+      needs the same, of which only names, shapes and dtypes can be checked.
     threat_models: the attackers that are estimated, ordered by their knowledge,
-      such as your own followed by `audit.THREAT_MODELS`. They play no part
-      until training has ended. `audit.evaluate` estimates others from the record
-      of a finished run.
+      such as your own followed by `audit.THREAT_MODELS`.
     argv: the words of the command line that make this run, for its report.
 
   Returns:
     The content of result.json; None in all processes but the first.
 
   Raises:
-    ValueError, FileNotFoundError: a field or the data are wrong, see
-      `build.build`; or the workdir holds a run of another config, belongs to
-      another process, or holds a run that began with other data, observers,
-      secret or settings of JAX.
+    ValueError, FileNotFoundError: a field or the data are wrong; or the workdir
+      belongs to another process, or holds a run of another config, or one that
+      began with other data, observers, secret or settings of JAX.
     FloatingPointError: training has diverged; or, as `arithmetic.Miscomputed`, the
       devices compute wrong numbers.
     stopping.Stopped: Ctrl-C or SIGTERM came, the round was finished and saved.
     OSError: a disk is full or not writable.
   """
   with io.explain_disk_errors(workdir):
-    config = config_fields.check_config(config)
+    config = config_checks.check_config(config)
+    config_checks.check_conflicts(config)
     if hosts.is_primary():
-      with workdirs.remove_if_refused(workdirs.workdir_at(workdir)):
-        return _run_or_read(config, workdir, observers, threat_models, argv)
+      return _run_or_read(config, workdir, observers, threat_models, argv)
     # The other processes write the same files, into a temporary folder.
     with tempfile.TemporaryDirectory() as scratch:
       _run_or_read(config, scratch, observers, threat_models, argv)
@@ -89,21 +74,20 @@ def _run_or_read(
 ) -> RunResult | None:
   """Makes the run of a checked config, or reads it if it is finished."""
   files, result = workdirs.workdir_at(workdir), None
-  workdirs.claim(files.folder, config)
+  workdirs.reserve(files.folder, config)
   if not _is_finished(files):
     with workdirs.lock(files):
       # Another process may have changed it before it released the lock.
-      workdirs.claim(files.folder, config)
+      workdirs.reserve(files.folder, config)
       if workdirs.clear_failed_start(files, config):
-        driver.say(
+        driver.log_stderr(
           f'{files.folder} had a run of another config without a finished round; '
           'this run replaces it.'
         )
       if not _is_finished(files):
-        with stopping.listen() as requests:
-          result = driver.train(
-            config, files, observers, threat_models, requests, argv=argv
-          )
+        result = driver.train(
+          config, files, observers, threat_models, argv=argv
+        )
   # A finished run needs the secrets of its noise and sampling no more.
   workdirs.remove_secrets(files)
   if result is None and hosts.is_primary():

@@ -15,8 +15,9 @@ import jax
 import numpy as np
 
 from epe_jax.data import cohort
-from epe_jax.experiment import build, programs
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import programs
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import fedavg
 
@@ -41,17 +42,9 @@ def choose_chunk_size(
     A chunk in [1, clients]. It is 1 where not even one client fits by these
     numbers, which are estimates; the device has the last word.
 
-  Raises:
-    ValueError: clients or bytes_per_client is out of range.
-
   >>> choose_chunk_size(10, 1, 60, clients=101)
   34
   """
-  if clients < 1 or not bytes_per_client > 0:
-    raise ValueError(
-      f'clients={clients}, bytes_per_client={bytes_per_client}; give at least '
-      'one client and more than 0 bytes.'
-    )
   max_chunk = math.floor((limit - bytes_fixed) / bytes_per_client)
   return _make_even(min(max(max_chunk, 1), clients), clients)
 
@@ -72,11 +65,6 @@ def set_chunk_size(
   The memory that a client takes is measured as the difference between rounds
   that are compiled for chunks of two and of four; a chunk of one is a program
   of another form.
-
-  Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
-    mesh: the devices that share the work; None for one device.
 
   Returns:
     The same setup, in whose plan the chunk is set.
@@ -124,11 +112,8 @@ def halve_until_it_fits(
   it: the memory of a program depends on its shapes alone, and nothing is trained.
 
   Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it, with a chunk in its plan.
     advance: makes a group of rounds of the given cohorts, from a state of its
       own, and returns the results; it may raise if memory is short.
-    mesh: the devices that share the work; None for one device.
 
   Returns:
     The same setup, in whose plan the chunk is one that was tried.

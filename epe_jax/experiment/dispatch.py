@@ -16,8 +16,8 @@ import numpy as np
 
 from epe_jax import progress
 from epe_jax.data import cohort
-from epe_jax.experiment import build
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import fedavg
 from epe_jax.types import Array
@@ -77,12 +77,6 @@ def iterate_groups(
   """Iterates over groups of rounds, each with its cohorts on the devices.
 
   The cohorts are made ahead by a thread.
-
-  Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
-    start: the first round.
-    mesh: the devices that share the work; None for one device.
   """
   groups = {
     group.start: group
@@ -134,9 +128,6 @@ def time_requests(items: Iterable[T]) -> Iterator[tuple[float, T]]:
 def fetch_metrics(metrics: dict[str, Array]) -> Fetched:
   """Fetches the metrics of a group, and blocks until its rounds have ended.
 
-  Args:
-    metrics: name -> metrics [rounds], on the device.
-
   Returns:
     The same in NumPy, and the time when they arrived.
   """
@@ -161,10 +152,6 @@ def collect(
   rounds: from its dispatch, or the end of the previous group if that is later, to
   its end. 'waited' is the time for which the device was idle because the cohorts
   were not ready; it is attributed to the first round of the group.
-
-  Args:
-    group: the group.
-    idle_since: when the device had finished all that was dispatched before it.
 
   Returns:
     A record for each round, and when the device had finished them.
@@ -191,11 +178,6 @@ def check_finite(
   config: Config, metrics: Mapping[str, float], name: str
 ) -> None:
   """Checks that training has not diverged.
-
-  Args:
-    config: the config of the run, with every field set.
-    metrics: the metrics of a round.
-    name: what the error calls the round, such as 'round 3'.
 
   Raises:
     FloatingPointError: the norm of the aggregate or of updates is not finite.

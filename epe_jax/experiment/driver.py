@@ -1,7 +1,7 @@
 """The driver of a run, from a config to an ε."""
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 import contextlib
 import functools
@@ -17,15 +17,12 @@ import tqdm
 from epe_jax import io, progress
 from epe_jax.audit import audited_algorithm, evaluation, release, upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.record import Record
 from epe_jax.audit.record_file import write_record
 from epe_jax.audit.results import Audit
 from epe_jax.experiment import (
-  analytic,
   arithmetic,
-  build,
   checkpoint,
   chunk_size,
   dispatch,
@@ -35,17 +32,16 @@ from epe_jax.experiment import (
   model_evaluation,
   model_file,
   own_attacker_scores,
-  participation,
   programs,
-  randomness,
   run_result,
   stopping,
   summary,
   watch,
   workdirs,
 )
-from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.experiment.setup import analytic, build, participation, randomness
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.watch import by_round, sequential
 from epe_jax.watch.by_round import Rounds
@@ -56,21 +52,13 @@ def train(
   files: workdirs.Workdir,
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
-  requests: stopping.Requests,
   *,
   argv: Sequence[str] | None = None,
 ) -> RunResult | None:
   """Trains, records and estimates: config -> setup -> rounds -> record -> result.
 
-  It is one long function, to be read from top to bottom.
-
-  Args:
-    config: the config of the run, checked.
-    files: its workdir, locked.
-    observers: as `audited_run.run` takes them, like all further arguments.
-    threat_models: likewise.
-    requests: says whether this process was asked to stop.
-    argv: as `audited_run.run` takes it.
+  It is one long function, to be read from top to bottom. Its arguments are those of
+  `audited_run.run`, of a checked config and a locked workdir.
 
   Returns:
     The content of result.json; None in all processes but the first.
@@ -126,18 +114,18 @@ def train(
     metrics.append_line(files.metrics, {'round': 0, **test_metrics})
   else:
     metrics.rewind_to(files.metrics, start)
-    say(f'Continuing from round {start} of {config.rounds}, {files.folder}.')
+    log_stderr(
+      f'Continuing from round {start} of {config.rounds}, {files.folder}.'
+    )
 
   # 4. Train, audited. Metrics come back while the next rounds are in flight.
   queue: collections.deque[dispatch.Group] = collections.deque()
   idle_since, test_metrics = time.perf_counter(), {}
   bar, shown, stops = progress.bar(disable=True), {}, False
-  wait_for_score: Callable[[str | None], None] = lambda message: None
-  # From here on a request to stop finishes the round and saves.
-  requests.announcement = _announce_stop(setup, start)
-  requests.can_defer = True
-  requests.raise_if_stopped(stopping.BEFORE)
+  scoring: futures.Future[None] | None = None
   with contextlib.ExitStack() as stack:
+    # From here on a request to stop finishes the round and saves.
+    requests = stack.enter_context(stopping.listen())
     stack.enter_context(_stop_if_stalled(files))
     # However training ends, the checkpoint that is being written is completed.
     stack.callback(checkpoints.close)
@@ -150,7 +138,6 @@ def train(
     groups = dispatch.iterate_groups(config, setup, start, mesh)
     for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
       start_time = time.perf_counter()
-      requests.announcement = _announce_stop(setup, checkpoints.find_saved())
       if rounds.start == start:
         compile_score = programs.compile_for_later(jitted.score, draws, state)
         with _phase('compiling the round'):
@@ -161,12 +148,15 @@ def train(
           )
         # While rounds are made. Several processes must compile in one order.
         if jax.process_count() == 1:
-          wait_for_score = requests.start(compile_score)
+          compiling = futures.ThreadPoolExecutor(1, 'compile')
+          scoring = compiling.submit(compile_score)
+          compiling.shutdown(wait=False)
         # Only now, so that its times are those of rounds.
         bar = stack.enter_context(_progress_bar(config, start))
       else:
         state, round_metrics = jitted.advance(draws, state, cohorts)
       del cohorts
+      requests.announcement = _announce_stop(setup, checkpoints.find_saved())
       future = fetching.submit(dispatch.fetch_metrics, round_metrics)
       queue.append(dispatch.Group(rounds, request_time, start_time, future))
       is_last = rounds.stop == config.rounds
@@ -210,7 +200,8 @@ def train(
         idle_since = time.perf_counter()
       if stops:
         break
-  wait_for_score(None)
+  if scoring is not None:
+    scoring.result()
   if stops:
     raise stopping.Stopped(
       f'Stopped after round {rounds.stop} of {config.rounds}, which is saved in '
@@ -242,11 +233,11 @@ def train(
     if not config.simulation:
       record = release.redact_record(record)
     with _phase('estimating ε, and what estimators report without a leak'):
-      audit, leaks_by_round = requests.wait_for(
+      audit, leaks_by_round = stopping.wait_for(
         functools.partial(_evaluate, record, threat_models),
         f'Stopped after the last round, which is saved in {files.folder}.',
       )
-    own_attacker_scores.write_attack_scores(files.attack_scores, audit)
+    own_attacker_scores.add_attack_scores(files.scores, audit)
     if (claimed := config.audit.claim) is not None:
       claim = sequential.judge_claim(record, claimed)
     of_rounds = upper_bounds.expect_shifts(record)
@@ -288,13 +279,8 @@ def train(
 def _evaluate(
   record: Record, threat_models: Sequence[ThreatModel]
 ) -> tuple[Audit, Rounds | None]:
-  """The audit, and ε after rounds if only this process can compute that.
-
-  A report adds it for the attackers of the package, which every process can score.
-  """
+  """The audit, and ε after rounds."""
   audit = evaluation.evaluate(record, threat_models=threat_models)
-  if set(threat_models) <= set(THREAT_MODELS):
-    return audit, None
   return audit, by_round.evaluate_rounds(record, audit)
 
 
@@ -356,7 +342,7 @@ def _phase(
   return progress.phase(text, disable=not (shows and hosts.is_primary()))
 
 
-def say(text: str) -> None:
+def log_stderr(text: str) -> None:
   """Prints a line to stderr, in the first process."""
   if hosts.is_primary():
     print(text, file=sys.stderr, flush=True)

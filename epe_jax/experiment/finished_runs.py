@@ -17,9 +17,8 @@ from epe_jax.experiment import (
   run_result,
   workdirs,
 )
-from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.watch.by_round import evaluate_rounds
+from epe_jax.experiment.setup.config_files import Config
 
 _NOT_OF_RUN = 'damaged or of another run; restore it, or make the run again.'
 
@@ -39,15 +38,8 @@ class FinishedRun(NamedTuple):
   history: Sequence[Mapping[str, float]]
 
 
-def load_finished_run(
-  workdir: str | os.PathLike, *, by_round: bool = False
-) -> FinishedRun:
-  """Reads a finished run.
-
-  Args:
-    workdir: the workdir of the run.
-    by_round: also its ε after each of some rounds. If result.json lacks them they
-      are computed from the record, which takes seconds, and added to it.
+def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
+  """Loads a finished run.
 
   Raises:
     FileNotFoundError: a file is missing.
@@ -65,22 +57,14 @@ def load_finished_run(
     history = release.redact_history(history)
   if record is not None:
     audit = own_attacker_scores.attach_scores(
-      result.audit, record, files.attack_scores
+      result.audit, record, files.scores
     )
     result = dataclasses.replace(result, audit=audit)
-    if by_round and result.leaks_by_round is None and record.trace is not None:
-      leaks = evaluate_rounds(record, audit)
-      result = dataclasses.replace(result, leaks_by_round=leaks)
-      run_result.write_result(files.result, result)
   return FinishedRun(result, record, history)
 
 
 def load_record_of(result: RunResult, path: pathlib.Path) -> Record:
   """Reads the record of a finished run.
-
-  Args:
-    result: what result.json of the run holds.
-    path: the file of the record.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -110,11 +94,6 @@ def check_hash(
 ) -> None:
   """Checks that a file is the one that a run wrote.
 
-  Args:
-    path: the file, for the error.
-    found: its SHA-256, or that of what it holds.
-    expected: the one in result.json.
-
   Raises:
     ValueError: they differ.
   """
@@ -127,9 +106,6 @@ def check_hash(
 
 def load_result(workdir: str | os.PathLike[str]) -> RunResult:
   """Loads the result.json of a finished run.
-
-  Args:
-    workdir: the workdir of the run.
 
   Raises:
     FileNotFoundError: the workdir has no result.json, or its run has not ended.
@@ -144,10 +120,6 @@ def find_result(
   workdir: str | os.PathLike[str], config: Config
 ) -> RunResult | None:
   """Finds what a finished run of a config has found, without JAX.
-
-  Args:
-    workdir: a folder, which need not exist.
-    config: of the run, as a file of configs gives it.
 
   Returns:
     None if the folder has no finished run, or one of another config.
@@ -179,9 +151,6 @@ def _require_file(path: pathlib.Path) -> pathlib.Path:
 def check_audited(path: str | os.PathLike) -> None:
   """Checks that a workdir is not that of a run without canaries.
 
-  Args:
-    path: a workdir, or any other path.
-
   Raises:
     ValueError: it is the workdir of a finished run that was not audited.
   """
@@ -195,9 +164,6 @@ def check_audited(path: str | os.PathLike) -> None:
 
 def check_record(path: str | os.PathLike) -> None:
   """Checks that the record in a workdir is that of its run.
-
-  Args:
-    path: a workdir, or any other path.
 
   Raises:
     ValueError: it is the workdir of a finished run, and its record is damaged or of

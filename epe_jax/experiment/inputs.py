@@ -8,8 +8,9 @@ import jax
 
 from epe_jax import io
 from epe_jax.data import federated
-from epe_jax.experiment import build, randomness, workdirs
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import workdirs
+from epe_jax.experiment.setup import build, randomness
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.types import PyTree
 
 # Small files, whose contents are hashed if the config uses them.
@@ -19,8 +20,6 @@ _FILES = {
     config.participation.log if config.participation.kind == 'log' else None
   ),
 }
-# The length of a digest, which no setting has.
-_DIGITS = 64
 # Settings of JAX that change the numbers of a program. A version counts only by its
 # random bits: it may round in another way, and so may another device.
 _SETTINGS = (
@@ -39,10 +38,8 @@ def write_inputs(
   """Writes what a run begins with, or checks that it resumes with the same.
 
   Args:
-    config: the config of the run, with every field set.
     files: its workdir. config.json is written last, and training begins with
       it.
-    setup: what was built of the config.
     secret: the secret of the run, None for a simulation.
 
   Returns:
@@ -55,32 +52,18 @@ def write_inputs(
   digests = compute_digests(
     config, setup.train, setup.test, observers=setup.state.observers
   )
-  digests |= describe_randomness(secret)
+  digests |= {name: str(jax.config.values[name]) for name in _SETTINGS}
+  digests['what JAX and NumPy draw'] = randomness.fingerprint_generators()
+  if secret is not None:
+    digests['private/secret'] = randomness.fingerprint_secret(secret)
   if files.config.exists() and not workdirs.has_failed_to_start(files):
-    check_digests(files.inputs, digests)
+    _check_digests(files.inputs, digests)
   else:
     if secret is not None:
       io.write_atomically(files.secret, lambda f: f.write(secret), private=True)
     io.write_json(files.inputs, digests, private=True)
     io.write_json(files.config, config.to_dict())
   return _hash(files.inputs.read_bytes() + files.config.read_bytes())
-
-
-def describe_randomness(secret: bytes | None) -> dict[str, str]:
-  """Describes what decides the bits that a run draws and computes.
-
-  Args:
-    secret: the secret of the run, None for a simulation, whose seed is in its
-      config.
-
-  Returns:
-    Digests and settings of JAX by name.
-  """
-  described = {name: str(jax.config.values[name]) for name in _SETTINGS}
-  described['what JAX and NumPy draw'] = randomness.fingerprint_generators()
-  if secret is not None:
-    described['private/secret'] = randomness.fingerprint_secret(secret)
-  return described
 
 
 def compute_digests(
@@ -97,12 +80,6 @@ def compute_digests(
   observer is that of the shapes of its state: it detects an observer whose state
   would not fit a checkpoint, but not one that computes something else in the same
   arrays.
-
-  Args:
-    config: the config of the run, with every field set.
-    train: the data of the clients that train.
-    test: the data that the model is evaluated on.
-    observers: the state of each observer, or its shapes, by name.
 
   Returns:
     SHA-256 digests by the name of the input, such as 'the training data'.
@@ -123,17 +100,8 @@ def compute_digests(
   return digests
 
 
-def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
-  """Checks that a run resumes with the inputs that it began with.
-
-  Args:
-    path: the file of what `compute_digests` and `describe_randomness` gave when
-      the run began.
-    now: what they give today.
-
-  Raises:
-    ValueError: an input was added, is missing or changed, or there is no file.
-  """
+def _check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
+  """Raises a ValueError if an input was added, is missing or has changed."""
   if not path.exists():
     raise ValueError(
       f'{path} is missing, so the run cannot check that its data are unchanged. '
@@ -141,26 +109,17 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
       'in another --workdir.'
     )
   before = io.read_fields(path)
-  changes = [
-    f'{name} {_describe_change(before.get(name), now.get(name))}'
+  changed = [
+    name
     for name in sorted(before.keys() | now.keys())
     if before.get(name) != now.get(name)
   ]
-  if changes:
+  if changed:
     raise ValueError(
-      f'{", ".join(changes)}, by the digests in {path}. Resume with what the '
-      'run began with, or start again in another --workdir.'
+      f'{", ".join(changed)} changed since this run began, by the digests in '
+      f'{path}. Resume with what the run began with, or start again in another '
+      '--workdir.'
     )
-
-
-def _describe_change(before: str | None, now: str | None) -> str:
-  if before is None:
-    return 'was not there when this run began'
-  if now is None:
-    return 'was there when this run began and is missing'
-  if len(before) == len(now) == _DIGITS:
-    return 'changed since this run began'
-  return f'was {before} when this run began and is {now}'
 
 
 def _hash(content: bytes) -> str:

@@ -38,9 +38,6 @@ def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
   A killed run or a full disk may have cut some lines short. These are left out
   with a warning.
 
-  Args:
-    path: the file.
-
   Raises:
     FileNotFoundError: there is no such file.
   """
@@ -58,12 +55,7 @@ def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
 def read_last_lines(
   path: str | os.PathLike, count: int
 ) -> list[dict[str, float]]:
-  """Reads the last complete lines; the run may be writing another.
-
-  Args:
-    path: the file, which may be missing.
-    count: largest number of lines, >= 1.
-  """
+  """Reads the last complete lines; the run may be writing another."""
   lines = map(_parse_line, io.read_last_lines(path, count))
   return [line for line in lines if line is not None]
 

@@ -32,10 +32,6 @@ def evaluator(
   examples. The examples of two programs are on the devices at a time, so
   neither they nor the programs in flight grow with the test set.
 
-  Args:
-    task: the task whose metrics are taken.
-    mesh: the devices that share the examples; None for one device.
-
   Returns:
     A function (params, data) -> the mean of each metric over all examples, by
     its name with 'test_' in front. Sums are float64.

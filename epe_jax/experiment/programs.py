@@ -17,7 +17,7 @@ from epe_jax import io
 from epe_jax.audit import audited_algorithm
 from epe_jax.audit.audited_algorithm import AuditState
 from epe_jax.audit.observers import Trace
-from epe_jax.experiment.build import Draws, MakeAlgorithm, Setup
+from epe_jax.experiment.setup.build import MakeAlgorithm, RunKeys, Setup
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import algorithms, fedavg
 from epe_jax.types import Array, Key, Params
@@ -64,7 +64,7 @@ def make_init(setup: Setup, *, replicates: bool = False) -> jax.stages.Wrapped:
   It is one program, so that no temporary array of the model's size is made.
   """
 
-  def init(draws: Draws, params: Params) -> AuditState:
+  def init(draws: RunKeys, params: Params) -> AuditState:
     return setup.make_algorithm(draws)[0].init(params)
 
   if replicates:
@@ -79,20 +79,13 @@ def make_programs(
   *,
   replicates: bool = False,
 ) -> Programs:
-  """Makes the programs of a run, which are compiled when they are first called.
-
-  Args:
-    setup: what was built of the config.
-    state: the initial state, laid out over the devices.
-    mesh: the devices that share the work; None for one device.
-    replicates: whether draws, state and cohorts have a first axis of replicates.
-  """
+  """Makes the programs of a run, which are compiled when they are first called."""
   advance = functools.partial(advance_run, setup.make_algorithm)
 
-  def flush(draws: Draws, state: AuditState) -> AuditState:
+  def flush(draws: RunKeys, state: AuditState) -> AuditState:
     return audited_algorithm.flush(state, setup.make_algorithm(draws)[1])
 
-  def score(draws: Draws, state: AuditState, *, rounds_only: bool = False):
+  def score(draws: RunKeys, state: AuditState, *, rounds_only: bool = False):
     # Nothing waits. Without buffers no program that scores them is compiled.
     flushed = audited_algorithm.drop_buffers(state)
     observers = {
@@ -149,14 +142,9 @@ def has_waiting(state: AuditState) -> bool:
 
 
 def compile_for_later(
-  program: jax.stages.Wrapped, draws: Draws, state: AuditState
+  program: jax.stages.Wrapped, draws: RunKeys, state: AuditState
 ) -> Callable[[], None]:
   """Prepares to compile a program that a run needs after its first rounds.
-
-  Args:
-    program: such as the one that scores.
-    draws: what it will be called with.
-    state: likewise, or any of its shapes and layouts.
 
   Returns:
     A function that compiles it, which a thread may call while rounds are made.
@@ -177,18 +165,18 @@ def compile_for_later(
   return compile_program
 
 
-def replicate_draws(draws: Draws, mesh: sharding.Mesh | None) -> Draws:
+def replicate_draws(draws: RunKeys, mesh: sharding.Mesh | None) -> RunKeys:
   """Puts the draws of a run on every device."""
   keys = {
     name: hosts.replicate_key(mesh, getattr(draws, name))
     for name in ('canaries', 'training', 'noise')
   }
-  return Draws(rows=hosts.replicate(mesh, draws.rows), **keys)
+  return RunKeys(rows=hosts.replicate(mesh, draws.rows), **keys)
 
 
 def advance_run(
   make_algorithm: MakeAlgorithm,
-  draws: Draws,
+  draws: RunKeys,
   state: AuditState,
   cohorts: fedavg.Cohort,
 ) -> tuple[AuditState, Metrics]:
@@ -202,10 +190,6 @@ def make_advance(algorithm: algorithms.Algorithm) -> Advance:
 
   The keys of a round are folds of the run's keys by its number, so they do not
   depend on which rounds are dispatched together.
-
-  Args:
-    algorithm: an algorithm whose steps take no injection, as
-      `audited_algorithm.audited` returns it.
   """
 
   def advance(state, cohorts, training_key, noise_key):

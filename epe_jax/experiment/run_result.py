@@ -28,88 +28,65 @@ SCHEMA = 7
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunResult:
-  """The result of a run; each attribute is a field of result.json.
+  """The result of a run; each attribute is a field of result.json."""
 
-  Attributes:
-    task: its name.
-    data: where the data come from, as their source names itself.
-    config: every field of the config, nested.
-    versions: of the libraries, by name, and the device.
-    rounds: T.
-    dim: d, the number of parameters.
-    delta: δ of every ε, in (0, 1).
-    num_observed: canaries that took part.
-    num_unobserved: canaries that did not.
-    participations: rounds in which a canary took part, at most.
-    noise_multiplier: z, the noise in units of the clip norm.
-    noise: 'fresh', or 'reproducible_simulation' if it follows from the seed.
-    analytic_epsilon: of the canary that took part most often; inf without noise,
-      None without canaries.
-    analytic_assumes: what it assumes, as `Analytic.assumes`; None without canaries.
-    clients_participations: rounds in which a real client takes part, at most.
-    clients_analytic_epsilon: as `analytic_epsilon`, of a real client.
-    clients_analytic_assumes: what that one assumes.
-    amplification: what is known of amplification by sampling; None if no clients
-      are sampled.
-    clients_shifts: what a linear server is expected to leave of clients in the model,
-      as `client_rounds.find_shifts` gives it; None of any other server, and without noise
-      or canaries.
-    audit: the estimates of all attackers; without any if there were no canaries.
-    leaks_by_round: ε of attackers after rounds; None until a report has added it.
-    effective_dimension: of the vectors that were scored; None likewise.
-    claim: how `audit.claim` stands; None if nothing is claimed, or no attacker's
-      scores can test it.
-    accuracy: of the final model on the test data, in [0, 1].
-    loss: of the final model on the test data.
-    baseline_accuracy: of the majority class, in [0, 1].
-    date: the day on which the run ended, in UTC, such as '2026-11-24'.
-    arithmetic: what the run compared with float64 before its first round; None if
-      it did not.
-    model_sha256: of the file model.npz.
-    record_sha256: as `release.hash_record` gives it; None without canaries.
-    argv: the words after `epe-jax run` that made it, without paths; None of a run
-      that Python or a sweep made.
-    chunk: clients that were trained side by side. This and the times tell how
-      many clients took part, so simulations alone have them; else None.
-    seconds_per_round: in the median.
-    seconds: of all rounds together.
-    waited_share: share of the time that the device waited for data, in [0, 1].
-  """
-
-  task: str
-  data: str
-  config: Mapping[str, Any]
-  versions: Mapping[str, str]
-  rounds: int
-  dim: int
-  delta: float
-  num_observed: int
-  num_unobserved: int
-  participations: int
-  noise_multiplier: float
+  task: str  # Its name.
+  data: str  # Where the data come from, as their source names itself.
+  config: Mapping[str, Any]  # Every field of the config, nested.
+  versions: Mapping[str, str]  # Of the libraries, by name, and the device.
+  rounds: int  # T
+  dim: int  # d, the number of parameters.
+  delta: float  # δ of every ε, in (0, 1).
+  num_observed: int  # Canaries that took part.
+  num_unobserved: int  # Canaries that did not.
+  participations: int  # Rounds in which a canary took part, at most.
+  noise_multiplier: float  # z, the noise in units of the clip norm.
+  # 'fresh', or 'reproducible_simulation' if it follows from the seed.
   noise: str
+  # Of the canary that took part most often; inf without noise, None without
+  # canaries.
   analytic_epsilon: float | None
+  # What it assumes, as `Analytic.assumes`; None without canaries.
   analytic_assumes: Facts | None
+  # Rounds in which a real client takes part, at most.
   clients_participations: int
-  clients_analytic_epsilon: float
-  clients_analytic_assumes: Facts
+  clients_analytic_epsilon: float  # As `analytic_epsilon`, of a real client.
+  clients_analytic_assumes: Facts  # What that one assumes.
+  # What is known of amplification by sampling; None if no clients are
+  # sampled.
   amplification: Fact | None
+  # The estimates of all attackers; without any if there were no canaries.
   audit: Audit
+  # Of the vectors that were scored; None without canaries.
   effective_dimension: EffectiveDimensions | None
+  # How `audit.claim` stands; None if nothing is claimed, or no attacker's
+  # scores can test it.
   claim: ClaimTest | None
-  accuracy: float
-  loss: float
-  baseline_accuracy: float
+  accuracy: float  # Of the final model on the test data, in [0, 1].
+  loss: float  # Of the final model on the test data.
+  baseline_accuracy: float  # Of the majority class, in [0, 1].
+  # What a linear server is expected to leave of clients in the model, as
+  # `client_rounds.find_shifts` gives it; None of any other server, and
+  # without noise or canaries.
   clients_shifts: Shifts | None
-  date: str
+  date: str  # The day on which the run ended, in UTC, such as '2026-11-24'.
+  # What the run compared with float64 before its first round; None if it did
+  # not.
   arithmetic: Sequence[str] | None
-  model_sha256: str
+  model_sha256: str  # Of the file model.npz.
+  # As `release.hash_record` gives it; None without canaries.
   record_sha256: str | None
+  # ε of attackers after rounds; None without a trace.
   leaks_by_round: Rounds | None = None
+  # The words after `epe-jax run` that made it, without paths; None of a run
+  # that Python or a sweep made.
   argv: Sequence[str] | None = None
+  # Clients that were trained side by side. This and the times tell how many
+  # clients took part, so simulations alone have them; else None.
   chunk: int | None = None
-  seconds_per_round: float | None = None
-  seconds: float | None = None
+  seconds_per_round: float | None = None  # In the median.
+  seconds: float | None = None  # Of all rounds together.
+  # Share of the time that the device waited for data, in [0, 1].
   waited_share: float | None = None
 
   def __repr__(self) -> str:
@@ -143,12 +120,7 @@ class RunResult:
 
 
 def write_result(path: str | os.PathLike, result: RunResult) -> None:
-  """Writes result.json.
-
-  Args:
-    path: the file.
-    result: of a finished run.
-  """
+  """Writes result.json."""
   fields = typed_json.to_plain(
     vars(result),
     {
@@ -164,9 +136,6 @@ def write_result(path: str | os.PathLike, result: RunResult) -> None:
 
 def load_result(path: str | os.PathLike) -> RunResult:
   """Reads the result.json of a finished run.
-
-  Args:
-    path: the file.
 
   Raises:
     FileNotFoundError: there is no such file.

@@ -1,7 +1,7 @@
-"""Stopping a run: Ctrl-C and SIGTERM let it finish its round and save.
+"""Stopping: the first Ctrl-C or SIGTERM sets a flag, and a second one kills.
 
-The first signal is a request, which `driver` reads between rounds; a second one
-ends the process at once, as if there were no handler.
+Work within `listen` finishes its round and saves, once it reads the flag. A program
+that `exit_on_signal` wraps is stopped elsewhere too, wherever the signal arrives.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,21 +20,17 @@ from typing import NoReturn, ParamSpec, TypeVar
 P = ParamSpec('P')
 T = TypeVar('T')
 
-BEFORE = 'Stopped before the first round.'
-"""The message of a stop when there is nothing to finish."""
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds between two checks for a request while the main thread waits.
+# Seconds between two looks at the flag while the main thread waits.
 _INTERVAL = 0.2
-_PROGRAM = 'epe-jax'
-# What threads compute, of all requests.
-_started: list[futures.Future] = []
-# The signal that asked the program to stop before anything listened.
-_asked: list[int] = []
-# Whether any signal has asked it to stop.
-_was_asked = threading.Event()
 # Seconds within which the signals to all processes of a job arrive.
 _TOGETHER = 1.0
+_PROGRAM = 'epe-jax'
+# The signals that have asked and that nobody has answered. Python discards what their
+# handler raises in a destructor.
+_asked: list[int] = []
+# Whether any signal ever has.
+_was_asked = threading.Event()
 
 
 class Stopped(KeyboardInterrupt):
@@ -42,7 +38,7 @@ class Stopped(KeyboardInterrupt):
 
   Attributes:
     signum: the signal that asked.
-    is_abrupt: whether the signal itself raised it, in the middle of anything.
+    is_abrupt: whether work goes on in a thread, or stopped in the middle of anything.
   """
 
   def __init__(
@@ -60,74 +56,38 @@ class Requests:
   Attributes:
     announcement: printed on a request if there is work to finish; '' for nothing.
     signum: the signal that asked; None if there was none.
-    can_defer: whether there is something to finish first. Until then, a signal
-      raises `Stopped` wherever it arrives. Python discards what is raised in a
-      destructor or in a callback of its garbage collector: who sets this checks
-      for a request.
-    gives_up: whether the current work is abandoned on request, and not finished.
   """
 
   def __init__(self, announcement: str = ''):
     self.announcement = announcement
     self.signum: int | None = None
-    self.can_defer = False
-    self.gives_up = False
 
-  def raise_if_stopped(self, message: str) -> None:
+  def raise_if_stopped(self, message: str, *, is_abrupt: bool = False) -> None:
     """Raises `Stopped` if this process was asked to stop.
 
     Args:
       message: what was done and what is kept.
+      is_abrupt: as `Stopped` has it.
     """
     if self.signum is not None:
-      raise Stopped(message, self.signum)
+      raise Stopped(message, self.signum, is_abrupt=is_abrupt)
 
   def wait_for(self, function: Callable[[], T], message: str) -> T:
     """Calls a function in a thread, and stops waiting for it on request.
 
     For work that takes long and leaves nothing to save, such as a compilation,
-    which signals do not reach. The thread continues until the function returns.
+    which signals do not reach.
 
     Args:
-      function: what is called.
+      function: what is called. Its exceptions are raised.
       message: of `Stopped`, if this process is asked to stop in the meantime.
-
-    Returns:
-      The result of the function, or its exception is raised.
     """
-    return self.start(function)(message)
-
-  def start(self, function: Callable[[], T]) -> Callable[[str | None], T]:
-    """Calls a function in a thread, for which a caller may wait later.
-
-    Args:
-      function: what is called.
-
-    Returns:
-      A function that waits as `wait_for` does, given the message of `Stopped`;
-      given None it waits until the function has returned, whatever is requested.
-    """
-    future: futures.Future[T] = futures.Future()
-
-    def call() -> None:
-      try:
-        future.set_result(function())
-      except BaseException as error:
-        future.set_exception(error)
-
-    # No daemon: a compiler at work does not survive the end of Python.
-    threading.Thread(target=call, name='work').start()
-    _started[:] = [x for x in (*_started, future) if not x.done()]
-
-    def wait(message: str | None) -> T:
-      self.gives_up = message is not None
-      while not futures.wait([future], _INTERVAL).done:
-        if message is not None:
-          self.raise_if_stopped(message)
-      self.gives_up = False
-      return future.result()
-
-    return wait
+    pool = futures.ThreadPoolExecutor(1, 'work')
+    future = pool.submit(function)
+    pool.shutdown(wait=False)
+    while not futures.wait([future], _INTERVAL).done:
+      self.raise_if_stopped(message, is_abrupt=True)
+    return future.result()
 
 
 @contextlib.contextmanager
@@ -136,8 +96,8 @@ def listen(announcement: str = '') -> Iterator[Requests]:
 
   Signals reach the main thread alone; elsewhere nothing is ever requested.
 
-  Args:
-    announcement: printed on a request if there is work to finish.
+  Raises:
+    Stopped: this program was asked before.
   """
   requests = Requests(announcement)
   if threading.current_thread() is not threading.main_thread():
@@ -146,66 +106,53 @@ def listen(announcement: str = '') -> Iterator[Requests]:
 
   def handle(signum: int, frame: object) -> None:
     del frame
+    _asked.append(signum)
     _was_asked.set()
     requests.signum = signum
     for other in _SIGNALS:
       signal.signal(other, signal.SIG_DFL)
-    if not requests.can_defer:
-      raise Stopped(BEFORE, signum, is_abrupt=True)
-    if requests.gives_up:
-      return
     # stderr refuses, if the signal arrived while it was written to.
     with contextlib.suppress(RuntimeError):
-      print(f'\n{requests.announcement}', file=sys.stderr, flush=True)
+      if requests.announcement:
+        print(f'\n{requests.announcement}', file=sys.stderr, flush=True)
 
   before = {signum: signal.signal(signum, handle) for signum in _SIGNALS}
   try:
     if _asked:
-      handle(_asked[0], None)
+      raise Stopped('Stopped.', _asked[0], is_abrupt=True)
     yield requests
   finally:
+    _asked.clear()
     for signum, handler in before.items():
       signal.signal(signum, handler)
 
 
-def wait_for(function: Callable[[], T]) -> T:
-  """Calls a function as `Requests.wait_for` does, until the first signal.
-
-  For work that takes long and resumes from the files that it has written.
-  """
+def wait_for(function: Callable[[], T], message: str = 'Stopped.') -> T:
+  """Calls a function as `Requests.wait_for` does, until the first signal."""
   with listen() as requests:
-    requests.can_defer = True
-    return requests.wait_for(function, 'Stopped.')
-
-
-def _raise_stopped(signum: int, frame: object) -> NoReturn:
-  del frame
-  _was_asked.set()
-  _asked.append(signum)
-  raise Stopped('Stopped.', signum, is_abrupt=True)
+    return requests.wait_for(function, message)
 
 
 def end_with_parent() -> None:
   """Ends this process as SIGTERM does when its parent is gone, or asks it to.
 
-  The parent must hold the other end of the pipe that is stdin here: however it ends,
-  the pipe ends with it. Whatever it writes is a request to stop. It counts unless a
-  signal has been one, as a second signal stops at once: a cluster sends them to some
-  of the processes of a job, or to all.
+  The parent must hold the other end of the pipe that is stdin here: it closes it to
+  ask, and however it ends, the pipe ends with it. That counts unless a signal has
+  asked, as a second signal stops at once: a cluster sends them to some of the
+  processes of a job, or to all.
   """
 
   def follow() -> None:
     # Unbuffered, because Python would wait for the lock of a buffer at its end.
     while os.read(0, 1024):
-      if not _was_asked.wait(_TOGETHER):
-        os.kill(os.getpid(), signal.SIGTERM)
-        _was_asked.set()
-    os.kill(os.getpid(), signal.SIGTERM)
+      pass
+    if not _was_asked.wait(_TOGETHER):
+      os.kill(os.getpid(), signal.SIGTERM)
 
   threading.Thread(target=follow, daemon=True).start()
 
 
-def name_command() -> str:
+def command_line() -> str:
   """Gives the command of this process, in the shortest form for a shell.
 
   The interpreter of an installed program is left out, and so is the folder of one
@@ -221,10 +168,17 @@ def name_command() -> str:
 
 
 def _explain_resuming() -> str:
-  return f'To go on: {name_command()}'
+  return f'To resume: {command_line()}'
 
 
-def end_politely(
+def _raise_stopped(signum: int, frame: object) -> NoReturn:
+  del frame
+  _asked.append(signum)
+  _was_asked.set()
+  raise Stopped('Stopped.', signum, is_abrupt=True)
+
+
+def exit_on_signal(
   main: Callable[P, T], explain_resuming: Callable[[], str] = _explain_resuming
 ) -> Callable[P, T]:
   """Wraps the main function of a program, so that signals cause no traceback.
@@ -261,8 +215,7 @@ def end_politely(
         signal.signal(signum, handler)
     print(f'{message} {explain_resuming()}', file=sys.stderr, flush=True)
     # While JAX compiles or computes, the end of Python would wait for it or crash.
-    is_at_work = is_abrupt and 'jax' in sys.modules
-    if is_at_work or any(not future.done() for future in _started):
+    if is_abrupt and 'jax' in sys.modules:
       sys.stdout.flush()
       os._exit(code)
     raise SystemExit(code)

@@ -15,11 +15,11 @@ from epe_jax import canaries, io
 from epe_jax._version import __version__
 from epe_jax.audit import effective_dimensions, results
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
-from epe_jax.experiment import build
-from epe_jax.experiment.analytic import PrivacyAnalysis
 from epe_jax.experiment.client_rounds import Shifts
-from epe_jax.experiment.config_files import Config
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup.analytic import PrivacyAnalysis
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.types import Array, Params
 from epe_jax.watch.by_round import Rounds
 from epe_jax.watch.sequential import ClaimTest
@@ -42,25 +42,7 @@ def summarize_run(
   leaks_by_round: Rounds | None,
   argv: Sequence[str] | None,
 ) -> RunResult:
-  """Summarizes a finished run.
-
-  Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
-    privacy: what its mechanism alone says.
-    audit: its estimates; none in a run without canaries.
-    claim: how a claimed ε stands; None if none is, or it cannot be tested.
-    dimension: what `summarize_dimension` gives; None without canaries.
-    evaluation: the test metrics of the final model, by name.
-    times: the seconds that each round took, and those that the device waited
-      for its cohort.
-    arithmetic: as `RunResult` has it.
-    model_sha256: likewise.
-    record_sha256: likewise; None without canaries.
-    clients_shifts: likewise.
-    leaks_by_round: likewise.
-    argv: likewise, with paths.
-  """
+  """Summarizes a finished run; `times` are seconds of rounds, and of waiting."""
   rounds_of_canary = setup.participants.canaries.sum(axis=0)
   of_canary, of_client = privacy.canaries, privacy.clients
   result = RunResult(
@@ -110,14 +92,7 @@ def summarize_dimension(
   params: Params,
   rounds: Float[np.ndarray, ' T'],
 ) -> EffectiveDimensions:
-  """Summarizes the effective dimension of the vectors that were scored.
-
-  Args:
-    config: the config of the run, with every field set.
-    setup: what was built of it.
-    params: the final model.
-    rounds: the effective dimension of each round's aggregate.
-  """
+  """Summarizes the effective dimension of aggregates of rounds and of the model."""
   # As one program: its operations one by one would each be compiled.
   final, change = jax.jit(_measure_model)(setup.params, params)
   family = config.canaries.family

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from absl import logging
 
 from epe_jax.audit import audited_algorithm, release
-from epe_jax.experiment import build, programs
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import programs
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts
 from epe_jax.watch import sequential
 
@@ -18,19 +19,13 @@ def make_watch(
   config: Config,
   setup: build.Setup,
   jitted: programs.Programs,
-  draws: build.Draws,
+  draws: build.RunKeys,
 ) -> Watch:
   """Makes the function that tests the claim of a run by its rounds so far.
 
   It reads what observers scored round by round, and projects nothing, so it costs
   next to nothing. It warns once, when the claim is rejected. All processes must
   call it.
-
-  Args:
-    config: the config of the run, with its `audit.claim`.
-    setup: what was built of it.
-    jitted: the programs of the run.
-    draws: their first argument.
   """
 
   is_rejected = False

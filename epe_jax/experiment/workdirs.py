@@ -15,52 +15,41 @@ import shutil
 from typing import NamedTuple
 
 from epe_jax import io, locks
-from epe_jax.experiment import config_files, metrics
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import metrics
+from epe_jax.experiment.setup import config_files
+from epe_jax.experiment.setup.config_files import Config
 
 # Orbax looks up its files by a pattern that has their whole path in it, unescaped.
 _PATTERN = re.compile(r'[*?[\\]')
 
 
 class Workdir(NamedTuple):
-  """The paths of the files of a run.
+  """The paths of the files of a run."""
 
-  Attributes:
-    folder: the folder, which belongs to this run alone.
-    config: every field of the config, written when training may begin.
-    result: the results. A run that has this file has ended.
-    model: the final model.
-    report: the report, written after its figures and its HTML page.
-    lock: the lock of the process that trains, until it ends.
-    private: the folder of all that only the auditor may have.
-    scores: the record, which has all that estimates need.
-    attack_scores: the scores of a user's own attackers, if there are any.
-    rows: the estimates of each seed, of a point that has many. It has ended then.
-    metrics: one line of numbers for each round, for people.
-    events: the event files for TensorBoard, with the numbers of `metrics`.
-    inputs: the digests of what the run reads.
-    secret: the secret of noise and sampling, until the run has ended.
-    checkpoints: the checkpoints to resume from, until the run has ended.
-  """
-
-  folder: pathlib.Path
+  folder: pathlib.Path  # The folder, which belongs to this run alone.
+  # Every field of the config, written when training may begin.
   config: pathlib.Path
-  result: pathlib.Path
-  model: pathlib.Path
+  result: pathlib.Path  # The results. A run that has this file has ended.
+  model: pathlib.Path  # The final model.
+  # The report, written after its figures and its HTML page.
   report: pathlib.Path
-  lock: pathlib.Path
-  private: pathlib.Path
+  lock: pathlib.Path  # The lock of the process that trains, until it ends.
+  private: pathlib.Path  # The folder of all that only the auditor may have.
+  # The record, which has all that estimates need, and scores of own attackers.
   scores: pathlib.Path
-  attack_scores: pathlib.Path
+  # The estimates of each seed, of a point that has many. It has ended then.
   rows: pathlib.Path
-  metrics: pathlib.Path
+  metrics: pathlib.Path  # One line of numbers for each round, for people.
+  # The event files for TensorBoard, with the numbers of `metrics`.
   events: pathlib.Path
-  inputs: pathlib.Path
+  inputs: pathlib.Path  # The digests of what the run reads.
+  # The secret of noise and sampling, until the run has ended.
   secret: pathlib.Path
+  # The checkpoints to resume from, until the run has ended.
   checkpoints: pathlib.Path
 
 
-class InUse(ValueError):
+class WorkdirLocked(ValueError):
   """Another process has a workdir. The message names it."""
 
 
@@ -77,7 +66,6 @@ def workdir_at(folder: str | os.PathLike) -> Workdir:
     lock=folder / '.lock',
     private=private,
     scores=private / 'scores.npz',
-    attack_scores=private / 'attack_scores.npz',
     rows=folder / 'rows.json',
     metrics=private / 'metrics.jsonl',
     events=private / 'tensorboard',
@@ -87,28 +75,17 @@ def workdir_at(folder: str | os.PathLike) -> Workdir:
   )
 
 
-def claim(folder: str | os.PathLike, config: Config) -> None:
+def reserve(folder: str | os.PathLike, config: Config) -> None:
   """Makes a folder for the run of a config, or checks that it is the run's.
 
   A run begins with its first round. Until then a run of another config may take
   its place, such as one that corrects what made the first one fail.
-
-  Args:
-    folder: the path of the workdir, which need not exist.
-    config: the config of the run, with every field set.
 
   Raises:
     ValueError: the folder holds the run of another config, or something else, or
       it is a file, or its path is one in which checkpoints cannot be read back.
   """
   files = workdir_at(folder)
-  try:
-    os.fspath(files.folder).encode()
-  except UnicodeEncodeError as error:
-    raise ValueError(
-      f'workdir={os.fspath(folder)!r} is not UTF-8, as checkpoints need; give another '
-      'name, or use a UTF-8 locale.'
-    ) from error
   if found := _PATTERN.search(files.folder.absolute().as_posix()):
     raise ValueError(
       f'workdir={os.fspath(folder)!r} has {found[0]!r} in its whole path, '
@@ -135,44 +112,19 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
 
 
 @contextlib.contextmanager
-def remove_if_refused(files: Workdir) -> Iterator[None]:
-  """Removes the folders that were made for a run that is refused.
-
-  Folders that existed before stay, and so do those that hold a file, such as the
-  secret of a run that may be tried again.
-
-  Args:
-    files: the workdir, whose folder need not exist.
-  """
-  folders = (files.private, files.folder, *files.folder.parents)
-  missing = [folder for folder in folders if not folder.exists()]
-  try:
-    yield
-  except Exception:
-    for folder in missing:
-      # Fails for a folder with files.
-      with contextlib.suppress(OSError):
-        folder.rmdir()
-    raise
-
-
-@contextlib.contextmanager
 def lock(files: Workdir) -> Iterator[None]:
   """Keeps other processes out of a workdir, and makes its private/.
 
   However the process ends, the lock ends with it.
 
-  Args:
-    files: the workdir, whose folder exists.
-
   Raises:
-    InUse: another process has it.
+    WorkdirLocked: another process has it.
   """
   with contextlib.ExitStack() as stack:
     try:
       stack.enter_context(locks.hold(files.lock, max_wait=0))
     except locks.LockHeld as holder:
-      raise InUse(
+      raise WorkdirLocked(
         f'workdir={files.folder} is in use by {holder}. Wait until that has '
         'ended, or give another --workdir.'
       ) from holder
@@ -182,11 +134,7 @@ def lock(files: Workdir) -> Iterator[None]:
 
 
 def remove_secrets(files: Workdir) -> None:
-  """Removes the secret and the checkpoints, which no ended run needs.
-
-  Args:
-    files: the workdir of a run that has ended, or has failed to start.
-  """
+  """Removes the secret and the checkpoints, which no ended run needs."""
   # Also where nothing can be written.
   if files.secret.exists():
     files.secret.unlink(missing_ok=True)
@@ -198,7 +146,7 @@ def clear_failed_start(files: Workdir, config: Config) -> bool:
   """Removes the files of a run of another config that failed to start.
 
   Args:
-    files: the workdir, after `claim` and within `lock`; otherwise the first
+    files: the workdir, after `reserve` and within `lock`; otherwise the first
       round of the other run could be under way.
     config: the config of the run that replaces it.
 
@@ -231,9 +179,6 @@ def is_run_of(files: Workdir, config: Config) -> bool:
 def check_ended(folder: str | os.PathLike) -> None:
   """Checks that a folder is not the workdir of a run that has not ended.
 
-  Args:
-    folder: any path.
-
   Raises:
     FileNotFoundError: it has the config.json of a run, but no result.json.
   """
@@ -254,11 +199,7 @@ def has_saved_rounds(files: Workdir) -> bool:
 
 
 def has_failed_to_start(files: Workdir) -> bool:
-  """Says whether a run wrote only the files that precede its first round.
-
-  Args:
-    files: a workdir with a config.json.
-  """
+  """Says whether a run wrote only the files that precede its first round."""
   log = files.metrics
   has_rounds = log.exists() and any(
     line['round'] for line in metrics.read_lines(log)

@@ -58,9 +58,8 @@ def _read_tfds(
 
   features: sources.Features = {'image': (bytes, ()), 'label': ('int32', ())}
   splits = []
-  for records in tfds.open_splits(directory, ('train', 'test'), TFDS_CURE):
+  for blobs in tfds.read_splits(directory, ('train', 'test'), TFDS_CURE):
     try:
-      blobs = records.__getitems__(range(len(records)))
       stored = example_proto.stack(blobs, features)
       pixels = _decode_images(stored['image'])
     except ValueError as error:

@@ -25,8 +25,10 @@ import numpy as np
 from epe_jax import progress as progress_bars
 from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import Scores, Sphere
-from epe_jax.experiment import build, seeds, stopping, workloads
-from epe_jax.experiment.config_files import Config
+from epe_jax.experiment import stopping
+from epe_jax.experiment.setup import build, workloads
+from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.sweeps import seeds
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
 from epe_jax.several_runs import over_runs

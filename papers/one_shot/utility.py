@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib import figure
 
-from epe_jax.experiment import sweep_points
+from epe_jax.experiment.sweeps import sweep_points
 from epe_jax.report import tables
 from epe_jax.report.figures import style
 from papers import grid, item, reported

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from epe_jax import accounting
-from epe_jax.experiment import analytic, build
+from epe_jax.experiment.setup import analytic, build
 from epe_jax.fact import Fact
 from tests.helpers import load_config
 

@@ -21,7 +21,8 @@ from epe_jax.audit.record_file import load_record
 from epe_jax.audit.statistics import score_residual
 from epe_jax.epsilon import two_gaussians
 from epe_jax.epsilon.types import Gaussian, Scores, Sphere
-from epe_jax.experiment import audited_run, build
+from epe_jax.experiment import audited_run
+from epe_jax.experiment.setup import build
 from epe_jax.sampling import canary_schedules
 from epe_jax.training import algorithms, clipping, fedavg
 from epe_jax.types import Task

@@ -12,7 +12,7 @@ from epe_jax import canaries
 from epe_jax.configs import digits
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Sphere
-from epe_jax.experiment import build
+from epe_jax.experiment.setup import build
 
 _SPARE = 2000
 _ROUNDS = 10

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy import linalg, stats
-from studies import conditions, simulated_runs
 
+from benchmarks.bounds import conditions, simulated_runs
 from epe_jax.audit import attackers, evaluation
 from epe_jax.audit.noise_scale import measure_noise
 from epe_jax.epsilon import tradeoff

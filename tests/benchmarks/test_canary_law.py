@@ -14,7 +14,7 @@ _REJECT = 1e-6
 
 @pytest.fixture
 def law(load_benchmark):
-  return load_benchmark('canary_law')
+  return load_benchmark('speed.canary_law')
 
 
 def _least(row):

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from studies import conditions
+
+from benchmarks.bounds import conditions
 
 
 def test_statements_are_counted_and_those_that_fail_too_often_are_named():

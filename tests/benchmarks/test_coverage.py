@@ -1,12 +1,12 @@
 """The coverage study: it knows a bound from a number that is none."""
 
 import numpy as np
-import pages
 import pandas as pd
 import pytest
 from scipy import stats
-from studies import coverage, laws, run_audits, simulated_runs
 
+from benchmarks import pages
+from benchmarks.bounds import exceedance, laws, run_audits, simulated_runs
 from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import attacker_names
@@ -16,33 +16,36 @@ DELTA = 1e-5
 
 def study(kind, whats, num, audits, **settings):
   cases = [
-    coverage.Case(kind, str(what), num, DELTA, audits, seed=1) for what in whats
+    exceedance.Case(kind, str(what), num, DELTA, audits, seed=1)
+    for what in whats
   ]
-  return [row for rows in coverage.run_study(cases, **settings) for row in rows]
+  return [
+    row for rows in exceedance.run_study(cases, **settings) for row in rows
+  ]
 
 
 def format_markdown(rows):
-  return pages.format_bounds(pd.DataFrame(coverage.list_records('any', rows)))
+  return pages.format_bounds(pd.DataFrame(exceedance.list_records('any', rows)))
 
 
 @pytest.mark.integration
 def test_valid_bounds_hold_and_the_papers_does_not():
   rows = study('Gaussian', [0.0, 2.0], num=60, audits=60)
-  assert not any(coverage.find_broken(row) for row in rows)
+  assert not any(exceedance.find_broken(row) for row in rows)
   assert {'confidence_bound', 'credible_bound'} == {row.kind for row in rows}
   paper = next(
     r for r in rows if (r.method, r.null, r.epsilon) == ('eps_lo', 'exact', 0)
   )
   assert paper.stated is None
   # Held to the 5 % that the paper states, it would be found out.
-  assert coverage.find_broken(paper._replace(stated=0.05))
+  assert exceedance.find_broken(paper._replace(stated=0.05))
 
 
 @pytest.mark.slow
 def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_assume():
   heavy = 't, 20 degrees of freedom'
   rows = study('other', [heavy, 'randomised response'], num=100, audits=40)
-  assert not any(coverage.find_broken(row) for row in rows)
+  assert not any(exceedance.find_broken(row) for row in rows)
   missing = {r.method for r in rows if r.stated and r.exceeded > 0.3}
   assert {'gaussian_lower_bound', 'gdp_clopper_pearson_bonferroni'} <= missing
   assert all(r.assumes_shape for r in rows if r.method in missing)
@@ -60,7 +63,7 @@ def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_ass
 @pytest.mark.slow
 def test_of_canaries_that_leak_together_only_some_bounds_hold():
   rows = study('coupled', [3.0], num=400, audits=60)
-  assert not any(coverage.find_broken(row) for row in rows)
+  assert not any(exceedance.find_broken(row) for row in rows)
   by_coins = {row.method: row for row in rows if row.null == 'coins'}
   assert by_coins['one_run'].holds
   assert by_coins['one_run'].exceeded < 0.2
@@ -76,7 +79,7 @@ def test_of_canaries_that_leak_together_only_some_bounds_hold():
 @pytest.mark.parametrize('what', ['sphere 256', 'hadamard 256'])
 def test_bounds_hold_of_runs_with_as_many_canaries_as_dimensions(what):
   rows = study('runs', [what], num=128, audits=60)
-  assert not any(coverage.find_broken(row) for row in rows)
+  assert not any(exceedance.find_broken(row) for row in rows)
   assert {r.law for r in rows} == {
     attacker_names.spell_statistic(m) for m in run_audits.READINGS
   }
@@ -234,7 +237,7 @@ def test_audits_whose_scores_are_all_equal_count_as_without_a_bound():
   )
   rows = [
     row
-    for row in coverage.measure(audits)
+    for row in exceedance.measure(audits)
     if row.method.startswith('gaussian_lower_bound')
   ]
   assert {row.audits for row in rows} == {3}

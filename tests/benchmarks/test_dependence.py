@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 from scipy import special, stats
-from studies import run_audits, simulated_runs
 
+from benchmarks.bounds import run_audits, simulated_runs
 from epe_jax.audit import attackers
 from epe_jax.epsilon.types import Sphere, Unknown
 

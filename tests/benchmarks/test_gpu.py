@@ -6,8 +6,9 @@ import subprocess
 import sys
 import time
 
-import profiles
 import pytest
+
+from benchmarks.speed import profiles
 
 ROOT = pathlib.Path(__file__).parents[2]
 

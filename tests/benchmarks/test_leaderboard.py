@@ -5,8 +5,8 @@ import pathlib
 
 import numpy as np
 import pytest
-from studies import entries, laws, score_sets, standings
 
+from benchmarks.bounds import entries, laws, score_sets
 from epe_jax.epsilon.types import Scores
 
 
@@ -19,9 +19,13 @@ def promise(estimate, assumes=''):
   return entries.Entry('mine', 'me', estimate, True, assumes)
 
 
-def stand(entry, sets):
-  results = [entry.estimate(one.scores) for one in sets]
-  return standings.summarize(entry, sets, results, [0.001] * len(sets))
+@pytest.fixture
+def leaderboard(load_benchmark):
+  return load_benchmark('bounds.leaderboard')
+
+
+def list_broken(standing):
+  return {*standing.groups.index[standing.groups.broken]}
 
 
 def test_the_frozen_sets_are_what_the_page_says(sets):
@@ -61,24 +65,25 @@ def test_scores_of_runs_are_those_of_the_mechanism_whose_epsilon_they_state(
 
 
 def test_who_tells_the_truth_keeps_his_promise_and_who_exceeds_it_does_not(
-  sets,
+  sets, leaderboard
 ):
+  stand = leaderboard.run
   truths = {id(one.scores): one.epsilon for one in sets}
   honest = stand(promise(lambda scores: 0.9 * truths[id(scores)]), sets)
   bold = stand(promise(lambda scores: 1.1 * truths[id(scores)]), sets)
-  assert honest.broken == {}
+  assert not list_broken(honest)
   assert honest.score == pytest.approx(0.9)
   # At ε = 0 ten per cent more is nothing.
-  assert set(bold.broken) == {one.group for one in sets}
-  assert bold.broken['Gaussian'] == standings.Share(30, 40)
+  assert list_broken(bold) == {one.group for one in sets}
+  assert [*bold.groups.loc['Gaussian', ['above', 'sets']]] == [30, 40]
   assert bold.score == 0.0
   excused = stand(
     promise(lambda scores: 1.1 * truths[id(scores)], 'independence, a shape'),
     sets,
   )
-  assert set(excused.broken) == {'Gaussian', score_sets.RUNS}
+  assert list_broken(excused) == {'Gaussian', score_sets.RUNS}
   assert excused.score == 0.0
-  table = standings.make_table([bold, honest, excused])
+  table = leaderboard.make_table([bold, honest, excused])
   assert [*table.score] == ['0.90', '0.00', '0.00']
   assert [*table.exceeds.str.contains('broken')] == [False, True, True]
 
@@ -101,7 +106,7 @@ def test_ours_and_those_of_others_estimate(sets):
 def test_a_row_of_yours_is_in_a_file(tmp_path):
   path = tmp_path / 'mine.py'
   path.write_text(
-    'from studies.entries import Entry\n'
+    'from benchmarks.bounds.entries import Entry\n'
     "ENTRIES = [Entry('zero', 'me', lambda scores: 0.0, True)]\n"
   )
   assert entries.list_entries(str(path))[-1].name == 'zero'

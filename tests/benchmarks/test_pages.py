@@ -1,6 +1,5 @@
 """The pages of benchmarks and studies: what is recorded, and nothing else."""
 
-import itertools
 import math
 import pathlib
 import re
@@ -44,7 +43,7 @@ def test_every_section_has_its_figures_or_says_that_they_are_missing(
   assert made.count('Not measured yet.') == len(sections)
   assert sections == pages.TABLES.keys()
   for name in sections:
-    assert f'benchmarks/{name}.py' in made
+    assert f'benchmarks.speed.{name}' in made
   assert made.count('| - | not measured |') == len(pages.TARGETS)
 
 
@@ -114,7 +113,7 @@ def test_each_finding_says_what_was_told_and_on_what_its_epsilon_depends(
   assert len(details) > 10
   for detail in details[1:]:
     assert re.search(r'not\sreported\syet|reported to', detail, re.I), detail
-  text = load_benchmark('findings')._describe_finding(
+  text = load_benchmark('conformance.findings')._describe_finding(
     {'rule': 'resume', 'measured': '', 'epsilon': math.inf},
     {'claimed_epsilon': 4.377, 'delta': 1e-5},
   )
@@ -122,15 +121,17 @@ def test_each_finding_says_what_was_told_and_on_what_its_epsilon_depends(
 
 
 def test_every_module_of_mechanisms_is_checked(load_benchmark):
-  modules = (BENCHMARKS / 'frameworks').glob('*_subjects.py')
-  checked = {f'{x}_subjects' for x in load_benchmark('findings')._MODULES}
+  modules = (BENCHMARKS / 'conformance').glob('*_subjects.py')
+  checked = {
+    f'{x}_subjects' for x in load_benchmark('conformance.findings')._MODULES
+  }
   assert {x.stem for x in modules} == checked
 
 
 def test_the_version_of_what_comes_from_a_repository_has_its_commit(
   load_benchmark, monkeypatch
 ):
-  findings = load_benchmark('findings')
+  findings = load_benchmark('conformance.findings')
   origin = '{"vcs_info": {"commit_id": "0123456789"}}'
   package = types.SimpleNamespace(version='2.3', read_text=lambda _: origin)
   monkeypatch.setattr(findings.metadata, 'distribution', lambda _: package)
@@ -145,35 +146,8 @@ def test_make_runs_every_benchmark_and_each_has_a_section(pages):
   assert sorted(listed) == sorted(set(list_sections()) - {'targets'})
   recording = {
     path.stem
-    for path in BENCHMARKS.glob('*.py')
+    for path in (BENCHMARKS / 'speed').glob('*.py')
     if '\n  harness.run(' in path.read_text()
   }
   of_gpu = (BENCHMARKS / 'gpu.py').read_text()
   assert all(f"'{name}'" in of_gpu for name in recording - set(listed))
-
-
-def test_exponents_are_slopes_of_logarithms(load_benchmark):
-  sizes = [1.0, 4.0, 16.0]
-  growth = load_benchmark('growth')
-  assert growth.exponent(sizes, [3 * x**2 for x in sizes]) == pytest.approx(2)
-  assert growth.exponent(sizes, [5.0] * 3) == pytest.approx(0)
-  points = [
-    {'direction': 'dim', 'dim': x, 'seconds': {'a': x}, 'bytes': {'a': 1 / x}}
-    for x in sizes
-  ]
-  # A size at which one form was too dear says nothing of it.
-  points.append(
-    {'direction': 'dim', 'dim': 64.0, 'seconds': {'b': 1}, 'bytes': {'b': 1}}
-  )
-  found = growth.exponents(points)['dim']
-  assert found['of_time']['a'] == pytest.approx(1)
-  assert found['of_memory']['a'] == pytest.approx(-1)
-
-
-@pytest.mark.parametrize('dim', [1e5, 1e6, 4e6])
-def test_the_model_has_as_many_parameters_as_asked_for(load_benchmark, dim):
-  growth = load_benchmark('growth')
-  units = growth.hidden(int(dim))
-  sizes = (256, units, units, 10)
-  have = sum(a * b + b for a, b in itertools.pairwise(sizes))
-  assert have == pytest.approx(dim, rel=0.01)

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from studies import run_reports, simulated_runs
 
+from benchmarks.bounds import run_reports, simulated_runs
 from epe_jax.audit import attackers
 from epe_jax.report import tables
 

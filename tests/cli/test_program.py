@@ -475,7 +475,7 @@ def test_a_report_that_is_stopped_says_that_the_same_command_goes_on(
   with pytest.raises(SystemExit) as stop:
     program.main(['report', str(tmp_path)])
   assert stop.value.code == 130
-  assert capsys.readouterr().err.startswith('Stopped. To go on: ')
+  assert capsys.readouterr().err.startswith('Stopped. To resume: ')
 
 
 @pytest.mark.integration

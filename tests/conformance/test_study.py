@@ -9,7 +9,7 @@ from epe_jax import conformance
 
 
 def test_alarms_and_detections_are_counted(load_benchmark):
-  study = load_benchmark('conformance')
+  study = load_benchmark('conformance.rates')
   batches = study.make_batches(1, seed=0)
   short = next(b for b in batches if b.mechanism == 'NoiseShort 0.2')
   (row,) = study.run_batch(short)
@@ -38,7 +38,7 @@ def test_alarms_and_detections_are_counted(load_benchmark):
 
 
 def test_every_degree_is_of_a_rule(load_benchmark):
-  study = load_benchmark('conformance')
+  study = load_benchmark('conformance.rates')
   assert {d.rule for d in study.DEGREES.values()} <= set(conformance.RULES)
   nums = [len(b.seeds) for b in study.make_batches(70, seed=5)]
   assert min(nums) >= 1
@@ -52,7 +52,7 @@ def test_every_degree_is_of_a_rule(load_benchmark):
 def test_mechanisms_with_a_public_clip_norm_are_checked_twice_as_often(
   load_benchmark,
 ):
-  study = load_benchmark('conformance')
+  study = load_benchmark('conformance.rates')
   publish = {
     name
     for name, cls in study.correct.CORRECT.items()

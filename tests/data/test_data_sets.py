@@ -7,13 +7,9 @@ import numpy as np
 import pytest
 
 from epe_jax.cli import program
-from epe_jax.data import data_sets, imports, prepare, sources
-from epe_jax.experiment import (
-  audited_run,
-  config_fields,
-  config_files,
-  workloads,
-)
+from epe_jax.data import data_sets, imports, sources
+from epe_jax.experiment import audited_run
+from epe_jax.experiment.setup import config_checks, config_files, workloads
 
 # The one file: clients measure temperatures, and a model tells whether it is warm.
 WEATHER = """
@@ -94,14 +90,14 @@ def test_a_new_data_set_is_run_by_its_name(tmp_path):
 @pytest.mark.usefixtures('weather')
 def test_the_config_of_a_new_data_set_is_checked():
   config = config_files.load_config('weather')
-  assert config_fields.check_config(config).data.num_stations == 12
+  assert config_checks.check_config(config).data.num_stations == 12
   found = workloads.load_workload(config)
   assert found.train.num_clients == 12
   assert found.baseline is not None
   assert 0.2 < found.baseline < 0.9
   config.data.num_stations = 101
   with pytest.raises(ValueError, match=r'num_stations=101; give .* to 100'):
-    config_fields.check_config(config)
+    config_checks.check_config(config)
 
 
 @pytest.mark.usefixtures('weather')
@@ -119,9 +115,9 @@ def test_a_new_data_set_is_in_the_help_and_is_imported_by_its_recipe(
     celsius=np.ones((3, 2), np.float32),
     warm=[0, 1, 1],
   )
-  (written,) = prepare.prepare(file, tmp_path / 'out', public='weather_2020')
+  (written,) = imports.import_(file, tmp_path / 'out', public='weather_2020')
   assert written[:3] == ('train', 2, 3)
-  meta = imports.read_meta(imports.locate_split(tmp_path / 'out', 'train'))
+  meta = imports.read_meta(tmp_path / 'out', 'train')
   assert meta['recipe'] == 'weather'
 
 

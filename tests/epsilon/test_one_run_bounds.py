@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from scipy import special, stats
-from studies import laws
 
+from benchmarks.bounds import laws
 from epe_jax.dpsgd import families
 from epe_jax.epsilon import registry, tradeoff
 from epe_jax.epsilon.one_run_bounds import (

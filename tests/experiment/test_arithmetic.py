@@ -10,7 +10,9 @@ import pytest
 from epe_jax import canaries, io
 from epe_jax.audit import observers
 from epe_jax.cli import program
-from epe_jax.experiment import arithmetic, audited_run, build, seeds
+from epe_jax.experiment import arithmetic, audited_run
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.sweeps import seeds
 from epe_jax.training import clipping
 from tests import helpers
 

@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax.experiment import audited_run, build, chunk_size, programs
+from epe_jax.experiment import audited_run, chunk_size, programs
+from epe_jax.experiment.setup import build
 from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

@@ -12,13 +12,8 @@ from epe_jax import accounting, audit, canaries
 from epe_jax.accounting import matrix_mechanism
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.audit.attackers import DECORRELATED, RESIDUAL
-from epe_jax.experiment import (
-  analytic,
-  audited_run,
-  build,
-  config_conflicts,
-  config_fields,
-)
+from epe_jax.experiment import audited_run
+from epe_jax.experiment.setup import analytic, build, config_checks
 from epe_jax.sampling import canary_schedules
 from epe_jax.training import clipping, correlated_noise, fedavg
 from tests import helpers
@@ -185,7 +180,7 @@ def _load(**changes):
       **changes,
     },
   )
-  return config_fields.check_config(config)
+  return config_checks.check_config(config)
 
 
 @pytest.mark.usefixtures('small_task')
@@ -260,7 +255,7 @@ def test_groups_that_take_turns_amplify_a_banded_mechanism():
 )
 def test_what_does_not_go_with_correlated_noise_is_refused(changes, message):
   with pytest.raises(ValueError, match=message):
-    config_conflicts.check_fields(_load(**changes))
+    config_checks.check_conflicts(_load(**changes))
 
 
 @pytest.mark.integration

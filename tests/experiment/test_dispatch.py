@@ -15,7 +15,8 @@ from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.audit.record_file import load_record
 from epe_jax.data import cohort
-from epe_jax.experiment import audited_run, build, dispatch, programs
+from epe_jax.experiment import audited_run, dispatch, programs
+from epe_jax.experiment.setup import build
 from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import digits as digits_task
 from epe_jax.training import algorithms, clipping, fedavg

@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 
 from epe_jax import canaries, io
-from epe_jax.experiment import (
-  audited_run,
-  build,
-  metrics,
-  model_file,
-  workdirs,
-)
+from epe_jax.experiment import audited_run, metrics, model_file, workdirs
+from epe_jax.experiment.setup import build
 from epe_jax.report import report
 from tests.helpers import load_config
 from tests.in_process import run_script
@@ -177,11 +172,3 @@ def test_the_owner_alone_reads_event_files(tmp_path):
     add_line({'round': 1, 'loss': 0.5})
     (path,) = (tmp_path / 'events').iterdir()
   assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_refused_run_leaves_no_folder(tmp_path):
-  config = load_config('emnist')
-  config.data.path = str(tmp_path / 'nothing')
-  with pytest.raises((ValueError, OSError)):
-    audited_run.run(config, tmp_path / 'runs' / 'refused')
-  assert not (tmp_path / 'runs').exists()

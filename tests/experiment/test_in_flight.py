@@ -11,13 +11,8 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import evaluation
-from epe_jax.experiment import (
-  audited_run,
-  driver,
-  in_flight,
-  model_evaluation,
-  seeds,
-)
+from epe_jax.experiment import audited_run, driver, in_flight, model_evaluation
+from epe_jax.experiment.sweeps import seeds
 from epe_jax.parallel import sharding
 from epe_jax.tasks import digits as digits_task
 from tests import helpers, launches, processes

@@ -11,12 +11,12 @@ from epe_jax.data import digits as digits_data
 from epe_jax.data import federated
 from epe_jax.experiment import (
   audited_run,
-  build,
   dispatch,
   driver,
   model_evaluation,
   model_file,
 )
+from epe_jax.experiment.setup import build
 from epe_jax.tasks import kernels
 from epe_jax.tasks._cpu import winograd
 from epe_jax.types import Task, Weighted

@@ -11,7 +11,8 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.experiment import audited_run, build, finished_runs, metrics
+from epe_jax.experiment import audited_run, finished_runs, metrics
+from epe_jax.experiment.setup import build
 from epe_jax.report import comparison, report
 from epe_jax.tasks import digits
 from epe_jax.training import algorithms, clipping, fedavg
@@ -182,15 +183,3 @@ def test_without_canaries_no_schedule_matters(schedule):
     np.testing.assert_array_equal(
       setup.participants.clients(t), usual.participants.clients(t)
     )
-
-
-@pytest.mark.parametrize(('observed', 'unobserved'), [(0, 4), (1, 0), (1, 4)])
-def test_too_few_canaries_are_refused_with_the_cure(observed, unobserved):
-  changes = {
-    'canaries.observed': observed,
-    'canaries.unobserved': unobserved,
-  }
-  with pytest.raises(ValueError, match='give at least 2') as refused:
-    build.build(load_config('digits', **changes))
-  assert f'canaries.observed={observed}' in str(refused.value)
-  assert 'without an audit give 0' in str(refused.value)

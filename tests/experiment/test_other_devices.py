@@ -11,7 +11,8 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm
-from epe_jax.experiment import build, chunk_size, programs
+from epe_jax.experiment import chunk_size, programs
+from epe_jax.experiment.setup import build
 from tests.helpers import load_config
 
 PLATFORMS = ('cuda', 'tpu')

@@ -11,7 +11,8 @@ from epe_jax.audit import (
   observers,
   release,
 )
-from epe_jax.experiment import audited_run, build, driver, run_result
+from epe_jax.experiment import audited_run, driver, run_result
+from epe_jax.experiment.setup import build
 from epe_jax.report import attacker_names, report
 from tests import helpers
 
@@ -195,10 +196,10 @@ def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
     audited_run.run(helpers.quick_digits(rounds=2), tmp_path, observers=signs)
   files = read_files(tmp_path)
   for observers_now, message in (
-    (None, "observer 'signs' was there when this run began and is missing"),
+    (None, "observer 'signs' changed since this run began"),
     (
       signs | {'others': observe_others},
-      "observer 'others' was not there when this run began",
+      "observer 'others' changed since this run began",
     ),
     ({'signs': observe_pairs}, "observer 'signs' changed since this run began"),
   ):

@@ -16,19 +16,13 @@ import pytest
 from epe_jax import io
 from epe_jax.configs import common
 from epe_jax.data import federated
-from epe_jax.experiment import (
-  Workload,
-  audited_run,
-  build,
-  config_fields,
+from epe_jax.experiment import Workload, audited_run, workdirs
+from epe_jax.experiment.setup import build, config_checks, workloads
+from epe_jax.experiment.sweeps import (
   launchers,
-  placement,
-  processes,
   sweep,
   sweep_points,
   sweep_process,
-  workdirs,
-  workloads,
 )
 from epe_jax.tasks.classifier import classifier
 
@@ -194,17 +188,17 @@ def test_a_function_that_is_not_there_is_named(changes, message):
 def test_its_own_fields_are_those_of_data_and_model():
   config = make_config()
   config.model = config_dict.create(width=3, name='x', deep=dict(on=True))
-  checked = config_fields.check_config(config)
+  checked = config_checks.check_config(config)
   assert checked.model.deep.on is True
   with config.unlocked():
     config.extra = 1
   with pytest.raises(ValueError, match='extra=1 is not a field'):
-    config_fields.check_config(config)
+    config_checks.check_config(config)
   config = make_config(**{'data.seed': 0})
   with config.ignore_type():
     config.data.seed = (1, 2)
   with pytest.raises(ValueError, match=r'data\.seed=\(1, 2\); give a number'):
-    config_fields.check_config(config)
+    config_checks.check_config(config)
 
 
 @pytest.mark.usefixtures('mine')
@@ -232,7 +226,7 @@ def my_job(tmp_path, monkeypatch):
     'def get_config():\n'
     "  return test_own_tasks.make_config(task='my_job:load')\n"
   )
-  root = pathlib.Path(workloads.__file__).parents[2]
+  root = pathlib.Path(workloads.__file__).parents[3]
   monkeypatch.setenv('PYTHONPATH', str(root))
   monkeypatch.chdir(tmp_path)
   return path
@@ -255,12 +249,12 @@ def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
 def test_a_job_of_submitit_runs_a_point(my_job, tmp_path):
   submitit = pytest.importorskip('submitit')
   folder = tmp_path / 'run'
-  work = processes.Work(
+  work = launchers.JobSpec(
     make_config(task='my_job:load').to_dict(), folder, tmp_path / 'log', 'sweep'
   )
   executor = submitit.LocalExecutor(tmp_path / 'submitit')
   executor.update_parameters(timeout_min=5)
-  job = executor.submit(processes.OnNode(work))
+  job = executor.submit(launchers.NodeJob(work))
   assert job.result() == 0, (tmp_path / 'log').read_text()
   assert workdirs.workdir_at(folder).result.exists()
 
@@ -279,8 +273,7 @@ def test_points_side_by_side_see_devices_of_their_own(
       "    pathlib.Path(f'seen-{os.getpid()}').write_text(seen)\n"
       '  return load(*args, **kwargs)\n'
     )
-  devices = placement.Devices('cuda', ['0', '1', '2', '3'])
-  monkeypatch.setattr(placement, 'find_devices', lambda: devices)
+  monkeypatch.setattr(launchers, 'find_devices', lambda: [*'0123'])
   monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
   points = sweep_points.make_grid(
     make_config(task='my_job:load_and_tell'), [('data.seed', (0, 1, 2))]
@@ -321,7 +314,7 @@ def test_a_sweep_that_is_stopped_ends_its_runs_and_says_how_to_go_on(
   assert process.returncode == 128 + signal.SIGTERM
   assert 'Finishing the rounds of the points that run.' in err
   assert f'Stopped. Of 2 points in {folder}: 2 saved part way.' in err
-  assert f'To go on: {shlex.join(command)}' in err
+  assert f'To resume: {shlex.join(command)}' in err
   for name, file in zip(names, files):
     log = (folder / f'{name}.log').read_text()
     # The run itself has said so, and has not failed.

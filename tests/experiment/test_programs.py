@@ -10,11 +10,8 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.experiment import (
-  build,
-  dispatch,
-  programs,
-)
+from epe_jax.experiment import dispatch, programs
+from epe_jax.experiment.setup import build
 from tests.helpers import quick_digits
 
 ROOT = pathlib.Path(__file__).parents[2]

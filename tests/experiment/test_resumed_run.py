@@ -86,13 +86,18 @@ _KINDS: dict[str, dict[str, Any]] = {
       f'noise.{name}': size,
       'noise.restart': restart,
     }
-    for kind, name, sizes in (
-      ('banded', 'bands', (1, 4)),
-      ('bisr', 'bands', (1, 4)),
-      ('blt', 'buffers', (1, 2)),
+    for kind, name, size in (
+      ('banded', 'bands', 4),
+      ('bisr', 'bands', 4),
+      ('blt', 'buffers', 2),
     )
-    for size in sizes
     for restart in (None, 7)
+  },
+  'one band': _CORRELATED
+  | {
+    'noise.correlation': 'banded',
+    'noise.bands': 1,
+    'noise.restart': None,
   },
   **{
     f'tree, restart={restart}': _CORRELATED
@@ -110,7 +115,7 @@ _KINDS: dict[str, dict[str, Any]] = {
   },
 }
 # One band correlates nothing, so that nothing is held from round to round.
-_QUICK = ('banded, bands=1, restart=None',)
+_QUICK = ('one band',)
 
 
 @pytest.mark.integration

@@ -20,15 +20,18 @@ from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   arithmetic,
   audited_run,
-  build,
   dispatch,
   inputs,
   metrics,
-  participation,
   programs,
-  randomness,
   run_result,
   workdirs,
+)
+from epe_jax.experiment.setup import (
+  build,
+  config_files,
+  participation,
+  randomness,
   workloads,
 )
 from epe_jax.report import report
@@ -483,13 +486,13 @@ def settings_restored():
     (
       False,
       draw_other_bits,
-      'jax_threefry_partitionable was True when this run began and is False',
+      'jax_threefry_partitionable changed since this run began',
     ),
-    (True, draw_other_bits, 'jax_threefry_partitionable was True'),
+    (True, draw_other_bits, 'jax_threefry_partitionable changed'),
     (
       True,
       use_other_keys,
-      'jax_default_prng_impl was threefry2x32 when this run began and is rbg',
+      'jax_default_prng_impl changed since this run began',
     ),
   ],
 )
@@ -652,7 +655,7 @@ def test_room_for_canaries_is_public_and_hardly_ever_too_small(
   assert all(x.max_canaries >= n for x, n in zip(found, needed))
   assert room <= max(needed) + 2
   # A simulation has nothing to hide, and room for what its rounds have.
-  simulated = build.replace_fields(config, simulation=True)
+  simulated = config_files.replace_fields(config, simulation=True)
   own = plan(0, simulated)
   assert own.max_canaries == own.canaries.sum(axis=1).max()
 
@@ -751,8 +754,8 @@ def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):
     assert found['the test data'] == first['the test data']
 
   def stored(name, clients):
-    read = lambda after: ((i, clients[i]) for i in clients)
-    return store.write(tmp_path / name, read, source='clients').digest
+    written = store.write(tmp_path / name, clients.items(), source='clients')
+    return written.digest
 
   # Wherever it lies, and however often it is written.
   assert stored('one', clients) == stored('two', clients)

@@ -1,6 +1,5 @@
 """Ctrl-C and SIGTERM let a run finish its round, save, and say how to go on."""
 
-from concurrent import futures
 import contextlib
 from io import StringIO
 import json
@@ -27,13 +26,15 @@ from epe_jax.experiment import (
   metrics,
   programs,
   stopping,
+  workdirs,
+)
+from epe_jax.experiment.sweeps import (
   sweep,
   sweep_points,
   sweep_process,
   sweep_status,
-  workdirs,
 )
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts
 from tests.helpers import load_config
 from tests.in_process import run_script
 
@@ -107,7 +108,7 @@ def test_the_program_says_how_to_go_on_and_exits_as_shells_have_it(
   )
   assert ended.returncode == code
   assert 'Traceback' not in ended.stderr
-  assert f'is saved in {tmp_path}. To go on: ' in ended.stderr
+  assert f'is saved in {tmp_path}. To resume: ' in ended.stderr
 
 
 @pytest.mark.usefixtures('small_task', 'unestimated')
@@ -146,34 +147,22 @@ def test_a_run_that_hangs_ends_with_what_it_waits_for(
     assert f'saved in {tmp_path} are kept' in str(error.value)
   finally:
     release.set()
-    # A program that ends in the meantime would leave at once.
-    futures.wait(stopping._started, 60)
 
 
 def test_nothing_that_takes_long_is_waited_for_when_asked_to_stop(capsys):
   ended = threading.Event()
-  with stopping.listen('Stopping.') as requests:
-    requests.can_defer = True
+  with stopping.listen() as requests:
     assert requests.wait_for(lambda: 3, 'no') == 3
     with pytest.raises(ZeroDivisionError):
       requests.wait_for(lambda: 1 // 0, 'no')
     threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
-    wait = requests.start(ended.wait)
-    with pytest.raises(stopping.Stopped, match='while it was compiled'):
-      wait('Stopped while it was compiled.')
+    with pytest.raises(stopping.Stopped, match='while it was compiled') as stop:
+      requests.wait_for(ended.wait, 'Stopped while it was compiled.')
+  # The end of Python would wait for the thread, so the program has to leave.
+  assert stop.value.is_abrupt
   # Nothing is finished, and nothing says so.
   assert capsys.readouterr().err == ''
   ended.set()
-  # A program would not end by itself while this thread is alive.
-  assert wait(None)
-
-
-def test_a_signal_before_there_is_anything_to_finish_ends_at_once():
-  with (
-    pytest.raises(stopping.Stopped, match='before the first round'),
-    stopping.listen('Stopping.'),
-  ):
-    signal.raise_signal(signal.SIGINT)
 
 
 class Discarded:
@@ -185,22 +174,20 @@ class Discarded:
 
 @pytest.mark.integration
 @pytest.mark.usefixtures('small_task')
-@pytest.mark.parametrize('before', ['listen', 'set_chunk_size'])
 def test_a_signal_whose_exception_python_discards_stops_before_the_first_round(
-  tmp_path, monkeypatch, before
+  tmp_path, monkeypatch
 ):
-  module = {'listen': stopping, 'set_chunk_size': chunk_size}[before]
-  function, discarded = getattr(module, before), []
+  function, discarded = chunk_size.set_chunk_size, []
 
   def signal_and_call(*args, **kwargs):
     Discarded()
     return function(*args, **kwargs)
 
-  monkeypatch.setattr(module, before, signal_and_call)
+  monkeypatch.setattr(chunk_size, 'set_chunk_size', signal_and_call)
   monkeypatch.setattr(sys, 'unraisablehook', discarded.append)
   monkeypatch.setattr(os, '_exit', exit_at_once)
   with pytest.raises(SystemExit) as stop:
-    stopping.end_politely(audited_run.run)(
+    stopping.exit_on_signal(audited_run.run)(
       load_config('digits', **CONFIG), tmp_path
     )
   assert stop.value.code == 130
@@ -217,7 +204,7 @@ def test_sigterm_lets_a_program_end_what_it_started(capsys, monkeypatch):
   monkeypatch.setattr(os, '_exit', exit_at_once)
   before, ended = signal.getsignal(signal.SIGTERM), []
 
-  @stopping.end_politely
+  @stopping.exit_on_signal
   def main() -> None:
     try:
       signal.raise_signal(signal.SIGTERM)
@@ -228,14 +215,14 @@ def test_sigterm_lets_a_program_end_what_it_started(capsys, monkeypatch):
     main()
   assert stop.value.code == 143
   assert ended == ['a process']
-  assert 'Stopped. To go on: ' in capsys.readouterr().err
+  assert 'Stopped. To resume: ' in capsys.readouterr().err
   assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_what_is_waited_for_is_given_up_when_asked_to_stop(monkeypatch, capsys):
   monkeypatch.setattr(os, '_exit', exit_at_once)
   ended = threading.Event()
-  main = stopping.end_politely(lambda work: stopping.wait_for(work))
+  main = stopping.exit_on_signal(lambda work: stopping.wait_for(work))
   assert main(lambda: 3) == 3
   threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
   try:
@@ -244,7 +231,7 @@ def test_what_is_waited_for_is_given_up_when_asked_to_stop(monkeypatch, capsys):
   finally:
     ended.set()
   assert stop.value.code == 143
-  assert capsys.readouterr().err.startswith('Stopped. To go on: ')
+  assert capsys.readouterr().err.startswith('Stopped. To resume: ')
 
 
 _COMPUTING = """
@@ -253,7 +240,7 @@ import jax
 import jax.numpy as jnp
 from epe_jax.experiment import stopping
 
-@stopping.end_politely
+@stopping.exit_on_signal
 def main():
   loop = lambda x: jax.lax.fori_loop(0, 10**9, lambda i, y: jnp.sin(y @ y), x)
   started = jax.jit(loop)(jnp.ones((50, 50)))
@@ -276,7 +263,7 @@ def test_a_program_that_is_stopped_does_not_wait_for_what_jax_computes():
     check=False,
   )
   assert ended.returncode == 143
-  assert 'Stopped. To go on: ' in ended.stderr
+  assert 'Stopped. To resume: ' in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -300,7 +287,7 @@ def test_the_command_to_go_on_is_the_one_that_was_typed(
   monkeypatch.setattr('sys.orig_argv', typed)
   script = typed[1] if typed[1] != '-m' else 'epe_jax/__main__.py'
   monkeypatch.setattr('sys.argv', [script])
-  assert stopping.name_command() == shown
+  assert stopping.command_line() == shown
 
 
 def test_a_point_of_a_sweep_that_is_stopped_names_the_command_of_the_sweep(
@@ -311,7 +298,7 @@ def test_a_point_of_a_sweep_that_is_stopped_names_the_command_of_the_sweep(
 
   monkeypatch.setattr(audited_run, 'run', stop)
   monkeypatch.setattr(programs, 'keep_programs', lambda: None)
-  monkeypatch.setattr(sharding, 'use_cores', lambda num_clients: None)
+  monkeypatch.setattr(hosts, 'use_cores', lambda num_clients: None)
   monkeypatch.setattr(stopping, 'end_with_parent', lambda: None)
   config = load_config('digits', **CONFIG)
   monkeypatch.setattr('sys.stdin', StringIO(config.to_json()))
@@ -322,7 +309,7 @@ def test_a_point_of_a_sweep_that_is_stopped_names_the_command_of_the_sweep(
   assert ended.value.code == 143
   assert capsys.readouterr().err == (
     f'Stopped; round 3 is saved in {workdir}. '
-    f'To go on, repeat the sweep, which was started by: {command}\n'
+    f'To resume, repeat the sweep, which was started by: {command}\n'
   )
 
 
@@ -342,7 +329,7 @@ def test_a_point_that_another_process_runs_is_waited_for(
   monkeypatch.setattr(audited_run, 'run', run)
   monkeypatch.setattr(sweep_process.time, 'sleep', sleep)
   monkeypatch.setattr(programs, 'keep_programs', lambda: None)
-  monkeypatch.setattr(sharding, 'use_cores', lambda num_clients: None)
+  monkeypatch.setattr(hosts, 'use_cores', lambda num_clients: None)
   monkeypatch.setattr(stopping, 'end_with_parent', lambda: None)
   config = load_config('digits', **CONFIG)
   monkeypatch.setattr('sys.stdin', StringIO(config.to_json()))
@@ -368,14 +355,14 @@ def test_a_point_that_succeeded_is_not_said_to_have_failed(tmp_path):
 
 _PARENT = """
 import pathlib, sys
-from epe_jax.experiment import processes
+from epe_jax.experiment.sweeps import launchers
 from tests.helpers import load_config
 
 sys.executable = sys.argv[1]
 folder = pathlib.Path(sys.argv[2])
 config = load_config('digits').to_dict()
-work = processes.Work(config, folder / 'a', folder / 'a.log', '')
-processes.start_point(work, {}).wait()
+work = launchers.JobSpec(config, folder / 'a', folder / 'a.log', '')
+launchers.start_point(work, {}).wait()
 """
 _CHILD = """#!{python}
 import json, os, pathlib, sys, time
@@ -477,6 +464,6 @@ def test_ctrl_c_while_compiling_ends_without_a_traceback(tmp_path):
   assert 'Traceback' not in rest
   assert 'Finishing' not in rest
   assert (
-    'Stopped while the round was compiled; nothing is saved yet. To go on: '
+    'Stopped while the round was compiled; nothing is saved yet. To resume: '
     in rest
   )

@@ -1,6 +1,6 @@
 """Writes one small file of each format, and the numbers that it must give for ever.
 
-  PYTHONPATH=benchmarks python -m tests.formats.write
+  python -m tests.formats.write
 
 They are of this version, in the folder of its name. With each version that is released
 its folder is committed, and is not written again; tests/test_promises.py reads all.
@@ -15,7 +15,8 @@ from epe_jax._version import __version__
 from epe_jax.audit.record_file import load_record, write_record
 from epe_jax.auditor import auditor_file
 from epe_jax.conformance.example import NoNoiseOnBiases
-from epe_jax.experiment import config_files, model_file, run_result, workdirs
+from epe_jax.experiment import model_file, run_result, workdirs
+from epe_jax.experiment.setup import config_files
 from tests import file_formats, recorded_runs
 
 FOLDER = pathlib.Path(__file__).parent

@@ -9,7 +9,8 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import attackers
-from epe_jax.experiment import finished_runs, sweep
+from epe_jax.experiment import finished_runs
+from epe_jax.experiment.sweeps import sweep
 from epe_jax.report import tables
 from papers import files, registry, reported
 from papers.item import Product, from_training

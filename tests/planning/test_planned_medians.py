@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from studies import simulated_runs
 
+from benchmarks.bounds import simulated_runs
 from epe_jax.audit import attackers
 from epe_jax.planning import predictions
 from epe_jax.planning.planned_run import PlannedRun

@@ -12,8 +12,8 @@ import sys
 import numpy as np
 import pytest
 from scipy import stats
-from studies import simulated_runs
 
+from benchmarks.bounds import simulated_runs
 from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import attack_scores, attackers
 from epe_jax.audit.server_response import respond_to_rounds
@@ -428,7 +428,8 @@ def test_memory_is_that_which_was_measured(family):
 # The peak of a run when its training ends, before anything is estimated.
 PEAK = """
 import json, os, resource, sys
-from epe_jax.experiment import audited_run, build, config_files, programs
+from epe_jax.experiment import audited_run, programs
+from epe_jax.experiment.setup import build, config_files
 
 def stop(*record, **more):
   kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

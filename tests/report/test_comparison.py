@@ -8,7 +8,7 @@ import pytest
 
 from epe_jax.audit import attackers, evaluation, results
 from epe_jax.epsilon.types import Estimate, Floor
-from epe_jax.experiment.seed_sweep import SeedEstimates
+from epe_jax.experiment.sweeps.seed_sweep import SeedEstimates
 from epe_jax.report import comparison, labelled_runs
 from epe_jax.report.figures import comparison as figures
 from epe_jax.several_runs import over_runs

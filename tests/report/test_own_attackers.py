@@ -1,6 +1,5 @@
 """An attacker that is defined in one place shows up wherever attackers are shown."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -13,12 +12,11 @@ from epe_jax.experiment import (
   finished_runs,
   own_attacker_scores,
   run_result,
-  workdirs,
 )
 from epe_jax.report import attacker_names, comparison, labelled_runs, report
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import of_audit, style
-from epe_jax.watch import by_round, rounds_json
+from epe_jax.watch import by_round
 from tests import recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -44,9 +42,7 @@ def folder(tmp_path_factory):
     record, threat_models=(*audit.THREAT_MODELS, MINE), floors=False
   )
   write_record(folder / 'private/scores.npz', record)
-  own_attacker_scores.write_attack_scores(
-    folder / 'private/attack_scores.npz', found
-  )
+  own_attacker_scores.add_attack_scores(folder / 'private/scores.npz', found)
   config = recorded_runs.result().config
   result = recorded_runs.result(
     audit=found,
@@ -94,24 +90,6 @@ def test_its_rounds_are_read_back(run):
   assert others == [
     x for x in run.result.leaks_by_round.each_round if x.threat_model != MINE
   ]
-
-
-def test_the_first_report_adds_rounds_to_the_result(run, tmp_path):
-  """Of a run whose attackers can be scored from its record."""
-  files = workdirs.workdir_at(tmp_path)
-  files.scores.parent.mkdir()
-  write_record(files.scores, run.record)
-  files.metrics.write_text('')
-  found = evaluation.evaluate(run.record, floors=False)
-  result = dataclasses.replace(run.result, audit=found, leaks_by_round=None)
-  run_result.write_result(files.result, result)
-  read = finished_runs.load_finished_run(tmp_path).result
-  assert (read.audit, read.leaks_by_round) == (found, None)
-  finished_runs.load_finished_run(tmp_path, by_round=True)
-  read = run_result.load_result(files.result)
-  expected = by_round.evaluate_rounds(run.record, found)
-  to_json = rounds_json.rounds_to_json
-  assert to_json(read.leaks_by_round) == to_json(expected)
 
 
 @pytest.mark.integration

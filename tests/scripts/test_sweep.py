@@ -7,9 +7,8 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import attackers
-from epe_jax.experiment import (
-  audited_run,
-  metrics,
+from epe_jax.experiment import audited_run, metrics
+from epe_jax.experiment.sweeps import (
   seed_sweep,
   sweep,
   sweep_points,

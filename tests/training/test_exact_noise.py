@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.canaries import threefry
-from epe_jax.experiment import threefry_seeds
+from epe_jax.experiment.setup import threefry_seeds
 from epe_jax.training import (
   aggregation,
   algorithms,

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy import stats
-from studies import conditions, simulated_runs
 
+from benchmarks.bounds import conditions, simulated_runs
 from epe_jax.audit import attackers
 from epe_jax.epsilon import tradeoff
 from epe_jax.watch import sequential

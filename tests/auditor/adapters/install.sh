@@ -30,7 +30,7 @@ for name in ${FRAMEWORKS:-torch nvflare}; do
       "$pip" install -q 'torch==2.13.0+cpu' || "$pip" install -q torch==2.13.0
       "$pip" install -q "$(pin 'flwr[simulation]==1.41.0')" "$(pin opacus==1.6.0)" \
         "$(pin pfl==0.6.0)" "${required[@]}"
-      # Of APPFL what its trainer imports, for benchmarks/findings.py.
+      # Of APPFL what its trainer imports, for benchmarks/conformance/findings.py.
       "$pip" install -q --no-deps "$(pin appfl==1.12.0)"
       "$pip" install -q omegaconf wandb
       # For the notebook of a loop in PyTorch.

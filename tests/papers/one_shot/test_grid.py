@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from epe_jax.experiment import sweep, sweep_points
+from epe_jax.experiment.sweeps import sweep, sweep_points
 from papers import grid
 from papers.item import Workspace
 from papers.one_shot import utility

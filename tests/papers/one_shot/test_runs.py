@@ -6,12 +6,12 @@ import pytest
 from epe_jax.audit.record import make_record
 from epe_jax.epsilon import two_gaussians
 from epe_jax.epsilon.types import Scores, Sphere
-from epe_jax.experiment import seeds
+from epe_jax.experiment.sweeps import seeds
 from epe_jax.report import tables
 from epe_jax.several_runs import over_runs
 from papers.one_shot import runs as comparison
 from tests import recorded_runs
-from tests.experiment import test_seeds
+from tests.experiment.sweeps import test_seeds
 
 DIM = 10_000
 

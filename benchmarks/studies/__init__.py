@@ -1,1 +1,0 @@
-"""What the library itself is checked by: coverage, faults, laws."""

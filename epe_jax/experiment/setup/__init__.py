@@ -1,0 +1,1 @@
+"""The setup of a run: a config, read and checked, and what is built of it."""

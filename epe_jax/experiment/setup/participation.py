@@ -1,0 +1,512 @@
+"""The participation of clients and canaries in rounds, as a config sets it."""
+
+from collections.abc import Sequence
+import functools
+from typing import Literal, NamedTuple
+
+from jaxtyping import Bool, Float
+import numpy as np
+
+from epe_jax import accounting, streams
+from epe_jax.accounting import ParticipationSchema, matrix_mechanism
+from epe_jax.data import federated, participation_log
+from epe_jax.experiment import client_rounds
+from epe_jax.experiment.client_rounds import Schedule, Shifts
+from epe_jax.experiment.setup.config_files import Config
+from epe_jax.sampling import canary_schedules, client_schedules
+from epe_jax.training import correlated_noise
+from epe_jax.training.correlated_noise import Correlation
+
+# The probability of exceeding `Participation.max_rounds` or `slots`, if draws of a
+# schedule are secret.
+_TAIL = 1e-9
+# Clients whose rounds stand for those of all, of a schedule without a simple law.
+_TYPICAL = 1000
+
+CLIENTS = (
+  'shuffled',
+  'one_order',
+  'fixed_size',
+  'poisson',
+  'cyclic',
+  'limited',
+  'log',
+)
+"""The values of config.participation.kind."""
+KNOWN_IN_ADVANCE = ('shuffled', 'one_order', 'log')
+"""Those in which the number of rounds of a client is not random."""
+CANARIES = (
+  'once_per_period',
+  'coin_flip',
+  'as_clients',
+  'replace',
+  'worst_case',
+)
+"""The values of config.canaries.schedule."""
+
+
+class Participation(NamedTuple):
+  """The participation of clients and canaries in T rounds.
+
+  Attributes:
+    clients: gives the indices of the real clients of a round t in [0, T).
+    canaries: a 0/1 matrix whose row t holds the canaries of round t; canaries
+      in no row are unobserved.
+    assigned: the same matrix if every coin came up heads; without coins it equals
+      `canaries`.
+    design: the design of `audit.Record`.
+    expected_clients: m, the mean number of clients and canaries in a round.
+    slots: the number of real clients to make room for in a round, >= 1. In a
+      simulation it is the largest that was drawn. Otherwise it follows from the
+      law of the schedule, and some round exceeds it, and has more room, with
+      probability at most 1e-9.
+    max_canaries: the number of canaries to make room for in a round, likewise.
+    periods: the number of periods; in each a canary is assigned one random
+      round; None if canaries are assigned rounds in another way.
+    max_rounds: the largest number of rounds in which a real client takes part, or
+      with 'limited' may. If coins are secret, it follows from their law, and some
+      client exceeds it with probability at most 1e-9.
+    correlation: of the noise over rounds; None if it is independent.
+    sensitivity: how far a client can move all rounds together; None likewise.
+  """
+
+  clients: client_schedules.ClientSchedule
+  canaries: Bool[np.ndarray, 'T k']
+  assigned: Bool[np.ndarray, 'T k']
+  design: Literal['fixed', 'coin_flip']
+  expected_clients: float
+  slots: int
+  max_canaries: int
+  periods: int | None
+  max_rounds: int
+  correlation: Correlation | None = None
+  sensitivity: accounting.Sensitivity | None = None
+
+
+def plan_participation(
+  config: Config,
+  data: federated.FederatedData,
+  *,
+  client_seed: int,
+  canary_seed: int,
+) -> Participation:
+  """Plans clients by config.participation and canaries by config.canaries.
+
+  Args:
+    config: the config of the run, with every field set. Its seed is not used.
+    data: the data of all clients.
+    client_seed: an integer >= 0, from which the rounds of clients follow.
+    canary_seed: an integer >= 0, from which the rounds of canaries and their
+      coins follow.
+
+  Raises:
+    ValueError: a field is out of range or contradicts another.
+    FileNotFoundError: the log or the matrix is missing.
+  """
+  kind, schedule = config.participation.kind, config.canaries.schedule
+  rounds, n = config.rounds, data.num_clients
+  rng = streams.host_rng(canary_seed, 'canary rounds')
+  clients, assigned = _assign_rounds(config, data, client_seed, rng)
+  cohorts = [clients(t) for t in range(rounds)]
+  sizes = [len(cohort) for cohort in cohorts]
+  counts = client_schedules.count_participations(
+    cohorts.__getitem__, rounds=rounds, num_clients=n
+  )
+  max_rounds, slots = int(counts.max()), max(1, *sizes)
+  if kind in ('fixed_size', 'poisson', 'cyclic') and not config.simulation:
+    # Imported late, because it takes most of a second.
+    from scipy import stats
+
+    groups = config.participation.separation if kind == 'cyclic' else 1
+    q = config.clients_per_round * groups / count_population(config, n)
+    turns, in_group = -(-rounds // groups), -(-n // groups)
+    # How often the busiest client came is a secret.
+    max_rounds = max(1, int(stats.binom.isf(_TAIL / n, turns, q)))
+    if kind != 'fixed_size':
+      slots = max(slots, int(stats.binom.isf(_TAIL / rounds, in_group, q)))
+  if kind not in ('log', 'poisson', 'cyclic') and not config.simulation:
+    slots = max(slots, config.clients_per_round)
+  if kind == 'limited':
+    allowed = -(-rounds // config.participation.separation)
+    max_rounds = min(config.participation.max_rounds or rounds, allowed)
+  if kind == 'log' and schedule == 'replace' and not config.simulation:
+    # Room for all clients of the log, as those whom canaries replace are secret.
+    slots = max(1, *(sizes + assigned.sum(axis=1)))
+  logged = _list_rounds(cohorts) if kind == 'log' else []
+  population = count_population(config, n)
+  schema = _find_schema(config, population, max_rounds, logged)
+  correlation, sensitivity = _make_correlation(config, schema), None
+  is_worst = schedule == 'worst_case' and assigned.size > 0
+  if correlation is not None or is_worst:
+    strategy = np.eye(rounds) if correlation is None else correlation.strategy
+    if logged:
+      patterns, pattern = logged, np.zeros(rounds, bool)
+      norms = matrix_mechanism.measure_patterns(strategy, logged)
+      pattern[logged[norms.argmax()]] = True
+      worst = accounting.Sensitivity(norms.max(), pattern, norms.max())
+    else:
+      worst = accounting.find_sensitivity(strategy, schema)
+      patterns = matrix_mechanism.list_moved(worst.pattern, schema)
+    sensitivity = None if correlation is None else worst
+    if is_worst:
+      observed = canary_schedules.worst_case(
+        rng,
+        patterns,
+        matrix_mechanism.measure_patterns(strategy, patterns),
+        rounds=rounds,
+        num=config.canaries.observed,
+      )
+      assigned[:, : observed.shape[1]] = observed
+  coins = schedule == 'coin_flip'
+  canaries = canary_schedules.flip_coins(rng, assigned) if coins else assigned
+  _check_groups(canaries, rounds=rounds, coins=coins)
+  # With coins half of them, and not the number that took part, which would reveal
+  # something of every coin.
+  mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
+  # These schedules add canaries to a round; the others count them among its
+  # clients.
+  mean = config.clients_per_round
+  in_periods = schedule in ('once_per_period', 'coin_flip')
+  if in_periods or schedule == 'worst_case':
+    mean += mean_inserted
+  return Participation(
+    clients=cohorts.__getitem__,
+    canaries=canaries,
+    assigned=assigned,
+    design='coin_flip' if coins else 'fixed',
+    expected_clients=np.mean(sizes) + mean_inserted if kind == 'log' else mean,
+    slots=slots,
+    max_canaries=_bound_canaries(config, canaries, assigned, slots, n),
+    # A canary is in one round of each.
+    periods=int(assigned.sum(axis=0).max(initial=0)) or None
+    if in_periods
+    else None,
+    max_rounds=max_rounds,
+    correlation=correlation,
+    sensitivity=sensitivity,
+  )
+
+
+def _bound_canaries(
+  config: Config,
+  canaries: Bool[np.ndarray, 'T k'],
+  assigned: Bool[np.ndarray, 'T k'],
+  slots: int,
+  num_clients: int,
+) -> int:
+  """Bounds the number of canaries in a round; see `Participation.max_canaries`."""
+  k, schedule = config.canaries.observed, config.canaries.schedule
+  if config.simulation or not k:
+    return int(canaries.sum(axis=1).max(initial=0))
+  # Without coins, how many canaries a round is assigned is public.
+  most = int(assigned.sum(axis=1).max())
+  if schedule not in ('as_clients', 'replace'):
+    return most
+  from scipy import stats
+
+  kind, tail = config.participation.kind, _TAIL / config.rounds
+  population = count_population(config, num_clients)
+  if kind in ('poisson', 'cyclic'):
+    groups = config.participation.separation if kind == 'cyclic' else 1
+    q = config.clients_per_round * groups / population
+    in_group = k if schedule == 'replace' else -(-k // groups)
+    return max(most, int(stats.binom.isf(tail, in_group, q)))
+  # Whom a round has is a sample without replacement, whatever the other rounds have.
+  return max(most, int(stats.hypergeom.isf(tail, population, k, slots)))
+
+
+def _list_rounds(cohorts: Sequence[np.ndarray]) -> list[list[int]]:
+  """Lists the sets of rounds that clients had, each once."""
+  rounds_of: dict[int, list[int]] = {}
+  for t, cohort in enumerate(cohorts):
+    for client in cohort.tolist():
+      rounds_of.setdefault(client, []).append(t)
+  return [list(p) for p in sorted(set(map(tuple, rounds_of.values())))]
+
+
+def _find_schema(
+  config: Config,
+  population: int,
+  max_rounds: int,
+  logged: Sequence[list[int]],
+) -> ParticipationSchema:
+  """Finds the rounds that a client may have."""
+  p = config.participation
+  if p.kind in ('shuffled', 'one_order'):
+    epoch = population // config.clients_per_round
+    shuffled = p.kind == 'shuffled'
+    return ParticipationSchema(
+      epoch, max_rounds, is_fixed=not shuffled, in_blocks=shuffled
+    )
+  if p.kind == 'cyclic':
+    turns = -(-config.rounds // p.separation)
+    return ParticipationSchema(p.separation, turns, is_fixed=True)
+  separation = p.separation if p.kind == 'limited' else 1
+  if logged:
+    # Of rounds of one client; a client of one round has none.
+    gaps = [np.diff(p).min(initial=config.rounds) for p in logged]
+    separation = int(min(gaps))
+  return ParticipationSchema(separation, max_rounds)
+
+
+def _make_correlation(
+  config: Config, schema: ParticipationSchema
+) -> Correlation | None:
+  """Makes the matrix mechanism of a run; None if rounds have independent noise."""
+  noise = config.noise
+  if noise.correlation == 'independent':
+    return None
+  return _cache_correlation(
+    noise.correlation,
+    config.rounds,
+    noise.restart,
+    noise.bands,
+    noise.buffers,
+    schema,
+  )
+
+
+# BLT takes seconds, and a sweep plans the same many times.
+@functools.lru_cache(maxsize=4)
+def _cache_correlation(
+  name: str,
+  rounds: int,
+  restart: int | None,
+  bands: int,
+  buffers: int,
+  schema: ParticipationSchema,
+) -> Correlation:
+  def make(num_rounds: int) -> Correlation:
+    return correlated_noise.CORRELATIONS[name](
+      num_rounds, bands=bands, buffers=buffers, schema=schema
+    )
+
+  if restart is None:
+    return make(rounds)
+  return correlated_noise.restart(make, rounds, restart)
+
+
+def count_population(config: Config, num_clients: int) -> int:
+  """Counts the population from which a round is drawn, with its canaries."""
+  c = config.canaries
+  return num_clients + (c.observed if c.schedule == 'as_clients' else 0)
+
+
+def find_client_shifts(
+  config: Config,
+  data: federated.FederatedData,
+  clients: client_schedules.ClientSchedule,
+  of_rounds: Float[np.ndarray, ' T'],
+) -> Shifts:
+  """Finds what the rounds of a client leave in the final model.
+
+  Args:
+    data: the data of all clients.
+    clients: their schedule; only that of a log is read, as others may be secret.
+    of_rounds: as `upper_bounds.expect_shifts` gives them.
+
+  Returns:
+    By the law of the participation: where clients are drawn for each round, of any;
+    else of one who takes part most often, and of a log, of whom the model keeps most.
+  """
+  p, rounds, m = config.participation, config.rounds, config.clients_per_round
+  population = count_population(config, data.num_clients)
+
+  def every(step: int, start: int = 0, *, probability: float = 1.0) -> Schedule:
+    """Independent draws in every so many rounds."""
+    return [([t], probability) for t in range(start, rounds, step)]
+
+  epoch = population // m if p.kind in ('shuffled', 'one_order') else 0
+  if p.kind == 'shuffled':
+    epochs = np.split(np.arange(rounds), range(epoch, rounds, epoch))
+    schedules = [[(of_epoch, 1 / len(of_epoch)) for of_epoch in epochs]]
+  elif p.kind == 'one_order':
+    # The first rounds of the order come again in an epoch that is not whole.
+    most = rounds % epoch or epoch
+    schedules = [every(epoch, t) for t in range(most)]
+  elif p.kind == 'cyclic':
+    q = m * p.separation / population
+    groups = range(p.separation)
+    schedules = [every(p.separation, t, probability=q) for t in groups]
+  elif p.kind in ('poisson', 'fixed_size'):
+    schedules = [every(1, probability=m / population)]
+  else:
+    several = [clients]
+    if p.kind == 'limited':
+      # As others whom the same law may draw: these are no secret.
+      seeds = range(-(-_TYPICAL // population))
+      several = [
+        _schedule_clients(config, data, seed, population) for seed in seeds
+      ]
+    taken = np.zeros((rounds, len(several), population), bool)
+    for i, clients in enumerate(several):
+      for t in range(rounds):
+        taken[t, i, clients(t)] = True
+    taken = taken.reshape(rounds, -1)
+    chosen = np.arange(_TYPICAL)
+    if p.kind == 'log':
+      chosen = [np.argmax(of_rounds @ taken)]
+    schedules = [
+      [([t], 1.0) for t in np.flatnonzero(taken[:, client]).tolist()]
+      for client in chosen
+    ]
+  return client_rounds.find_shifts(of_rounds, schedules)
+
+
+def _schedule_clients(
+  config: Config, data: federated.FederatedData, seed: int, num_clients: int
+) -> client_schedules.ClientSchedule:
+  """Makes the schedule of this many clients, canaries included."""
+  p, m = config.participation, config.clients_per_round
+  sizes = {'num_clients': num_clients, 'clients_per_round': m}
+  if p.kind in ('shuffled', 'one_order'):
+    return client_schedules.shuffled_epochs(
+      seed, **sizes, reshuffle=p.kind == 'shuffled'
+    )
+  if p.kind == 'fixed_size':
+    return client_schedules.fixed_size(seed, **sizes)
+  if p.kind == 'poisson':
+    return client_schedules.poisson(
+      seed, num_clients=num_clients, expected_clients=m
+    )
+  if p.kind == 'cyclic':
+    if m * p.separation > num_clients:
+      raise ValueError(
+        f'clients_per_round={m} and participation.separation={p.separation} with '
+        f"participation.kind='cyclic', but there are {num_clients} clients; give two "
+        'whose product is no more.'
+      )
+    if p.separation > config.rounds:
+      raise ValueError(
+        f"participation.separation={p.separation} with participation.kind='cyclic', "
+        f'but rounds={config.rounds}, so that some groups never take part; give no more.'
+      )
+    return client_schedules.cyclic(
+      seed, num_clients=num_clients, expected_clients=m, period=p.separation
+    )
+  if p.kind == 'limited':
+    return client_schedules.limited(
+      seed,
+      rounds=config.rounds,
+      **sizes,
+      min_separation=p.separation,
+      max_participations=p.max_rounds,
+    )
+  if p.log is None or num_clients != data.num_clients:
+    raise ValueError(
+      f"participation.kind='log' with participation.log={p.log!r} and "
+      f'canaries.schedule={config.canaries.schedule!r}; give the log of a real '
+      "system, in which no canary is: not with 'as_clients'."
+    )
+  schedule, num_logged = participation_log.replay_log(
+    p.log, data.client_ids.tolist()
+  )
+  if config.rounds > num_logged:
+    raise ValueError(
+      f'rounds={config.rounds}, but {p.log} has {num_logged}. Set no more.'
+    )
+  return schedule
+
+
+def _assign_rounds(
+  config: Config,
+  data: federated.FederatedData,
+  seed: int,
+  rng: np.random.Generator,
+) -> tuple[client_schedules.ClientSchedule, Bool[np.ndarray, 'T k']]:
+  """Assigns clients and canaries to rounds.
+
+  A canary whose column has no round is unobserved for sure.
+  """
+  c, rounds, n = config.canaries, config.rounds, data.num_clients
+  if c.observed + c.unobserved == 0:
+    return _schedule_clients(config, data, seed, n), np.zeros((rounds, 0), bool)
+  if c.schedule == 'as_clients':
+    assigned, clients = client_schedules.as_clients(
+      _schedule_clients(config, data, seed, count_population(config, n)),
+      rounds=rounds,
+      num=c.observed,
+      num_clients=n,
+    )
+  elif c.schedule == 'replace':
+    assigned, clients = client_schedules.replacing(
+      rng,
+      _schedule_clients(config, data, seed, n),
+      rounds=rounds,
+      num=c.observed,
+      num_clients=n,
+    )
+  else:
+    clients = _schedule_clients(config, data, seed, n)
+    assigned = _insert_canaries(config, rng, clients, n)
+  unassigned = c.observed + c.unobserved - assigned.shape[1]
+  return clients, np.pad(assigned, ((0, 0), (0, unassigned)))
+
+
+def _check_groups(
+  canaries: Bool[np.ndarray, 'T k'], *, rounds: int, coins: bool
+) -> None:
+  """Raises a ValueError if a group is too small for a spread of its scores.
+
+  Observed canaries always need a spread. Unobserved ones need it if coins decide;
+  without coins their null law may be known.
+  """
+  k, observed = canaries.shape[1], int(canaries.any(axis=0).sum())
+  if k == 0:
+    return
+  if coins and min(observed, k - observed) < 2:
+    raise ValueError(
+      f'{observed} of {k} canaries take part by their coins, and the spread of '
+      'scores takes two that do and two that do not. Give more of '
+      'canaries.observed or canaries.unobserved.'
+    )
+  if observed < 2:
+    raise ValueError(
+      f'{observed} canaries take part in {rounds} rounds, and the spread of '
+      'scores takes two. Give more of canaries.observed, or more rounds.'
+    )
+
+
+def _insert_canaries(
+  config: Config,
+  rng: np.random.Generator,
+  clients: client_schedules.ClientSchedule,
+  num_clients: int,
+) -> Bool[np.ndarray, 'T n']:
+  """Assigns rounds to canaries that are added to the clients of a round."""
+  c, rounds = config.canaries, config.rounds
+  if c.schedule == 'worst_case':
+    # Their rounds follow from those of clients.
+    return np.zeros((rounds, c.observed), bool)
+  # They take no client's place, so a round holds any number of them.
+  num = c.observed + (c.unobserved if c.schedule == 'coin_flip' else 0)
+  repetitions = _count_repetitions(config, clients, num_clients)
+  if repetitions > rounds:
+    raise ValueError(
+      f'canaries.repetitions={repetitions}, but there are {rounds} rounds, and a '
+      f'canary takes part once in each of so many periods; give at most {rounds}, or '
+      'more rounds.'
+    )
+  return canary_schedules.once_per_period(
+    rng, rounds=rounds, num=num, periods=repetitions
+  )
+
+
+def _count_repetitions(
+  config: Config, clients: client_schedules.ClientSchedule, num_clients: int
+) -> int:
+  """Counts the rounds of a canary: as set, or those of the most frequent client."""
+  repetitions, kind = config.canaries.repetitions, config.participation.kind
+  if repetitions != 'as_clients':
+    return repetitions
+  if kind not in KNOWN_IN_ADVANCE:
+    raise ValueError(
+      f"canaries.repetitions='as_clients', but with participation.kind={kind!r} "
+      'the number of rounds of a client is drawn; give a number, or '
+      "canaries.schedule='as_clients', which draws canaries as clients are drawn, or "
+      "'worst_case', the most rounds that a client may have."
+    )
+  counts = client_schedules.count_participations(
+    clients, rounds=config.rounds, num_clients=num_clients
+  )
+  return int(counts.max())

@@ -1,0 +1,1 @@
+"""Sweeps: points of a grid, and seeds of a point, by local processes, Slurm or Ray."""
