@@ -1,7 +1,7 @@
 """Matrix mechanisms and rings side by side: accuracy, and what attackers find."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib import figure
 import numpy as np
@@ -53,11 +53,12 @@ def make_mechanisms(runs: Sequence[grid.Run]) -> item.Product:
       'are released, show less.',
     ],
   )
+  rounds = [(run, _evaluate_rounds(run)) for run in _choose_equal(runs)]
   return item.Product(
     [table],
     {
       'utility': _draw_utility(runs),
-      'by_round': _draw_by_round(_choose_equal(runs)),
+      'by_round': _draw_by_round(rounds),
     },
   )
 
@@ -191,46 +192,54 @@ def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
   return fig
 
 
-def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
-  """Measured and analytic ε after each round, of mechanisms of like accuracy."""
-  fig, panels = style.make_panels(len(runs), columns=3, height=3.4)
-  for axes, run in zip(panels, runs):
-    color, marker = _STYLES[_name(run)]
-    record = run.record
-    assert record is not None, 'it is audited'
-    worst = (
-      attackers.RESIDUAL if record.strategy is None else attackers.DECORRELATED
+class _Rounds(NamedTuple):
+  """ε of a run after its rounds, in the worst case: measured and analytic."""
+
+  measured: Sequence[by_round.RoundEstimate]
+  analytic: Mapping[int, float]
+
+
+def _evaluate_rounds(run: grid.Run) -> _Rounds:
+  record = run.record
+  assert record is not None, 'it is audited'
+  worst = (
+    attackers.RESIDUAL if record.strategy is None else attackers.DECORRELATED
+  )
+  measured = [
+    row
+    for row in by_round.evaluate_by_round(record, models=[worst])
+    if row.estimate.confidence is None and row.threat_model == worst
+  ]
+  # From the round on by which two canaries have taken part.
+  num = np.logical_or.accumulate(record.assigned).sum(axis=1)
+  analytic = {}
+  for t in range(1 + int(np.argmax(num >= 2)), record.num_rounds + 1):
+    limit = upper_bounds.bound_known_rounds(
+      release.truncate_after(record, t), record.delta
     )
-    rows = [
-      row
-      for row in by_round.evaluate_by_round(record, models=[worst])
-      if row.estimate.confidence is None and row.threat_model == worst
-    ]
+    if limit is not None:
+      analytic[t] = limit.epsilon
+  return _Rounds(measured, analytic)
+
+
+def _draw_by_round(runs: Sequence[tuple[grid.Run, _Rounds]]) -> figure.Figure:
+  """Draws ε after each round, of mechanisms of like accuracy."""
+  fig, panels = style.make_panels(len(runs), columns=3, height=3.4)
+  for axes, (run, rounds) in zip(panels, runs):
+    color, marker = _STYLES[_name(run)]
+    estimates = [row.estimate for row in rounds.measured]
+    errors = [np.subtract(e.interval or (0, 0), e.epsilon) for e in estimates]
     axes.errorbar(
-      [row.round for row in rows],
-      [float(row.estimate.epsilon) for row in rows],
-      yerr=np.abs(
-        [
-          np.subtract(row.estimate.interval or (0, 0), row.estimate.epsilon)
-          for row in rows
-        ]
-      ).T,
+      [row.round for row in rounds.measured],
+      [float(e.epsilon) for e in estimates],
+      yerr=np.abs(errors).T,
       fmt=marker,
       color=color,
       label='measured, 90 % interval',
     )
-    # From the round on by which two canaries have taken part.
-    num = np.logical_or.accumulate(record.assigned).sum(axis=1)
-    rounds = range(1 + int(np.argmax(num >= 2)), record.num_rounds + 1)
-    limits = (
-      upper_bounds.bound_known_rounds(
-        release.truncate_after(record, t), record.delta
-      )
-      for t in rounds
-    )
     axes.plot(
-      rounds,
-      [limit.epsilon for limit in limits if limit is not None],
+      list(rounds.analytic),
+      list(rounds.analytic.values()),
       '--',
       color=color,
       label='analytic',

@@ -547,7 +547,7 @@ def _make_purchase(size: int) -> dict[str, Any]:
   )
 
 
-def _make_works(size: int, few: Mapping[str, Any] | None = None) -> Any:
+def _make_works(size: int, few: dict[str, Any] | None = None) -> Any:
   """All models of the paper, or below its size that of Purchase-100, with `few`."""
   purchase = _make_purchase(size)
   if size < 2:
@@ -560,7 +560,7 @@ def _make_works(size: int, few: Mapping[str, Any] | None = None) -> Any:
   )
 
 
-def _make_one_work(size: int, few: Mapping[str, Any] | None = None) -> Any:
+def _make_one_work(size: int, few: dict[str, Any] | None = None) -> Any:
   return dict(work=next(iter(_make_works(size, few).values())))
 
 
