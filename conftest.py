@@ -4,8 +4,6 @@ import importlib.util
 
 _FRAMEWORKS = {
   'flower': 'flwr',
-  'flower_messages': 'flwr',
-  'flower_strategies': 'flwr',
   'nvflare': 'nvflare',
   'opacus': 'opacus',
   'pfl': 'pfl',

@@ -54,11 +54,7 @@ def write_item(
 ) -> None:
   """Writes item.json, table.txt, .md and .tex, and each figure as .png and .pdf.
 
-  Args:
-    folder: created if it is missing.
-    name: of the item.
-    product: its tables and figures.
-    origin: scale, command and versions, which item.json holds too.
+  item.json also has the scale, command and versions of `origin`.
   """
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
@@ -82,14 +78,11 @@ def write_item(
 
 
 def format_index(folder: str | os.PathLike, *, link: str) -> str:
-  """The page that lists all items, in the order of `registry.ITEMS`.
+  """The page, in Markdown, that lists all items in the order of `registry.ITEMS`.
 
   Args:
     folder: it has the item.json of each finished item in `registry.folder_of`.
     link: the path from the page to it.
-
-  Returns:
-    Markdown that ends in a newline.
   """
   parts, missing = [_HEAD], []
   for key, paper in registry.PAPERS.items():
@@ -111,14 +104,9 @@ def format_index(folder: str | os.PathLike, *, link: str) -> str:
 
 
 def format_item(name: str, record: Mapping[str, Any]) -> str:
-  """What the page of an item says: the paper's numbers, and ours.
+  """The page of an item, in Markdown: the paper's numbers, and ours in its item.json.
 
-  Args:
-    name: of `registry.ITEMS`.
-    record: its item.json. Tables are shown in part if they are long.
-
-  Returns:
-    Markdown without a final newline.
+  Tables are shown in part if they are long.
   """
   item = registry.ITEMS[name]
   found = [tables.Table(**table) for table in record['tables']]

@@ -8,6 +8,64 @@ from epe_jax.experiment.setup import config_files
 from epe_jax.experiment.sweeps import sweep, sweep_points
 from papers import item
 
+ROUNDS: dict[str, dict[str, Any]] = {
+  'paper': {},
+  'medium': {},
+  # 48 rounds of 34 clients. A canary replaces a client in one to eight of them: 8
+  # periods of 6 rounds each hold up to 204 canaries.
+  'small': dict(
+    rounds=48,
+    clients_per_round=34,
+    canaries=dict(observed=200, unobserved=200),
+    evaluate_every=48,
+    checkpoint_every=48,
+  ),
+  'smoke': dict(
+    rounds=4,
+    clients_per_round=4,
+    canaries=dict(observed=8, unobserved=12),
+    evaluate_every=4,
+    checkpoint_every=4,
+  ),
+}
+"""Fields of runs at each scale."""
+
+IMAGES: dict[str, dict[str, Any]] = {
+  'paper': {},
+  'small': dict(
+    data=dict(only_digits=True),
+    client=dict(max_examples=16),
+    evaluate_examples=2000,
+  ),
+  'smoke': dict(
+    data=dict(num_clients=8, num_examples=200),
+    model=dict(width=2),
+    client=dict(max_examples=16),
+    evaluate_examples=50,
+  ),
+}
+"""Further ones of runs on EMNIST."""
+
+TEXT: dict[str, dict[str, Any]] = {
+  'paper': {},
+  # Set by the mode of the config.
+  'medium': {},
+  # A smaller LSTM and vocabulary, d = 0.5 million.
+  'small': dict(
+    data=dict(vocabulary_size=4000),
+    model=dict(embedding_size=48, hidden_size=128),
+    client=dict(max_examples=32),
+    evaluate_examples=2000,
+  ),
+  'smoke': dict(
+    data=dict(num_clients=12, max_sentences=8, vocabulary_size=100),
+    model=dict(embedding_size=4, hidden_size=6),
+    client=dict(max_examples=16),
+    evaluate_examples=50,
+  ),
+}
+"""And on StackOverflow."""
+
 
 class Run(finished_runs.FinishedRun):
   """A finished run of a grid over noise and repetitions."""
@@ -33,8 +91,7 @@ class Run(finished_runs.FinishedRun):
 def from_grid(
   title: str,
   source: str,
-  experiment: str,
-  data: Sequence[str],
+  experiment: item.Experiment,
   make: Callable[..., item.Product],
   *,
   fixed: Mapping[str, Any] | None = None,
@@ -44,10 +101,10 @@ def from_grid(
   """An item of the runs of a grid, which trains those that are missing.
 
   Args:
-    title: as in `item.Item`, and so are source, experiment and data.
+    title: as in `item.Item`, and so are source and experiment, whose settings are a
+      config in configs/ by name, sets, the fields that change it, and axes.
     source: see there.
     experiment: see there.
-    data: see there.
     make: (runs, **options) -> tables and figures.
     fixed: axis of the grid -> the one value of it that the item needs.
     adjust: changes the configs of the runs.
@@ -83,18 +140,13 @@ def from_grid(
     ]
     return make(runs, **options)
 
-  return item.Item(title, source, experiment, make_item, data)
+  return item.Item(title, source, experiment, make_item)
 
 
 def choose_values(
   names: str | Sequence[str], values: Sequence[Any], fields: Mapping[str, Any]
 ) -> Sequence[Any]:
-  """The values of an axis: those of a scale, or the one that is given.
-
-  Args:
-    names: the field of the axis, or its fields.
-    values: of the scale.
-    fields: field -> its one value.
+  """The values of an axis: those of a scale, or the one that `fields` gives.
 
   Raises:
     ValueError: one of several fields is given, which move together.
@@ -111,10 +163,6 @@ def choose_values(
 
 def make_base_config(settings: Any, workspace: item.Workspace) -> Any:
   """The config of an experiment with its data, before the axes of a grid.
-
-  Args:
-    settings: config, a name, and sets, the fields that change it.
-    workspace: of the item.
 
   Raises:
     ValueError: the path of the data is not given, or a field that the workspace sets

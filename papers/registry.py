@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from papers.item import Item
 from papers.one_shot import items as one_shot
-from papers.production import items as production
+from papers.production import mechanisms
 from papers.reported import Reported
-from papers.tight_auditing import items as tight_auditing
+from papers.tight_auditing import bug_hunts, simulated, trained
 
 
 class Paper(NamedTuple):
@@ -32,12 +32,12 @@ PAPERS = {
   ),
   'tight': Paper(
     'Tight Auditing of Differentially Private Machine Learning',
-    tight_auditing.ITEMS,
+    {**simulated.ITEMS, **bug_hunts.ITEMS, **trained.ITEMS},
     Reported('papers.tight_auditing'),
   ),
   'production': Paper(
     'What production federated learning runs',
-    production.ITEMS,
+    mechanisms.ITEMS,
     Reported('papers.production'),
   ),
 }
@@ -93,22 +93,12 @@ def select_items(names: Iterable[str]) -> list[str]:
 
 
 def folder_of(name: str) -> str:
-  """The folder of an item below that of its scale: 'tight/figure3'.
-
-  Args:
-    name: of `ITEMS`.
-  """
+  """The folder of an item below that of its scale: 'tight/figure3'."""
   return name.replace(':', '/')
 
 
 def find_reported(name: str) -> dict[str, list[dict[str, float]]]:
-  """The tables of numbers that the paper itself has for an item.
-
-  Args:
-    name: of `ITEMS`.
-
-  Returns:
-    Title -> rows. Empty if the paper prints no numbers.
+  """The tables of numbers that the paper itself has for an item: title -> rows.
 
   >>> list(find_reported('emnist')), find_reported('tight:figure4')
   (['emnist'], {})

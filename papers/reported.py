@@ -22,14 +22,7 @@ class Reported(NamedTuple):
   package: str
 
   def load_rows(self, name: str) -> list[dict[str, float]]:
-    """Loads the rows of one table.
-
-    Args:
-      name: of the table in reported.json.
-
-    Returns:
-      Column -> number, of each row; numbers may be infinite. No rows if the paper
-      has no such table.
+    """The rows of a table of reported.json, column -> number; none if it has not one.
 
     >>> Reported('papers.one_shot').load_rows('emnist')[1]['analytic']
     300.0
@@ -59,14 +52,7 @@ class Reported(NamedTuple):
     }
 
   def find_row(self, name: str, **where: float) -> dict[str, float] | None:
-    """Finds the row of a table with these values.
-
-    Args:
-      name: of the table in reported.json.
-      **where: column -> its value in that row.
-
-    Returns:
-      Column -> number; None if the paper has no such row.
+    """The row of a table in which columns have these values; None if there is none.
 
     >>> reported = Reported('papers.one_shot')
     >>> reported.find_row('anderson', noise=0.2317, repetitions=1)['statistic']
@@ -89,13 +75,7 @@ class Reported(NamedTuple):
 def add_reported(
   value: float | str | None, row: Mapping[str, float] | None, column: str
 ) -> str:
-  """Formats a number of ours, followed by the paper's in brackets if it has one.
-
-  Args:
-    value: ours; None if there is none.
-    row: of the paper's table; None if there is none.
-    column: of that row.
-  """
+  """Formats a number of ours, followed by the paper's in brackets if it has one."""
   text = '-' if value is None else cells.format_number(value)
   return text if row is None else f'{text} ({cells.format_number(row[column])})'
 

@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 import pathlib
 import shlex
 import sys
-from typing import Any
 
 from absl import app, flags
 
@@ -36,8 +35,8 @@ with extras.explain_missing():
   from epe_jax.cli.command_flags import Flag
   from epe_jax.experiment import stopping
   from epe_jax.report import tables
-  from papers import registry, settings
-  from papers.item import Item, Workspace
+  from papers import registry
+  from papers.item import SIZES, Experiment, Workspace
 
 # Data sets that have a flag of their own.
 _DATA_FLAGS = ('emnist', 'stackoverflow', 'word_count')
@@ -49,8 +48,8 @@ def define_flags(values: flags.FlagValues) -> None:
     values,
     Flag(
       'scale',
-      'Sizes, those of papers/settings.py.',
-      ('smoke', 'small', 'medium', 'paper'),
+      'Sizes, as papers/item.py says.',
+      tuple(SIZES),
       'small',
     ),
     Flag('list', 'List all items.', bool, False),
@@ -112,13 +111,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if not selected:
     raise _ask_for_items('no item is given')
   io.check_folder('workdir', values.workdir)
-  config = settings.get_config(values.scale)
-  _check_scale(values, selected, config)
+  _check_scale(values, selected)
   data = _collect_data(values, selected)
   for name in selected:
     item = registry.ITEMS[name]
-    workspace = _make_workspace(values, item, data)
-    product = item.make(config[item.experiment], workspace)
+    workspace = _make_workspace(values, item.experiment, data)
+    product = item.make(item.experiment.load(values.scale), workspace)
     folder = pathlib.Path(
       values.workdir, values.scale, registry.folder_of(name)
     )
@@ -140,19 +138,23 @@ def _ask_for_items(problem: str) -> app.UsageError:
   )
 
 
-def _check_scale(
-  values: flags.FlagValues, names: Sequence[str], config: Any
-) -> None:
+def _check_scale(values: flags.FlagValues, names: Sequence[str]) -> None:
   """Refuses items that the scale lacks, and fields of items that are no runs."""
-  experiments = {name: item.experiment for name, item in registry.ITEMS.items()}
-  missing = [name for name in names if experiments[name] not in config]
-  if missing:
-    have = [name for name, e in experiments.items() if e in config]
+  have = [
+    name
+    for name, item in registry.ITEMS.items()
+    if values.scale in item.experiment.scales
+  ]
+  if missing := [name for name in names if name not in have]:
     raise app.UsageError(
       f'--scale={values.scale} has no {", ".join(missing)}, but '
       f'{", ".join(have)}; give another scale.'
     )
-  fixed = [n for n in names if 'config' not in config[experiments[n]]]
+  fixed = [
+    name
+    for name in names
+    if 'config' not in registry.ITEMS[name].experiment.choose(values.scale)
+  ]
   if values.field and fixed:
     raise app.UsageError(
       f'--field={values.field[0]}, but {", ".join(fixed)} have no runs with a '
@@ -172,7 +174,9 @@ def _collect_data(
   values: flags.FlagValues, selected: Sequence[str]
 ) -> dict[str, pathlib.Path]:
   """The path of each data set, by its name."""
-  names = sorted({n for each in selected for n in registry.ITEMS[each].data})
+  names = sorted(
+    {n for each in selected for n in registry.ITEMS[each].experiment.data}
+  )
   paths = {
     name: pathlib.Path(path)
     for name in _DATA_FLAGS
@@ -192,12 +196,14 @@ def _collect_data(
 
 
 def _make_workspace(
-  values: flags.FlagValues, item: Item, data: Mapping[str, pathlib.Path]
+  values: flags.FlagValues,
+  experiment: Experiment,
+  data: Mapping[str, pathlib.Path],
 ) -> Workspace:
   """Where an item has its runs, and those of the data sets that it reads."""
-  own = {name: path for name, path in data.items() if name in item.data}
-  is_missing = not own.keys() & item.data[:1]
-  folder = pathlib.Path(values.workdir, values.scale, 'runs', item.experiment)
+  own = {name: path for name, path in data.items() if name in experiment.data}
+  is_missing = not own.keys() & experiment.data[:1]
+  folder = pathlib.Path(values.workdir, values.scale, 'runs', experiment.name)
   return Workspace(
     folder,
     own,

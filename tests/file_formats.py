@@ -67,7 +67,7 @@ def _write_store(path):
   clients = [(f'c{i}', {'x': rng.normal(size=(3, 4))}) for i in range(5)]
   store.write(
     path,
-    lambda after: (c for c in clients if after is None or c[0] > after),
+    clients,
     source='a test',
   )
 

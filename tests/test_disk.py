@@ -72,7 +72,7 @@ def test_a_store_on_a_full_disk_says_so(tmp_path, monkeypatch):
   monkeypatch.setattr(os, 'fsync', full)
   rows = {'a': {'x': np.ones(1, np.float32)}}
   with pytest.raises(OSError, match=f'^{tmp_path}/store: the disk is full'):
-    store.write(tmp_path / 'store', lambda _: rows.items(), source='rows')
+    store.write(tmp_path / 'store', rows.items(), source='rows')
 
 
 @pytest.mark.parametrize('when', ['save', 'wait_until_finished'])

@@ -43,7 +43,7 @@ class FederatedEmnist(tfds.core.ShardBasedBuilder, skip_registration=True):
     return shards
 
   def _list_examples(self, split):
-    for client_id, raw in self.source.read(split, self.columns, None):
+    for client_id, raw in self.source.read(split):
       columns = self.source.decode(raw, self.columns)
       for row in zip(*columns.values()):
         yield {'client_id': client_id, **dict(zip(columns, row))}

@@ -14,15 +14,6 @@ from epe_jax.epsilon import checks
 from epe_jax.sampling import canary_schedules
 from epe_jax.training.round_scalars import CLIP_NORMS
 
-_INTEGERS = 'dim', 'rounds', 'num_observed', 'num_unobserved', 'repetitions'
-_NUMBERS = {
-  'clip_norm': CLIP_NORMS,
-  'delta': '(0, 1)',
-  'noise_multiplier': '[0, inf)',
-  'server_momentum': '[0, 1)',
-}
-_OPTIONAL = 'noise_multiplier', 'server_momentum'
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditConfig:
@@ -82,42 +73,32 @@ class AuditConfig:
   family: str = 'hadamard'
 
   def __post_init__(self):
-    for name in _INTEGERS:
-      if not isinstance(value := getattr(self, name), int | np.integer):
-        raise ValueError(f'{name}={value!r}; give an integer.')
-    for name, interval in _NUMBERS.items():
-      if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
-        checks.check_number(name, value, interval)
-    ranges = {
-      'dim': (
-        2 <= self.dim <= record_checks.MAX_DIM,
-        f'an integer from 2 to {record_checks.MAX_DIM}',
-      ),
-      'rounds': (self.rounds >= 1, 'an integer >= 1'),
-      'noise_multiplier': (
-        self.noise_multiplier is None
-        or record_checks.is_noise_multiplier(self.noise_multiplier),
-        f'{record_checks.NOISE}, or None if none is claimed',
-      ),
-      'num_observed': (self.num_observed >= 1, 'at least one'),
-      'num_unobserved': (self.num_unobserved >= 0, 'an integer >= 0'),
-      'repetitions': (1 <= self.repetitions <= self.rounds, '1 to rounds'),
-      'design': (self.design in ('fixed', 'coin_flip'), 'fixed or coin_flip'),
-      'view': (
-        self.view in ('aggregate', 'server_update'),
-        'aggregate or server_update',
-      ),
-      'family': (self.family in FAMILIES, f'one of {FAMILIES}'),
-    }
+    of = lambda name: (name, getattr(self, name))
+    checks.check_integer(*of('dim'), 2, record_checks.MAX_DIM)
+    checks.check_integer(*of('rounds'))
+    checks.check_number(*of('clip_norm'), CLIP_NORMS)
+    checks.check_number(*of('delta'), '(0, 1)')
+    checks.check_integer(*of('num_observed'))
+    checks.check_integer(*of('num_unobserved'), 0)
+    checks.check_integer(*of('repetitions'), 1, self.rounds)
+    checks.check_choice(*of('design'), ('fixed', 'coin_flip'))
+    checks.check_choice(*of('view'), ('aggregate', 'server_update'))
+    checks.check_choice(*of('family'), FAMILIES)
     if self.min_separation is not None:
-      checks.check_integer('min_separation', self.min_separation)
+      checks.check_integer(*of('min_separation'))
+    if self.server_momentum is not None:
+      checks.check_number(*of('server_momentum'), '[0, 1)')
+    if (z := self.noise_multiplier) is not None:
+      checks.check_number('noise_multiplier', z, '[0, inf)')
+      if not record_checks.is_noise_multiplier(z):
+        raise ValueError(
+          f'noise_multiplier={z!r}; give {record_checks.NOISE}, or None if none is '
+          'claimed.'
+        )
     if self.strategy is not None:
       fault = record.find_fault_of_strategy(self.strategy, self.rounds)
       if fault:
         raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
-    for name, (is_valid, cure) in ranges.items():
-      if not is_valid:
-        raise ValueError(f'{name}={getattr(self, name)!r}; give {cure}.')
 
   @property
   def num_canaries(self) -> int:

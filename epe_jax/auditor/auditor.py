@@ -17,14 +17,13 @@ import numpy as np
 from epe_jax import accounting, streams
 from epe_jax.audit import audit_step, evaluation, results
 from epe_jax.audit.record import Record, make_record
-from epe_jax.auditor import audit_config, auditor_file
+from epe_jax.auditor import audit_config, auditor_file, claim_check
 from epe_jax.auditor.audit_config import AuditConfig
-from epe_jax.auditor.auditor_report import format_auditor
 from epe_jax.auditor.host_canaries import pieces, registry, structures
-from epe_jax.auditor.host_canaries.measure import Measure, measure
 from epe_jax.canaries.threefry import Root
 from epe_jax.epsilon import checks
 from epe_jax.fact import Fact, Facts
+from epe_jax.report import loop_report
 from epe_jax.training.round_scalars import CLIP_NORMS, RoundScalars
 
 
@@ -44,6 +43,14 @@ class CanarySum(NamedTuple):
 
 class Auditor:
   """Audits a training loop of any framework.
+
+  Of what its methods take,
+
+  - t is the round, 0 <= t < rounds;
+  - like is the model, or anything of its structure: NumPy, PyTorch or JAX arrays in
+    lists, tuples and mappings; None for a float32 vector [d];
+  - clip_norm is S of the round, if it adapts; None for that of the config;
+  - delta is in (0, 1); None for that of the config.
 
   References:
     One-shot Empirical Privacy Estimation, Algorithms 2 and 3.
@@ -160,8 +167,8 @@ class Auditor:
 
     Args:
       canary: j, one of `canary_ids`.
-      like: the structure; None for a vector [d], float32.
-      clip_norm: S of the round; None for that of the config.
+      like: as of the class.
+      clip_norm: likewise.
     """
     if not 0 <= canary < self.config.num_canaries:
       raise ValueError(
@@ -188,10 +195,9 @@ class Auditor:
     Args:
       t: the round.
       canary: j, one of `canary_ids(t)`.
-      like: as in `injection`.
-      clip_norm: S of this round; None for that of the config. Where clients send
-        updates times their weights w, give w S, and as the divisor the sum of
-        weights.
+      like: as of the class.
+      clip_norm: likewise. Where clients send updates times their weights w, give
+        w S, and as the divisor the sum of weights.
 
     Raises:
       ValueError: t is out of range, or the canary has no part in it.
@@ -212,18 +218,12 @@ class Auditor:
 
     Every call returns the same, so a failed round may be repeated.
 
-    Args:
-      t: the round, 0 <= t < rounds.
-      like: the model, or anything of its structure: NumPy, PyTorch or JAX arrays in
-        lists, tuples and mappings; None for a float32 vector [d].
-      clip_norm: S of this round, if it adapts; None for that of the config.
-
     Raises:
       ValueError: t is out of range, or `like` has not d numbers.
     """
     ids, scale = self.canary_ids(t), self._choose_clip_norm(clip_norm)
     update = self._superpose(ids, scale, like)
-    # Last, as an injection that was not made is none.
+    # Set last, so that a failed call changes nothing.
     self._state.clip_norms[t] = scale
     return CanarySum(update, len(ids), ids)
 
@@ -237,7 +237,7 @@ class Auditor:
     Args:
       t: the round.
       out: contiguous arrays in host memory, of NumPy or of PyTorch on the CPU.
-      clip_norm: as in `injection`.
+      clip_norm: as of the class.
 
     Returns:
       m, the number of canaries.
@@ -246,11 +246,9 @@ class Auditor:
       ValueError: t is out of range, or `out` has not d numbers or cannot be
         written.
     """
-    vector = structures.view_writable(out)
-    self._check_dim(vector, 'out', out)
+    vector = structures.view_writable(self._flatten(out, 'out'))
     ids, scale = self.canary_ids(t), self._choose_clip_norm(clip_norm)
-    if len(ids):
-      self._canaries.add(ids, np.full(len(ids), scale), vector)
+    self._add(ids, scale, vector)
     self._state.clip_norms[t] = scale
     return len(ids)
 
@@ -301,8 +299,7 @@ class Auditor:
       residual = np.concatenate(vector) - np.concatenate(
         self._view(others, 'others')
       )
-      if len(ids):
-        self._canaries.add(ids, np.full(len(ids), -scale / divisor), [residual])
+      self._add(ids, -scale / divisor, [residual])
       vectors['residual'] = [residual]
     cosines, measures = self._score(vectors, f'what round {t} released')
     self.add_scores(
@@ -368,16 +365,11 @@ class Auditor:
         f'round {t} was observed already; give each round once. If training went '
         'on from a checkpoint, load the auditor that was saved with it.'
       )
-    missing = state.cosines.keys() - {'final', 'change'} - cosines.keys()
-    if missing:
+    earlier = state.cosines.keys() - {'final', 'change'}
+    if earlier and earlier != cosines.keys():
       raise ValueError(
-        f'round {t} has no {sorted(missing)}, as the rounds before had; give the '
-        'same in all rounds (others is in all of them or in none).'
-      )
-    if cosines.keys() - state.cosines.keys() and self.num_rounds_observed:
-      raise ValueError(
-        f'round {t} has {sorted(cosines)}, and rounds before it only '
-        f'{sorted(state.cosines)}; give the same in all rounds.'
+        f'round {t} has {sorted(cosines)}, and rounds before it {sorted(earlier)}; '
+        'give the same in all rounds (others is in all of them or in none).'
       )
     for name, x in cosines.items():
       shape = self.config.rounds, self._canaries.num
@@ -449,7 +441,7 @@ class Auditor:
     """Returns what `audit.evaluate` makes of the record.
 
     Args:
-      delta: in (0, 1); None for that of the config.
+      delta: as of the class.
       simultaneous: lower bounds hold all together at 95 %, not each by itself.
     """
     return evaluation.evaluate(
@@ -457,14 +449,8 @@ class Auditor:
     )
 
   def report(self, *, delta: float | None = None) -> str:
-    """Formats what was estimated so far: one line for each attacker, and notes.
-
-    Args:
-      delta: in (0, 1); None for that of the config.
-    """
-    return format_auditor(
-      self.config, self.record(), self.evaluate(delta=delta), notes=self.notes
-    )
+    """Formats what was estimated so far: one line for each attacker, and notes."""
+    return format_report(self, self.record(), self.evaluate(delta=delta))
 
   def save(self, path: str | os.PathLike) -> None:
     """Writes the auditor atomically; `load` resumes from it.
@@ -520,9 +506,9 @@ class Auditor:
 
   def _score(
     self, vectors: Mapping[str, Sequence[np.ndarray]], where: str
-  ) -> tuple[dict[str, Float[np.ndarray, ' k']], dict[str, Measure]]:
+  ) -> tuple[dict[str, Float[np.ndarray, ' k']], dict[str, pieces.Measure]]:
     """Cosines of all canaries with each vector, 0 where it is 0; and its measures."""
-    measures = {name: measure(vector) for name, vector in vectors.items()}
+    measures = {name: pieces.measure(x) for name, x in vectors.items()}
     for name, x in measures.items():
       if not np.isfinite(x.norm):
         raise ValueError(
@@ -542,41 +528,42 @@ class Auditor:
   def _superpose(
     self, ids: Int[np.ndarray, ' m'], scale: float, like: Any
   ) -> Any:
-    arrays, sizes = {}, [self.config.dim]
-    if like is not None:
-      arrays = structures.flatten(like, 'like')
-      sizes = [array.size for array in arrays.values()]
-      self._check_dim(list(arrays.values()), 'like', like)
-    out = [np.zeros(size, np.float32) for size in sizes]
-    if len(ids):
-      self._canaries.add(ids, np.full(len(ids), scale), out)
+    """Returns S Σ_j c_j in the structure of a model."""
     if like is None:
-      return out[0]
+      update = np.zeros(self.config.dim, np.float32)
+      self._add(ids, scale, [update])
+      return update
+    arrays = self._flatten(like, 'like').values()
+    out = [np.zeros(array.size, np.float32) for array in arrays]
+    self._add(ids, scale, out)
     update = structures.unflatten(out, like)
-    self._shapes = [array.shape for array in arrays.values()]
+    self._shapes = [array.shape for array in arrays]
     return update
 
+  def _add(
+    self, ids: Int[np.ndarray, ' m'], scale: float, out: Sequence[np.ndarray]
+  ) -> None:
+    if len(ids):
+      self._canaries.add(ids, np.full(len(ids), scale), out)
+
   def _view(self, model: Any, name: str) -> Sequence[np.ndarray]:
-    arrays = structures.flatten(model, name)
-    vector = [x.reshape(-1) for x in arrays.values()]
-    self._check_dim(vector, name, model)
-    shapes = [x.shape for x in arrays.values()]
+    """Returns the vector of a model in pieces, after checks of its shapes."""
+    arrays = self._flatten(model, name).values()
+    shapes = [x.shape for x in arrays]
     is_flat = len(shapes) == 1 and len(shapes[0]) == 1
     if self._shapes is not None and not is_flat and shapes != self._shapes:
       raise ValueError(
         f'{name} has the shapes {shapes}, but the injection was made like '
         f'{self._shapes}; give both in one structure.'
       )
-    return vector
+    return [x.reshape(-1) for x in arrays]
 
-  def _check_dim(
-    self, vector: Sequence[np.ndarray], name: str, model: Any
-  ) -> None:
-    dim = self.config.dim
-    if pieces.count_coordinates(vector) != dim:
-      arrays = structures.flatten(model, name)
-      sizes = {key: array.size for key, array in arrays.items()}
+  def _flatten(self, model: Any, name: str) -> dict[str, np.ndarray]:
+    arrays = structures.flatten(model, name)
+    sizes = {key: array.size for key, array in arrays.items()}
+    if sum(sizes.values()) != (dim := self.config.dim):
       raise ValueError(structures.describe_difference(name, sizes, dim))
+    return arrays
 
   def _check_round(self, t: int) -> None:
     if not isinstance(t, int | np.integer) or not 0 <= t < self.config.rounds:
@@ -586,15 +573,29 @@ class Auditor:
       )
 
 
+def format_report(
+  auditor: Auditor, record: Record, audit: results.Audit
+) -> str:
+  """Formats what an auditor reports, of its record and what was estimated from it."""
+  config = auditor.config
+  return loop_report.format_loop(
+    record,
+    audit,
+    rounds=config.rounds,
+    num_canaries=config.num_canaries,
+    family=config.family,
+    failed=claim_check.check_claim(record, audit),
+    notes=auditor.notes,
+  )
+
+
 def _check_ids(included: Any) -> Int[np.ndarray, ' m']:
   """Returns the ids of canaries, sorted."""
   ids = np.asarray(included)
-  is_empty = ids.ndim == 1 and not ids.size
-  if not is_empty and (
-    ids.ndim != 1
-    or not np.issubdtype(ids.dtype, np.integer)
-    or len(np.unique(ids)) < len(ids)
-  ):
+  if not ids.size and ids.ndim == 1:
+    return ids.astype(int)
+  is_integer = ids.ndim == 1 and np.issubdtype(ids.dtype, np.integer)
+  if not is_integer or len(np.unique(ids)) < len(ids):
     raise ValueError(
       f'included={included!r}; give the numbers of canaries, each once, such as '
       'some of `canary_ids(t)`.'

@@ -12,6 +12,7 @@ from epe_jax.audit import attackers
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.fact import Fact, Facts
+from epe_jax.training.round_scalars import RoundScalars
 
 _STANDARD_ERRORS = 4.0
 """Differences beyond this are named: of right audits, fewer than 1 in 10,000."""
@@ -19,7 +20,7 @@ _STANDARD_ERRORS = 4.0
 _ROUNDING = 1e-3
 _Z_90 = 1.645
 _ROOM = 0.1
-"""What canaries of a round may add to the noise of one of them, of its square."""
+"""The largest share of the noise's variance that other canaries may make up."""
 
 
 def check_claim(record: Record, audit: Audit) -> Facts:
@@ -30,30 +31,29 @@ def check_claim(record: Record, audit: Audit) -> Facts:
     audit: what was estimated from it.
   """
   own = audit.find(attackers.OWN)
-  checks: list[Fact | None] = []
+  assert record.rounds is not None, 'the record of a whole run'
+  failed = None
   # Noise that is measured is named by the attacker whose scores are in its units.
   if not any(attack.contradictions for attack in audit.attacks):
-    checks = [_check_release_norm(record)]
-    if checks == [None]:
-      checks = [_check_canaries(own)]
-    if checks == [None]:
-      # Canaries are as claimed, so a higher ε is the noise's.
-      checks = [_check_excess(own)]
-  return tuple(x for x in (*checks, _check_room(record)) if x is not None)
+    # If canaries are as claimed, a higher ε is the noise's.
+    failed = (
+      _check_release_norm(record.rounds, record.dim)
+      or _check_canaries(own)
+      or _check_excess(own)
+    )
+  room = _check_room(record.rounds, record.dim)
+  return tuple(x for x in (failed, room) if x is not None)
 
 
-def _check_release_norm(record: Record) -> Fact | None:
+def _check_release_norm(rounds: RoundScalars, dim: int) -> Fact | None:
   """Whether releases are shorter than the noise that is claimed to be in them."""
-  rounds = record.rounds
-  if rounds is None:
-    return None
   norm = np.asarray(rounds.aggregate_norm, np.float64)
   is_known = np.isfinite(norm) & (rounds.noise_std > 0)
   if not is_known.any():
     return None
-  claimed = rounds.noise_std[is_known] * np.sqrt(record.dim)
+  claimed = rounds.noise_std[is_known] * np.sqrt(dim)
   # Of a median over rounds; each norm is that of d normals.
-  error = np.sqrt(np.pi / 2 / (2 * record.dim * is_known.sum()))
+  error = np.sqrt(np.pi / 2 / (2 * dim * is_known.sum()))
   ratio = float(np.median(norm[is_known] / claimed))
   if 1 - ratio < max(_STANDARD_ERRORS * float(error), _ROUNDING):
     return None
@@ -89,32 +89,21 @@ def _check_excess(own: AttackResult | None) -> Fact | None:
   share = _compute_mu(allowed, delta) / _compute_mu(
     float(own.first.epsilon), delta
   )
-  return Fact(
-    'epsilon_above_claim',
-    {
-      'epsilon': float(own.first.epsilon),
-      'claimed': float(allowed),
-      'noise_share': share,
-    },
-  )
+  values = {'epsilon': float(own.first.epsilon), 'claimed': float(allowed)}
+  return Fact('epsilon_above_claim', {**values, 'noise_share': share})
 
 
 def _compute_mu(at_delta: float, delta: float) -> float:
   return float(epsilon.mu_of_epsilon(float(at_delta), delta))
 
 
-def _check_room(record: Record) -> Fact | None:
+def _check_room(rounds: RoundScalars, dim: int) -> Fact | None:
   """Whether the canaries of a round hide one another."""
-  rounds = record.rounds
-  if rounds is None:
-    return None
   with np.errstate(divide='ignore', invalid='ignore'):
-    among = rounds.num_canaries / record.dim
+    among = rounds.num_canaries / dim
     share = among * (rounds.canary_norm / rounds.noise_std) ** 2
   share = share[np.isfinite(share)]
   if not share.size or np.max(share) < _ROOM:
     return None
-  return Fact(
-    'canaries_hide_one_another',
-    {'num': int(np.max(rounds.num_canaries)), 'dim': record.dim},
-  )
+  values = {'num': int(np.max(rounds.num_canaries)), 'dim': dim}
+  return Fact('canaries_hide_one_another', values)

@@ -65,8 +65,7 @@ def _audit(
 ) -> tuple[Any, str]:
   """The audit of what is at a path, and its text; JSON needs none."""
   from epe_jax.audit import evaluation, load_record
-  from epe_jax.auditor import auditor_report
-  from epe_jax.auditor.auditor import Auditor
+  from epe_jax.auditor.auditor import Auditor, format_report
   from epe_jax.experiment import finished_runs, workdirs
   from epe_jax.report import provenance, report
 
@@ -92,14 +91,11 @@ def _audit(
   if auditor is None or values.simultaneous:
     return audited, _format_audit(path, record, audited)
   # As loops print it.
-  text = auditor_report.format_auditor(
-    auditor.config, record, audited, notes=auditor.notes
-  )
-  return audited, text
+  return audited, format_report(auditor, record, audited)
 
 
 def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
-  from epe_jax.report import audit_notes, cells, summary_table, tables
+  from epe_jax.report import audit_notes, cells, run_tables, tables
 
   counts = record.included.sum(axis=0)[record.observed]
   most = int(counts.max())
@@ -114,7 +110,7 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
   parts = [
     tables.fill_paragraph(head),
     found and tables.fill_paragraph(cells.format_headline(found)),
-    summary_table.format_summary_table(audited),
+    run_tables.format_summary_table(audited),
     tables.fill_items(audit_notes.format_notes(audited)),
   ]
   return '\n\n'.join(part for part in parts if part)

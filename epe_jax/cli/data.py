@@ -98,7 +98,7 @@ def _clear_cache() -> str:
 
 
 def _prepare(values: flags.FlagValues, given: Sequence[str]):
-  from epe_jax.data import prepare, vocabulary
+  from epe_jax.data import imports, vocabulary
 
   out = pathlib.Path(values.out)
   word_count = values.word_count
@@ -111,7 +111,7 @@ def _prepare(values: flags.FlagValues, given: Sequence[str]):
     if others and word_count is None:
       word_count = download.unpack_word_count(others[0])
   text = vocabulary.Text(values.vocabulary_size, values.max_words, word_count)
-  return prepare.prepare(
+  return imports.import_(
     source,
     out,
     splits=values.splits,

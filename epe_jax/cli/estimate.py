@@ -253,7 +253,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
     raise ValueError(
       f'--out={given.out} is for one file, but {len(paths)} are given.'
     )
-  from epe_jax.report import over_runs_report
+  from epe_jax.report import over_reports
   from epe_jax.scores import score_files
   from epe_jax.several_runs import run_effects
 
@@ -266,7 +266,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
       )
   runs = {path: score_input.load(given, [path]).scores for path in paths}
   effects = run_effects.evaluate_runs(runs, delta=given.delta)
-  text = over_runs_report.format_over_runs(
+  text = over_reports.format_over_runs(
     effects, markdown=given.format == 'markdown'
   )
   # Of the strongest attacker, as of a single run.
@@ -294,14 +294,14 @@ def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
 
 def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
   from epe_jax.epsilon.types import Estimate
-  from epe_jax.report import over_rounds_report
+  from epe_jax.report import over_reports
   from epe_jax.watch import by_round, rounds_json, sequential
 
   rounds = by_round.evaluate_by_round(record, delta=given.delta)
   bounds = sequential.bound_sequentially(
     record, delta=given.delta, claim=given.claim
   )
-  text = over_rounds_report.format_over_rounds(
+  text = over_reports.format_over_rounds(
     rounds, bounds, markdown=given.format == 'markdown'
   )
   values = rounds_json.rounds_to_json(by_round.Rounds(tuple(rounds), bounds))
@@ -319,7 +319,7 @@ def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
 
 
 def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
-  from epe_jax.report import over_rounds_report
+  from epe_jax.report import over_reports
   from epe_jax.watch import by_round, rounds_json
 
   deltas = None if given.delta is None else [given.delta]
@@ -340,7 +340,7 @@ def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
   bounds = by_round.bound_simultaneously(
     record, rounds=rounds if given.by_round else None, deltas=deltas
   )
-  text = over_rounds_report.format_simultaneous(
+  text = over_reports.format_simultaneous(
     bounds, markdown=given.format == 'markdown'
   )
   return Estimated(rounds_json.estimates_to_json(bounds), text, [])

@@ -12,13 +12,13 @@ from epe_jax.experiment.sweeps import launchers
 
 JOBS = Flag(
   'jobs',
-  'Number of runs in parallel, each on accelerators or cores of its own; default: one '
-  'for each accelerator, one on a CPU, and all on a cluster.',
+  'Number of runs in parallel, each on GPUs or cores of its own; default: one '
+  'for each GPU, one on a CPU, and all on a cluster.',
   int,
 )
 DEVICES_PER_JOB = Flag(
   'devices_per_job',
-  'Number of accelerators, or cores, of each run; default: equal shares, and on a '
+  'Number of GPUs, or cores, of each run; default: equal shares, and on a '
   'cluster what its options say.',
   int,
 )

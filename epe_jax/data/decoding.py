@@ -1,17 +1,16 @@
 """Decodes the clients of a source into the columns of a store, in one or more processes.
 
-One process reads; others decode and return columns, in order. Few batches are in flight
+One process reads; others decode and return columns, in order. Few clients are in flight
 at a time.
 """
 
 import collections
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import process
 import functools
 import multiprocessing
 import os
-import pickle
 import threading
 from typing import Any, NamedTuple
 
@@ -19,9 +18,6 @@ import numpy as np
 
 from epe_jax import python_path
 from epe_jax.data import sources
-
-# Bytes of raw data that are sent to a process at a time.
-_BATCH = 1 << 20
 
 
 class Recipe(NamedTuple):
@@ -39,27 +35,31 @@ class Recipe(NamedTuple):
   meta: Mapping[str, Any]
 
 
+ChooseRecipe = Callable[[str], Recipe]
+"""split -> recipe."""
+
+
 def decode_clients(
+  clients: Iterable[tuple[str, Any]],
   source: sources.Source,
   split: str,
   recipe: Recipe,
-  after: str | None = None,
   *,
   workers: int = 0,
 ) -> Iterator[tuple[str, Any]]:
-  """Decodes the clients of a split, in order, by a recipe.
+  """Decodes clients by a recipe.
 
   Args:
-    source: where to read.
-    split: one of its splits.
+    clients: (client id, raw), as `source.read` gives them.
+    source: their source.
+    split: their split, for messages.
     recipe: features and columns.
-    after: id of a client; only later ones are read. None: all.
     workers: processes that decode, next to this one that reads; 0: this one does
       both. They start like a new interpreter, so the calling program needs an
       `if __name__ == '__main__'`.
 
   Yields:
-    (client id, what recipe.transform returns).
+    (client id, what recipe.transform returns), in order.
 
   Raises:
     ValueError: the data are not as the recipe needs them; names the source,
@@ -68,33 +68,26 @@ def decode_clients(
   """
   if workers < 0:
     raise ValueError(f'workers={workers} is negative. Use 0 or more.')
-  raws = source.read(split, recipe.features, after)
-  work = functools.partial(_decode_client, source.decode, recipe)
-  try:
-    if not workers:
-      yield from (work(client_id, raw) for client_id, raw in raws)
-    else:
-      yield from _decode_in_processes(raws, work, workers)
-  except _UndecodableClient as error:
-    raise ValueError(f'{source.name}, split {split!r}, {error}') from error
-
-
-class _UndecodableClient(ValueError):
-  """A client that cannot be decoded."""
+  place = f'{source.name}, split {split!r}'
+  work = functools.partial(_decode_client, place, source.decode, recipe)
+  if not workers:
+    return map(work, clients)
+  return _decode_in_processes(clients, work, workers)
 
 
 def _decode_client(
+  place: str,
   decode: Callable[[Any, sources.Features], sources.Columns],
   recipe: Recipe,
-  client_id: str,
-  raw: Any,
+  client: tuple[str, Any],
 ) -> tuple[str, Any]:
+  client_id, raw = client
   try:
     columns = decode(raw, recipe.features)
     _check_finite(columns)
     return client_id, recipe.transform(columns)
   except ValueError as error:
-    raise _UndecodableClient(f'client {client_id!r}, {error}') from error
+    raise ValueError(f'{place}, client {client_id!r}, {error}') from error
 
 
 def _check_finite(columns: sources.Columns) -> None:
@@ -109,8 +102,8 @@ def _check_finite(columns: sources.Columns) -> None:
 
 
 def _decode_in_processes(
-  raws: Iterator[tuple[str, Any]],
-  work: Callable[[str, Any], tuple[str, Any]],
+  clients: Iterable[tuple[str, Any]],
+  work: Callable[[tuple[str, Any]], tuple[str, Any]],
   workers: int,
 ) -> Iterator[tuple[str, Any]]:
   with python_path.start_safely():
@@ -123,13 +116,13 @@ def _decode_in_processes(
     )
   pending: collections.deque[futures.Future] = collections.deque()
   try:
-    for batch in _pickle_batches(raws):
+    for client in clients:
       with python_path.start_safely():
-        pending.append(pool.submit(_decode_batch, batch))
-      if len(pending) > 2 * workers:
-        yield from pending.popleft().result()
+        pending.append(pool.submit(_decode_one, client))
+      if len(pending) > 4 * workers:
+        yield pending.popleft().result()
     while pending:
-      yield from pending.popleft().result()
+      yield pending.popleft().result()
   except process.BrokenProcessPool as error:
     raise RuntimeError(
       'a decoding process died, perhaps for lack of memory. Run it again to '
@@ -139,25 +132,12 @@ def _decode_in_processes(
     pool.shutdown(cancel_futures=True)
 
 
-def _pickle_batches(raws: Iterator[tuple[str, Any]]) -> Iterator[list[bytes]]:
-  """Batches of clients, each pickled, so that their sizes are known."""
-  batch, size = [], 0
-  for client in raws:
-    batch.append(pickle.dumps(client, pickle.HIGHEST_PROTOCOL))
-    size += len(batch[-1])
-    if size >= _BATCH:
-      yield batch
-      batch, size = [], 0
-  if batch:
-    yield batch
-
-
 # The rest runs in the other processes. The work is sent once, because a vocabulary is
-# larger than a batch.
-_work: Callable[[str, Any], tuple[str, Any]]
+# larger than a client.
+_work: Callable[[tuple[str, Any]], tuple[str, Any]]
 
 
-def _start(work: Callable[[str, Any], tuple[str, Any]]) -> None:
+def _start(work: Callable[[tuple[str, Any]], tuple[str, Any]]) -> None:
   global _work
   _work = work
   threading.Thread(target=_follow, daemon=True).start()
@@ -171,5 +151,5 @@ def _follow() -> None:
     os._exit(1)
 
 
-def _decode_batch(batch: list[bytes]) -> list[tuple[str, Any]]:
-  return [_work(*pickle.loads(client)) for client in batch]
+def _decode_one(client: tuple[str, Any]) -> tuple[str, Any]:
+  return _work(client)

@@ -1,6 +1,5 @@
 """Federated EMNIST: handwritten characters, a client per writer."""
 
-from collections.abc import Callable
 import functools
 import os
 from typing import Any
@@ -18,9 +17,6 @@ from epe_jax.data import (
 
 FEATURES = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
 """Background 1.0, ink 0.0; and the class."""
-
-# Raise it when what is imported changes, so that old imports are not used.
-_VERSION = 1
 
 
 def load_workload(config: Any) -> Any:
@@ -92,15 +88,11 @@ def load(
 
   kind = 'digits_only' if only_digits else 'all'
   splits = (f'{kind}_train', f'{kind}_test')
-  if imports.is_prepared(path):
-    train, test = (
-      imports.load_prepared(path, split, make_recipe(split).meta)
-      for split in splits
-    )
-  else:
-    train, test = imports.load_splits(
-      path, splits, lambda _: make_recipe, key=_VERSION, cache=cache
-    )
+  folder = imports.locate(path, splits, _make_recipes, cache=cache)
+  train, test = (
+    imports.load_split(folder, split, make_recipe(split).meta)
+    for split in splits
+  )
   return train, test
 
 
@@ -134,10 +126,8 @@ def _check_values(
   return columns
 
 
-def _make_recipes(
-  source: sources.Source, *options: Any
-) -> Callable[[str], decoding.Recipe]:
-  del source, options  # Pixels and labels are written as they are.
+def _make_recipes(*options: Any) -> decoding.ChooseRecipe:
+  del options  # Pixels and labels are written as they are.
   return make_recipe
 
 

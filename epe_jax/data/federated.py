@@ -5,15 +5,15 @@ opens in milliseconds as memory maps, a client is a slice, and nothing is read
 from the disk before a round asks for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
+import hashlib
 import operator
 
 from jaxtyping import Int64, Shaped
 import numpy as np
 
 from epe_jax import streams
-from epe_jax.data import digests
 
 _NO_ROWS = 'no examples. Leave it out: a client without examples cannot train.'
 
@@ -109,14 +109,8 @@ def compute_digest(data: FederatedData) -> str:
   return data.digest or hash_contents(data)
 
 
-def hash_contents(
-  data: FederatedData, *, release: Callable[[], object] = lambda: None
-) -> str:
-  """Computes the SHA-256 of all clients and rows.
-
-  Args:
-    data: in memory or on the disk, with the same result.
-    release: as for `digests.hash_arrays`.
+def hash_contents(data: FederatedData) -> str:
+  """Computes the SHA-256 of all clients and rows, in memory or on the disk.
 
   Returns:
     64 hexadecimal digits.
@@ -124,7 +118,32 @@ def hash_contents(
   arrays = [('client_ids', data.client_ids), ('offsets', data.offsets)]
   # By name only: a column may also be called 'offsets'.
   named = sorted([*arrays, *data.columns.items()], key=operator.itemgetter(0))
-  return digests.hash_arrays(named, release=release)
+  return hash_arrays(named)
+
+
+def hash_arrays(arrays: Iterable[tuple[str, Shaped[np.ndarray, '...']]]) -> str:
+  """Computes the SHA-256 of the names, types, shapes and bytes of arrays.
+
+  Args:
+    arrays: (name, array), in an order that matters. The items of an array of objects
+      are byte strings.
+
+  Returns:
+    64 hexadecimal digits.
+
+  >>> hash_arrays([('x', np.zeros(2))]) == hash_arrays([('x', np.zeros((2, 1)))])
+  False
+  """
+  digest = hashlib.sha256()
+  for name, array in arrays:
+    digest.update(repr((name, array.dtype.str, array.shape)).encode())
+    if array.dtype.kind == 'O':
+      # Lengths tell b'a', b'bc' from b'ab', b'c'.
+      ends = np.cumsum([len(x) for x in array.flat], dtype=np.int64)
+      digest.update(ends.data)
+      array = np.frombuffer(b''.join(array.flat), np.uint8)
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+  return digest.hexdigest()
 
 
 def from_arrays(

@@ -42,16 +42,15 @@ class Groups(NamedTuple):
     clients: number of clients.
     examples: number of examples of all clients.
     features: features of each example.
-    read: after -> (client id, name -> array [n, ...]) in increasing order of
-      ids, only ids > after; all clients if after is None. The rows of a client
-      keep their order. Byte strings are arrays of
-      objects; other arrays are read-only.
+    read: () -> (client id, name -> array [n, ...]) in increasing order of ids. The
+      rows of a client keep their order. Byte strings are arrays of objects; other
+      arrays are read-only.
   """
 
   clients: int
   examples: int
   features: sources.Features
-  read: Callable[[str | None], Iterator[tuple[str, sources.Columns]]]
+  read: Callable[[], Iterator[tuple[str, sources.Columns]]]
 
 
 @contextlib.contextmanager
@@ -77,7 +76,7 @@ def group_by_client(
 
   >>> rows = [('b', {'x': [1, 2]}), ('a', {'x': [3]}), ('b', {'x': [4]})]
   >>> with group_by_client(rows) as groups:
-  ...   [(client_id, c['x'].tolist()) for client_id, c in groups.read(None)]
+  ...   [(client_id, c['x'].tolist()) for client_id, c in groups.read()]
   [('a', [3]), ('b', [1, 2, 4])]
   """
   with tempfile.TemporaryDirectory(prefix='epe_jax-') as temporary:
@@ -128,10 +127,7 @@ def open_function(
         split: sources.Split(groups.clients, groups.examples)
         for split, groups in splits.items()
       },
-      # `decode_columns` takes the features that it needs.
-      read=lambda split, _, after: sources.find_split(splits, split, name).read(
-        after
-      ),
+      read=lambda split: sources.find_split(splits, split, name).read(),
       decode=sources.decode_columns,
       features=next(iter(splits.values())).features,
     )
@@ -189,15 +185,14 @@ def _run(
 
 
 def _read_clients(
-  file: pathlib.Path, specs: federated.Specs, after: str | None
+  file: pathlib.Path, specs: federated.Specs
 ) -> Iterator[tuple[str, sources.Columns]]:
   """The clients of a file; see `Groups`."""
-  where = '' if after is None else 'WHERE client > ?'
-  query = f'SELECT client, payload FROM pieces {where} ORDER BY client, rowid'
+  query = 'SELECT client, payload FROM pieces ORDER BY client, rowid'
   uri = f'{file.absolute().as_uri()}?mode=ro'
   with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
     db.execute(f'PRAGMA cache_size=-{_CACHE}')
-    rows = db.execute(query, () if after is None else (after,))
+    rows = db.execute(query)
     for client_id, pieces in itertools.groupby(rows, operator.itemgetter(0)):
       yield client_id, _unpack(specs, [payload for _, payload in pieces])
 

@@ -38,8 +38,7 @@ class Source(NamedTuple):
   Attributes:
     name: for messages and the headers of stores.
     splits: name -> numbers of clients and examples.
-    read: (split, features, after) -> (client id, raw) in strictly increasing
-      order of ids, only ids > after; all clients if after is None.
+    read: split -> (client id, raw) in strictly increasing order of ids.
     decode: (raw, features) -> name -> array [n, *shape of the feature]; byte
       strings are arrays of objects. A module-level function, so that other
       processes can run it. A ValueError names the row.
@@ -48,7 +47,7 @@ class Source(NamedTuple):
 
   name: str
   splits: Mapping[str, Split]
-  read: Callable[[str, Features, str | None], Iterator[tuple[str, Any]]]
+  read: Callable[[str], Iterator[tuple[str, Any]]]
   decode: Callable[[Any, Features], Columns]
   features: Features | None = None
 
@@ -185,7 +184,7 @@ def _decode_column(
   if not same.all():
     row = np.argwhere(~same)[0]
     raise ValueError(
-      f'row {row[0]}: feature {name!r} is {stored[tuple(row)]!r}, which is not '
+      f'row {row[0]}: feature {name!r} is {stored[tuple(row)]}, which is not '
       f'a number of {dtype}. Convert it yourself'
     )
   return column
@@ -210,6 +209,8 @@ def encode_strings(
     raise ValueError(
       f'feature {name!r} is of type {stored.dtype}, not byte strings'
     )
+  if stored.dtype == object and all(type(x) is bytes for x in stored.flat):
+    return stored
   column = np.empty(stored.shape, object)
   for index, value in np.ndenumerate(stored):
     if not isinstance(value, bytes | str):

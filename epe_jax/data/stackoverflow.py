@@ -1,6 +1,6 @@
 """StackOverflow: sentences as word ids, a client per user."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import functools
 import os
 import pathlib
@@ -20,9 +20,6 @@ from epe_jax.data import (
 
 TRAIN = 'train'
 """The split of the training users, whose words are counted."""
-
-# Raise it when what is imported changes, so that old imports are not used.
-_VERSION = 1
 
 
 def load_workload(config: Any) -> Any:
@@ -114,45 +111,28 @@ def load(
   from epe_jax.data import imports
 
   splits = (TRAIN, test_split)
-  if imports.is_prepared(path):
-    expected = {
-      'recipe': 'stackoverflow',
-      'vocabulary_size': vocabulary_size,
-      'max_words': max_words,
-    }
-    if word_count is not None:
-      words = vocabulary.read(word_count, vocabulary_size)
-      expected['vocabulary'] = list(words)
-    train, test = (
-      imports.load_prepared(path, split, expected) for split in splits
-    )
-    words, others = (
-      tuple(imports.read_meta(imports.locate_split(path, split))['vocabulary'])
-      for split in splits
-    )
-    if words != others:
-      raise ValueError(
-        f'{path}: {TRAIN!r} and {test_split!r} were prepared with different '
-        'vocabularies. Prepare them together, in another folder.'
-      )
-    return train, test, words
   text = vocabulary.Text(vocabulary_size, max_words, word_count)
-  fingerprint = word_count and imports.compute_fingerprint(word_count)
-  key = (_VERSION, vocabulary_size, max_words, fingerprint)
-  cache_path = functools.partial(
-    imports.choose_cache_path, path, key=key, cache=cache
+  expected: dict[str, Any] = {
+    'recipe': 'stackoverflow',
+    'vocabulary_size': vocabulary_size,
+    'max_words': max_words,
+  }
+  if word_count is not None:
+    words = vocabulary.read(word_count, vocabulary_size)
+    expected['vocabulary'] = list(words)
+  folder = imports.locate(path, splits, make_recipes, text=text, cache=cache)
+  train, test = (
+    imports.load_split(folder, split, expected) for split in splits
   )
-  train, test = imports.load_splits(
-    path,
-    splits,
-    lambda source: make_recipes(
-      source, text, cache_path('words', suffix='.word_count')
-    ),
-    key=key,
-    cache=cache,
+  words, others = (
+    tuple(imports.read_meta(folder, split)['vocabulary']) for split in splits
   )
-  words = imports.read_meta(cache_path(TRAIN))['vocabulary']
-  return train, test, tuple(words)
+  if words != others:
+    raise ValueError(
+      f'{path}: {TRAIN!r} and {test_split!r} were prepared with different '
+      'vocabularies. Prepare them together, in another folder.'
+    )
+  return train, test, words
 
 
 def find_size(folder: str | os.PathLike) -> int:
@@ -163,7 +143,7 @@ def find_size(folder: str | os.PathLike) -> int:
   """
   from epe_jax.data import imports
 
-  meta = imports.read_meta(imports.locate_split(folder, TRAIN))
+  meta = imports.read_meta(folder, TRAIN)
   if 'vocabulary_size' not in meta:
     raise ValueError(
       f'{folder} was prepared as {meta.get("recipe")!r}, and not of text; give a '
@@ -177,7 +157,7 @@ def make_recipes(
   text: vocabulary.Text,
   counts: pathlib.Path,
   workers: int = 0,
-) -> Callable[[str], decoding.Recipe]:
+) -> decoding.ChooseRecipe:
   """Makes the recipe of all splits, with the vocabulary of a file or a source.
 
   Args:

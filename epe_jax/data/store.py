@@ -3,12 +3,14 @@
 A store is an Arrow IPC file of one record batch with a row for each client: its
 `client_id`, and of each column a list of the rows of its examples. So a column of
 all clients is contiguous, and the offsets of its lists are those of the clients.
-pandas, polars and DuckDB open it too. What it was made from, and the digest of its
-contents, are in the metadata of its schema. Its owner alone may read it.
+A row of shape (28, 28) is a list of fixed size of such lists, and a boolean is Arrow's
+`bool8`, of a byte. pandas, polars and DuckDB open it too. What it was made from, and
+the digest of its contents, are in the metadata of its schema. Its owner alone may read
+it.
 
-A store is written in parts of `PART_BYTES`, each a small Arrow file in a hidden folder
-next to it, which are put together at the end. A process that is killed leaves the
-parts that are complete, and the next one goes on after their last client.
+While a store is written, each column is a plain file in a hidden folder next to it, to
+which clients are appended. After every `PART_BYTES` a manifest says how far they are
+whole, and a process that goes on for one that was killed starts there.
 
 References:
   https://arrow.apache.org/docs/format/Columnar.html, IPC File Format.
@@ -16,7 +18,6 @@ References:
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
-import functools
 import itertools
 import json
 import mmap
@@ -24,15 +25,18 @@ import os
 import pathlib
 import reprlib
 import shutil
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
+from jaxtyping import Shaped
 import numpy as np
 
 from epe_jax import extras, io, locks
-from epe_jax.data import arrow_columns, federated
+from epe_jax.data import federated
 
 with extras.explain_missing():
   import pyarrow as pa
+
+Clients = Iterable[tuple[str, Mapping[str, np.ndarray]]]
 
 VERSION = 3
 """Version of the format."""
@@ -44,15 +48,10 @@ CLIENT_ID = 'client_id'
 """The column of a store that no feature can have the name of."""
 
 PART_BYTES = 32 << 20
-"""Bytes of columns after which a part is complete."""
-
-Clients = Callable[[str | None], Iterable[tuple[str, Mapping[str, np.ndarray]]]]
-"""The clients after an id, or all of them after None, in increasing order."""
+"""Bytes of columns after which what is written is saved."""
 
 _KEY = b'epe_jax'
-# Bytes that are written at a time, and columns that are a record batch of a part.
-_BLOCK, _BATCH_BYTES = 1 << 24, 1 << 20
-_MAX_ID_LENGTH = 1000
+_MANIFEST, _IDS, _SIZES = 'manifest.json', 'client_ids', 'sizes'
 # What reading a damaged file ends in.
 _DAMAGE = (pa.ArrowException, ValueError, TypeError, KeyError, OSError)
 # Seconds to wait for another process that imports the same data.
@@ -81,11 +80,12 @@ class Header(NamedTuple):
 
 def write(
   path: str | os.PathLike,
-  clients: Clients,
+  clients: Iterable[tuple[str, Any]],
   *,
   source: str,
   meta: Mapping[str, Any] | None = None,
   exist_ok: bool = False,
+  decode: Callable[[Iterable[tuple[str, Any]]], Clients] = lambda rest: rest,
   report_progress: Callable[[int], object] = lambda _: None,
 ) -> federated.FederatedData:
   """Streams clients into a new store, holding one client at a time.
@@ -97,14 +97,16 @@ def write(
   Args:
     path: file to create, best with the suffix `SUFFIX`. It appears when it is
       complete and not before.
-    clients: id -> the clients after this one, or all clients for None, as
-      (id, name -> array [n_i, ...]) in increasing order of id. All have the
-      same columns, of the same dtype and shape of a row; n_i >= 1. Arrays are of
-      numbers, booleans, or objects that are byte strings.
+    clients: (id, what `decode` takes) in increasing order of id. Those that an earlier
+      call has written are skipped.
     source: the origin of the rows, kept in the header.
     meta: more to keep in the header, in JSON types.
     exist_ok: whether to load a store that exists, or that another process completes
       in the meantime.
+    decode: the clients that are not yet written -> (id, name -> array [n_i, ...]) in
+      the same order. All have the same columns, of the same dtype and shape of a row;
+      n_i >= 1. Arrays are of numbers, booleans, or objects that are byte strings.
+      By default, `clients` has them.
     report_progress: called with numbers of examples as they are written.
 
   Returns:
@@ -121,11 +123,8 @@ def write(
   >>> import tempfile
   >>> rows = {'a': {'x': np.array([5])}, 'b': {'x': np.array([6, 7])}}
   >>> with tempfile.TemporaryDirectory() as folder:
-  ...   data = write(
-  ...     pathlib.Path(folder, 'train.arrow'),
-  ...     lambda after: ((i, rows[i]) for i in rows if not after or i > after),
-  ...     source='two clients',
-  ...   )
+  ...   path = pathlib.Path(folder, 'train.arrow')
+  ...   data = write(path, rows.items(), source='two clients')
   ...   data.client(1)['x'].tolist()
   [6, 7]
   """
@@ -141,10 +140,20 @@ def write(
     is_new = True
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
-      _write_parts(folder, clients, identity, report_progress)
-      _join_parts(folder, draft, identity)
+      staged = _go_back(folder, identity)
+      client_ids, sizes = _read_clients(folder)
+      report_progress(int(sizes.sum()))
+      last = client_ids[-1] if client_ids else None
+      rest = itertools.dropwhile(
+        lambda client: last is not None and client[0] <= last, clients
+      )
+      checked = federated.check_clients(
+        decode(rest), after=last, specs=staged.parse_specs()
+      )
+      staged = _append(folder, staged, checked, report_progress)
+      _write_file(draft, _read_columns(folder, staged), identity)
     finally:
-      if not _list_parts(folder):
+      if not (folder / _MANIFEST).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
   with io.explain_disk_errors(path):
@@ -169,18 +178,12 @@ def load(path: str | os.PathLike) -> federated.FederatedData:
     FileNotFoundError: if the path does not exist.
     ValueError: if the store is damaged, or of another version or form.
   """
-  path = pathlib.Path(path)
-  reader, described = _open(path)
-  header = _make_header(path, described)
-  try:
-    data = _unpack_batch(reader.get_batch(0), header.digest)
-  except _DAMAGE as error:
-    raise _make_damage_error(path, error) from error
-  counted = (header.num_clients, header.num_examples)
-  if (data.num_clients, data.num_examples) != counted:
-    raise _make_damage_error(
-      path, f'it does not have the {counted} clients and examples'
-    )
+  batch, header = _open(pathlib.Path(path))
+  with _explain_damage(path):
+    data = _unpack_batch(batch, header.digest)
+    counted = (header.num_clients, header.num_examples)
+    if (data.num_clients, data.num_examples) != counted:
+      raise ValueError(f'it does not have the {counted} clients and examples')
   return data
 
 
@@ -190,8 +193,7 @@ def read_header(path: str | os.PathLike) -> Header:
   Raises:
     FileNotFoundError, ValueError: as `load`.
   """
-  path = pathlib.Path(path)
-  return _make_header(path, _open(path)[1])
+  return _open(pathlib.Path(path))[1]
 
 
 def verify(path: str | os.PathLike) -> None:
@@ -201,120 +203,177 @@ def verify(path: str | os.PathLike) -> None:
     FileNotFoundError, ValueError: as `load`, and if the digest differs.
   """
   data = load(path)
-  if federated.hash_contents(data) != data.digest:
-    raise _make_damage_error(
-      pathlib.Path(path), 'the SHA-256 of its contents differs'
-    )
+  with _explain_damage(path):
+    if federated.hash_contents(data) != data.digest:
+      raise ValueError('the SHA-256 of its contents differs')
 
 
-def _make_header(path: pathlib.Path, described: Mapping[str, Any]) -> Header:
-  try:
-    return Header(**described)
-  except TypeError as error:
-    raise _make_damage_error(path, error) from error
+class _Manifest(NamedTuple):
+  """How far the files of a store that is written are whole.
+
+  Attributes:
+    identity: what the store is made from.
+    specs: name -> (dtype, shape of a row), sorted by name.
+    lengths: name of a file -> its bytes; more are of clients that are written again.
+  """
+
+  identity: Mapping[str, Any]
+  specs: Mapping[str, tuple[str, list[int]]] = {}
+  lengths: Mapping[str, int] = {}
+
+  def parse_specs(self) -> federated.Specs:
+    return {
+      name: (np.dtype(dtype), tuple(shape))
+      for name, (dtype, shape) in self.specs.items()
+    }
 
 
-def _list_parts(folder: pathlib.Path) -> list[pathlib.Path]:
-  return sorted(folder.glob(f'*{SUFFIX}'))
+def _go_back(folder: pathlib.Path, identity: Mapping[str, Any]) -> _Manifest:
+  """Cuts the files to what the manifest says, if it has this identity."""
+  staged = _Manifest(identity)
+  if (folder / _MANIFEST).exists():
+    staged = _Manifest(**io.read_json(folder / _MANIFEST))
+  for name, now in identity.items():
+    if (before := staged.identity.get(name)) != now:
+      raise ValueError(
+        f'{folder} is the beginning of something else: its {name} is '
+        f'{reprlib.repr(before)}, not {reprlib.repr(now)}. Finish that first, or '
+        'delete the folder to start again.'
+      )
+  for name in {x.name for x in folder.iterdir()} - {_MANIFEST} | {
+    *staged.lengths
+  }:
+    path, length = folder / name, staged.lengths.get(name, 0)
+    if not path.exists() or path.stat().st_size < length:
+      raise ValueError(
+        f'{path} is damaged. Delete {folder} and write the store again.'
+      )
+    os.truncate(path, length)
+  return staged
 
 
-def _write_parts(
+def _read_clients(folder: pathlib.Path) -> tuple[list[str], np.ndarray]:
+  """The ids and numbers of examples of the clients that are written."""
+  if not (folder / _IDS).exists():
+    return [], np.zeros(0, np.int64)
+  lines = (folder / _IDS).read_bytes().splitlines()
+  return [*map(json.loads, lines)], np.fromfile(folder / _SIZES, np.int64)
+
+
+def _append(
   folder: pathlib.Path,
+  staged: _Manifest,
   clients: Clients,
-  identity: Mapping[str, Any],
   report_progress: Callable[[int], object],
-) -> None:
-  """Writes the parts that are missing."""
-  parts, num_examples, last, specs = _list_parts(folder), 0, None, None
-  for data in _read_parts(folder, identity):
-    num_examples += data.num_examples
-    last = str(data.client_ids[-1])
-    specs = federated.describe_columns(data.columns)
-  report_progress(num_examples)
-  rest = iter(federated.check_clients(clients(last), after=last, specs=specs))
-  for number, first in enumerate(rest, len(parts)):
-    io.write_atomically(
-      folder / f'{number:08}{SUFFIX}',
-      functools.partial(
-        _fill_part,
-        itertools.chain([first], rest),
-        identity,
-        report_progress,
-      ),
-      private=True,
-    )
-
-
-def _fill_part(
-  clients: Iterator[tuple[str, Mapping[str, np.ndarray]]],
-  identity: Mapping[str, Any],
-  report_progress: Callable[[int], object],
-  file: BinaryIO,
-) -> None:
-  """Writes clients into a part until it is complete."""
-  size = 0
+) -> _Manifest:
+  """Appends clients to the files of their columns."""
   with contextlib.ExitStack() as stack:
-    writer = None
-    while size < PART_BYTES and (group := _take_group(clients)):
-      batch = _make_batch(federated.from_clients(group), identity)
-      if writer is None:
-        writer = stack.enter_context(pa.ipc.new_file(file, batch.schema))
-      writer.write_batch(batch)
-      size += batch.nbytes
-      for columns in group.values():
-        report_progress(federated.count_rows(columns))
+    files, unsaved = {}, 0
+
+    def append(name: str, data: Any) -> None:
+      if name not in files:
+        files[name] = stack.enter_context(open(folder / name, 'ab'))
+      files[name].write(data)
+
+    def save(manifest: _Manifest) -> _Manifest:
+      for file in files.values():
+        file.flush()
+        os.fsync(file.fileno())
+      lengths = {name: file.tell() for name, file in files.items()}
+      manifest = manifest._replace(lengths={**manifest.lengths, **lengths})
+      io.write_json(folder / _MANIFEST, manifest._asdict(), private=True)
+      return manifest
+
+    for client_id, columns in clients:
+      _check_client(client_id, columns)
+      append(_IDS, json.dumps(client_id).encode() + b'\n')
+      append(_SIZES, np.int64(federated.count_rows(columns)))
+      # Numbers, because a name need not be one of a file.
+      for number, column in enumerate(columns.values()):
+        if column.dtype.kind == 'O':
+          sizes = np.array([len(item) for item in column.flat], np.int64)
+          append(f'{number}.sizes', sizes)
+          column = np.frombuffer(b''.join(column.flat), np.uint8)
+        append(f'{number}.values', np.ascontiguousarray(column))
+        unsaved += column.nbytes
+      specs = {n: (x.dtype.str, x.shape[1:]) for n, x in columns.items()}
+      staged = staged._replace(specs=specs)
+      report_progress(federated.count_rows(columns))
+      if unsaved >= PART_BYTES:
+        staged, unsaved = save(staged), 0
+    return save(staged)
 
 
-def _take_group(
-  clients: Iterator[tuple[str, Mapping[str, np.ndarray]]],
-) -> dict[str, Mapping[str, np.ndarray]]:
-  """The next clients, as many as are a record batch."""
-  group, size = {}, 0
-  for client_id, columns in clients:
-    _check_client(client_id, columns)
-    group[client_id] = columns
-    size += sum(x.nbytes for x in columns.values())
-    if size >= min(_BATCH_BYTES, PART_BYTES):
-      break
-  return group
+def _read_columns(
+  folder: pathlib.Path, staged: _Manifest
+) -> federated.FederatedData:
+  """The clients of all files; columns of numbers are mapped."""
+  columns = {}
+  for number, (name, (dtype, shape)) in enumerate(staged.parse_specs().items()):
+    path = folder / f'{number}.values'
+    if dtype.kind == 'O':
+      ends = np.cumsum(np.fromfile(path.with_suffix('.sizes'), np.int64))
+      data = path.read_bytes()
+      column = np.empty(len(ends), object)
+      column[:] = [data[i:j] for i, j in zip([0, *ends], ends)]
+    else:
+      column = np.memmap(path, dtype, 'r')
+    columns[name] = column.reshape(-1, *shape)
+  client_ids, sizes = _read_clients(folder)
+  return federated.FederatedData(
+    columns, federated.compute_offsets(sizes), np.array(client_ids, np.str_)
+  )
 
 
 def _check_client(client_id: str, columns: Mapping[str, np.ndarray]) -> None:
-  if len(client_id) > _MAX_ID_LENGTH:
-    raise ValueError(
-      f'client {client_id[:50]!r}... has an id of {len(client_id)} '
-      f'characters. Use {_MAX_ID_LENGTH} or fewer.'
-    )
   if CLIENT_ID in columns:
     raise ValueError(
       f'no column can be called {CLIENT_ID!r}, the name of the ids. Give it '
       'another name.'
     )
   for name, column in columns.items():
-    try:
-      arrow_columns.check_column(column)
-    except ValueError as error:
+    dtype, shape = column.dtype, column.shape[1:]
+    what = ''
+    if dtype.kind == 'O':
+      types = {type(x).__name__ for x in column.flat}
+      what = f'objects of type {sorted(types)}' if types - {'bytes'} else ''
+    if dtype.kind not in 'biufO' or not dtype.isnative or 0 in shape:
+      what = f'dtype {dtype} and shape {shape} of a row'
+    if what:
       raise ValueError(
-        f'client {client_id!r}, column {name!r} has {error}'
-      ) from error
+        f'client {client_id!r}, column {name!r} has {what}. Use numbers or booleans '
+        'in the byte order of this machine, at least one in each row, or objects '
+        'that are byte strings; encode them if they are text.'
+      )
 
 
-def _make_batch(
-  data: federated.FederatedData, described: Mapping[str, Any]
-) -> pa.RecordBatch:
-  """A row for each client, and what is said of them in the metadata."""
-  arrays = {CLIENT_ID: pa.array(data.client_ids.tolist(), pa.large_string())}
-  offsets = pa.array(data.offsets)
-  for name in sorted(data.columns):
-    values = arrow_columns.from_numpy(data.columns[name])
-    arrays[name] = pa.LargeListArray.from_arrays(offsets, values)
-  return pa.record_batch(
-    arrays, metadata={_KEY: json.dumps(described).encode()}
+def _write_file(
+  path: pathlib.Path,
+  data: federated.FederatedData,
+  identity: Mapping[str, Any],
+) -> None:
+  header = Header(
+    **identity,
+    num_clients=data.num_clients,
+    num_examples=data.num_examples,
+    digest=federated.hash_contents(data),
   )
+  arrays = {CLIENT_ID: pa.array(data.client_ids.tolist(), pa.large_string())}
+  for name in sorted(data.columns):
+    values = _to_arrow(data.columns[name])
+    arrays[name] = pa.LargeListArray.from_arrays(pa.array(data.offsets), values)
+  batch = pa.record_batch(
+    arrays, metadata={_KEY: json.dumps(header._asdict()).encode()}
+  )
+  with open(path, 'wb', opener=io.open_private) as file:
+    with pa.ipc.new_file(file, batch.schema) as writer:
+      writer.write_batch(batch)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _unpack_batch(
-  batch: pa.RecordBatch, digest: str | None = None
+  batch: pa.RecordBatch, digest: str
 ) -> federated.FederatedData:
   """The clients of a record batch; columns of numbers are views of it."""
   # In full, or a damaged offset would have bytes read that are not there.
@@ -326,8 +385,8 @@ def _unpack_batch(
     lists = batch[name]
     if not pa.types.is_large_list(lists.type):
       raise ValueError(f'column {name!r} is of type {lists.type}')
-    offsets.append(arrow_columns.to_numpy(lists.offsets))
-    columns[name] = arrow_columns.to_numpy(lists.values)
+    offsets.append(_to_numpy(lists.offsets))
+    columns[name] = _to_numpy(lists.values)
   if not offsets or any((other != offsets[0]).any() for other in offsets):
     raise ValueError('its columns are not of the same clients')
   client_ids = np.array(batch[CLIENT_ID].to_pylist(), np.str_)
@@ -336,119 +395,46 @@ def _unpack_batch(
   )
 
 
-def _read_parts(
-  folder: pathlib.Path, identity: Mapping[str, Any]
-) -> Iterator[federated.FederatedData]:
-  """The clients of all parts, a record batch at a time."""
-  for number, path in enumerate(_list_parts(folder)):
-    try:
-      reader, before = _open(path)
-      batches = map(reader.get_batch, range(reader.num_record_batches))
-      if int(path.stem) != number:
-        raise ValueError(f'the part {number} before it is missing')
-      yield from (_unpack_batch(batch) for batch in batches)
-    except (*_DAMAGE, FileNotFoundError) as error:
-      raise ValueError(
-        f'{path} is damaged ({error}). Delete {folder} and write the store again.'
-      ) from error
-    _check_identity(folder, before, identity)
+def _to_arrow(column: Shaped[np.ndarray, 'n ...']) -> pa.Array:
+  """Makes an Arrow array; contiguous numbers are not copied."""
+  flat = np.ascontiguousarray(column).reshape(-1)
+  if flat.dtype.kind == 'O':
+    array = pa.array(flat.tolist(), pa.large_binary())
+  elif flat.dtype.kind == 'b':
+    array = pa.ExtensionArray.from_storage(
+      pa.bool8(), pa.array(flat.view(np.int8))
+    )
+  else:
+    array = pa.Array.from_buffers(
+      pa.from_numpy_dtype(flat.dtype), flat.size, [None, pa.py_buffer(flat)]
+    )
+  for size in reversed(column.shape[1:]):
+    array = pa.FixedSizeListArray.from_arrays(array, size)
+  return array
 
 
-def _check_identity(
-  folder: pathlib.Path, before: Mapping[str, Any], now: Mapping[str, Any]
-) -> None:
-  for name in now:
-    if before.get(name) != now[name]:
-      shown = [reprlib.repr(x.get(name)) for x in (before, now)]
-      raise ValueError(
-        f'{folder} is the beginning of something else: its {name} is {shown[0]}, '
-        f'not {shown[1]}. Finish that first, or delete the folder to start again.'
-      )
+def _to_numpy(array: pa.Array) -> np.ndarray:
+  """Gives the rows of an array, [n, ...], as a view; byte strings as objects."""
+  shape = []
+  while True:
+    if array.null_count:
+      raise ValueError(f'{array.null_count} values are missing')
+    if not pa.types.is_fixed_size_list(array.type):
+      break
+    shape.append(array.type.list_size)
+    array = array.values
+  ragged = pa.types.is_large_binary(array.type)
+  return array.to_numpy(zero_copy_only=not ragged).reshape(-1, *shape)
 
 
-def _join_parts(
-  folder: pathlib.Path, path: pathlib.Path, identity: Mapping[str, Any]
-) -> None:
-  """Writes the clients of all parts as one store."""
-  client_ids, sizes, texts, files = [], [], {}, {}
-  with contextlib.ExitStack() as stack:
-    for part in _read_parts(folder, identity):
-      client_ids.append(part.client_ids)
-      sizes.append(part.sizes)
-      for name, column in part.columns.items():
-        if column.dtype.kind == 'O':
-          texts.setdefault(name, []).append(column)
-          continue
-        if name not in files:
-          # Numbers, because a name need not be one of a file.
-          path_of_column = folder / f'{len(files)}.values'
-          files[name] = stack.enter_context(open(path_of_column, 'w+b')), column
-        files[name][0].write(column.data)
-    maps, columns = [], {}
-    for name, (file, column) in files.items():
-      file.flush()
-      maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-      columns[name] = np.frombuffer(maps[-1], column.dtype).reshape(
-        -1, *column.shape[1:]
-      )
-  columns |= {name: np.concatenate(parts) for name, parts in texts.items()}
-
-  def release() -> None:
-    # What was read of a map no longer counts as memory of this process.
-    for map_ in maps:
-      map_.madvise(mmap.MADV_DONTNEED)
-
-  data = federated.FederatedData(
-    columns,
-    federated.compute_offsets(np.concatenate(sizes)),
-    np.concatenate(client_ids),
-  )
-  _write_file(path, data, identity, release)
-
-
-def _write_file(
-  path: pathlib.Path,
-  data: federated.FederatedData,
-  identity: Mapping[str, Any],
-  release: Callable[[], None],
-) -> None:
-  header = Header(
-    **identity,
-    num_clients=data.num_clients,
-    num_examples=data.num_examples,
-    digest=federated.hash_contents(data, release=release),
-  )
-  batch = _make_batch(data, header._asdict())
-  with open(path, 'wb', opener=io.open_private) as file:
-    with pa.ipc.new_file(_Sink(file, release), batch.schema) as writer:
-      writer.write_batch(batch)
-    file.flush()
-    os.fsync(file.fileno())
-
-
-class _Sink:
-  """A file to which Arrow writes memory maps without keeping their pages."""
-
-  closed = False
-
-  def __init__(self, file: Any, release: Callable[[], None]):
-    self.file, self.release = file, release
-    self.flush = file.flush
-
-  def write(self, data: Any) -> int:
-    view = memoryview(data)
-    for start in range(0, len(view), _BLOCK):
-      self.file.write(view[start : start + _BLOCK])
-      self.release()
-    return len(view)
-
-
-def _open(
-  path: pathlib.Path,
-) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
+def _open(path: pathlib.Path) -> tuple[pa.RecordBatch, Header]:
   """Maps a file into memory and reads its metadata."""
-  _check_is_file(path)
-  try:
+  if not path.exists():
+    raise FileNotFoundError(
+      f'{path} does not exist. Give the file of a store, or make one with '
+      'store.write.'
+    )
+  with _explain_damage(path):
     with open(path, 'rb') as file:
       # Arrow's own memory map makes the system read the whole file ahead.
       map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -456,29 +442,21 @@ def _open(
     described = json.loads((reader.schema.metadata or {})[_KEY])
     version = described['version']
     if version == VERSION:
-      return reader, described
-  except PermissionError:
-    raise
-  except _DAMAGE as error:
-    raise _make_damage_error(path, error) from error
+      return reader.get_batch(0), Header(**described)
   raise ValueError(
     f'{path} has version {version}; this library reads version {VERSION}. '
     'Write the store again from its source.'
   )
 
 
-def _check_is_file(path: pathlib.Path) -> None:
-  if not path.exists():
-    raise FileNotFoundError(
-      f'{path} does not exist. Give the file of a store, or make one with '
-      'store.write.'
-    )
-  if not path.is_file():
-    raise ValueError(f'{path} is a folder. Give the file of a store.')
-
-
-def _make_damage_error(path: pathlib.Path, what: object) -> ValueError:
-  return ValueError(
-    f'{path} is not a whole store: {what}. Delete it and write it again from '
-    'its source.'
-  )
+@contextlib.contextmanager
+def _explain_damage(path: str | os.PathLike) -> Iterator[None]:
+  try:
+    yield
+  except PermissionError:
+    raise
+  except _DAMAGE as error:
+    raise ValueError(
+      f'{path} is not a whole store: {error}. Delete it and write it again from '
+      'its source.'
+    ) from error

@@ -74,7 +74,7 @@ def generate_images(
     ValueError: if an argument is out of its range.
 
   >>> source = generate_images(0, num_clients=3, num_examples=60)
-  >>> writer, raw = next(source.read('all_train', IMAGES, None))
+  >>> writer, raw = next(source.read('all_train'))
   >>> writer, source.decode(raw, IMAGES)['pixels'].shape[1:]
   ('client0000000', (28, 28))
   """
@@ -127,7 +127,7 @@ def generate_sentences(
     ValueError: if an argument is out of its range.
 
   >>> source = generate_sentences(0, num_clients=9, max_sentences=3)
-  >>> user, raw = next(source.read('train', SENTENCES, None))
+  >>> user, raw = next(source.read('train'))
   >>> user, len(source.decode(raw, SENTENCES)['tokens'])
   ('client0000000', 3)
   """
@@ -194,18 +194,13 @@ def _read(
   seed: int,
   clients: Mapping[str, tuple[Sequence[int], np.ndarray]],
   split: str,
-  features: sources.Features,
-  after: str | None,
 ) -> Iterator[tuple[str, Client]]:
   """The clients of a split; see `sources.Source`."""
-  del features
   for number, size in zip(
     *sources.find_split(clients, split, 'synthetic data')
   ):
     # Leading zeros, so that clients sort as their numbers do.
-    client_id = f'client{number:07}'
-    if after is None or client_id > after:
-      yield client_id, Client(seed, split, number, int(size))
+    yield f'client{number:07}', Client(seed, split, number, int(size))
 
 
 def _decode(

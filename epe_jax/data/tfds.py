@@ -1,11 +1,9 @@
 """Federated data sets in the form of TensorFlow Datasets, without TensorFlow.
 
 There is one example per record, with its client's id, in array_record files: client
-after client, sorted by id. So a client is found by bisection, and a data set is read
-in order.
+after client, sorted by id.
 """
 
-import bisect
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import functools
@@ -23,9 +21,7 @@ try:
   import tensorflow_datasets as tfds
 
   # tensorflow_datasets imports it late, and with a message of its own.
-  array_record = importlib.import_module(
-    'array_record.python.array_record_module'
-  )
+  importlib.import_module('array_record.python.array_record_module')
 except ImportError as error:
   raise ImportError(
     f'TFDS data sets need packages that are not there ({error}). Install them: '
@@ -57,12 +53,11 @@ def open_source(directory: str | os.PathLike) -> Iterator[sources.Source]:
     known before they are read.
 
   Raises:
-    FileNotFoundError, ValueError: the directory is not one of a data set, files are
-      missing or do not have the numbers of records that TFDS wrote down, or, while
-      reading, a record is damaged or out of order.
+    FileNotFoundError, ValueError: the directory is not one of a data set, or, while
+      reading, a file is missing, or a record is damaged or out of order.
   """
-  builder = _open_builder(directory, CURE)
   with _explain_damage(directory, CURE):
+    builder = _open_builder(directory)
     features = _read_features(builder.info)
     records = {
       split: _open_records(builder, split) for split in builder.info.splits
@@ -78,10 +73,10 @@ def open_source(directory: str | os.PathLike) -> Iterator[sources.Source]:
   )
 
 
-def open_splits(
+def read_splits(
   directory: str | os.PathLike, splits: Sequence[str], cure: str
-) -> list[Any]:
-  """Opens the records of some splits of any data set of array_record files.
+) -> list[list[bytes]]:
+  """Reads all records of some splits of any data set of array_record files.
 
   Args:
     directory: of a version.
@@ -89,29 +84,35 @@ def open_splits(
     cure: ends messages.
 
   Returns:
-    For each split a sequence of serialized examples, bytes.
+    For each split the serialized examples.
 
   Raises:
     FileNotFoundError, ValueError: as `open_source`.
   """
-  builder = _open_builder(directory, cure)
   with _explain_damage(directory, cure):
-    return [_open_records(builder, split) for split in splits]
+    builder = _open_builder(directory)
+    opened = [_open_records(builder, split) for split in splits]
+    return [records.__getitems__(range(len(records))) for records in opened]
 
 
-def _open_builder(directory: str | os.PathLike, cure: str) -> Any:
+def _open_builder(directory: str | os.PathLike) -> Any:
   """The builder that TFDS makes of the directory of a version."""
-  path = pathlib.Path(directory)
-  if not (path / 'dataset_info.json').is_file():
-    raise FileNotFoundError(f'{path} has no dataset_info.json. {cure}')
-  with _explain_damage(path, cure):
-    return tfds.builder_from_directory(path)
+  if not pathlib.Path(directory, 'dataset_info.json').is_file():
+    raise FileNotFoundError(f'{directory} has no dataset_info.json')
+  return tfds.builder_from_directory(directory)
+
+
+def _open_records(builder: Any, split: str) -> Any:
+  raw = tfds.decode.DeserializeMethod.RAW_BYTES
+  return builder.as_data_source(split=split, deserialize_method=raw)
 
 
 @contextlib.contextmanager
 def _explain_damage(path: str | os.PathLike, cure: str) -> Iterator[None]:
   try:
     yield
+  except FileNotFoundError as error:
+    raise FileNotFoundError(f'{error}. {cure}') from error
   except Exception as error:
     # TFDS, protobuf and etils have errors of their own for damaged files.
     raise ValueError(f'{path} cannot be read: {error}. {cure}') from error
@@ -136,48 +137,19 @@ def _read_features(info: tfds.core.DatasetInfo) -> sources.Features:
   return features
 
 
-def _open_records(builder: Any, split: str) -> Any:
-  """The records of a split, if its files are there and whole."""
-  path = pathlib.Path(builder.data_dir)
-  for file in builder.info.splits[split].file_instructions:
-    shard = pathlib.Path(file.filename)
-    if shard.parent != path or not shard.is_file():
-      raise ValueError(f'there is no file {shard}')
-    try:
-      reader = array_record.ArrayRecordReader(str(shard))
-      num_records = reader.num_records()
-      reader.close()
-    except RuntimeError as error:
-      raise ValueError(f'{shard.name} is truncated ({error})') from error
-    if num_records != file.examples_in_shard:
-      raise ValueError(
-        f'{shard.name} has {num_records} records, not {file.examples_in_shard}'
-      )
-  raw = tfds.decode.DeserializeMethod.RAW_BYTES
-  return builder.as_data_source(split=split, deserialize_method=raw)
-
-
 def _read_clients(
   name: str,
   splits: Mapping[str, Any],
   split: str,
-  features: sources.Features,
-  after: str | None,
 ) -> Iterator[tuple[str, list[bytes]]]:
   """The records of the clients of a split; see `sources.Source`."""
-  del features  # A record is read as a whole.
   records = sources.find_split(splits, split, name)
   place = f'{name}, split {split!r}'
-  start = 0
-  if after is not None:
-    read_client_id = lambda i: _read_records(records, i, i + 1, place)[0][0]
-    every = range(len(records))
-    start = bisect.bisect_right(every, after, key=read_client_id)
   rows = itertools.chain.from_iterable(
     _read_records(records, at, min(at + _BATCH, len(records)), place)
-    for at in range(start, len(records), _BATCH)
+    for at in range(0, len(records), _BATCH)
   )
-  previous = after
+  previous = None
   for client_id, group in itertools.groupby(rows, operator.itemgetter(0)):
     if previous is not None and client_id <= previous:
       raise ValueError(

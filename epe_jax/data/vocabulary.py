@@ -2,12 +2,10 @@
 
 import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
-import contextlib
+import heapq
 import itertools
 import os
 import pathlib
-import sqlite3
-import tempfile
 from typing import NamedTuple
 
 import numpy as np
@@ -34,10 +32,11 @@ class Text(NamedTuple):
   word_count: str | os.PathLike | None = None
 
 
+PAPER = Text()
+"""The settings of the literature."""
+
 # Seconds to wait for another process that counts the same words.
 _MAX_WAIT = 24 * 3600.0
-# Different words that are counted in memory; each takes about 100 bytes.
-_MAX_WORDS = 2_000_000
 
 
 def read(path: str | os.PathLike, size: int) -> tuple[str, ...]:
@@ -89,8 +88,8 @@ def count_words(
 ) -> list[tuple[str, int]]:
   """Counts the words of a split and gives the most frequent ones.
 
-  Equally frequent words come in the order of their UTF-8. Memory is bounded for any
-  number of words: counts that do not fit are added up in a temporary file in `TMPDIR`.
+  Equally frequent words come in the order of their UTF-8. The different words are held
+  in memory, some 100 bytes each.
 
   Args:
     source: with the feature 'tokens'.
@@ -103,41 +102,26 @@ def count_words(
 
   Raises:
     ValueError: there are fewer words, or a sentence is not text.
-    OSError: the disk has no room for the temporary file.
   """
+  # Only here: help texts list data sets without it.
   from epe_jax import progress
 
   _check_size(size)
   recipe = decoding.Recipe(FEATURES, _count_client, {})
-  numbers = source.splits.get(split, sources.Split(None, None))
-  bar = progress.bar(
-    total=numbers.clients, desc=f'counting words of {split}', unit=' clients'
-  )
-  with tempfile.TemporaryDirectory(prefix='epe_jax-') as folder, bar:
-    file = pathlib.Path(folder, 'counts.sqlite')
-    with contextlib.closing(sqlite3.connect(file)) as db:
-      # The file is temporary, so it need not survive a crash.
-      db.executescript(
-        'PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TABLE counts '
-        '(word BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID;'
-      )
-      counts = collections.Counter()
-      for _, client_counts in decoding.decode_clients(
-        source, split, recipe, workers=workers
-      ):
-        counts.update(client_counts)
-        bar.update()
-        if len(counts) > _MAX_WORDS:
-          _add_counts(db, counts)
-          counts.clear()
-      _add_counts(db, counts)
-      ((distinct,),) = db.execute('SELECT COUNT(*) FROM counts')
-      largest = db.execute(
-        'SELECT word, count FROM counts ORDER BY count DESC, word LIMIT ?',
-        (size,),
-      ).fetchall()
-  if distinct < size:
-    raise _make_size_error(f'{source.name}, split {split!r},', distinct, size)
+  counts = collections.Counter()
+  for _, client_counts in progress.bar(
+    decoding.decode_clients(
+      source.read(split), source, split, recipe, workers=workers
+    ),
+    total=source.splits.get(split, sources.Split(None, None)).clients,
+    desc=f'counting words of {split}',
+    unit=' clients',
+  ):
+    counts.update(client_counts)
+  if len(counts) < size:
+    where = f'{source.name}, split {split!r},'
+    raise _make_size_error(where, len(counts), size)
+  largest = heapq.nsmallest(size, counts.items(), key=lambda x: (-x[1], x[0]))
   return [(word.decode(), count) for word, count in largest]
 
 
@@ -233,20 +217,6 @@ def _parse_line(line: bytes) -> tuple[str, int]:
   if len(parts) != 2 or not parts[1].isdigit() or len(parts[1]) > 18:
     raise ValueError(f'{line[:60]!r} is not a word and a count')
   return _check_word(parts[0]), int(parts[1])
-
-
-def _add_counts(db: sqlite3.Connection, counts: Mapping[bytes, int]) -> None:
-  try:
-    db.executemany(
-      'INSERT INTO counts VALUES (?, ?) '
-      'ON CONFLICT DO UPDATE SET count = count + excluded.count',
-      counts.items(),
-    )
-  except sqlite3.Error as error:
-    raise OSError(
-      f'words cannot be counted: SQLite says "{error}" of its temporary file. Make '
-      'room for it, or set TMPDIR to a folder on another disk.'
-    ) from error
 
 
 def _check_size(size: int) -> None:

@@ -17,7 +17,7 @@ from absl import logging
 import jax
 import numpy as np
 
-from epe_jax.data import digests
+from epe_jax.data import federated
 from epe_jax.parallel import hosts
 from epe_jax.types import PyTree
 
@@ -222,6 +222,6 @@ def _read(
 def _compute_digest(host: PyTree) -> str:
   """Computes SHA-256 of the names, types, shapes and bytes of all arrays."""
   leaves = jax.tree_util.tree_leaves_with_path(host)
-  return digests.hash_arrays(
+  return federated.hash_arrays(
     (jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in leaves
   )

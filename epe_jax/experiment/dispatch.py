@@ -153,10 +153,6 @@ def collect(
   its end. 'waited' is the time for which the device was idle because the cohorts
   were not ready; it is attributed to the first round of the group.
 
-  Args:
-    group: the group.
-    idle_since: when the device had finished all that was dispatched before it.
-
   Returns:
     A record for each round, and when the device had finished them.
 

@@ -237,7 +237,7 @@ def train(
         functools.partial(_evaluate, record, threat_models),
         f'Stopped after the last round, which is saved in {files.folder}.',
       )
-    own_attacker_scores.write_attack_scores(files.attack_scores, audit)
+    own_attacker_scores.add_attack_scores(files.scores, audit)
     if (claimed := config.audit.claim) is not None:
       claim = sequential.judge_claim(record, claimed)
     of_rounds = upper_bounds.expect_shifts(record)

@@ -57,7 +57,7 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
     history = release.redact_history(history)
   if record is not None:
     audit = own_attacker_scores.attach_scores(
-      result.audit, record, files.attack_scores
+      result.audit, record, files.scores
     )
     result = dataclasses.replace(result, audit=audit)
   return FinishedRun(result, record, history)
@@ -120,10 +120,6 @@ def find_result(
   workdir: str | os.PathLike[str], config: Config
 ) -> RunResult | None:
   """Finds what a finished run of a config has found, without JAX.
-
-  Args:
-    workdir: a folder, which need not exist.
-    config: of the run, as a file of configs gives it.
 
   Returns:
     None if the folder has no finished run, or one of another config.

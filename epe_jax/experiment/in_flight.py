@@ -1,30 +1,17 @@
 """Programs in flight: how many a loop may dispatch before it waits for one.
 
-JAX returns from a jitted function before its program has run, so that a loop
-can be any number of programs ahead of the devices. Over several devices of one
-processor this ends in a deadlock. XLA:CPU has one pool of as many threads as
-there are cores, or devices if they are more. A program takes one of them for
-each of its devices, and in a collective each waits for all the others. But the
-next program is launched by threads of the same pool, one for each device, and
-they wait while 32 programs are in flight on theirs: these threads are missing
-where the program that runs could end.
+JAX returns from a jitted function before its program has run. Over several devices of
+one processor a loop that is far ahead deadlocks: XLA:CPU has one pool of as many
+threads as cores, or devices if they are more. In a collective each thread waits for all
+others, while threads of the same pool that launch the next program wait where 32 are in
+flight on their device (`PjRtCpuExecutable::Execute` and
+`CpuClientOptions::max_inflight_computations_per_device` in openxla/xla,
+xla/pjrt/cpu). So a loop has at most `MAX_PROGRAMS` in flight, the one that runs and the
+next, which is as fast as any number; loops within loops add up to a few.
 
-So a loop has at most `MAX_PROGRAMS` in flight, the one that runs and the next,
-which is as fast as any number. Loops within loops, as an evaluation while
-rounds are under way, add up to a few, far below 32 on any number of devices.
-
-Processors of several processes talk by Gloo, which knows no programs: what one
-process sends for the next program another takes for the one that it runs, if
-neither needs the result of the other. There a program ends before the next
-one is dispatched.
-
-Source: openxla/xla, xla/pjrt/cpu/cpu_client.cc. `GetPjRtCpuClient` makes "at
-least CpuDeviceCount threads to launch one collective";
-`PjRtCpuExecutable::Execute` schedules one launch for each device on them, and
-in `CpuPjRtRawLoadedExecutable::Execute` each acquires
-`max_inflight_computations_semaphore`. Its size is
-`CpuClientOptions::max_inflight_computations_per_device`, 32 in
-xla/pjrt/plugin/xla_cpu/cpu_client_options.h, which JAX leaves as it is.
+Processors of several processes talk by Gloo, which knows no programs: what one process
+sends for the next program another takes for the one that it runs, if neither needs the
+result of the other. There a program ends before the next one is dispatched.
 """
 
 import collections
@@ -51,10 +38,6 @@ def max_programs() -> int:
 def pop_due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
   """Takes out of a queue what must end before one more may be dispatched.
 
-  Args:
-    queue: the programs in flight, the oldest first.
-    drain: take out all, for a caller that needs the results of all of them.
-
   Yields:
     The oldest program each time. The caller waits for it.
 
@@ -68,9 +51,6 @@ def pop_due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
 
 def iterate_in_order(results: Iterable[T]) -> Iterator[T]:
   """Yields the results of a loop's programs in order, each once it is computed.
-
-  Args:
-    results: trees of arrays; each step of the iteration dispatches a program.
 
   Yields:
     The same trees in the same order.

@@ -190,10 +190,6 @@ def make_advance(algorithm: algorithms.Algorithm) -> Advance:
 
   The keys of a round are folds of the run's keys by its number, so they do not
   depend on which rounds are dispatched together.
-
-  Args:
-    algorithm: an algorithm whose steps take no injection, as
-      `audited_algorithm.audited` returns it.
   """
 
   def advance(state, cohorts, training_key, noise_key):

@@ -15,7 +15,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from typing import NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec('P')
@@ -30,6 +29,8 @@ _PROGRAM = 'epe-jax'
 # The signals that have asked and that nobody has answered. Python discards what their
 # handler raises in a destructor.
 _asked: list[int] = []
+# Whether any signal ever has.
+_was_asked = threading.Event()
 
 
 class Stopped(KeyboardInterrupt):
@@ -95,9 +96,6 @@ def listen(announcement: str = '') -> Iterator[Requests]:
 
   Signals reach the main thread alone; elsewhere nothing is ever requested.
 
-  Args:
-    announcement: printed on a request if there is work to finish.
-
   Raises:
     Stopped: this program was asked before.
   """
@@ -109,6 +107,7 @@ def listen(announcement: str = '') -> Iterator[Requests]:
   def handle(signum: int, frame: object) -> None:
     del frame
     _asked.append(signum)
+    _was_asked.set()
     requests.signum = signum
     for other in _SIGNALS:
       signal.signal(other, signal.SIG_DFL)
@@ -147,8 +146,7 @@ def end_with_parent() -> None:
     # Unbuffered, because Python would wait for the lock of a buffer at its end.
     while os.read(0, 1024):
       pass
-    time.sleep(_TOGETHER)
-    if not _asked:
+    if not _was_asked.wait(_TOGETHER):
       os.kill(os.getpid(), signal.SIGTERM)
 
   threading.Thread(target=follow, daemon=True).start()
@@ -176,6 +174,7 @@ def _explain_resuming() -> str:
 def _raise_stopped(signum: int, frame: object) -> NoReturn:
   del frame
   _asked.append(signum)
+  _was_asked.set()
   raise Stopped('Stopped.', signum, is_abrupt=True)
 
 

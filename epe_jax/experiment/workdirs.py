@@ -35,9 +35,8 @@ class Workdir(NamedTuple):
   report: pathlib.Path
   lock: pathlib.Path  # The lock of the process that trains, until it ends.
   private: pathlib.Path  # The folder of all that only the auditor may have.
-  scores: pathlib.Path  # The record, which has all that estimates need.
-  # The scores of a user's own attackers, if there are any.
-  attack_scores: pathlib.Path
+  # The record, which has all that estimates need, and scores of own attackers.
+  scores: pathlib.Path
   # The estimates of each seed, of a point that has many. It has ended then.
   rows: pathlib.Path
   metrics: pathlib.Path  # One line of numbers for each round, for people.
@@ -67,7 +66,6 @@ def workdir_at(folder: str | os.PathLike) -> Workdir:
     lock=folder / '.lock',
     private=private,
     scores=private / 'scores.npz',
-    attack_scores=private / 'attack_scores.npz',
     rows=folder / 'rows.json',
     metrics=private / 'metrics.jsonl',
     events=private / 'tensorboard',

@@ -57,33 +57,17 @@ def describe_amplification(amplification: Fact) -> str:
   return wording.describe_fact(amplification, OF_AMPLIFICATION)
 
 
-def _participations(rounds: int) -> str:
-  times = 'one round' if rounds == 1 else f'{rounds} rounds'
-  return f'one who takes part in {times}'
-
-
-def _poisson_sampling(rounds: int, probability: float) -> str:
-  return (
-    f'one who takes part in each of {rounds:,} rounds with probability '
-    f'{probability:.3g}, by secret coins of its own'
-  )
-
-
-def _random_allocation(rounds: int, periods: int) -> str:
-  times = '' if periods == 1 else f'each of {periods} periods of '
-  return f'one who takes part in a random round of {times}{rounds:,} rounds'
-
-
-def _sensitivity(clip_norms: float, rho: float) -> str:
-  return (
-    f'one whose rounds move all releases together by {clip_norms:.3g} clip norms, as '
-    f'far as participation allows (zCDP: ρ = {rho:.3g})'
-  )
+def _random_allocation(periods: int, **_: int) -> str:
+  times = '' if periods == 1 else 'each of {periods} periods of '
+  return f'one who takes part in a random round of {times}{{rounds:,}} rounds'
 
 
 OF_ANALYTIC: wording.Words = {
-  'participations': _participations,
-  'sensitivity': _sensitivity,
+  'participations': 'one who takes part in {rounds:rounds}',
+  'sensitivity': (
+    'one whose rounds move all releases together by {clip_norms:.3g} clip norms, as '
+    'far as participation allows (zCDP: ρ = {rho:.3g})'
+  ),
   'known_rounds': (
     'an attacker who sees every round, knows which rounds these are and every other '
     'update'
@@ -93,7 +77,10 @@ OF_ANALYTIC: wording.Words = {
     'who drop out or cheat there is less'
   ),
   'no_amplification': 'no amplification by sampling or shuffling',
-  'poisson_sampling': _poisson_sampling,
+  'poisson_sampling': (
+    'one who takes part in each of {rounds:,} rounds with probability '
+    '{probability:.3g}, by secret coins of its own'
+  ),
   'known_updates': (
     'an attacker who sees every round and knows every other update'
   ),
@@ -127,15 +114,10 @@ def _known_amplification(
   return f'ε = {number} for clients: {describe_analytic(assumes)}'
 
 
-def _describe_no_analysis(kind: str) -> str:
-  return (
-    'not known: there is no tight analysis of a participation '
-    f'{wording.spell_key(kind)}'
-  )
-
-
 OF_AMPLIFICATION: wording.Words = {
   'amplified': _known_amplification,
-  'no_tight_analysis': _describe_no_analysis,
+  'no_tight_analysis': (
+    'not known: there is no tight analysis of a participation {kind:key}'
+  ),
 }
 """Key of what is known of amplification by sampling -> its words."""

@@ -1,7 +1,7 @@
 """The words for attackers, for what they see and for the units of their scores."""
 
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.report import wording
+from epe_jax.report import cells
 
 NAMES = {
   'final': 'final model',
@@ -39,7 +39,7 @@ UNITS = {
 def spell_name(attacker: ThreatModel) -> str:
   """The name of an attacker, in legends and headings."""
   key = attacker.key
-  return attacker.name or NAMES.get(key) or wording.spell_key(key)
+  return attacker.name or NAMES.get(key) or cells.spell_key(key)
 
 
 def spell_statistic(attacker: ThreatModel) -> str:
@@ -55,9 +55,9 @@ def describe_view(view: str) -> str:
   >>> describe_view('all_iterates_and_updates'), describe_view('signs of updates')
   ('all iterates, other updates known', 'signs of updates')
   """
-  return VIEWS.get(view) or wording.spell_key(view)
+  return VIEWS.get(view) or cells.spell_key(view)
 
 
 def describe_unit(unit: str) -> str:
   """The unit of scores in words, as for the axis of a figure."""
-  return UNITS.get(unit) or wording.spell_key(unit)
+  return UNITS.get(unit) or cells.spell_key(unit)

@@ -19,15 +19,11 @@ from epe_jax.report import assumptions, attacker_names, cells, checks
 
 # With fewer canaries a perfect attack shows no more than ε of about 2.5.
 _FEW = 50
-_CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
+_CLAIM_IS_WRONG = 'the run does not match its claim'
 
 
 def list_warnings(audit: Audit) -> list[str]:
   """What speaks against the numbers of an audit, in sentences without a full stop.
-
-  Args:
-    audit: of a run or of scores.
-
   Returns:
     The serious ones first, then the others; each once.
   """
@@ -40,7 +36,6 @@ def list_serious_warnings(
   """What a reader of the numbers has to know before all else.
 
   Args:
-    audit: of a run or of scores.
     shown: the attackers whose numbers are read; None for all.
 
   Returns:
@@ -74,7 +69,6 @@ def list_other_warnings(
   """The warnings that `list_serious_warnings` leaves out: chance explains them.
 
   Args:
-    audit: of a run or of scores.
     shown: as there.
   """
   failed = _describe_failed_checks(
@@ -95,10 +89,6 @@ def list_other_warnings(
 
 def list_notes(audit: Audit) -> list[str]:
   """What to know of the numbers of an audit, in sentences without a full stop.
-
-  Args:
-    audit: of a run or of scores.
-
   Returns:
     Why a bound is another than usual, what an estimate extrapolates, and every point
     estimate that is above the ε that the mechanism allows, as chance may put it.
@@ -122,12 +112,7 @@ def format_notes(audit: Audit) -> list[str]:
 
 
 def replace_checks(audit: Audit, check: Fact) -> Audit:
-  """The same audit with one failed check in place of those that follow from it.
-
-  Args:
-    audit: of scores.
-    check: what is wrong.
-  """
+  """The same audit with one failed check in place of those that follow from it."""
   attacks = (
     dataclasses.replace(attack, failed_checks=(check,), notes=())
     for attack in audit.attacks
@@ -137,10 +122,6 @@ def replace_checks(audit: Audit, check: Fact) -> Audit:
 
 def describe_violation(attack: AttackResult) -> str | None:
   """That the bound of an attacker, fixed in advance, is above what is allowed.
-
-  Args:
-    attack: what was found about the attacker.
-
   Returns:
     A sentence without its attacker and full stop; None if the bound is not above.
   """
@@ -166,26 +147,22 @@ def describe_violation(attack: AttackResult) -> str | None:
 
 
 def describe_participations(run: Participations) -> str:
-  """Of whom a claim is tested; empty if clients take part as often as canaries."""
+  """Which population the claim covers; empty if clients take part as often as canaries."""
   if run.is_sampled:
     return (
       'It was tested as one of a client whose rounds are known. They are drawn in '
-      'secret, so that less can be told of a client.'
+      'secret, so that a client leaks less.'
     )
   if run.clients <= run.canaries:
     return ''
   return (
     f'It was tested by canaries of {cells.format_rounds(run.canaries)}. Clients take '
-    f'part in up to {run.clients}, and more can be told of them.'
+    f'part in up to {run.clients}, and leak more.'
   )
 
 
 def _list_other_violations(audit: Audit) -> list[str]:
   """Bounds other than those fixed in advance that are above what is allowed.
-
-  Args:
-    audit: of a run.
-
   Returns:
     A sentence for each attacker who has such bounds, without a full stop.
   """
@@ -240,7 +217,7 @@ def _warn_of_few(audit: Audit) -> list[str]:
     return []
   return [
     f'canaries are few ({", ".join(few)}): estimates scatter, and bounds may stay far '
-    'below the ε that leaks. Give hundreds'
+    'below the ε that leaks. Use hundreds'
   ]
 
 

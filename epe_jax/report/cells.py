@@ -11,7 +11,6 @@ from epe_jax.accounting import Analytic
 from epe_jax.audit.results import Headline
 from epe_jax.epsilon import registry, tradeoff
 from epe_jax.epsilon.types import Assumption, Estimate
-from epe_jax.report import wording
 
 _SHAPES = {
   Assumption.GAUSSIAN_SCORES: 'Gaussian',
@@ -31,6 +30,15 @@ class EstimateCells(NamedTuple):
   interval: str
   floor: str
   kind: str
+
+
+def spell_key(key: str) -> str:
+  """A key that reads as words.
+
+  >>> spell_key('reproducible_simulation')
+  'reproducible simulation'
+  """
+  return key.replace('_', ' ')
 
 
 def format_number(value: float | str) -> str:
@@ -237,7 +245,7 @@ def describe_method(estimate: Estimate) -> str:
   """The estimator in a few words; the key of one that is not of this package."""
   entry = registry.find(estimate.method)
   if entry is None:
-    return wording.spell_key(estimate.method)
+    return spell_key(estimate.method)
   return entry.labels[estimate.method]
 
 

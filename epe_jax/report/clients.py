@@ -57,7 +57,6 @@ def scale_shifts(
   Args:
     epsilon: ε >= 0 of canaries.
     analytic: what is expected of canaries, with its law.
-    delta: δ of both, in (0, 1).
     shifts: that are expected of clients.
 
   Returns:
@@ -121,11 +120,6 @@ def expect_shifts(
 
   The factor is that which was measured of canaries; where the estimate is not
   calibrated or within its floor, that of a linear server.
-
-  Args:
-    attack: what was found about the attacker.
-    participations: of canaries and clients.
-
   Returns:
     None where rounds are seen, the server is not linear, or the estimate is nan.
   """
@@ -146,11 +140,6 @@ def expect_client(
   attack: AttackResult, participations: Participations
 ) -> ClientEpsilon | None:
   """ε of a client by an attacker who sees no more than the model.
-
-  Args:
-    attack: what was found about the attacker.
-    participations: of canaries and clients.
-
   Returns:
     No more than the analytic ε of a client; None as in `expect_shifts`, and nothing but
     that ε is known.
@@ -187,11 +176,6 @@ def compute_attack_risks(
   attack: AttackResult, participations: Participations
 ) -> AttackRisks | None:
   """Computes the risks of a client by one attacker.
-
-  Args:
-    attack: what was found about the attacker.
-    participations: of canaries and clients.
-
   Returns:
     The risks; None where the first estimate is not calibrated.
   """

@@ -32,7 +32,7 @@ from epe_jax.several_runs import over_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate
 
 CAVEATS = (
-  'These ε are of canaries; of clients nothing was measured.',
+  'These ε are of canaries; clients were not measured.',
   'Estimates and differences have 90 % intervals for the variation between canaries, '
   'and guarantee nothing. Differences assume independent estimates; those of equal '
   'seeds are not.',
@@ -57,8 +57,6 @@ def write_comparison(
 
   Args:
     folder: where the files go.
-    runs: two or more at one δ; differences are to the first.
-    name: of the files, without an ending.
 
   Returns:
     The page and its appendix as text, without a final newline.
@@ -78,7 +76,6 @@ def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
   """The report of a comparison.
 
   Args:
-    runs: two or more at one δ; differences are to the first.
     figure: the name of its file.
   """
   alarms = [
@@ -116,7 +113,6 @@ def write_sweep(
     folder: where the files go: sweep.md and sweep.tex; sweep.png and .svg, where
       there is anything to draw; and, where two points of one δ or more have
       estimates, comparison.html, .md, .png and .svg, as of any runs.
-    points: of the grid.
     outcome: what `sweep.run_sweep` returned for them, or what there is of it.
 
   Returns:
@@ -181,11 +177,7 @@ def make_title(runs: Sequence[LabelledRun]) -> str:
 
 
 def make_table(runs: Sequence[LabelledRun]) -> tables.Table:
-  """A line for each attacker and run: estimate, floor, bound and difference.
-
-  Args:
-    runs: two or more at one δ; differences are to the first.
-  """
+  """A line for each attacker and run: estimate, floor, bound and difference."""
   differences = labelled_runs.subtract_first(runs)
   body = [
     _list_cells(run, attacker, of_run.get(attacker))
@@ -289,11 +281,7 @@ def make_settings_table(
 def make_variation_table(
   replicates: Sequence[LabelledRun],
 ) -> tables.Table | None:
-  """A line for each config and attacker; None if no config has two seeds.
-
-  Args:
-    replicates: with the shifts of every seed.
-  """
+  """A line for each config and attacker; None if no config has two seeds."""
   body = [
     [
       ', '.join(f'{k} = {format_setting(x)}' for k, x in run.settings.items())

@@ -59,12 +59,7 @@ class Tradeoff(NamedTuple):
 def compute_over_delta(
   attacks: Sequence[AttackResult], deltas: Float[np.ndarray, ' n']
 ) -> list[DeltaCurve]:
-  """ε at each δ, of the attackers whose estimate is calibrated.
-
-  Args:
-    attacks: of one audit.
-    deltas: in (0, 1).
-  """
+  """ε at each δ, of the attackers whose estimate is calibrated."""
   return [
     DeltaCurve(
       attack.threat_model, *known_shifts.compute_curve(attack.scores, deltas)
@@ -92,7 +87,6 @@ def compute_tradeoffs(
   """The trade-off of each attacker whose scores are known.
 
   Args:
-    audit: of a run or of scores.
     grid: false positive rates, in (0, 1), for the fitted mixture.
   """
   return [
@@ -138,8 +132,6 @@ def compute_allowed_fnr(
     own: analytic ε of the attacker at delta; None where it is not known.
     run: analytic ε of the Gaussian mechanism, which bounds all attackers; nan where
       it is not known.
-    delta: in (0, 1).
-    grid: false positive rates, in (0, 1).
 
   Returns:
     The larger of the curve of that mechanism and the attacker's own; None where
@@ -163,7 +155,6 @@ def compute_bound_fnr(
 
   Args:
     bound: of an attacker; None if it has none.
-    grid: false positive rates, in (0, 1).
 
   Returns:
     None without a bound, and where it is infinite.

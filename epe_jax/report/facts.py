@@ -133,11 +133,6 @@ def estimate_guesses(
 
   It is the number of the table of risks where that table has one, else what the
   attack itself reaches.
-
-  Args:
-    attack: the result of the attacker.
-    participations: of canaries and clients.
-
   Returns:
     A share in [0.5, 1]; None if it is not known.
   """
@@ -150,12 +145,7 @@ def estimate_guesses(
 def compute_tradeoff_curves(
   audit: Audit, *, analytic: float = math.nan
 ) -> TradeoffCurves:
-  """The trade-off of each attacker, with what is allowed and what is certain.
-
-  Args:
-    audit: of a run or of scores.
-    analytic: ε of the run; inf without noise, nan if it is not known.
-  """
+  """The trade-off of each attacker, with what is allowed and what is certain."""
   first = audit.attacks[0]
   lowest = 0.5 / max(first.num_observed, first.num_unobserved)
   # Evenly over normal quantiles, as the axes are.
@@ -194,12 +184,7 @@ def compute_delta_curves(result: RunResult) -> DeltaCurves:
 
 
 def find_typical_canary(record: Record, trace: Float[np.ndarray, 'T k']) -> int:
-  """The observed canary whose score in its own rounds is the median.
-
-  Args:
-    record: what attackers saw; at least one canary is observed.
-    trace: its cosines of every round.
-  """
+  """The observed canary whose score in its own rounds is the median."""
   observed = np.flatnonzero(record.observed)
   own_round = score_own_round(trace[:, observed], record.included[:, observed])
   middle = (len(own_round) - 1) // 2

@@ -25,7 +25,6 @@ from epe_jax.report import (
   leaks,
   sentences,
   tables,
-  wording,
 )
 from epe_jax.report.leaks import EVERY_ROUND, WORST_CASE, Leak
 from epe_jax.report.page import Block, Cells, Figure, Items, Text
@@ -44,15 +43,7 @@ def make_blocks(
   figure: Figure | None = None,
   warnings: Sequence[str] = (),
 ) -> list[Block]:
-  """Makes the first page of a run.
-
-  Args:
-    result: what result.json holds.
-    found: its leaks, as `leaks.find_leaks` gives them.
-    provenance: what the report belongs to.
-    figure: the one that everybody sees; None if it was not drawn.
-    warnings: of its training, as `sentences.describe_overflow` gives them.
-  """
+  """Makes the first page of a run."""
   alarms: list[Block] = [
     Text(f'Warning: {text}', 'alarm')
     for text in (*warnings, *list_alarms(result, found))
@@ -91,13 +82,7 @@ def make_blocks(
 def make_audit_blocks(
   audit: Audit, *, design: str = '', figure: Figure | None = None
 ) -> list[Block]:
-  """Makes the first page of an audit without a run: of scores, or of a record.
-
-  Args:
-    audit: its estimates.
-    design: of the canaries, as in `Scores`; '' if it is not known.
-    figure: the one that everybody sees; None if it was not drawn.
-  """
+  """Makes the first page of an audit without a run: of scores, or of a record."""
   found = _find_leaks(audit)
   attack = audit.attacks[0]
   coins = ', each by a coin of its own' if design == 'coin_flip' else ''
@@ -114,7 +99,7 @@ def make_audit_blocks(
     Items(
       [
         'These ε are of those that were scored: canaries, or members drawn at random. '
-        'Of other people nothing was measured.',
+        'Nobody else was measured.',
         _ABOUT_DELTA,
         'Stronger attacks may exist.',
         'Whether scores are of one system, and independent, is assumed.',
@@ -124,11 +109,7 @@ def make_audit_blocks(
 
 
 def make_summary_blocks(audit: Audit) -> list[Block]:
-  """The headline, serious warnings, and a row for each attacker.
-
-  Args:
-    audit: its estimates, of one attacker or several.
-  """
+  """The headline, serious warnings, and a row for each attacker."""
   found = _find_leaks(audit)
   return [
     Text(state_headline(audit, found), 'headline'),
@@ -152,12 +133,7 @@ def _find_leaks(audit: Audit) -> list[Leak]:
 
 
 def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
-  """The pre-declared bound and the leak by the final model, in one sentence.
-
-  Args:
-    audit: its estimates.
-    found: of the same audit.
-  """
+  """The pre-declared bound and the leak by the final model, in one sentence."""
   if not audit.attacks:
     return 'No attacker has scores, so that nothing was estimated.'
   delta = cells.format_delta(audit.attacks[0].first.delta)
@@ -242,12 +218,7 @@ def _make_audit_table(found: Sequence[Leak]) -> tables.Table:
 
 
 def list_alarms(result: RunResult, found: Sequence[Leak]) -> list[str]:
-  """What a reader has to know before all numbers, a sentence each.
-
-  Args:
-    result: what result.json holds.
-    found: its leaks.
-  """
+  """What a reader has to know before all numbers, a sentence each."""
   claim = []
   if result.claim is not None and result.claim.rejected_after is not None:
     claim = sentences.describe_claim(result)
@@ -262,12 +233,7 @@ def list_alarms(result: RunResult, found: Sequence[Leak]) -> list[str]:
 
 
 def list_other_notes(result: RunResult, found: Sequence[Leak]) -> list[str]:
-  """Warnings and notes that are not on the first page, for the appendix.
-
-  Args:
-    result: what result.json holds.
-    found: its leaks.
-  """
+  """Warnings and notes that are not on the first page, for the appendix."""
   claim = []
   if result.claim is None or result.claim.rejected_after is None:
     claim = sentences.describe_claim(result)
@@ -280,12 +246,7 @@ def list_other_notes(result: RunResult, found: Sequence[Leak]) -> list[str]:
 
 
 def list_caveats(result: RunResult, found: Sequence[Leak]) -> list[str]:
-  """What the numbers of a run do not say.
-
-  Args:
-    result: what result.json holds, of an audited run.
-    found: its leaks, that by the final model first.
-  """
+  """What the numbers of a run do not say."""
   participations = facts.count_participations(result)
   of_canary = sentences.count_rounds_of_canary(participations)
   limit = 'Stronger attacks may exist'
@@ -319,12 +280,7 @@ def _explain_correlation(result: RunResult) -> list[str]:
 
 
 def _explain_client(leak: Leak, participations: Participations) -> str:
-  """Where the ε of a client comes from, which no canary measures.
-
-  Args:
-    leak: by the final model.
-    participations: of canaries and clients.
-  """
+  """Where the ε of a client comes from, which no canary measures."""
   n = participations.clients
   client = f'A client takes part in up to {cells.format_rounds(n)}'
   if participations.is_sampled:
@@ -416,7 +372,7 @@ def _warn_of_noise(result: RunResult) -> list[str]:
   if result.is_simulation:
     return [
       'Do not publish this model: its seed reveals the noise '
-      f'({wording.spell_key(result.noise)}).'
+      f'({cells.spell_key(result.noise)}).'
     ]
   return ['Noise was drawn fresh; that it is random enough was not checked.']
 

@@ -29,8 +29,6 @@ def write_page(
 
   Args:
     folder: where the files go; it is made if it is not there.
-    name: of the files, without an ending.
-    content: the page.
     figures: file name -> figure, written as PNG and as SVG.
 
   Returns:
@@ -53,7 +51,6 @@ def render_html(content: page.Page, svgs: Mapping[str, str]) -> str:
   The head of a column leads to its definition, if the page defines it.
 
   Args:
-    content: the page.
     svgs: file name -> SVG of each figure; figures without one are left out.
   """
   environment = jinja2.Environment(

@@ -79,10 +79,8 @@ def label_run(
   """A finished run under a name.
 
   Args:
-    label: its name.
     result: what its result.json holds; a run that was not audited has no estimates.
       Shifts of canaries are known if its attacks have their scores.
-    settings: what a sweep sets; field -> value.
   """
   attacks = {attack.threat_model: attack for attack in result.audit.attacks}
   analytic = {}
@@ -125,9 +123,7 @@ def label_seeds(
   """The means over runs of one config, with intervals over their seeds.
 
   Args:
-    label: the name of the config.
     rows: a row for each seed, 1 or more.
-    settings: what a sweep sets; field -> value.
   """
   delta = rows[0].delta
   shifts, estimates = {}, {}
@@ -159,12 +155,6 @@ def load_point(
   label: str, workdir: str | os.PathLike[str], settings: Mapping[str, Any]
 ) -> LabelledRun:
   """Loads a finished point of a sweep, a run or the runs of many seeds.
-
-  Args:
-    label: its name.
-    workdir: its folder.
-    settings: what the sweep sets; field -> value.
-
   Raises:
     FileNotFoundError: a file is missing.
     ValueError: a file is damaged or of another version.
@@ -197,10 +187,6 @@ def label_workdirs(
 
 def group_replicates(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
   """Joins runs of a sweep that differ in the seed alone, or have many seeds.
-
-  Args:
-    runs: the points of a sweep.
-
   Returns:
     For each δ and setting of the other fields that two runs or more have, the first
     of these runs with the shifts of all.

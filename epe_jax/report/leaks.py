@@ -55,10 +55,6 @@ def find_leaks(result: RunResult) -> list[Leak]:
   may where noise is correlated, what it shows is that of both. An attacker who sees
   less cannot be allowed more: what is published last follows from what was published
   before, so the limit of the strongest attacker is one of all.
-
-  Args:
-    result: what result.json holds.
-
   Returns:
     Three, some perhaps not measured; none of a run without canaries.
   """
@@ -117,7 +113,6 @@ def find_leak(name: str, attack: AttackResult | None) -> Leak:
   """The leak to one attacker, of whose clients nothing is known.
 
   Args:
-    name: of the attacker.
     attack: what was found; None where nothing was measured.
   """
   if attack is None:

@@ -115,7 +115,6 @@ def render_text(page: Page, *, has_appendix: bool = False) -> str:
   """The page for a terminal, without figures and without a final newline.
 
   Args:
-    page: the report.
     has_appendix: whether the appendix follows, but for its code.
   """
   parts = [_underline(page.title)] if page.title else []

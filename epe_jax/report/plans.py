@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from epe_jax.fact import Fact
-from epe_jax.report import cells, checks, wording
+from epe_jax.report import checks, wording
 
 BASIS = (
   'memory as measured at d = 4,050,748, in float32 on 2 cores of an AMD EPYC. '
@@ -64,109 +64,42 @@ def describe_warning(warning: Fact) -> str:
   return f'{attacker}: {text}' if attacker else text
 
 
-def _few_canaries(
-  observed: int,
-  unobserved: int,
-  epsilon: float,
-  floor: float,
-  needed_observed: int,
-  needed_unobserved: int,
-) -> str:
-  return (
-    f'{_weak(observed, unobserved, epsilon, floor)}: use at least '
-    f'{needed_observed:,} in and {needed_unobserved:,} out.'
-  )
-
-
-def _out_of_reach(
-  observed: int,
-  unobserved: int,
-  epsilon: float,
-  floor: float,
-  max_canaries: int,
-) -> str:
-  return (
-    f'{_weak(observed, unobserved, epsilon, floor)}, and no number of canaries up '
-    f'to {max_canaries:,}, or d, makes it twice that floor: expect nothing of this '
-    'attacker.'
-  )
-
-
-def _weak(observed: int, unobserved: int, epsilon: float, floor: float) -> str:
-  return (
-    f'with {observed:,} canaries in and {unobserved:,} out, the estimate is about '
-    f'ε = {epsilon:.2g} and the floor reaches {floor:.2g}'
-  )
-
-
-def _too_many_canaries(share: float, design: str) -> str:
-  crowded = Fact('crowded', {'share': share, 'design': design})
-  return (
-    f'{checks.describe_check(crowded)}. Use fewer canaries, or more rounds.'
-  )
-
-
-def _clients_not_given(repetitions: int, rounds: int) -> str:
-  return (
-    f'{_count_rounds(repetitions, rounds)}, and the plan is of as many: set '
-    'client_participations to learn what follows for a client who takes part more '
-    'often.'
-  )
-
-
-def _clients_differ(
-  repetitions: int, rounds: int, clients: int, epsilon: float
-) -> str:
-  return (
-    f'{_compare(repetitions, rounds, clients, epsilon)}. Plan with '
-    f'repetitions={clients} to measure it.'
-  )
-
-
-def _clients_differ_in_model(
-  repetitions: int,
-  rounds: int,
-  clients: int,
-  epsilon: float,
-  model: str,
-  orthogonal: float,
-  agreeing: float,
-) -> str:
-  return (
-    f'{_compare(repetitions, rounds, clients, epsilon)}, and of the {model} '
-    f'ε ≈ {cells.format_number(orthogonal)} is to be expected if its updates are '
-    f'orthogonal, ε ≈ {cells.format_number(agreeing)} if they agree. Plan with '
-    f'repetitions={clients} to measure it.'
-  )
-
-
-def _compare(
-  repetitions: int, rounds: int, clients: int, epsilon: float
-) -> str:
-  return (
-    f'{_count_rounds(repetitions, rounds)}, clients in up to {clients}: a client '
-    f'is allowed ε = {cells.format_number(epsilon)}'
-  )
-
-
-def _count_rounds(repetitions: int, rounds: int) -> str:
-  return f'canaries take part in {repetitions} of {rounds:,} rounds'
-
+_WEAK = (
+  'with {observed:,} canaries in and {unobserved:,} out, the estimate is about '
+  'ε = {epsilon:.2g} and the floor reaches {floor:.2g}'
+)
+_ROUNDS = 'canaries take part in {repetitions} of {rounds:,} rounds'
+_DIFFER = f'{_ROUNDS}, clients in up to {{clients}}: a client is allowed ε = {{epsilon:number}}'
+_CURE = 'Plan with repetitions={clients} to measure it.'
 
 WARNINGS: wording.Words = {
-  'few_canaries': _few_canaries,
-  'out_of_reach': _out_of_reach,
+  'few_canaries': (
+    f'{_WEAK}: use at least {{needed_observed:,}} in and {{needed_unobserved:,}} out.'
+  ),
+  'out_of_reach': (
+    f'{_WEAK}, and no number of canaries up to {{max_canaries:,}}, or d, makes it '
+    'twice that floor: expect nothing of this attacker.'
+  ),
   'bound_is_zero': (
     'the lower bound will most likely be 0, although the estimate is above its '
     'floor; use more canaries.'
   ),
-  'too_many_canaries': _too_many_canaries,
-  'clients_not_given': _clients_not_given,
-  'clients_differ': _clients_differ,
-  'clients_differ_in_model': _clients_differ_in_model,
+  'too_many_canaries': lambda **values: (
+    f'{checks.describe_check(Fact("crowded", values))}. Use fewer canaries, or more '
+    'rounds.'
+  ),
+  'clients_not_given': (
+    f'{_ROUNDS}, and the plan is of as many: set client_participations to learn what '
+    'follows for a client who takes part more often.'
+  ),
+  'clients_differ': f'{_DIFFER}. {_CURE}',
+  'clients_differ_in_model': (
+    f'{_DIFFER}, and of the {{model}} ε ≈ {{orthogonal:number}} is to be expected if '
+    f'its updates are orthogonal, ε ≈ {{agreeing:number}} if they agree. {_CURE}'
+  ),
   'no_unobserved': (
     'without canaries that take no part, the null law cannot be tested and the '
     'maximum over rounds cannot be estimated: use as many as take part.'
   ),
 }
-"""Key of a weakness of a plan -> its sentence, with a cure."""
+"""Key of a weakness of a plan -> the format of its sentence, with a cure."""

@@ -55,7 +55,6 @@ def identify_run(
   """Identifies a finished run.
 
   Args:
-    result: what result.json holds.
     model: the file of the final model, which need not be there.
 
   Raises:
@@ -77,11 +76,6 @@ def identify_workdir(
   workdir: str | os.PathLike[str], result: RunResult
 ) -> Provenance:
   """Identifies the run of a workdir from its files, as its report does.
-
-  Args:
-    workdir: of a finished run.
-    result: what its result.json holds.
-
   Raises:
     ValueError: its record or model is damaged, or of another run.
   """

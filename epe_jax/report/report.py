@@ -28,7 +28,6 @@ from epe_jax.report import (
   reproduction,
   run_tables,
   sentences,
-  summary_table,
 )
 from epe_jax.report.leaks import Leak
 from epe_jax.report.page import (
@@ -48,11 +47,6 @@ def format_summary(
   result: RunResult, belongs_to: Provenance | None = None
 ) -> str:
   """The first page of a report, as a terminal shows it.
-
-  Args:
-    result: what result.json holds.
-    belongs_to: what the report belongs to; None for what the result alone says.
-
   Returns:
     Text without a final newline, of at most 100 columns.
   """
@@ -67,39 +61,19 @@ def format_report(
   Args:
     result: what result.json holds. Every number comes from it; those that are
       not finite may be strings, since JSON has none.
-    belongs_to: as in `format_summary`.
-
-  Returns:
-    Text without a final newline.
   """
   content = make_page(result, belongs_to=belongs_to)
   return page.render_text(content, has_appendix=True)
 
 
 def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
-  """The first page of an audit without a run.
-
-  Args:
-    audit: what `audit.evaluate` or `evaluate_scores` returns.
-    markdown: whether the text is Markdown.
-
-  Returns:
-    Text without a final newline.
-  """
+  """The first page of an audit without a run."""
   content = make_audit_page(audit)._replace(appendix=())
   return _render_audit_page(content, markdown=markdown)
 
 
 def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
-  """The first page of an audit without a run, and every estimate.
-
-  Args:
-    audit: what `audit.evaluate` returns.
-    markdown: whether the text is Markdown.
-
-  Returns:
-    Text without a final newline.
-  """
+  """The first page of an audit without a run, and every estimate."""
   return _render_audit_page(make_audit_page(audit), markdown=markdown)
 
 
@@ -115,14 +89,7 @@ def make_page(
   warnings: Sequence[str] = (),
   belongs_to: Provenance | None = None,
 ) -> Page:
-  """The report of a run.
-
-  Args:
-    result: what result.json holds.
-    captions: file name -> caption of each figure, in their order.
-    warnings: of its training, as `sentences.describe_overflow` gives them.
-    belongs_to: what the report belongs to; None for what the result alone says.
-  """
+  """The report of a run."""
   kind = 'Privacy audit' if result.is_audited else 'Training run, not audited'
   first, others = _split_figures(captions)
   found = leaks.find_leaks(result)
@@ -175,14 +142,7 @@ def make_audit_page(
   title: str = '',
   design: str = '',
 ) -> Page:
-  """The report of an audit without a run: of scores from any system, or of a record.
-
-  Args:
-    audit: its estimates.
-    captions: file name -> caption of each figure, in their order.
-    title: of the page; '' for none.
-    design: of the canaries, as in `Scores`; '' if it is not known.
-  """
+  """The report of an audit without a run: of scores from any system, or of a record."""
   first, others = _split_figures(captions)
   blocks = first_page.make_audit_blocks(audit, design=design, figure=first)
   notes = [
@@ -264,7 +224,7 @@ def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
     return []
   headline = result.audit.headline
   marked = headline and result.audit.attacks.index(headline.attack)
-  table = summary_table.make_summary_table(
+  table = run_tables.make_summary_table(
     result.audit,
     participations=facts.count_participations(result),
   )

@@ -7,11 +7,7 @@ from epe_jax.experiment.run_result import RunResult
 
 
 def list_commands(result: RunResult) -> list[tuple[str, str]]:
-  """The purpose and the text of each command that reproduces a run.
-
-  Args:
-    result: what result.json holds.
-  """
+  """The purpose and the text of each command that reproduces a run."""
   again = 'To repeat the run in a new directory'
   if not result.is_simulation:
     again += ' (with new noise and clients)'

@@ -30,8 +30,8 @@ NOT_AUDITED = (
 ABOUT_RISKS = (
   'How well the best attack on a client of this run does. In or out: share of right '
   'guesses whether it took part, at even odds. Found: share of those who took part that '
-  f'is found, with {100 * clients.FPR:g} false alarm in 100. Named: probability that anyone who is '
-  f'named did take part, if {100 * clients.PRIOR:g} in 100 did. Secret: probability of '
+  f'is found, with {100 * clients.FPR:g} false alarm in 100. Named: probability that a person '
+  f'named is a member, if {100 * clients.PRIOR:g} in 100 are. Secret: probability of '
   'guessing an attribute that anyone guesses with probability '
   f'{clients.BASELINE:g}. A number alone is of a Gaussian mechanism with the estimated ε, '
   'with the limits of its interval in brackets, if canaries take part as clients do; "at '
@@ -145,11 +145,7 @@ def contradict_expectation(audit: Audit) -> list[str]:
 
 
 def list_assumptions(result: RunResult) -> list[str]:
-  """What bounds and the analytic ε rest on, a sentence each.
-
-  Args:
-    result: what result.json holds.
-  """
+  """What bounds and the analytic ε rest on, a sentence each."""
   estimates = [e for attack in result.audit.attacks for e in attack.estimates]
   kinds = {estimate.kind for estimate in estimates}
   listed = [

@@ -18,12 +18,6 @@ _QUOTED = 10
 def format_progress(workdir: str | os.PathLike[str]) -> str:
   """A line of how far a sweep is, a table of its points, results and failures.
 
-  Args:
-    workdir: the folder of the sweep.
-
-  Returns:
-    Text without a final newline.
-
   Raises:
     FileNotFoundError: it has no points.
     ValueError: a file of a point is damaged.
@@ -47,15 +41,7 @@ def format_progress(workdir: str | os.PathLike[str]) -> str:
 
 
 def quote_logs(workdir: str | os.PathLike[str], names: Iterable[str]) -> str:
-  """The last lines of the logs of points.
-
-  Args:
-    workdir: the folder of the sweep.
-    names: of the points.
-
-  Returns:
-    Text without a final newline.
-  """
+  """The last lines of the logs of points."""
   parts = []
   for name in names:
     log = pathlib.Path(workdir, f'{name}.log')

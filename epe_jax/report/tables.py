@@ -56,11 +56,7 @@ class Table(NamedTuple):
 
 @contextlib.contextmanager
 def limit_width(columns: int) -> Iterator[None]:
-  """Has paragraphs, and tables that can be folded, fit into so many columns.
-
-  Args:
-    columns: 1 or more.
-  """
+  """Limits output width."""
   token = _width.set(columns)
   try:
     yield
@@ -114,9 +110,6 @@ def fold_table(table: Table) -> Table:
 def format_text(table: Table) -> str:
   """The table in columns, the first aligned left and the others right.
 
-  Returns:
-    Text without a final newline.
-
   >>> print(format_text(Table('Two', ['z', 'ε'], [['0', '∞'], ['0.1', '91.7']])))
   Two
   <BLANKLINE>
@@ -167,7 +160,6 @@ def fill_paragraph(text: str, *, bullet: str = '') -> str:
   """The text in lines of at most 100 columns, or as `limit_width` says.
 
   Args:
-    text: one paragraph.
     bullet: what the first line begins with; the others are indented as far.
   """
   # A number stays on the line of its sign: textwrap breaks at plain spaces.
@@ -189,9 +181,6 @@ def fill_items(texts: Iterable[str]) -> str:
 
 def format_markdown(table: Table) -> str:
   """The table in Markdown, its title in bold.
-
-  Returns:
-    Text without a final newline.
 
   >>> print(format_markdown(Table('', ['a|b'], [['1']])))
   | a\\|b |

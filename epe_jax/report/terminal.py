@@ -67,11 +67,7 @@ def spell_for_stdout(text: str) -> str:
 
 
 def measure_width(stream: Any) -> int:
-  """Columns of what is printed: 100, or fewer if it goes to a narrower terminal.
-
-  Args:
-    stream: stdout or stderr.
-  """
+  """Columns of what is printed: 100, or fewer if it goes to a narrower terminal."""
   if not stream.isatty():
     return tables.WIDTH
   columns = shutil.get_terminal_size((tables.WIDTH, 24)).columns

@@ -9,11 +9,7 @@ from epe_jax.report import attacker_names, audit_notes, cells
 
 
 def describe_in_json(audit: Audit) -> dict[str, Any]:
-  """What `audit_json.to_json` gives, with names of attackers, labels and notes.
-
-  Args:
-    audit: of a run or of scores.
-  """
+  """What `audit_json.to_json` gives, with names of attackers, labels and notes."""
   values, found = audit_json.to_json(audit), audit.headline
   for attack, row in zip(audit.attacks, values['attacks']):
     row['name'] = attacker_names.spell_name(attack.threat_model)

@@ -1,4 +1,4 @@
-"""Examples whose gradients are orthogonal to those of mock clients.
+"""Examples whose gradients are orthogonal to those of mock clients, and their scores.
 
 Adam descends on
 
@@ -6,7 +6,9 @@ Adam descends on
 
 by the pixels and the logits of the label of a canary with gradient g, where u_i are
 the clipped updates of a minibatch of mock clients. The first term makes the canary
-long enough to be clipped; the second keeps the updates of others out of its score.
+long enough to be clipped; the second keeps the updates of others out of its score
+<g/|g|, Σ_i CLIP(u_i) + Z> / S: about 1 in rounds with the canary and 0 without, plus
+noise of standard deviation z and the updates of the others.
 """
 
 from typing import Any, NamedTuple
@@ -35,11 +37,7 @@ class Canary(NamedTuple):
 def draw_canaries(key: Key, num: int, *, inputs: int, classes: int) -> Canary:
   """Draws initial canaries: uniform pixels in [0, 1] and a random class.
 
-  Args:
-    key: of the canaries.
-    num: B >= 1.
-    inputs: p.
-    classes: c. Of ten classes, the drawn one has about half of the soft label.
+  Of ten classes, the drawn one has about half of the soft label.
   """
   pixels, labels = jax.random.split(key)
   classes_drawn = jax.random.randint(labels, (num,), 0, classes)
@@ -83,21 +81,11 @@ def craft(
   Returns:
     The canaries of the last step, and the loss of each step, before it.
 
-  Raises:
-    ValueError: steps or minibatch is out of range.
-
   References:
     CANIFE, equation (1) and Algorithm 1. The released code keeps the class fixed;
     the first paper of this project optimises a soft label too.
   """
   num = pool.inputs.shape[1]
-  if steps < 1:
-    raise ValueError(f'steps={steps}; give 1 or more.')
-  if not 1 <= minibatch <= num:
-    raise ValueError(
-      f'minibatch={minibatch}, but the pool has {num} mock clients; give 1 to '
-      f'{num}.'
-    )
   dim = sum(leaf[0].size for leaf in jax.tree.leaves(params))
   optimizer = optax.adam(learning_rate)
 
@@ -127,3 +115,44 @@ def craft(
     step, start, jnp.arange(steps, dtype=jnp.int32)
   )
   return crafted, losses
+
+
+def score_rounds(
+  noise_key: Key,
+  params: Params,
+  canary: two_layer.Factors,
+  x: Float[Array, 'rounds m p'],
+  y: Float[Array, 'rounds m c'],
+  included: Float[Array, ' rounds'],
+  *,
+  clip_norm: float,
+  noise_multiplier: float,
+) -> Float[Array, ' rounds']:
+  """The score of each round, some of which have the canary in place of a client.
+
+  Only the noise along the canary's direction is drawn, N(0, (z S)²).
+
+  Args:
+    noise_key: of the noise of these rounds.
+    params: the model.
+    canary: its gradient, unclipped.
+    x: inputs of the clients, one example each.
+    y: their labels, as probabilities.
+    included: 1 where the canary replaces the first client, 0 elsewhere.
+    clip_norm: S > 0.
+    noise_multiplier: z >= 0.
+  """
+  norm = jnp.maximum(two_layer.norms(canary), 1e-20)
+
+  def score(inputs: tuple[Array, Array, Array]) -> Float[Array, '']:
+    x, y, with_canary = inputs
+    updates = two_layer.clip(
+      two_layer.factor_gradients(params, x, y), clip_norm
+    )
+    others = two_layer.inner_products(canary, updates) / (norm * clip_norm)
+    own = jnp.minimum(1, norm / clip_norm)
+    first = jnp.where(with_canary > 0, own, others[0])
+    return first + jnp.sum(others[1:])
+
+  noise = jax.random.normal(noise_key, included.shape, jnp.float32)
+  return jax.lax.map(score, (x, y, included)) + noise_multiplier * noise

@@ -1,6 +1,6 @@
 """Runs that both CANIFE and our canaries audit, each kept in a file."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import functools
 import pathlib
 from typing import Any, NamedTuple
@@ -11,17 +11,22 @@ from jaxtyping import Float
 import numpy as np
 import tqdm
 
-from epe_jax import io, streams
+from epe_jax import streams
 from epe_jax.audit import evaluation, statistics
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import threshold, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.types import Array, Key, Params
-from papers.canife import attack, crafting, training, two_layer
-from papers.canife import images as images_lib
+from papers import item
+from papers.canife import crafting, training, two_layer
 
 PAPER = 'paper'
 """Key of the first paper's own estimate: maxima over rounds, two Gaussians fitted."""
+
+Ours = Mapping[str, Mapping[str, float | None]]
+"""Key of the attacker -> its first 'estimate', the pre-declared lower 'bound', and the
+'limit' of the mechanism for it, if known; and `PAPER` -> the first paper's estimate and
+its ε_lo, which is not a bound."""
 
 
 class Audited(NamedTuple):
@@ -35,9 +40,7 @@ class Audited(NamedTuple):
     random_excluded: the same without it.
     norms: |g| of crafted canaries, unclipped, [audits].
     random_norms: of the initial examples.
-    ours: key of the attacker -> its first 'estimate', the pre-declared lower
-      'bound', and the 'limit' of the mechanism for it, if known; and `PAPER` -> the
-      first paper's estimate and its ε_lo, which is not a bound.
+    ours: our estimates.
     accuracy: in [0, 1].
     source: of the images.
     dim: d.
@@ -49,7 +52,7 @@ class Audited(NamedTuple):
   random_excluded: np.ndarray
   norms: np.ndarray
   random_norms: np.ndarray
-  ours: Mapping[str, Mapping[str, float | None]]
+  ours: Ours
   accuracy: float
   source: str
   dim: int
@@ -65,7 +68,7 @@ class Variant(NamedTuple):
     accuracy: in [0, 1].
     noise: √(mean over rounds of z² + |Σ clients|² / (S² d)), the effective z of an
       attacker who does not remove the other updates.
-    ours: as in `Audited`.
+    ours: our estimates.
   """
 
   width: int
@@ -73,23 +76,13 @@ class Variant(NamedTuple):
   dim: int
   accuracy: float
   noise: float
-  ours: Mapping[str, Mapping[str, float | None]]
+  ours: Ours
 
 
 def list_audits(settings: Any) -> tuple[int, ...]:
-  """The audited rounds: one after each `audit_every` rounds.
-
-  Raises:
-    ValueError: the run is too short for one.
-  """
+  """The audited rounds: one after each `audit_every` rounds."""
   rounds = training.count_rounds(settings)
-  audits = tuple(range(settings.audit_every, rounds, settings.audit_every))
-  if not audits:
-    raise ValueError(
-      f'audit_every={settings.audit_every}, but a run has {rounds} rounds; give '
-      'less.'
-    )
-  return audits
+  return tuple(range(settings.audit_every, rounds, settings.audit_every))
 
 
 def list_stretches(settings: Any) -> list[int]:
@@ -106,7 +99,7 @@ def train_runs(
 
   Args:
     settings: of the experiment.
-    folder: of the files of its runs; created if missing.
+    folder: of the files of its runs.
     data: the folder of Fashion-MNIST as 'fashion_mnist'; without it images are
       generated.
 
@@ -117,45 +110,41 @@ def train_runs(
   Raises:
     ValueError: the folder has runs of other settings.
   """
-  images = images_lib.load_images(
+  images = training.load_images(
     data.get('fashion_mnist'),
     num_train=settings.num_train,
     num_test=settings.num_test,
   )
   own = {**settings.to_dict(), 'source': images.source}
-  own = {k: x for k, x in own.items() if k not in ('runs', 'variants')}
-  audited, variants = [], []
+  del own['runs'], own['variants']
+  audited = []
   for seed in tqdm.tqdm(range(settings.runs), unit='run'):
-    make = functools.partial(_audit_run, settings, images, seed)
-    run = _make_or_read(folder / f'run{seed}.json', own, make)
-    audited.append(_from_json(run))
-  for width, rate in tqdm.tqdm(settings.variants, unit='variant'):
-    path = folder / f'width{width}_rate{rate:g}.json'
-    make = functools.partial(_train_variant, settings, images, width, rate)
-    variants.append(Variant(**_make_or_read(path, own, make)))
+    run = item.cached(
+      folder / f'run{seed}.json',
+      own,
+      functools.partial(_audit_run, settings, images, seed),
+    )
+    fields: Any = {
+      name: np.asarray(x) if isinstance(x, list) else x
+      for name, x in run.items()
+    }
+    audited.append(Audited(**fields))
+  variants = [
+    Variant(
+      **item.cached(
+        folder / f'width{width}_rate{rate:g}.json',
+        own,
+        functools.partial(_train_variant, settings, images, width, rate),
+      )
+    )
+    for width, rate in tqdm.tqdm(settings.variants, unit='variant')
+  ]
   return audited, variants
 
 
-def _make_or_read(
-  path: pathlib.Path,
-  own: Mapping[str, Any],
-  make: Callable[[], Audited | Variant],
-) -> dict[str, Any]:
-  if not path.exists():
-    run = _to_json(make())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    io.write_json(path, {'settings': own, 'run': run})
-  stored = io.read_json(path)
-  if stored['settings'] != own:
-    raise ValueError(
-      f'{path} is a run of other settings or data; give another --workdir.'
-    )
-  return stored['run']
-
-
 def _train_variant(
-  settings: Any, images: images_lib.Images, width: int, rate: float
-) -> Variant:
+  settings: Any, images: training.Images, width: int, rate: float
+) -> dict[str, Any]:
   changed = settings.copy_and_resolve_references()
   changed.update(width=width, learning_rate=rate)
   trained = training.train(changed, images, seed=0, keep=())
@@ -163,7 +152,7 @@ def _train_variant(
   assert rounds is not None, 'our runs have the scalars of their rounds'
   others = np.square(rounds.sum_norm / rounds.clip_norm, dtype=np.float64)
   noise = settings.noise_multiplier**2 + others / trained.record.dim
-  return Variant(
+  return dict(
     width=width,
     learning_rate=rate,
     dim=trained.record.dim,
@@ -173,7 +162,9 @@ def _train_variant(
   )
 
 
-def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
+def _audit_run(
+  settings: Any, images: training.Images, seed: int
+) -> dict[str, Any]:
   audits = list_audits(settings)
   trained = training.train(settings, images, seed=seed, keep=audits)
   params = jax.tree.map(
@@ -182,15 +173,15 @@ def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
   rng = streams.host_rng(seed, 'canife attack')
   pool_ids = rng.choice(len(images.test_y), settings.pool, replace=False)
   begin_key, craft_key = jax.random.split(
-    jax.random.key(int(streams.host_rng(seed, 'canife craft').integers(2**63)))
+    training.derive_key(seed, 'canife craft')
   )
   random = crafting.draw_canaries(
     begin_key,
     len(audits),
     inputs=images.test_x.shape[1],
-    classes=images_lib.CLASSES,
+    classes=training.CLASSES,
   )
-  one_hot = np.eye(images_lib.CLASSES, dtype=np.float32)
+  one_hot = np.eye(training.CLASSES, dtype=np.float32)
   crafted = _craft(
     craft_key,
     params,
@@ -203,19 +194,20 @@ def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
     clip_norm=settings.clip_norm,
     norm_target=settings.norm_target,
   )
-  noise_key = jax.random.key(
-    int(streams.host_rng(seed, 'canife attack noise').integers(2**63))
-  )
-  halves = []
-  for i, canaries in enumerate((crafted, random)):
+  noise_key = training.derive_key(seed, 'canife attack noise')
+  run: dict[str, Any] = {}
+  for i, (prefix, canaries) in enumerate(
+    {'': crafted, 'random_': random}.items()
+  ):
     scored = []
     for j in range(len(audits)):
       select = lambda x, j=j: x[j]
-      clients = attack.draw_rounds(
-        rng,
-        rounds=2 * settings.scores,
-        clients=settings.batch,
-        num_clients=len(images.train_y),
+      # Without replacement within a round.
+      clients = np.stack(
+        [
+          rng.choice(len(images.train_y), settings.batch, replace=False)
+          for _ in range(2 * settings.scores)
+        ]
       )
       scores = _score(
         jax.random.fold_in(jax.random.fold_in(noise_key, i), j),
@@ -227,14 +219,12 @@ def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
         noise_multiplier=settings.noise_multiplier,
       )
       scored.append(np.asarray(scores, np.float64))
-    halves.append(np.stack(scored))
-  norms = [
-    np.asarray(two_layer.norms(jax.vmap(crafting.factor_canary)(params, c)))
-    for c in (crafted, random)
-  ]
-  return Audited(
-    *(half for h in halves for half in np.split(h, 2, axis=1)),
-    *norms,
+    included, excluded = np.split(np.stack(scored), 2, axis=1)
+    norms = two_layer.norms(jax.vmap(crafting.factor_canary)(params, canaries))
+    run[f'{prefix}included'] = included.tolist()
+    run[f'{prefix}excluded'] = excluded.tolist()
+    run[f'{prefix}norms'] = np.asarray(norms).tolist()
+  return run | dict(
     ours=_read_record(trained.record),
     accuracy=trained.accuracy,
     source=images.source,
@@ -245,11 +235,7 @@ def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
 @functools.partial(
   jax.jit,
   static_argnames=(
-    'steps',
-    'minibatch',
-    'learning_rate',
-    'clip_norm',
-    'norm_target',
+    *('steps', 'minibatch', 'learning_rate', 'clip_norm', 'norm_target'),
   ),
 )
 def _craft(
@@ -278,21 +264,14 @@ def _score(
   canary: crafting.Canary,
   x: Float[Array, 'rounds m p'],
   y: Float[Array, 'rounds m c'],
-  *,
-  clip_norm: float,
-  noise_multiplier: float,
+  **mechanism: float,
 ) -> Float[Array, ' rounds']:
   """Scores rounds with the canary, and then as many without it."""
   included = jnp.arange(len(x)) < len(x) // 2
-  return attack.score_rounds(
-    noise_key,
-    params,
-    crafting.factor_canary(params, canary),
-    x,
-    y,
-    included.astype(jnp.float32),
-    clip_norm=clip_norm,
-    noise_multiplier=noise_multiplier,
+  gradient = crafting.factor_canary(params, canary)
+  included = included.astype(jnp.float32)
+  return crafting.score_rounds(
+    noise_key, params, gradient, x, y, included, **mechanism
   )
 
 
@@ -314,18 +293,3 @@ def _read_record(record: Record) -> dict[str, dict[str, float | None]]:
   }
   ours[PAPER] = {name: float(x.epsilon) for name, x in paper.items()}
   return ours
-
-
-def _to_json(run: Audited | Variant) -> dict[str, Any]:
-  return {
-    name: x.tolist() if isinstance(x, np.ndarray) else x
-    for name, x in run._asdict().items()
-  }
-
-
-def _from_json(stored: Mapping[str, Any]) -> Audited:
-  fields: Any = {
-    name: np.asarray(x) if isinstance(x, list) else x
-    for name, x in stored.items()
-  }
-  return Audited(**fields)

@@ -1,7 +1,8 @@
-"""One epoch of DP-FedAvg with an example for each client, audited by our canaries."""
+"""One epoch of DP-FedAvg with an image for each client, audited by our canaries."""
 
 from collections.abc import Iterable
 import functools
+import os
 from typing import Any, NamedTuple
 
 import jax
@@ -14,9 +15,64 @@ from epe_jax import canaries, sampling, streams
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.audit.record import Record, make_record
 from epe_jax.training import clipping, fedavg
-from epe_jax.types import Array, Params
-from papers.canife import images as images_lib
+from epe_jax.types import Array, Key, Params
 from papers.canife import two_layer
+from papers.data import fashion_mnist
+
+CLASSES = 10
+
+
+class Images(NamedTuple):
+  """Images of ten classes.
+
+  Attributes:
+    train_x: pixels in [0, 1], float32 [n, p].
+    train_y: classes, int32 [n].
+    test_x: the same of others.
+    test_y: the same.
+    source: what they are, in a sentence without a full stop.
+  """
+
+  train_x: Float[np.ndarray, 'n p']
+  train_y: Int[np.ndarray, ' n']
+  test_x: Float[np.ndarray, 'm p']
+  test_y: Int[np.ndarray, ' m']
+  source: str
+
+
+def load_images(
+  folder: str | os.PathLike | None, *, num_train: int, num_test: int
+) -> Images:
+  """Loads the first images of Fashion-MNIST, or generates as many.
+
+  Args:
+    folder: of the four idx files; None generates a mean for each class, and pixels
+      that scatter around it.
+    num_train: images for training.
+    num_test: images for the test.
+
+  Raises:
+    FileNotFoundError, ValueError: a file is missing or damaged.
+  """
+  nums = num_train, num_test
+  columns: Any = []
+  if folder is not None:
+    for num, split in zip(nums, fashion_mnist.read_splits(folder)):
+      pixels = split['pixels'][:num].reshape(num, 784)
+      columns += [pixels.astype(np.float32) / 255, split['label'][:num]]
+    return Images(*columns, source=f'Fashion-MNIST, {num_train:,} images')
+  rng = streams.host_rng(0, 'canife images')
+  means = rng.random((CLASSES, 784))
+  for num in nums:
+    labels = rng.integers(CLASSES, size=num).astype(np.int32)
+    pixels = means[labels] + rng.normal(scale=0.3, size=(num, 784))
+    columns += [np.clip(pixels, 0, 1).astype(np.float32), labels]
+  return Images(*columns, source=f'synthetic, {num_train:,} images')
+
+
+def derive_key(seed: int, name: str) -> Key:
+  """A key of a stream of its own."""
+  return jax.random.key(int(streams.host_rng(seed, name).integers(2**63)))
 
 
 class Trained(NamedTuple):
@@ -39,7 +95,7 @@ def count_rounds(settings: Any) -> int:
 
 
 def train(
-  settings: Any, images: images_lib.Images, *, seed: int, keep: Iterable[int]
+  settings: Any, images: Images, *, seed: int, keep: Iterable[int]
 ) -> Trained:
   """Trains for one epoch, and audits it by our canaries.
 
@@ -47,24 +103,19 @@ def train(
   minus the gradient.
 
   Args:
-    settings: of the experiment, in papers/settings.py.
+    settings: of the experiment.
     images: of all clients.
     seed: >= 0, of all that is drawn.
     keep: rounds before which the model is kept.
   """
   rounds = count_rounds(settings)
-  keys = {
-    name: jax.random.key(int(streams.host_rng(seed, name).integers(2**63)))
-    for name in ('canife model', 'canife canaries', 'canife training')
-  }
+  training_key = derive_key(seed, 'canife training')
   # A simulation: the privacy noise follows from the seed like everything else.
-  noise_key = jax.random.key(
-    int(streams.host_rng(seed, 'canife noise').integers(2**63))
-  )
+  noise_key = derive_key(seed, 'canife noise')
   task = two_layer.make_task(
-    images.train_x.shape[1], width=settings.width, classes=images_lib.CLASSES
+    images.train_x.shape[1], width=settings.width, classes=CLASSES
   )
-  params = task.init(keys['canife model'])
+  params = task.init(derive_key(seed, 'canife model'))
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   included = np.zeros((rounds, settings.observed + settings.unobserved), bool)
   included[:, : settings.observed] = sampling.once_per_period(
@@ -73,7 +124,7 @@ def train(
     num=settings.observed,
   )
   canary_set = canaries.family(settings.family)(
-    keys['canife canaries'], included.shape[1], dim
+    derive_key(seed, 'canife canaries'), included.shape[1], dim
   )
   watched = {
     'final': observers.final_model(canary_set),
@@ -105,7 +156,7 @@ def train(
     return algorithm.step(
       state,
       make_cohort(x, y, clients),
-      jax.random.fold_in(keys['canife training'], t),
+      jax.random.fold_in(training_key, t),
       jax.random.fold_in(noise_key, t),
     )[0]
 

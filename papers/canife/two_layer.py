@@ -44,15 +44,7 @@ def make_task(inputs: int, *, width: int, classes: int) -> Task:
     inputs: p >= 1.
     width: h >= 1, of the hidden layer.
     classes: c >= 2.
-
-  Raises:
-    ValueError: a size is out of range.
   """
-  if inputs < 1 or width < 1 or classes < 2:
-    raise ValueError(
-      f'inputs={inputs}, width={width}, classes={classes}; give at least 1, 1 '
-      'and 2.'
-    )
 
   def init(key: Key) -> Params:
     keys = jax.random.split(key)
@@ -74,13 +66,7 @@ def make_task(inputs: int, *, width: int, classes: int) -> Task:
 def factor_gradients(
   params: Params, x: Float[Array, '*n p'], y: Float[Array, '*n c']
 ) -> Factors:
-  """The gradients of the cross-entropy of each example.
-
-  Args:
-    params: of `make_task`.
-    x: inputs.
-    y: probabilities of the classes, which sum to 1.
-  """
+  """The gradients of the cross-entropy of each example with class probabilities y."""
   hidden, logits = _forward(params, x)
   second = jax.nn.softmax(logits) - y
   first = jnp.where(hidden > 0, second @ params['w2'].T, 0)
@@ -106,12 +92,7 @@ def norms(factors: Factors) -> Float[Array, '*n']:
 
 
 def clip(factors: Factors, clip_norm: float) -> Factors:
-  """CLIP(g; S) of each gradient.
-
-  Args:
-    factors: of the gradients.
-    clip_norm: S > 0.
-  """
+  """CLIP(g; S) of each gradient."""
   scale = jnp.minimum(1, clip_norm / jnp.maximum(norms(factors), 1e-30))
   return factors._replace(
     first=scale[..., None] * factors.first,

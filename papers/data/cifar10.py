@@ -11,7 +11,7 @@ import numpy as np
 
 from epe_jax import extras
 from epe_jax.data import sources
-from papers.data.examples import ExampleLevel, Examples
+from papers.data.examples import Examples
 
 CURE = (
   'Give cifar-10-binary.tar.gz or the folder that is in it. The Python archive holds '
@@ -34,7 +34,7 @@ _SHAPE = (3, 32, 32)
 _IMAGE = (32, 32, 3)
 
 
-def load_examples(path: str | os.PathLike | None, rng_seed: int) -> Examples:
+def load_examples(path: str | os.PathLike, rng_seed: int) -> Examples:
   """Loads the images of either form of CIFAR-10; its splits are given.
 
   Args:
@@ -43,37 +43,23 @@ def load_examples(path: str | os.PathLike | None, rng_seed: int) -> Examples:
     rng_seed: not used.
   """
   del rng_seed
-  if path is None:
-    raise ValueError(f"'cifar10' is read from files, but path is None. {CURE}")
   path = pathlib.Path(path)
   if (path / 'dataset_info.json').is_file():
-    return Examples(*read_tfds(path), 'CIFAR-10, from TensorFlow Datasets')
+    return Examples(*_read_tfds(path), 'CIFAR-10, from TensorFlow Datasets')
   return Examples(*read_splits(path), 'CIFAR-10')
 
 
-def read_tfds(
-  directory: str | os.PathLike,
+def _read_tfds(
+  directory: pathlib.Path,
 ) -> tuple[sources.Columns, sources.Columns]:
-  """Reads the train and test images of TFDS's cifar10, without TensorFlow.
-
-  Args:
-    directory: of a version, with its dataset_info.json.
-
-  Returns:
-    As `read_splits`.
-
-  Raises:
-    FileNotFoundError, ValueError: it is not such a directory, or a file or an
-      image in it is damaged; names it.
-  """
+  """The images of a version of TFDS's cifar10, without TensorFlow."""
   # Only here: it needs packages that other forms do not.
   from epe_jax.data import example_proto, tfds
 
   features: sources.Features = {'image': (bytes, ()), 'label': ('int32', ())}
   splits = []
-  for records in tfds.open_splits(directory, ('train', 'test'), TFDS_CURE):
+  for blobs in tfds.read_splits(directory, ('train', 'test'), TFDS_CURE):
     try:
-      blobs = records.__getitems__(range(len(records)))
       stored = example_proto.stack(blobs, features)
       pixels = _decode_images(stored['image'])
     except ValueError as error:
@@ -86,10 +72,6 @@ def read_splits(
   path: str | os.PathLike,
 ) -> tuple[sources.Columns, sources.Columns]:
   """Reads the train and test images of an archive or of its folder.
-
-  Args:
-    path: cifar-10-binary.tar.gz, which is unpacked in a temporary folder, or a
-      folder of its files.
 
   Returns:
     (train, test) with columns pixels, uint8 [n, 32, 32, 3], and label, int32
@@ -165,6 +147,3 @@ def _decode_images(files: Iterable[bytes]) -> UInt8[np.ndarray, 'n 32 32 3']:
       raise ValueError(f'row {row}: no image of {_IMAGE}: {error}') from error
     images.append(pixels)
   return np.array(images, np.uint8).reshape(-1, *_IMAGE)
-
-
-DATA_SET = ExampleLevel(load_examples, 'an archive or a folder of CIFAR-10')

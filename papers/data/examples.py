@@ -1,14 +1,12 @@
-"""Labelled examples, and what declares where they come from."""
+"""Labelled examples for training and for the test."""
 
-from collections.abc import Callable
-import os
 from typing import NamedTuple
 
 from epe_jax.data import sources
 
 
 class Examples(NamedTuple):
-  """Labelled examples for training and for the test.
+  """Labelled examples.
 
   Attributes:
     train: columns: the inputs, uint8 from 0 to `scale`, or float32 in [0, 1] if
@@ -27,16 +25,3 @@ class Examples(NamedTuple):
   inputs: str = 'pixels'
   num_classes: int = 10
   scale: int = 255
-
-
-class ExampleLevel(NamedTuple):
-  """A data set of single examples in memory, for DP-SGD.
-
-  Attributes:
-    load: (path or None, seed of what is drawn) -> `Examples`.
-    path: what the path should name, to follow "give"; '' if the data can be
-      generated.
-  """
-
-  load: Callable[[str | os.PathLike | None, int], Examples]
-  path: str = ''

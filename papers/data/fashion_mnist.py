@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 
 from epe_jax.data import sources
-from papers.data.examples import ExampleLevel, Examples
+from papers.data.examples import Examples
 
 CURE = (
   'Give a folder of train-images-idx3-ubyte, train-labels-idx1-ubyte, '
@@ -17,27 +17,17 @@ CURE = (
 )
 """Ends every message about a file that is not what it should be."""
 
-# The largest number of bytes that a file may hold: images of 28 x 28, a million.
-_MAX_BYTES = 784 * 1_000_000
 
-
-def load_examples(path: str | os.PathLike | None, rng_seed: int) -> Examples:
+def load_examples(path: str | os.PathLike, rng_seed: int) -> Examples:
   """Loads the four files of a folder; its splits are given."""
   del rng_seed
-  if path is None:
-    raise ValueError(
-      f"'fashion_mnist' is read from files, but path is None. {CURE}"
-    )
   return Examples(*read_splits(path), 'Fashion-MNIST')
 
 
 def read_splits(
   folder: str | os.PathLike,
 ) -> tuple[sources.Columns, sources.Columns]:
-  """Reads the train and test images of a folder.
-
-  Args:
-    folder: with the four files of MNIST or Fashion-MNIST.
+  """Reads the train and test images of a folder with the four files.
 
   Returns:
     (train, test) with columns pixels, uint8 [n, h, w, 1], and label, int32 [n].
@@ -73,7 +63,7 @@ def _read(folder: pathlib.Path, name: str, ndim: int) -> np.ndarray:
     raise FileNotFoundError(f'{folder} has no file {name}(.gz). {CURE}')
   try:
     with gzip.open(path) if path is compressed else open(path, 'rb') as file:
-      data = file.read(_MAX_BYTES)
+      data = file.read()
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
     raise ValueError(f'{path} is damaged ({error}). {CURE}') from error
   head = 4 * (1 + ndim)
@@ -88,6 +78,3 @@ def _read(folder: pathlib.Path, name: str, ndim: int) -> np.ndarray:
       f'{path} has {len(data) - head} bytes for shape {shape}. {CURE}'
     )
   return np.frombuffer(data, np.uint8, offset=head).reshape(shape)
-
-
-DATA_SET = ExampleLevel(load_examples, 'the folder of the idx files')

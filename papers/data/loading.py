@@ -1,20 +1,44 @@
 """Data of single examples, in memory, that say where they come from."""
 
+from collections.abc import Callable
+import math
 import os
+from typing import Any
 
 import numpy as np
 
 from epe_jax import streams
-from papers.data import cifar10, fashion_mnist, purchase100, random_images
-from papers.data.examples import ExampleLevel, Examples
+from papers.data import cifar10, fashion_mnist, purchase100
+from papers.data.examples import Examples
 
-DATA_SETS: dict[str, ExampleLevel] = {
-  'cifar10': cifar10.DATA_SET,
-  'fashion_mnist': fashion_mnist.DATA_SET,
-  'purchase100': purchase100.DATA_SET,
-  'random': random_images.DATA_SET,
+_SHAPE = (32, 32, 3)
+
+
+def _draw_images(path: str | os.PathLike | None, rng_seed: int) -> Examples:
+  """As many images as CIFAR-10 has, with uniform pixels and labels: memorized alone."""
+  if path is not None:
+    raise ValueError(f"'random' is drawn, not read, but path={str(path)!r}.")
+  splits = []
+  for split, size in (('train', 50_000), ('test', 10_000)):
+    rng = streams.host_rng(rng_seed, f'random examples {split}')
+    pixels = np.frombuffer(rng.bytes(size * math.prod(_SHAPE)), np.uint8)
+    label = rng.integers(10, size=size, dtype=np.int32)
+    splits.append({'pixels': pixels.reshape(size, *_SHAPE), 'label': label})
+  return Examples(
+    *splits, source="random pixels and labels of CIFAR-10's shape"
+  )
+
+
+DATA_SETS: dict[str, Callable[[Any, int], Examples]] = {
+  'cifar10': cifar10.load_examples,
+  'fashion_mnist': fashion_mnist.load_examples,
+  'purchase100': purchase100.load_examples,
+  'random': _draw_images,
 }
-"""Data of single examples, by name."""
+"""Name -> (path or None, seed of what is drawn) -> examples."""
+
+FILES = {'cifar10': cifar10.CURE, 'fashion_mnist': fashion_mnist.CURE}
+"""What to give for those that cannot be generated."""
 
 
 def load_examples(
@@ -29,8 +53,7 @@ def load_examples(
 
   Args:
     name: of `DATA_SETS`.
-    path: where it is, as the function `load_examples` of its module says; None
-      for data that are generated.
+    path: where it is, as its module says; None for data that are generated.
     rng_seed: >= 0, of everything that is drawn: what is generated, which
       examples are for the test where the source does not say, and which are
       taken.
@@ -56,7 +79,11 @@ def load_examples(
   """
   if name not in DATA_SETS:
     raise ValueError(f'no data {name!r}. Use one of {[*DATA_SETS]}.')
-  loaded = DATA_SETS[name].load(path, rng_seed)
+  if path is None and name in FILES:
+    raise ValueError(
+      f'{name!r} is read from files, but path is None. {FILES[name]}'
+    )
+  loaded = DATA_SETS[name](path, rng_seed)
   splits, counts = [], []
   for split, num, columns in (
     ('train', num_train, loaded.train),

@@ -8,7 +8,7 @@ import numpy as np
 
 from epe_jax import extras, streams
 from epe_jax.data import sources
-from papers.data.examples import ExampleLevel, Examples
+from papers.data.examples import Examples
 
 NUM_FEATURES = 600
 NUM_CLASSES = 100
@@ -31,8 +31,6 @@ def load_examples(path: str | os.PathLike | None, rng_seed: int) -> Examples:
   else:
     columns, source = read(path), 'Purchase-100'
   size = len(columns['label'])
-  if size < 2:
-    raise ValueError(f'{path} has {size} examples, too few to leave a test.')
   rng = streams.host_rng(rng_seed, 'purchase100 test')
   order, num_test = rng.permutation(size), max(1, size // 10)
   train, test = (
@@ -88,21 +86,12 @@ def generate(
   Each class has its own probabilities of the 600 products, from Beta(1/2, 2), for
   most products are rare; a person buys each product independently.
 
-  Args:
-    rng_seed: of the classes and the people, >= 0.
-    num_examples: people, >= 1; by default as many as in the public file.
-
   Returns:
     Columns as those of `read`.
-
-  Raises:
-    ValueError: num_examples is out of range.
 
   >>> generate(0, num_examples=3)['features'].shape
   (3, 600)
   """
-  if num_examples < 1:
-    raise ValueError(f'num_examples={num_examples} is not positive.')
   rng = streams.host_rng(rng_seed, 'synthetic purchases')
   rates = rng.beta(0.5, 2, (NUM_CLASSES, NUM_FEATURES)).astype(np.float32)
   label = rng.integers(NUM_CLASSES, size=num_examples, dtype=np.int32)
@@ -143,6 +132,3 @@ def _parse(path: pathlib.Path, plain: pathlib.Path) -> sources.Columns:
       f'{features[row].max()}. {CURE}'
     )
   return {'features': features, 'label': label - 1}
-
-
-DATA_SET = ExampleLevel(load_examples)

@@ -1,8 +1,8 @@
 """CANIFE next to the paper's own estimate and ours, on the same runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import statistics
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,56 +12,36 @@ from epe_jax.epsilon import threshold
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import attacker_names, tables
 from papers import item, reported
-from papers.canife import composition, round_epsilon, runs, training
+from papers.canife import composition, runs, training
 
 _TABLE = 'canife'
 _REPORTED = reported.Reported('papers.one_shot')
 
-
-class Comparison(NamedTuple):
-  """The runs of the experiment.
-
-  Attributes:
-    settings: of the experiment.
-    audited: its runs.
-    variants: runs of other widths and learning rates.
-  """
-
-  settings: Any
-  audited: Sequence[runs.Audited]
-  variants: Sequence[runs.Variant]
+Audited = Sequence[runs.Audited]
 
 
-def train_canife(settings: Any, folder, data) -> Comparison:
-  """Trains the runs that are missing in the folder."""
-  return Comparison(settings, *runs.train_runs(settings, folder, data))
+def train_canife(settings: Any, folder, data) -> Any:
+  """(settings, its runs, runs of other widths and learning rates)."""
+  return settings, *runs.train_runs(settings, folder, data)
 
 
-def make_canife(comparison: Comparison) -> item.Product:
-  """Makes the tables of both methods, and of the effect of crafting.
-
-  Args:
-    comparison: of one run or more.
-  """
+def make_canife(trained: Any) -> item.Product:
+  """The tables of both methods, and of the effect of crafting."""
+  settings, audited, variants = trained
   return item.Product(
     [
-      _tabulate_methods(comparison),
-      _tabulate_ours(comparison),
-      _tabulate_variants(comparison),
-      _tabulate_crafting(comparison),
-    ],
-    {},
+      _tabulate_methods(settings, audited),
+      _tabulate_ours(settings, audited),
+      _tabulate_variants(variants),
+      _tabulate_crafting(settings, audited),
+    ]
   )
 
 
-def _tabulate_methods(comparison: Comparison) -> tables.Table:
-  settings, audited, _ = comparison
+def _tabulate_methods(settings: Any, audited: Audited) -> tables.Table:
   delta = 1 / settings.num_train
-  q, stretches = (
-    settings.batch / settings.num_train,
-    runs.list_stretches(settings),
-  )
-  z = settings.noise_multiplier
+  q, z = settings.batch / settings.num_train, settings.noise_multiplier
+  stretches = runs.list_stretches(settings)
 
   def compose(epsilons: Sequence[float], round_delta: float) -> float:
     return composition.compose_audits(
@@ -73,55 +53,54 @@ def _tabulate_methods(comparison: Comparison) -> tables.Table:
       fallback=z,
     )
 
-  def measure(
-    run: runs.Audited, num: int, read: Callable, *, random: bool = False
-  ) -> float:
-    included = run.random_included if random else run.included
-    excluded = run.random_excluded if random else run.excluded
-    found = [
-      round_epsilon.measure_round(i[:num], e[:num])
-      for i, e in zip(included, excluded)
-    ]
-    return compose([read(x) for x in found], found[0].delta)
+  def measure(num: int, kind: str = 'lower', prefix: str = '') -> list[float]:
+    """ε of each run from the first scores of each audit."""
+    epsilons = []
+    for run in audited:
+      rounds = zip(
+        getattr(run, f'{prefix}included'), getattr(run, f'{prefix}excluded')
+      )
+      found = [composition.measure_round(i[:num], e[:num]) for i, e in rounds]
+      epsilons.append(
+        compose([getattr(x, kind) for x in found], found[0].delta)
+      )
+    return epsilons
 
-  body = []
-  for num, column in ((settings.scores // 2, ''), (settings.scores, 'canife')):
-    cap = compose([round_epsilon.cap(num, num)] * len(stretches), 1 / (2 * num))
-    values = [measure(run, num, lambda x: x.lower) for run in audited]
-    body.append(
-      [
-        f'CANIFE, {num} scores with the canary and {num} without, lower limits',
-        _format_spread(values, column),
-        f'{cap:.3f}',
-      ]
-    )
+  def cap(num: int) -> str:
+    largest = compose([composition.cap(num)] * len(stretches), 1 / (2 * num))
+    return f'{largest:.3f}'
+
   num = settings.scores
-  body += [
+  separate = Scores(np.ones(settings.observed), np.zeros(settings.unobserved))
+  uncounted = compose([float('inf')] * len(stretches), 1 / (2 * num))
+  body = [
+    *(
+      [
+        f'CANIFE, {n} scores with the canary and {n} without, lower limits',
+        _format_spread(measure(n), column),
+        cap(n),
+      ]
+      for n, column in ((num // 2, ''), (num, 'canife'))
+    ),
     [
       'the same, an example that is not crafted',
-      _format_spread(
-        [measure(r, num, lambda x: x.lower, random=True) for r in audited]
-      ),
-      f'{cap:.3f}',
+      _format_spread(measure(num, prefix='random_')),
+      cap(num),
     ],
     [
       'CANIFE, counted rates, z where no score is wrong',
-      _format_spread(
-        [measure(run, num, lambda x: x.counted) for run in audited]
-      ),
-      f'{compose([float("inf")] * len(stretches), 1 / (2 * num)):.3g}',
+      _format_spread(measure(num, 'counted')),
+      f'{uncounted:.3g}',
     ],
     [
       'the paper: largest cosine over rounds, two Gaussians fitted',
-      _format_spread(
-        [_read(r, runs.PAPER, 'estimate') for r in audited], 'ours'
-      ),
+      _format_spread(_read(audited, runs.PAPER, 'estimate'), 'ours'),
       '-',
     ],
     [
       'ε_lo of the same scores, not a bound',
-      _format_spread([_read(r, runs.PAPER, 'bound') for r in audited]),
-      _format_eps_lo_cap(settings),
+      _format_spread(_read(audited, runs.PAPER, 'bound')),
+      f'{float(threshold.eps_lo(separate, delta=delta).epsilon):.3g}',
     ],
   ]
   exact = gaussian.epsilon_of_releases(z, delta=delta).epsilon
@@ -156,26 +135,17 @@ def _tabulate_methods(comparison: Comparison) -> tables.Table:
   )
 
 
-def _format_eps_lo_cap(settings: Any) -> str:
-  """ε_lo of maxima that are separated without an error."""
-  separate = Scores(np.ones(settings.observed), np.zeros(settings.unobserved))
-  largest = threshold.eps_lo(separate, delta=1 / settings.num_train)
-  return f'{float(largest.epsilon):.3g}'
-
-
-def _tabulate_ours(comparison: Comparison) -> tables.Table:
-  settings, audited, _ = comparison
+def _tabulate_ours(settings: Any, audited: Audited) -> tables.Table:
   body = []
-  for key in audited[0].ours:
-    model = attackers.find(key)
+  for key, ours in audited[0].ours.items():
+    model, limit = attackers.find(key), ours.get('limit')
     if model is None:
       continue
-    limit = audited[0].ours[key]['limit']
     body.append(
       [
         attacker_names.spell_name(model),
-        _format_spread([_read(run, key, 'estimate') for run in audited]),
-        _format_spread([_read(run, key, 'bound') for run in audited]),
+        _format_spread(_read(audited, key, 'estimate')),
+        _format_spread(_read(audited, key, 'bound')),
         '-' if limit is None else f'{limit:.3g}',
       ]
     )
@@ -192,8 +162,8 @@ def _tabulate_ours(comparison: Comparison) -> tables.Table:
   )
 
 
-def _tabulate_variants(comparison: Comparison) -> tables.Table:
-  variants = comparison.variants
+def _tabulate_variants(variants: Sequence[runs.Variant]) -> tables.Table:
+  keys = (runs.PAPER, attackers.MAXIMUM.key, attackers.OWN.key)
   body = [
     [
       f'{run.width}',
@@ -201,11 +171,7 @@ def _tabulate_variants(comparison: Comparison) -> tables.Table:
       f'{run.dim:,}',
       f'{100 * run.accuracy:.1f} %',
       f'{run.noise:.3f}',
-      f'{_read(run, runs.PAPER, "estimate"):.3g}',
-      *(
-        f'{_read(run, model.key, "estimate"):.3g}'
-        for model in (attackers.MAXIMUM, attackers.OWN)
-      ),
+      *(f'{run.ours[key]["estimate"]:.3g}' for key in keys),
     ]
     for run in variants
   ]
@@ -231,15 +197,13 @@ def _tabulate_variants(comparison: Comparison) -> tables.Table:
   )
 
 
-def _tabulate_crafting(comparison: Comparison) -> tables.Table:
-  settings, audited, _ = comparison
+def _tabulate_crafting(settings: Any, audited: Audited) -> tables.Table:
   body = []
-  for name, included, excluded, norms in (
-    ('crafted', 'included', 'excluded', 'norms'),
-    ('not crafted', 'random_included', 'random_excluded', 'random_norms'),
-  ):
-    gather = lambda field: np.stack([getattr(run, field) for run in audited])
-    a, b = gather(included), gather(excluded)
+  for name, prefix in (('crafted', ''), ('not crafted', 'random_')):
+    a, b, norms = (
+      np.stack([getattr(run, prefix + field) for run in audited])
+      for field in ('included', 'excluded', 'norms')
+    )
     wrong = [
       np.mean(np.concatenate([x < 0.5, y >= 0.5]))
       for run in zip(a, b)
@@ -253,7 +217,7 @@ def _tabulate_crafting(comparison: Comparison) -> tables.Table:
         f'{a.std(axis=2).mean():.3f}',
         f'{b.std(axis=2).mean():.3f}',
         f'{100 * float(np.mean(wrong)):.1f} %',
-        f'{np.median(gather(norms)):.3g}',
+        f'{np.median(norms):.3g}',
       ]
     )
   return tables.Table(
@@ -278,10 +242,9 @@ def _tabulate_crafting(comparison: Comparison) -> tables.Table:
   )
 
 
-def _read(run: runs.Audited | runs.Variant, key: str, name: str) -> float:
-  value = run.ours[key][name]
-  assert value is not None, 'estimates and bounds are numbers'
-  return value
+def _read(audited: Audited, key: str, name: str) -> list[float]:
+  values = [run.ours[key][name] for run in audited]
+  return [x for x in values if x is not None]
 
 
 def _format_spread(values: Sequence[float], column: str = '') -> str:
@@ -291,3 +254,49 @@ def _format_spread(values: Sequence[float], column: str = '') -> str:
   if column and rows:
     text += f' ({rows[0][column]:g} ± {rows[0][f"{column}_std"]:g})'
   return text
+
+
+def _choose(scale: str) -> dict[str, Any]:
+  # The paper states neither the width nor the learning rate. Steps, pool, minibatch,
+  # Adam's learning rate and the norm are those of CANIFE's released code.
+  settings = dict(
+    num_train=60_000,
+    num_test=10_000,
+    batch=128,
+    width=128,
+    learning_rate=0.5,
+    clip_norm=1.0,
+    noise_multiplier=0.2,
+    observed=1000,
+    unobserved=1000,
+    family='hadamard',
+    audit_every=100,
+    scores=100,
+    pool=512,
+    minibatch=128,
+    craft_steps=2500,
+    craft_learning_rate=1.0,
+    norm_target=1.0,
+    runs=20 if scale == 'paper' else 5,
+    # Hidden layer and learning rate of further runs, one each.
+    variants=(
+      *((width, rate) for width in (128, 32) for rate in (0.5, 0.05, 0.005)),
+      (8, 0.05),
+      (8, 0.005),
+    ),
+  )
+  if scale == 'smoke':
+    settings |= dict(num_train=512, num_test=64, batch=32, width=8)
+    settings |= dict(audit_every=5, observed=20, unobserved=20, scores=10)
+    settings |= dict(pool=32, minibatch=8, craft_steps=20, runs=2)
+    settings |= dict(variants=((4, 0.05),))
+  return settings
+
+
+ITEM = item.from_training(
+  'CANIFE next to one-shot estimates, on Fashion-MNIST',
+  'section 5.4; appendix H of the submission of 2023',
+  item.Experiment('canife', _choose, ('fashion_mnist',)),
+  train_canife,
+  make_canife,
+)

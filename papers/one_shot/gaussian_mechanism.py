@@ -51,20 +51,12 @@ def simulate_exact(
 ) -> Float[np.ndarray, ' k']:
   """The k cosines of one audit, drawn from their exact law in O(k^2).
 
-  Proof that this is the law of `simulate_literal`. Let r = min(k, d).
-  1. The canaries are the normalised rows of X, k x d with N(0, 1) entries.
-  2. X = L Q^T with L [k, r] lower trapezoidal, Q [d, r] with orthonormal
-     columns, L independent of Q (Bartlett): L_ii ~ chi_{d-i+1}, i = 1..r, and
-     L_ij ~ N(0, 1) for j < i. For k > d this is the square case for the first d
-     rows; the others are N(0, I_d) and stay so when multiplied by Q.
-  3. |X_i| = |L_i|, so C = A Q^T where A is L with its rows normalised.
-  4. For the noise sigma Z, Q^T Z = w ~ N(0, I_r) whatever Q is, and the rest
-     of Z is independent of w, with squared norm chi^2_{d-r}.
-  So with u = A^T 1 + sigma w: C rho = A u and |rho|^2 = |u|^2 + sigma^2
-  chi^2_{d-r}. Neither needs Q.
-
-  The rows of A are drawn twice, once for A^T 1 and once for A u, so that memory
-  is O(k) and not O(k^2): one audit with k = 10^4 takes seconds.
+  The canaries are the rows of X with N(0, 1) entries, normalised. X = L Q^T with Q
+  orthonormal and L lower trapezoidal, independent of it: L_ii ~ chi_{d-i+1} and
+  L_ij ~ N(0, 1) (Bartlett 1933). With A, the rows of L normalised, r = min(k, d)
+  and u = A^T 1 + sigma N(0, I_r): C rho = A u and |rho|^2 = |u|^2 + sigma^2
+  chi^2_{d-r}, neither of which needs Q. The rows of A are drawn twice, so that
+  memory is O(k): one audit with k = 10^4 takes seconds.
 
   Args:
     seed: source of all randomness; the same seed gives the same cosines.
@@ -72,20 +64,11 @@ def simulate_exact(
     num_canaries: k, >= 1; it may exceed d.
     dim: d, >= 2.
 
-  Returns:
-    The cosines of the k canaries with the released vector.
-
-  Raises:
-    ValueError: an argument is out of range.
-
-  Source: One-shot Empirical Privacy Estimation, Algorithm 1; Bartlett (1933).
-
   >>> seed = np.random.SeedSequence(0)
   >>> g = simulate_exact(seed, 0.5, num_canaries=1000, dim=10**8)
   >>> print(f'{1e4 * g.mean():.1f}')  # Theorem 3.3: sqrt(d) mean(g) -> 1/sigma.
   2.0
   """
-  _check_arguments([sigma], num_canaries, dim)
   rank = min(num_canaries, dim)
   rng = np.random.default_rng(seed)
   u = np.zeros(rank)
@@ -111,21 +94,12 @@ def simulate_literal(
   It checks `simulate_exact`, and runs canaries that are not uniform on the sphere.
 
   Args:
-    seed: source of all randomness.
-    sigma: standard deviation of the noise per coordinate, >= 0.
-    num_canaries: k, >= 1.
-    dim: d, >= 2.
+    seed, sigma, num_canaries, dim: as for `simulate_exact`.
     family: (key, k, d) -> Canaries, fresh ones for every audit.
 
   Returns:
-    The cosines of the k canaries with the released vector, computed in float32.
-
-  Raises:
-    ValueError: an argument is out of range.
-
-  Source: One-shot Empirical Privacy Estimation, Algorithm 1.
+    The cosines, computed in float32.
   """
-  _check_arguments([sigma], num_canaries, dim)
   words = jnp.asarray(seed.generate_state(2, np.uint32))
   key = jax.random.wrap_key_data(words, impl='threefry2x32')
   cosines = _release_and_score(key, sigma, num_canaries, dim, family)
@@ -166,17 +140,18 @@ def run_estimators(
 
   Source: One-shot Empirical Privacy Estimation, section 3 and Table 2.
   """
-  _check_arguments(sigmas, num_canaries, dim)
+  for sigma in sigmas:
+    if not 0 <= sigma < math.inf:
+      raise ValueError(f'sigma={sigma}; give finite sigma >= 0.')
   check_delta(delta)
   # Without noise two canaries score alike: no std can be fitted to them.
-  min_canaries = 3 if 0 in sigmas else 2
-  if num_canaries < min_canaries:
-    raise ValueError(
-      f'num_canaries={num_canaries}: a standard deviation is fitted to the '
-      f'cosines; give num_canaries >= {min_canaries}.'
-    )
-  if simulations < 1:
-    raise ValueError(f'simulations={simulations}; give simulations >= 1.')
+  for name, value, least in (
+    ('num_canaries', num_canaries, 3 if 0 in sigmas else 2),
+    ('dim', dim, 2),
+    ('simulations', simulations, 1),
+  ):
+    if value < least:
+      raise ValueError(f'{name}={value}; give {name} >= {least}.')
   cosines = np.empty((len(sigmas), simulations, num_canaries))
   for i, n in progress(list(np.ndindex(len(sigmas), simulations))):
     stream = _make_stream(seed, sigmas[i], n)
@@ -202,14 +177,7 @@ def summarize(
   dim: int,
   delta: float,
 ) -> list[Row]:
-  """Returns mean and spread of `run_estimators` next to the analytic ε.
-
-  Args:
-    sigmas: the noise levels given to `run_estimators`.
-    epsilons: what `run_estimators` returned.
-    num_canaries: as given to `run_estimators`.
-    dim: as given to `run_estimators`.
-    delta: as given to `run_estimators`.
+  """Mean and spread of what `run_estimators` returned, next to the analytic ε.
 
   Returns:
     For each sigma one row of each estimator, the calibrated one first.
@@ -288,15 +256,3 @@ def _make_stream(seed: int, sigma: float, n: int) -> np.random.SeedSequence:
   # Keyed by the bits of sigma: its place in the list of sigmas does not count.
   bits = int(np.float64(sigma).view(np.uint64))
   return np.random.SeedSequence(seed, spawn_key=(bits >> 32, bits % 2**32, n))
-
-
-def _check_arguments(
-  sigmas: Sequence[float], num_canaries: int, dim: int
-) -> None:
-  for sigma in sigmas:
-    if not 0 <= sigma < math.inf:
-      raise ValueError(f'sigma={sigma}; give finite sigma >= 0.')
-  if num_canaries < 1:
-    raise ValueError(f'num_canaries={num_canaries}; give num_canaries >= 1.')
-  if dim < 2:
-    raise ValueError(f'dim={dim}: a cosine needs d >= 2; give dim >= 2.')

@@ -1,7 +1,11 @@
-"""The tables and figures of the paper, by name."""
+"""The tables and figures of the paper, by name; settings of the runs they share."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from papers import grid
 from papers.grid import from_grid
-from papers.item import Item, from_settings, from_training
+from papers.item import SIZES, Experiment
 from papers.one_shot import (
   canife,
   mechanism,
@@ -13,26 +17,79 @@ from papers.one_shot import (
 
 _OURS = 'not in the paper, which has it for StackOverflow'
 _ONCE = {'canaries.repetitions': 1}
-_EMNIST = ('emnist',)
-_STACKOVERFLOW = ('stackoverflow', 'word_count')
+# Noise multipliers of the paper; for StackOverflow ε is 299, 99 and 29.
+_EMNIST_NOISES = (0.0, 0.0487, 0.0958, 0.2207)
+_STACKOVERFLOW_NOISES = (0.0, 0.0496, 0.0986, 0.2317)
+
+
+def _choose_repetitions(scale: str) -> Any:
+  return 'canaries.repetitions', (1, 2) if scale == 'smoke' else (1, 2, 4, 8)
+
+
+def _choose_canaries(scale: str) -> Any:
+  paper = dict(observed=1000, unobserved=1000)
+  canaries = grid.ROUNDS[scale].get('canaries', paper)
+  fields = ('canaries.observed', 'canaries.unobserved')
+  return fields, ((0, 0), (canaries['observed'], canaries['unobserved']))
+
+
+def _make_experiment(
+  name: str,
+  config: str,
+  noises: Sequence[float],
+  choose_axis: Callable[[str], Any] | None = None,
+) -> Experiment:
+  """A grid of noise multipliers, and of another axis at each scale."""
+  of_text = config == 'stackoverflow'
+
+  def choose(scale: str) -> dict[str, Any]:
+    levels = noises
+    if scale == 'smoke':
+      # Without noise and with some, where that is not two runs more.
+      levels = noises[: 2 if choose_axis == _choose_repetitions else 1]
+    if scale == 'medium' and choose_axis == _choose_canaries:
+      levels = (0.0, 0.0496)
+    sizes = grid.TEXT if of_text else grid.IMAGES
+    others = [choose_axis(scale)] if choose_axis else []
+    return dict(
+      config=f'{config}:medium' if scale == 'medium' else config,
+      sets=[grid.ROUNDS[scale], sizes[scale]],
+      axes=(('noise_multiplier', levels), *others),
+    )
+
+  if not of_text:
+    return Experiment(name, choose, ('emnist',))
+  data, scales = ('stackoverflow', 'word_count'), tuple(SIZES)
+  return Experiment(name, choose, data, scales)
+
+
+_STACKOVERFLOW = _make_experiment(
+  'stackoverflow',
+  'stackoverflow',
+  _STACKOVERFLOW_NOISES,
+  _choose_repetitions,
+)
+_EMNIST = _make_experiment(
+  'emnist', 'emnist', _EMNIST_NOISES, _choose_repetitions
+)
+_EMNIST_5X34 = _make_experiment(
+  'emnist_5x34', 'emnist:5x34', (0.0, 0.16, 0.18, 0.195, 0.25, 0.315)
+)
+_ACCURACY = _make_experiment(
+  'accuracy',
+  'stackoverflow',
+  (0.0, 0.0644, 0.1023, 0.1836, 0.2344),
+  _choose_canaries,
+)
+_EMNIST_ACCURACY = _make_experiment(
+  'emnist_accuracy', 'emnist', _EMNIST_NOISES, _choose_canaries
+)
 
 ITEMS = {
-  'algorithm1': Item(
-    'Algorithm 1 on the Gaussian mechanism',
-    'section 3, Table 1 of the text of May 2023',
-    'algorithm1',
-    from_settings(mechanism.make_algorithm1),
-  ),
-  'd_sweep': Item(
-    'Algorithm 1 at several dimensions',
-    'the authors in answer to their reviewers',
-    'd_sweep',
-    from_settings(mechanism.make_d_sweep),
-  ),
+  **mechanism.ITEMS,
   'stackoverflow': from_grid(
     'StackOverflow: ε at each noise level',
     'section 5.1, Table 3',
-    'stackoverflow',
     _STACKOVERFLOW,
     noise_tables.make_tables,
     name='stackoverflow',
@@ -41,7 +98,6 @@ ITEMS = {
   'emnist': from_grid(
     'EMNIST: ε at each noise level',
     'section 5.2.1, Table 4',
-    'emnist',
     _EMNIST,
     noise_tables.make_tables,
     name='emnist',
@@ -50,16 +106,14 @@ ITEMS = {
   'emnist_5x34': from_grid(
     'EMNIST, 5 epochs of 34 clients a round: ε at each noise level',
     'the submission of 2023, appendix',
-    'emnist_5x34',
-    _EMNIST,
+    _EMNIST_5X34,
     noise_tables.make_tables,
     name='emnist_5x34',
   ),
   'accuracy': from_grid(
     'StackOverflow: accuracy with canaries and without',
     'the text of May 2023, Table 2',
-    'accuracy',
-    _STACKOVERFLOW,
+    _ACCURACY,
     utility.make_utility,
     adjust=utility.equalize_steps,
     name='accuracy',
@@ -67,8 +121,7 @@ ITEMS = {
   'emnist_accuracy': from_grid(
     'EMNIST: accuracy with canaries and without',
     _OURS,
-    'emnist_accuracy',
-    _EMNIST,
+    _EMNIST_ACCURACY,
     utility.make_utility,
     adjust=utility.equalize_steps,
     name='emnist_accuracy',
@@ -76,28 +129,19 @@ ITEMS = {
   'densities': from_grid(
     'StackOverflow: cosines by repetitions and noise',
     'section 5.2, Figure 1',
-    'stackoverflow',
     _STACKOVERFLOW,
     repetitions.make_densities,
   ),
   'bars': from_grid(
     'StackOverflow: ε by repetitions and noise',
     'section 5.2, Figure 2',
-    'stackoverflow',
     _STACKOVERFLOW,
     repetitions.make_bars,
   ),
-  'runs': Item(
-    'One run of many canaries against several runs of few',
-    'section 5.3, Table 5',
-    'runs',
-    runs.make_runs,
-    _STACKOVERFLOW,
-  ),
+  'runs': runs.ITEM,
   'anderson': from_grid(
     'StackOverflow: are cosines Gaussian?',
     'appendix B, Table 6',
-    'stackoverflow',
     _STACKOVERFLOW,
     repetitions.make_anderson,
     name='anderson',
@@ -105,30 +149,21 @@ ITEMS = {
   'emnist_densities': from_grid(
     'EMNIST: cosines by repetitions and noise',
     _OURS,
-    'emnist',
     _EMNIST,
     repetitions.make_densities,
   ),
   'emnist_bars': from_grid(
     'EMNIST: ε by repetitions and noise',
     _OURS,
-    'emnist',
     _EMNIST,
     repetitions.make_bars,
   ),
   'emnist_anderson': from_grid(
     'EMNIST: are cosines Gaussian?',
     _OURS,
-    'emnist',
     _EMNIST,
     repetitions.make_anderson,
     name='emnist_anderson',
   ),
-  'canife': Item(
-    'CANIFE next to one-shot estimates, on Fashion-MNIST',
-    'section 5.4; appendix H of the submission of 2023',
-    'canife',
-    from_training(canife.train_canife, canife.make_canife),
-    ('fashion_mnist',),
-  ),
+  'canife': canife.ITEM,
 }

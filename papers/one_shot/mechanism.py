@@ -1,6 +1,6 @@
 """Algorithm 1 on the Gaussian mechanism: the table, and the sweep over d."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import math
 from typing import Any
@@ -11,7 +11,7 @@ import tqdm
 from epe_jax.epsilon import tradeoff
 from epe_jax.report import tables
 from epe_jax.report.figures import style
-from papers import item, reported
+from papers import item, plots, reported
 from papers.one_shot import gaussian_mechanism
 
 _REPORTED = reported.Reported('papers.one_shot')
@@ -43,11 +43,7 @@ fitted std fitted, as Algorithm 1 prints it: the fit is off by 1/√(2k) of its
 
 
 def make_algorithm1(settings: Any) -> item.Product:
-  """Makes the table and figure of the paper's noise levels, at one dimension.
-
-  Args:
-    settings: dim, num_canaries, delta and simulations.
-  """
+  """Makes the table and figure of the paper's noise levels, at one dimension."""
   sigmas = [row['sigma'] for row in _REPORTED.load_rows('algorithm1')]
   rows = _simulate(sigmas, settings.dim, settings.num_canaries, settings)
   body = [
@@ -70,11 +66,7 @@ def make_algorithm1(settings: Any) -> item.Product:
 
 
 def make_d_sweep(settings: Any) -> item.Product:
-  """Makes the table and figure of k = √d canaries at several dimensions.
-
-  Args:
-    settings: dims, delta and simulations.
-  """
+  """Makes the table and figure of k = √d canaries at several dimensions."""
   epsilons = sorted({row['analytic'] for row in _REPORTED.load_rows('d_sweep')})
   sigmas = [1 / tradeoff.mu_of_epsilon(e, settings.delta) for e in epsilons]
   by_dim = {
@@ -102,13 +94,13 @@ def parse_rows(
   records: Sequence[Mapping[str, Any]],
 ) -> list[gaussian_mechanism.Row]:
   """The rows that a JSON file of them holds."""
-  rows = []
-  for record in records:
-    fields: dict[str, Any] = dict(record)
-    for name in ('analytic_epsilon', 'mean', 'std'):
-      fields[name] = float(fields[name])
-    rows.append(gaussian_mechanism.Row(**fields))
-  return rows
+  numbers = ('analytic_epsilon', 'mean', 'std')
+  return [
+    gaussian_mechanism.Row(
+      **{**record, **{name: float(record[name]) for name in numbers}}
+    )
+    for record in records
+  ]
 
 
 def group_by_sigma(
@@ -120,14 +112,7 @@ def group_by_sigma(
 
 
 def format_table(rows: Sequence[gaussian_mechanism.Row]) -> str:
-  """The table of the paper: both estimators and the analytic ε.
-
-  Args:
-    rows: what `gaussian_mechanism.summarize` returns, of one dim and delta.
-
-  Returns:
-    Text without a final newline.
-  """
+  """The table of the paper: both estimators and the analytic ε."""
   names = gaussian_mechanism.ESTIMATORS
   lines = [['σ', 'analytic ε', *names]]
   for of_sigma in group_by_sigma(rows):
@@ -189,21 +174,17 @@ def make_title(rows: Sequence[gaussian_mechanism.Row]) -> str:
 def _simulate(
   sigmas: Sequence[float], dim: int, num_canaries: int, settings: Any
 ) -> list[gaussian_mechanism.Row]:
-  progress: Callable[..., Iterable] = functools.partial(
-    tqdm.tqdm, unit='audit', desc=f'd = {dim:,}'
+  sizes: dict[str, Any] = dict(
+    dim=dim, num_canaries=num_canaries, delta=settings.delta
   )
   epsilons = gaussian_mechanism.run_estimators(
     0,
     sigmas,
-    delta=settings.delta,
     simulations=settings.simulations,
-    progress=progress,
-    dim=dim,
-    num_canaries=num_canaries,
+    progress=functools.partial(tqdm.tqdm, unit='audit', desc=f'd = {dim:,}'),
+    **sizes,
   )
-  return gaussian_mechanism.summarize(
-    sigmas, epsilons, delta=settings.delta, dim=dim, num_canaries=num_canaries
-  )
+  return gaussian_mechanism.summarize(sigmas, epsilons, **sizes)
 
 
 def _list_cells(
@@ -221,28 +202,63 @@ def _draw_d_sweep(
   by_dim: dict[int, list[gaussian_mechanism.Row]],
 ) -> figure.Figure:
   """Draws estimate over analytic ε along d, a panel for each estimator."""
-  fig, all_axes = style.make_panels(2, columns=2, height=4.0, share=True)
-  colors = (style.SKY, style.GREEN, style.VERMILLION)
   groups = [group_by_sigma(rows) for rows in by_dim.values()]
-  for i, (axes, name) in enumerate(
-    zip(all_axes, gaussian_mechanism.ESTIMATORS)
-  ):
-    axes.axhline(1, color=style.BLACK, ls='--', lw=1.5, label='analytic')
-    for j, color in enumerate(colors):
+  panels = {}
+  for i, name in enumerate(gaussian_mechanism.ESTIMATORS):
+    lines = panels[_STYLES[name][-1]] = {}
+    for j, color in enumerate((style.SKY, style.GREEN, style.VERMILLION)):
       selected = [of_dim[j][i] for of_dim in groups]
       scale = [row.analytic_epsilon for row in selected]
-      axes.errorbar(
+      lines[f'analytic ε = {scale[0]:.3g}'] = plots.Line(
         [row.dim * 1.15 ** (j - 1) for row in selected],
         [row.mean / e for row, e in zip(selected, scale)],
+        dict(fmt='o-', color=color, mfc='white', capsize=4),
         [row.std / e for row, e in zip(selected, scale)],
-        fmt='o-',
-        color=color,
-        mfc='white',
-        capsize=4,
-        label=f'analytic ε = {scale[0]:.3g}',
       )
-    axes.set(xscale='log', xlabel='d, with k = √d canaries')
-    axes.set_title(_STYLES[name][-1])
-  all_axes[0].set_ylabel('estimated ε / analytic ε, mean ± std')
-  style.draw_legend(fig, all_axes)
+  level = dict(y=1, color=style.BLACK, ls='--', lw=1.5, label='analytic')
+  fig = plots.draw_lines(
+    panels,
+    levels=dict.fromkeys(panels, level),
+    share=True,
+    xscale='log',
+    xlabel='d, with k = √d canaries',
+  )
+  fig.axes[0].set_ylabel('estimated ε / analytic ε, mean ± std')
   return fig
+
+
+def _choose_algorithm1(scale: str) -> dict[str, Any]:
+  smoke = scale == 'smoke'
+  return dict(
+    dim=10_000 if smoke else 1_000_000,
+    num_canaries=100 if smoke else 1000,
+    delta=1e-6,
+    simulations=5 if smoke else 50,
+  )
+
+
+def _choose_d_sweep(scale: str) -> dict[str, Any]:
+  smoke = scale == 'smoke'
+  return dict(
+    dims=tuple(10**i for i in range(4, 6 if smoke else 8)),
+    delta=1e-6,
+    simulations=5 if smoke else 50,
+  )
+
+
+ITEMS = {
+  'algorithm1': item.from_settings(
+    'Algorithm 1 on the Gaussian mechanism',
+    'section 3, Table 1 of the text of May 2023',
+    'algorithm1',
+    _choose_algorithm1,
+    make_algorithm1,
+  ),
+  'd_sweep': item.from_settings(
+    'Algorithm 1 at several dimensions',
+    'the authors in answer to their reviewers',
+    'd_sweep',
+    _choose_d_sweep,
+    make_d_sweep,
+  ),
+}

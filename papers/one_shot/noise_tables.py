@@ -89,13 +89,8 @@ def predict_own_round(run: finished_runs.FinishedRun) -> float | None:
   """Predicts the ε of the own-round attacker from norms alone.
 
   The shift of a canary is √d S / (m |ρ̄|): the other clients and canaries of
-  the round are part of |ρ̄|, and so of the noise.
-
-  Args:
-    run: a finished run.
-
-  Returns:
-    ε >= 0; None where the trace is not of aggregates.
+  the round are part of |ρ̄|, and so of the noise. None where the trace is not of
+  aggregates.
   """
   if run.record is None:
     return None

@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 import itertools
+import math
 
+from matplotlib import axes as mpl_axes
+from matplotlib import figure
 import numpy as np
+from scipy import stats
 
 from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.report import cells, tables
+from epe_jax.report.figures import style
 from papers import grid, item, reported
-from papers.one_shot import repetition_figures
 
 _REPORTED = reported.Reported('papers.one_shot')
 
@@ -19,62 +23,138 @@ _TITLES = {
   attackers.FINAL: 'ε, final model',
   attackers.CHANGE: 'ε, change of the model',
 }
+_COLORS = (style.SKY, style.GREEN, style.ORANGE, style.VERMILLION, style.PURPLE)
+_LINES = ('-', '--', '-.', ':', '-')
 
 
 def make_densities(runs: Sequence[grid.Run]) -> item.Product:
   """Draws the densities of cosines with the final model and with its change."""
-  rows = [
-    [
-      f'{run.noise:g}',
-      f'{run.repetitions}',
-      *(
-        reported.format_spread(_scale_cosines(run, attacker))
-        for attacker in _TITLES
-      ),
-    ]
-    for run in runs
-  ]
-  head = ['noise', 'repetitions', 'final model', 'change of the model']
-  note = (
-    'Mean ± standard deviation over the observed canaries, in units of '
-    '1/√d; an unobserved one has 0 ± 1.'
-  )
   table = tables.Table(
-    'Cosines of canaries', head, rows, [note, *grid.describe_runs(runs)]
+    'Cosines of canaries',
+    ['noise', 'repetitions', 'final model', 'change of the model'],
+    [
+      [
+        f'{run.noise:g}',
+        f'{run.repetitions}',
+        *(
+          reported.format_spread(_scale_cosines(run, attacker))
+          for attacker in _TITLES
+        ),
+      ]
+      for run in runs
+    ],
+    [
+      'Mean ± standard deviation over the observed canaries, in units of '
+      '1/√d; an unobserved one has 0 ± 1.',
+      *grid.describe_runs(runs),
+    ],
   )
   return item.Product(
     [table],
     {
-      'densities': repetition_figures.draw_densities(
-        _group_cosines(runs, attackers.FINAL)
-      ),
-      'densities_change': repetition_figures.draw_densities(
-        _group_cosines(runs, attackers.CHANGE)
-      ),
+      'densities': _draw_densities(runs, attackers.FINAL),
+      'densities_change': _draw_densities(runs, attackers.CHANGE),
     },
   )
+
+
+def _draw_densities(
+  runs: Sequence[grid.Run], threat_model: ThreatModel
+) -> figure.Figure:
+  """Draws the densities of cosines in units of 1/√d, a panel for each noise level.
+
+  Source: One-shot Empirical Privacy Estimation, Figure 1.
+  """
+  noises = list(dict.fromkeys(run.noise for run in runs))
+  fig, all_axes = style.make_panels(len(noises), columns=2, height=3.2)
+  for axes, noise in zip(all_axes, noises):
+    cosines = {
+      run.repetitions: _scale_cosines(run, threat_model)
+      for run in runs
+      if run.noise == noise
+    }
+    low = min(-4.0, *(x.min() - 1 for x in cosines.values()))
+    high = max(4.0, *(x.max() + 1 for x in cosines.values()))
+    x = np.linspace(low, high, 500)
+    for (n, values), color, line in zip(cosines.items(), _COLORS, _LINES):
+      label = f'{n} x, {len(values):,} canaries'
+      density = stats.gaussian_kde(values)(x)
+      axes.plot(x, density, line, color=color, lw=2, label=label)
+    label = 'took no part: N(0, 1)'
+    axes.plot(x, stats.norm.pdf(x), color=style.BLACK, lw=1, label=label)
+    axes.set_title(f'noise z = {noise:g}')
+    axes.set_xlabel('cosine, in units of 1/√d')
+    axes.set_yticks([])
+    axes.set_ylim(bottom=0)
+  for axes in all_axes[::2]:
+    axes.set_ylabel('density')
+  style.draw_legend(fig, all_axes, columns=5)
+  return fig
 
 
 def make_bars(runs: Sequence[grid.Run]) -> item.Product:
   """Draws ε_est and ε_lo of the final model; tabulates the calibrated ε."""
   calibrated = [_tabulate_calibrated(runs, attacker) for attacker in _TITLES]
-  bars = {
-    (run.noise, run.repetitions): repetition_figures.Bar(
-      *(
-        _find_final(run, method) for method in ('two_gaussian_fitted', 'eps_lo')
-      )
-    )
-    for run in runs
-  }
-  return item.Product(calibrated, {'bars': repetition_figures.draw_bars(bars)})
+  return item.Product(calibrated, {'bars': _draw_bars(runs)})
 
 
-def _find_final(run: grid.Run, method: str) -> Estimate:
-  """The estimate of the final model by a method, which every audit has."""
+def _draw_bars(runs: Sequence[grid.Run]) -> figure.Figure:
+  """Draws ε_est as a bar, ε_lo as a tick on it, the noise floor as a band.
+
+  Source: One-shot Empirical Privacy Estimation, Figure 2.
+  """
+  noises = list(dict.fromkeys(run.noise for run in runs))
+  fig, all_axes = style.make_panels(len(noises), columns=2, height=3.0)
+  for axes, noise in zip(all_axes, noises):
+    of_noise = [run for run in runs if run.noise == noise]
+    top = max(0.0, *(_draw_bar(axes, x, run) for x, run in enumerate(of_noise)))
+    counts = [f'{run.repetitions} x' for run in of_noise]
+    axes.set_xticks(range(len(counts)), counts)
+    axes.set_title(f'noise z = {noise:g}')
+    axes.set_ylim(0, 1.15 * top or 1)
+  for axes in all_axes[::2]:
+    axes.set_ylabel('ε of the final model')
+  for axes in all_axes[-2:]:
+    axes.set_xlabel('rounds in which a canary took part')
+  style.draw_legend(fig, all_axes)
+  return fig
+
+
+def _draw_bar(axes: mpl_axes.Axes, x: int, run: grid.Run) -> float:
+  """Draws one bar; returns how high it reaches."""
   attack = run.result.audit.find(attackers.FINAL)
-  estimate = attack and attack.find(method)
-  assert estimate is not None, f'{method} is among the estimates of a report'
-  return estimate
+  assert attack is not None, 'every audit has this attacker'
+  estimate = attack.find('two_gaussian_fitted')
+  assert estimate is not None, 'it is among the estimates of a report'
+  value, floor = float(estimate.epsilon), estimate.floor
+  if floor is not None:
+    axes.bar(
+      *(x, floor.q95 - floor.q05, 0.95, floor.q05),
+      color=style.GREY,
+      zorder=0,
+      label='floor: 5 to 95 % of ε_est when nothing leaks',
+    )
+  if not math.isfinite(value):
+    axes.annotate('∞', (x, 0), ha='center', va='bottom')
+    return 0.0
+  axes.bar(x, value, 0.6, color=style.BLUE, alpha=0.85, label='ε_est')
+  axes.annotate(
+    cells.format_number(value),
+    (x, value),
+    (0, 2),
+    textcoords='offset points',
+    ha='center',
+  )
+  tick = attack.find('eps_lo')
+  assert tick is not None, 'it is among the estimates of a report'
+  axes.plot(
+    [x - 0.3, x + 0.3],
+    [float(tick.epsilon)] * 2,
+    color=style.VERMILLION,
+    lw=3,
+    label="the paper's ε_lo (no bound)",
+  )
+  return value
 
 
 def make_anderson(runs: Sequence[grid.Run], *, name: str) -> item.Product:
@@ -112,7 +192,7 @@ def make_anderson(runs: Sequence[grid.Run], *, name: str) -> item.Product:
       *grid.describe_runs(runs),
     ],
   )
-  return item.Product([table], {})
+  return item.Product([table])
 
 
 def _tabulate_calibrated(
@@ -164,11 +244,10 @@ def _tabulate_calibrated(
 
 def _is_below(low: Estimate | None, high: Estimate | None) -> bool:
   """Whether one interval lies wholly below the other."""
-  assert low is not None, 'runs of a grid of repetitions have canaries'
-  assert high is not None, 'runs of a grid of repetitions have canaries'
-  assert low.interval is not None, 'final models have an exact null'
-  assert high.interval is not None, 'final models have an exact null'
-  return low.interval[1] < high.interval[0]
+  below, above = (estimate and estimate.interval for estimate in (low, high))
+  assert below, 'these attackers have an exact null, and so an interval'
+  assert above, 'these attackers have an exact null, and so an interval'
+  return below[1] < above[0]
 
 
 def _select_cosines(run: grid.Run, threat_model: ThreatModel) -> np.ndarray:
@@ -181,12 +260,3 @@ def _select_cosines(run: grid.Run, threat_model: ThreatModel) -> np.ndarray:
 def _scale_cosines(run: grid.Run, threat_model: ThreatModel) -> np.ndarray:
   """The same, in units of 1/√d."""
   return np.sqrt(run.result.dim) * _select_cosines(run, threat_model)
-
-
-def _group_cosines(
-  runs: Sequence[grid.Run], threat_model: ThreatModel
-) -> dict[tuple[float, int], np.ndarray]:
-  return {
-    (run.noise, run.repetitions): _scale_cosines(run, threat_model)
-    for run in runs
-  }

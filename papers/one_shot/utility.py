@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import statistics
+from typing import Any
 
 from matplotlib import figure
 
@@ -19,11 +20,7 @@ def equalize_steps(points: Sequence[sweep_points.Point]) -> None:
   """Lets runs without canaries take no larger steps than those with them.
 
   A sum is divided by the clients and canaries that are expected in a round, so that
-  an equal server rate takes smaller steps with canaries.
-
-  Args:
-    points: runs with canaries in each of `repetitions` periods, or without. Their
-      server rates are changed.
+  an equal server rate takes smaller steps with canaries. Server rates are changed.
   """
   divisors = [
     c.clients_per_round
@@ -84,9 +81,6 @@ def average_last_accuracies(run: grid.Run) -> float:
   """The mean accuracy of the last evaluations of a run, in [0, 1].
 
   Reddi et al. 2020, "Adaptive Federated Optimization", compare such means.
-
-  Args:
-    run: a finished run with an evaluation after its first round.
   """
   accuracies = [
     line['test_accuracy']
@@ -122,27 +116,15 @@ def _format_accuracy(share: float, paper: float | None = None) -> str:
 
 
 def _draw_utility(pairs: Mapping[float, tuple[float, ...]]) -> figure.Figure:
-  """Draws two points for each noise level, which should coincide.
-
-  Args:
-    pairs: noise multiplier -> accuracy without and with canaries, in [0, 1].
-  """
+  """Draws two points for each noise level, which should coincide."""
   fig, (axes,) = style.make_panels(1, height=4.0)
-  styles = (
-    ('without canaries', style.BLUE, 'o', 11),
-    ('with', style.TOOK_PART, 'D', 6),
-  )
-  for i, (label, color, marker, size) in enumerate(styles):
-    axes.plot(
-      range(len(pairs)),
-      [100 * pair[i] for pair in pairs.values()],
-      marker,
-      color=color,
-      mfc='white' if i == 0 else color,
-      mew=2,
-      ms=size,
-      label=label,
-    )
+  styles: dict[str, dict[str, Any]] = {
+    'without canaries': dict(marker='o', color=style.BLUE, mfc='white', ms=11),
+    'with': dict(marker='D', color=style.TOOK_PART, ms=6),
+  }
+  for i, (label, options) in enumerate(styles.items()):
+    values = [100 * pair[i] for pair in pairs.values()]
+    axes.plot(range(len(pairs)), values, ls='', mew=2, label=label, **options)
   axes.set_xticks(range(len(pairs)), [f'{noise:g}' for noise in pairs])
   axes.set_xlim(-0.5, len(pairs) - 0.5)
   highest = 100 * max(max(pair) for pair in pairs.values())

@@ -79,3 +79,24 @@ def make_deployed(settings: Any) -> item.Product:
     ],
   )
   return item.Product([table], {})
+
+
+ITEM = item.from_settings(
+  'A deployed keyboard model: its accounting',
+  'Google AI blog, February 2022',
+  'production_deployed',
+  lambda scale: dict(
+    models=(
+      dict(
+        title='Gboard, Spanish',
+        noise_multiplier=7.0,
+        rounds=2000,
+        # 313 rounds lie between two of a device.
+        min_separation=314,
+        max_participations=6,
+        delta=1e-10,
+      ),
+    )
+  ),
+  make_deployed,
+)

@@ -1,6 +1,7 @@
 """Matrix mechanisms and rings side by side: accuracy, and what attackers find."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from matplotlib import figure
 import numpy as np
@@ -12,6 +13,7 @@ from epe_jax.report import attacker_names, cells, tables
 from epe_jax.report.figures import style
 from epe_jax.watch import by_round
 from papers import grid, item
+from papers.production import deployed
 
 _COLUMNS = (
   attackers.CHANGE,
@@ -241,3 +243,107 @@ def _draw_by_round(runs: Sequence[grid.Run]) -> figure.Figure:
     )
     axes.legend(loc='lower right')
   return fig
+
+
+# Many clients with few sentences: a model that learns in spite of the noise.
+_FEW_SENTENCES = dict(
+  client=dict(max_examples=8),
+  # A fixed norm cannot grow with the updates, of norm 0.7.
+  clipping=dict(initial=0.5),
+  evaluate_every=100,
+  checkpoint_every=50,
+)
+
+
+def _choose_base(config: str, scale: str) -> tuple[str, list[dict[str, Any]]]:
+  """The config of runs, and the fields that change its sizes."""
+  smoke, small = scale == 'smoke', scale == 'small'
+  if config == 'digits':
+    sizes = dict(rounds=6, clients_per_round=40) if smoke else dict(rounds=60)
+    return 'digits:smoke' if smoke else 'digits', [sizes]
+  if config == 'emnist':
+    sizes = [grid.ROUNDS[scale], grid.IMAGES[scale]]
+    # Eight epochs of six rounds.
+    return config, sizes + [dict(data=dict(num_clients=204))] * small
+  if small:
+    return 'stackoverflow:medium', [grid.TEXT[scale], _FEW_SENTENCES]
+  return config, [grid.ROUNDS[scale], grid.TEXT[scale]]
+
+
+def _make_item(
+  title: str,
+  name: str,
+  config: str,
+  axis: tuple[Any, Sequence[Any], Sequence[Any]],
+  noises: Sequence[float],
+  make: Callable[[Sequence[grid.Run]], item.Product] = make_mechanisms,
+) -> item.Item:
+  """An item of a grid of noise multipliers and another axis.
+
+  Clients come back in a fixed order, so that separation and number of their rounds
+  are known.
+
+  Args:
+    title: of the item.
+    name: of its experiment.
+    config: 'digits', 'emnist' or 'stackoverflow'.
+    axis: fields, their values, and those at 'smoke'.
+    noises: noise multipliers; the smallest alone at 'smoke'.
+    make: of the item.
+  """
+
+  def choose(scale: str) -> dict[str, Any]:
+    smoke = scale == 'smoke'
+    base, sizes = _choose_base(config, scale)
+    runs = dict(
+      participation=dict(kind='one_order'),
+      clipping=dict(kind='fixed'),
+      # 'worst_case' is what correlated noise has by itself.
+      canaries=dict(schedule='worst_case', repetitions=1),
+    )
+    fields, values, few = axis
+    noise = ('noise_multiplier', noises[:1] if smoke else noises)
+    return dict(
+      config=base,
+      sets=[*sizes, runs],
+      axes=((fields, few if smoke else values), noise),
+    )
+
+  words = ('word_count',) if config == 'stackoverflow' else ()
+  data = () if config == 'digits' else (config, *words)
+  experiment = item.Experiment(f'production_{name}', choose, data)
+  return grid.from_grid(title, 'of this project', experiment, make)
+
+
+_MECHANISMS = (
+  ('noise.correlation', 'noise.buffers'),
+  # Two buffers, of which three are the default.
+  (*((k, 3) for k in ('independent', 'tree', 'banded', 'bisr')), ('blt', 2)),
+  (('independent', 3), ('banded', 3)),
+)
+
+ITEMS = {
+  'deployed': deployed.ITEM,
+  **{
+    config: _make_item(
+      f'{title}: matrix mechanisms, audited',
+      config,
+      config,
+      _MECHANISMS,
+      noises,
+    )
+    for config, title, noises in (
+      ('digits', 'Digits', (0.3, 0.6, 1.2)),
+      ('emnist', 'EMNIST', (0.2, 0.5, 1.0)),
+      ('stackoverflow', 'StackOverflow', (0.6, 1.2, 2.4)),
+    )
+  },
+  'rings': _make_item(
+    'EMNIST behind secure aggregation, audited',
+    'rings',
+    'emnist',
+    ('secure_aggregation.bits', (None, 12, 16, 20), (None, 16)),
+    (0.5, 1.0),
+    make_rings,
+  ),
+}

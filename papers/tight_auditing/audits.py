@@ -110,33 +110,19 @@ class AuditedTraining(NamedTuple):
       first: number of scores to take, from the first one; None for all.
       mechanism: None for the one that is reported.
     """
-    scores = Scores(
-      self.scores.observed[:first], self.scores.unobserved[:first]
+    estimate = estimates.estimate_run(
+      Scores(self.scores.observed[:first], self.scores.unobserved[:first]),
+      choice.estimator,
+      mechanism=mechanism or next(iter(self.mechanisms.values())),
+      delta=self.delta,
+      thresholds=choice.thresholds,
     )
-    reported = next(iter(self.mechanisms.values()))
-    return estimate_epsilon(scores, choice, mechanism or reported, self.delta)
+    return float(np.asarray(estimate.epsilon))
 
 
 def name_estimator(estimator: str) -> str:
   """The paper's name of an estimator."""
   return estimates.ESTIMATORS[estimator].label
-
-
-def estimate_epsilon(
-  scores: Scores,
-  choice: Choice,
-  mechanism: estimates.StepMechanism,
-  delta: float,
-) -> float:
-  """The lower limit of ε of a run, from the scores of one audit."""
-  estimate = estimates.estimate_run(
-    scores,
-    choice.estimator,
-    mechanism=mechanism,
-    delta=delta,
-    thresholds=choice.thresholds,
-  )
-  return float(np.asarray(estimate.epsilon))
 
 
 def describe(audited: Sequence[AuditedTraining]) -> list[str]:
@@ -151,14 +137,9 @@ def compare(
   name: str,
   notes: Sequence[str],
 ) -> item.Product:
-  """A table and a figure of all estimators of trainings.
+  """A table, with `head` over its first column, and a figure of all estimators.
 
-  Args:
-    title: of the table.
-    head: of its first column.
-    audited: first column -> training. All have the same analytic ε.
-    name: of the figure.
-    notes: below the table.
+  All trainings have the same analytic ε.
   """
   epsilon = {
     row: [a.estimate(choice) for choice in CHOICES]

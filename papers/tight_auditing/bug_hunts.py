@@ -16,6 +16,7 @@ from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
 from papers import item
 from papers.tight_auditing import audits, simulated_steps
+from papers.tight_auditing.simulated import simulate
 
 Draw = Callable[[np.random.Generator, int], Scores]
 """(source, number of observations of either kind) -> observations of a game."""
@@ -36,21 +37,9 @@ _APPROXIMATE = (
 )
 
 
-def choose_thresholds(estimator: str, choice: str) -> estimates.Thresholds:
-  """The thresholds of an estimator: its best valid ones, or 'same'.
-
-  Args:
-    estimator: a key of `estimates.ESTIMATORS`.
-    choice: 'same' or 'valid'.
-  """
-  if choice == 'same':
-    return 'same'
-  return estimates.ESTIMATORS[estimator].thresholds[-1]
-
-
 def run_audits(
   draw: Draw, nums: Sequence[int], *, choice: str, settings: Any
-) -> dict[tuple[int, str], Float[np.ndarray, 'audits']]:
+) -> dict[int, dict[str, Float[np.ndarray, 'audits']]]:
   """Audits simulated observations by every estimator.
 
   Args:
@@ -60,8 +49,8 @@ def run_audits(
     settings: audits, delta and seed.
 
   Returns:
-    (observations, key of `estimates.ESTIMATORS`) -> ε of each audit. All estimators
-    use the same observations.
+    Number -> key of `audits.STYLES`, in the order of figures -> ε of
+    each audit. All estimators use the same observations.
   """
   rng = np.random.default_rng(settings.seed)
   mechanism = estimates.make_step_mechanism()
@@ -70,57 +59,61 @@ def run_audits(
     np.stack([getattr(scores, kind) for scores in drawn])
     for kind in ('observed', 'unobserved')
   )
-  epsilon = {}
+  epsilon: dict[int, dict[str, np.ndarray]] = {num: {} for num in nums}
   for num in nums:
     scores = Scores(observed[:, :num], unobserved[:, :num])
-    for key in estimates.ESTIMATORS:
+    for key in audits.STYLES:
       estimate = estimates.estimate_run(
         scores,
         key,
         mechanism=mechanism,
         delta=settings.delta,
-        thresholds=choose_thresholds(key, choice),
+        thresholds='same'
+        if choice == 'same'
+        # The best of those that are valid.
+        else estimates.ESTIMATORS[key].thresholds[-1],
       )
-      epsilon[num, key] = np.asarray(estimate.epsilon)
+      epsilon[num][key] = np.asarray(estimate.epsilon)
   return epsilon
 
 
 def make_clipping(settings: Any) -> item.Product:
   """Violation 1: the mean is clipped, not the gradients."""
-  sigma = _find_noise(settings.claimed, settings.delta)
-  draws = {
-    name: functools.partial(
-      simulated_steps.draw_step_observations, noise_multiplier=sigma, step=step
-    )
-    for name, step in (
-      ('clipping after averaging', simulated_steps.clip_mean),
-      ('correct code', simulated_steps.clip_each),
-    )
-  }
-  note = (
-    'The paper, of a trained model: f-DP shows ε > 35, and the others less than '
-    '10.'
+  return _make_hunt(
+    'clipping_bug',
+    {
+      name: functools.partial(simulated_steps.draw_step_observations, step=step)
+      for name, step in (
+        ('clipping after averaging', simulated_steps.clip_mean),
+        ('correct code', simulated_steps.clip_each),
+      )
+    },
+    settings,
+    [
+      'The paper, of a trained model: f-DP shows ε > 35, and the others less than '
+      '10.',
+      _BATCH_NOTE,
+    ],
   )
-  return _make_hunt('clipping_bug', draws, settings, [note, _BATCH_NOTE])
 
 
 def make_seeds(settings: Any) -> item.Product:
   """Violation 2: noise from 100 seeds."""
-  sigma = _find_noise(settings.claimed, settings.delta)
-  draws = {
-    'noise from 100 seeds': functools.partial(
-      simulated_steps.draw_few_seeds, noise_multiplier=sigma
-    ),
-    'correct code': functools.partial(_draw_gaussian, sigma),
-  }
-  notes = [
-    'The paper, of a trained model: f-DP and Katz find the bug, and (ε, δ)-DP by '
-    'Clopper-Pearson or ZB does not.',
-    'Each audit has 100 other noises. Its true ε is infinite: where one of two '
-    'values can come about, δ = 1e-5 excuses nothing.',
-    _BATCH_NOTE,
-  ]
-  return _make_hunt('seeds_bug', draws, settings, notes)
+  return _make_hunt(
+    'seeds_bug',
+    {
+      'noise from 100 seeds': simulated_steps.draw_few_seeds,
+      'correct code': _draw_gaussian,
+    },
+    settings,
+    [
+      'The paper, of a trained model: f-DP and Katz find the bug, and (ε, δ)-DP by '
+      'Clopper-Pearson or ZB does not.',
+      'Each audit has 100 other noises. Its true ε is infinite: where one of two '
+      'values can come about, δ = 1e-5 excuses nothing.',
+      _BATCH_NOTE,
+    ],
+  )
 
 
 def make_scale(settings: Any) -> item.Product:
@@ -128,23 +121,17 @@ def make_scale(settings: Any) -> item.Product:
   all_tables = []
   fig, panels = style.make_panels(2 * len(_CHOICES), columns=2, height=4.0)
   for row, (choice, explained) in enumerate(_CHOICES.items()):
-    outcomes = {}
+    at_num, by_num = {}, {}
     for truth in tqdm.tqdm(settings.epsilons, desc=choice, unit='noise'):
-      draw = functools.partial(
-        _draw_gaussian, _find_noise(truth, settings.delta)
-      )
+      sigma = 1 / tradeoff.mu_of_epsilon(truth, settings.delta)
+      draw = functools.partial(_draw_gaussian, noise_multiplier=sigma)
       nums = settings.nums if truth == settings.shown else [settings.num]
-      outcomes[truth] = run_audits(draw, nums, choice=choice, settings=settings)
-    at_num = {
-      t: {k: e[settings.num, k] for k in audits.STYLES}
-      for t, e in outcomes.items()
-    }
-    by_num = {
-      num: {k: outcomes[settings.shown][num, k] for k in audits.STYLES}
-      for num in settings.nums
-    }
+      found = run_audits(draw, nums, choice=choice, settings=settings)
+      at_num[truth] = found[settings.num]
+      if truth == settings.shown:
+        by_num = found
     notes = [explained, *_explain(settings), _BATCH_NOTE]
-    all_tables.append(
+    all_tables += [
       _tabulate(
         f'Lower limit of ε by true ε, {settings.num:,} observations: '
         f'{choice} thresholds',
@@ -156,17 +143,15 @@ def make_scale(settings: Any) -> item.Product:
           'The paper: f-DP detects a true ε of 1.57, and the others not even 2.17.',
           _state_detection(at_num, settings),
         ],
-      )
-    )
-    all_tables.append(
+      ),
       _tabulate(
         f'True ε = {settings.shown:g}: {choice} thresholds',
         'observations',
         {f'{num:,}': line for num, line in by_num.items()},
         settings,
         notes,
-      )
-    )
+      ),
+    ]
     left, right = panels[2 * row : 2 * row + 2]
     _draw_lines(left, at_num, settings.claimed)
     left.plot(settings.epsilons, settings.epsilons, color=style.GREY, zorder=0)
@@ -197,36 +182,27 @@ def _state_detection(
 
 def _make_hunt(
   name: str,
-  draws: Mapping[str, Draw],
+  draws: Mapping[str, Callable[..., Scores]],
   settings: Any,
   notes: Sequence[str],
 ) -> item.Product:
   """A table and panel of each mechanism, for both choices of thresholds."""
+  sigma = 1 / tradeoff.mu_of_epsilon(settings.claimed, settings.delta)
   all_tables = []
   fig, panels = style.make_panels(
     len(draws) * len(_CHOICES), columns=len(draws), height=3.8
   )
   cases = [(c, d) for c in _CHOICES for d in draws]
   for (choice, title), axes in zip(tqdm.tqdm(cases, unit='case'), panels):
-    outcome = run_audits(
-      draws[title], settings.nums, choice=choice, settings=settings
-    )
-    lines = {
-      num: {key: outcome[num, key] for key in audits.STYLES}
-      for num in settings.nums
-    }
-    explained = _CHOICES[choice]
+    draw = functools.partial(draws[title], noise_multiplier=sigma)
+    lines = run_audits(draw, settings.nums, choice=choice, settings=settings)
     all_tables.append(
       _tabulate(
         f'{title[0].upper()}{title[1:]}: {choice} thresholds',
         'observations',
         {f'{num:,}': line for num, line in lines.items()},
         settings,
-        [
-          explained,
-          *_explain(settings),
-          *notes,
-        ],
+        [_CHOICES[choice], *_explain(settings), *notes],
       )
     )
     _draw_lines(axes, lines, settings.claimed)
@@ -265,7 +241,7 @@ def _tabulate(
 
 def _draw_lines(
   axes: mpl_axes.Axes,
-  lines: Mapping[float, Mapping[str, np.ndarray]],
+  lines: Mapping[Any, Mapping[str, np.ndarray]],
   claimed: float,
 ) -> None:
   for key, plot_style in audits.STYLES.items():
@@ -281,9 +257,56 @@ def _draw_lines(
   axes.set_ylabel('lower limit of ε, median and 10-90 %')
 
 
-def _find_noise(epsilon: float, delta: float) -> float:
-  return 1 / tradeoff.mu_of_epsilon(epsilon, delta)
+def _draw_gaussian(
+  rng: np.random.Generator, num: int, *, noise_multiplier: float
+) -> Scores:
+  return simulated_steps.draw_observations(
+    rng, (num,), noise_multiplier=noise_multiplier
+  )
 
 
-def _draw_gaussian(sigma: float, rng: np.random.Generator, num: int) -> Scores:
-  return simulated_steps.draw_observations(rng, (num,), noise_multiplier=sigma)
+def _choose_hunt(size: int) -> dict[str, Any]:
+  return dict(
+    claimed=1.27,
+    audits=(3, 20, 50)[size],
+    # 2,500 steps are those of the paper's WRN-16, 20,000 those of its ConvNet.
+    nums=(
+      (100, 1000),
+      (250, 1000, 2500, 5000),
+      (250, 500, 1000, 2500, 5000, 10_000, 20_000),
+    )[size],
+  )
+
+
+ITEMS = {
+  **simulate(
+    'clipping_bug',
+    'Bug: clipping after averaging',
+    'section 6.3, Figure 7, without a model',
+    _choose_hunt,
+    make_clipping,
+  ),
+  **simulate(
+    'seeds_bug',
+    'Bug: noise from 100 seeds',
+    'section 6.3, Figure 8, without a model',
+    _choose_hunt,
+    make_seeds,
+  ),
+  **simulate(
+    'scale_bug',
+    'Bug: noise that is too small',
+    'section 6.3, Figure 9, without a model',
+    lambda size: (
+      _choose_hunt(size)
+      | dict(
+        epsilons=tuple(round(1.27 + 0.1 * i, 2) for i in range(10))
+        if size
+        else (1.27, 1.57),
+        shown=1.57,
+        num=2500 if size else 1000,
+      )
+    ),
+    make_scale,
+  ),
+}

@@ -28,10 +28,7 @@ def clip_after_averaging(
   """CLIP((Σ_i ∇ℓ_i + g')/m; C) + N(0, (σ C/m)² I): violation 1.
 
   The noise is that of a mean of clipped gradients, which one example moves m times
-  less than this one.
-
-  Args:
-    As for `dp_sgd.noisy_gradient`.
+  less than this one. Arguments are those of `dp_sgd.noisy_gradient`.
   """
   sum_gradients = dp_sgd.sum_clipped_gradients(
     task, clip_norm=_UNCLIPPED, microbatch=microbatch
@@ -57,13 +54,7 @@ def clip_after_averaging(
 def noise_of_few_seeds(
   noisy_gradient: dp_sgd.NoisyGradient, seeds_key: Key, *, num_seeds: int = 100
 ) -> dp_sgd.NoisyGradient:
-  """The same step with one of `num_seeds` noise vectors: violation 2.
-
-  Args:
-    noisy_gradient: a correct step.
-    seeds_key: of the noise vectors.
-    num_seeds: number of noise vectors, >= 1.
-  """
+  """A correct step with one of `num_seeds` noise vectors: violation 2."""
 
   def release(
     params: Params,

@@ -49,16 +49,9 @@ def draw_observations(
   noise_multiplier: float,
   canary_probability: float = 1.0,
 ) -> Scores:
-  """Draws observations of Algorithm 2 of a correct step.
+  """Observations [*audits, n] of either kind by Algorithm 2, of a correct step.
 
-  Args:
-    rng: source of the draws.
-    shape: [*audits, n] of either kind.
-    noise_multiplier: σ > 0, the noise in units of the clip norm.
-    canary_probability: q_c, in (0, 1].
-
-  Returns:
-    The scores, with an unknown null law, as audits must not trust the claimed noise.
+  Their null law is unknown, as audits must not trust the claimed noise.
   """
   without, with_canary = noise_multiplier * rng.standard_normal((2, *shape))
   took_part = rng.random(shape) < canary_probability
@@ -73,7 +66,7 @@ def draw_counts(
   noise_multiplier: float,
   audits: int,
 ) -> Counts:
-  """Draws the errors at thresholds of n observations of each kind, q_c = 1.
+  """The errors [audits, m] of n observations of each kind, q_c = 1.
 
   Args:
     rng: source of the draws.
@@ -81,9 +74,6 @@ def draw_counts(
     num: n, which may be in the billions.
     noise_multiplier: σ > 0.
     audits: number of independent audits.
-
-  Returns:
-    The counts, [audits, m].
   """
   counts = []
   for mean in (0.0, 1.0):
@@ -128,17 +118,7 @@ def draw_step_observations(
   noise_multiplier: float,
   step: Callable[..., Float[np.ndarray, 'n d']] = clip_each,
 ) -> Scores:
-  """Runs steps with the canary and without, as Algorithm 2 does.
-
-  Args:
-    rng: source of gradients and noise.
-    num: number of steps of either kind.
-    noise_multiplier: z > 0.
-    step: `clip_each` or `clip_mean`.
-
-  Returns:
-    The observations in units of the claimed sensitivity.
-  """
+  """Observations of steps, in units of the claimed sensitivity, as Algorithm 2 does."""
   observed = []
   for canary_norm in (0.0, _CANARY_NORM):
     directions = rng.standard_normal((num, _BATCH, _DIM))
@@ -162,11 +142,6 @@ def draw_few_seeds(
 
   The canary is static: if it moved there would be more than 100 values, and the bug
   would not show.
-
-  Args:
-    rng: source of the 100 noises, and of the choice in each step.
-    num: number of steps of either kind.
-    noise_multiplier: z > 0.
   """
   noises = noise_multiplier * rng.standard_normal(_NUM_SEEDS)
   without, with_canary = noises[rng.integers(_NUM_SEEDS, size=(2, num))]

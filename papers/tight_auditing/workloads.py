@@ -15,9 +15,9 @@ from epe_jax import accounting
 from epe_jax.dpsgd import input_canaries
 from epe_jax.dpsgd.gradient_canaries import GradientCanary
 from epe_jax.types import Array, Batch, Params, Task, weighted
+from papers import models
 from papers.data import loading
 from papers.data.examples import Examples
-from papers.models import convnet, fully_connected, wide_resnet
 from papers.tight_auditing import accounted_run
 
 # Test examples that are evaluated at once.
@@ -75,12 +75,7 @@ class Workload(NamedTuple):
     ).epsilon
 
   def make_input_canary(self, kind: str, **options: Any) -> GradientCanary:
-    """A canary example that is made of test examples.
-
-    Args:
-      kind: a key of `input_canaries.KINDS`.
-      **options: for the function that makes it.
-    """
+    """A canary example of a kind of `input_canaries.KINDS`, made of test examples."""
     data = self.data
     pool = {k: x[:_POOL] for k, x in data.test.items()}
     return input_canaries.KINDS[kind](
@@ -111,9 +106,9 @@ def load_workload(
   """Loads the data of a workload, makes its model and accounts for its run.
 
   Args:
-    settings: title; data, num_train and num_test as for `load_examples`; task,
-      'convnet', 'wide_resnet' or 'fully_connected', and model, its sizes; steps;
-      expected_batch; clip_norm; learning_rate; momentum; microbatch.
+    settings: title; data, num_train and num_test as for `load_examples`; task, the
+      name of a function of `models`, and model, its sizes; steps; expected_batch;
+      clip_norm; learning_rate; momentum; microbatch.
     data: path of each data set, by name.
     delta: δ of the run.
     seed: of what is drawn of the data.
@@ -121,8 +116,7 @@ def load_workload(
   Raises:
     ValueError, FileNotFoundError: the data cannot be read, or are not given.
   """
-  declared = loading.DATA_SETS[settings.data]
-  if declared.path and settings.data not in data:
+  if settings.data in loading.FILES and settings.data not in data:
     raise ValueError(
       f'{settings.title} trains on {settings.data}; give '
       f'--data={settings.data}=PATH.'
@@ -145,10 +139,9 @@ def load_workload(
 
 def _make_task(settings: Any, loaded: Examples) -> Task:
   shape = loaded.train[loaded.inputs].shape[1:]
-  sizes = dict(settings.model)
+  sizes: dict[str, Any] = dict(settings.model)
   if settings.task == 'fully_connected':
-    return fully_connected.task(
-      loaded.num_classes, num_features=math.prod(shape), **sizes
-    )
-  make = {'convnet': convnet.task, 'wide_resnet': wide_resnet.task}
-  return make[settings.task](loaded.num_classes, image_shape=shape, **sizes)
+    sizes['num_features'] = math.prod(shape)
+  else:
+    sizes['image_shape'] = shape
+  return getattr(models, settings.task)(loaded.num_classes, **sizes)

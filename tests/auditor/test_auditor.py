@@ -168,24 +168,18 @@ def test_every_claim_can_be_evaluated_with_the_final_model(
     assert not np.isnan(attack.first.epsilon)
 
 
-@pytest.mark.parametrize(
-  ('name', 'change', 'message'),
-  [
-    ('config', lambda x: str(x).replace('0.5', '5.0'), 'noise_multiplier=5 '),
-    ('clip_norms', lambda x: -x, 'clip_norms has numbers that are not in'),
-    ('senders', lambda x: ~x, 'senders has canaries in rounds that planned'),
-  ],
-)
-def test_a_file_whose_numbers_contradict_each_other_is_refused(
-  tmp_path, name, change, message
-):
+def test_a_file_of_something_else_is_refused(tmp_path):
   path, auditor = tmp_path / 'audit.npz', make_auditor()
-  observe_rounds(auditor, range(5))
   auditor.save(path)
   arrays = io.read_arrays(path)
-  io.write_arrays(path, {**arrays, name: change(arrays[name])})
-  with pytest.raises(ValueError, match=message):
-    epe_jax.Auditor.load(path)
+  config = str(arrays['config']).replace('0.5', '-5.0')
+  for changed in (
+    {**arrays, 'config': config},
+    {n: x for n, x in arrays.items() if n != 'key'},
+  ):
+    io.write_arrays(path, changed)
+    with pytest.raises(ValueError, match=r'or damaged \(.*`Auditor\.save` wr'):
+      epe_jax.Auditor.load(path)
 
 
 def test_the_file_is_for_its_owner_alone_and_needs_no_pickle(tmp_path):
@@ -434,7 +428,7 @@ def test_a_release_of_zeros_tells_nothing():
 @pytest.mark.parametrize(
   ('change', 'match'),
   [
-    ({'dim': 1}, r'dim=1; give an integer from 2'),
+    ({'dim': 1}, r'dim=1; give an integer in \[2, '),
     ({'clip_norm': 0.0}, r'clip_norm=0\.0; give a number in \[1e-10'),
     ({'delta': 'x'}, r"delta='x'; give a number in \(0, 1\)"),
     ({'noise_multiplier': -1.0}, r'noise_multiplier=-1\.0'),
@@ -449,134 +443,79 @@ def test_settings_out_of_range_are_named(change, match):
     make_config(**change)
 
 
-def release_nothing(auditor):
-  auditor.record()
+def inject_and_observe(auditor, release, like=None, **options):
+  auditor.injection(0, like=like)
+  auditor.observe(0, release, **{'divisor': 1.0, **options})
 
 
-def observe_unknown_round(auditor):
-  auditor.observe(ROUNDS, np.zeros(DIM), divisor=1.0)
-
-
-def observe_without_injection(auditor):
-  auditor.observe(0, np.zeros(DIM), divisor=1.0)
-
-
-def observe_after_failed_injections(auditor):
-  with pytest.raises(ValueError, match='like has 7 numbers'):
-    auditor.injection(0, like=[np.zeros(7)])
-  canaries_of_auditor, auditor._canaries = auditor._canaries, None
-  with pytest.raises(AttributeError):
-    auditor.add_injection(0, [np.zeros(DIM)])
-  auditor._canaries = canaries_of_auditor
-  with pytest.raises(ValueError, match='divisor=0'):
-    auditor.observe(0, np.zeros(DIM), divisor=0.0, clip_norm=1.0, included=[])
-  auditor.observe(0, np.zeros(DIM), divisor=1.0)
-
-
-def observe_twice(auditor):
-  observe_rounds(auditor, [0, 0])
-
-
-def observe_another_size(auditor):
-  auditor.injection(0)
-  auditor.observe(0, [np.zeros(3)], divisor=1.0)
-
-
-def observe_nan(auditor):
-  auditor.injection(0)
-  auditor.observe(0, np.full(DIM, np.nan), divisor=1.0)
-
-
-def divide_by_zero(auditor):
-  auditor.injection(0)
-  auditor.observe(0, np.zeros(DIM), divisor=0.0)
-
-
-def include_held_out(auditor):
-  auditor.observe(0, np.zeros(DIM), divisor=1.0, included=[60])
-
-
-def include_a_mask(auditor):
-  auditor.injection(0)
-  mask = auditor.planned[0]
-  auditor.observe(0, np.ones(DIM), divisor=1.0, included=mask)
-
-
-def include_a_fraction(auditor):
-  auditor.injection(0)
-  auditor.observe(0, np.ones(DIM), divisor=1.0, included=[2.9])
-
-
-def include_twice(auditor):
-  first = auditor.injection(0).ids[0]
-  auditor.observe(0, np.ones(DIM), divisor=1.0, included=[first, first])
-
-
-def include_those_of_another_round(auditor):
-  auditor.injection(0)
-  ids = auditor.canary_ids(1)
-  auditor.observe(0, np.ones(DIM), divisor=1.0, included=ids)
-
-
-def inject_into_numbers(auditor):
-  auditor.add_injection(0, [0.0] * DIM)
-
-
-def observe_another_shape(auditor):
-  auditor.injection(0, like=[np.zeros((50, 100))])
-  auditor.observe(0, [np.zeros((100, 50))], divisor=1.0)
-
-
-def ask_for_a_canary_beyond(auditor):
-  auditor.canary_update(120)
-
-
-def send_in_another_round(auditor):
-  auditor.message(0, int(auditor.canary_ids(1)[0]))
-
-
-def forget_others(auditor):
+def observe_without_others(auditor):
   observe_rounds(auditor, [0])
   auditor.injection(1)
   auditor.observe(1, np.ones(DIM), divisor=1.0)
 
 
-def inject_another_size(auditor):
-  auditor.injection(0, like=[np.zeros(7)])
+ONES = np.ones(DIM)
+MISUSE = [
+  (lambda a: a.record(), r'no round was observed yet'),
+  (lambda a: a.injection(ROUNDS), r'round 12 is none of the 12 rounds'),
+  (
+    lambda a: a.injection(0, like=[ONES[:7]]),
+    r'like has 7 numbers, but dim=5,',
+  ),
+  (
+    lambda a: a.injection(0, clip_norm=0.0),
+    r'clip_norm=0\.0; give a number in',
+  ),
+  (
+    lambda a: a.add_injection(0, [0.0] * DIM),
+    r'out\[0\] is a float and no array',
+  ),
+  (lambda a: a.canary_update(120), r'canary=120 is none of the 120, from 0'),
+  (
+    lambda a: a.message(0, int(a.canary_ids(1)[0])),
+    r'canary=\d+ has no part in round 0; give one of',
+  ),
+  (lambda a: a.observe(0, ONES, divisor=1.0), r'injection was never asked'),
+  (lambda a: observe_rounds(a, [0, 0]), r'round 0 was observed already'),
+  (observe_without_others, r"before it \['aggregate', 'residual'\]; give the"),
+  (lambda a: inject_and_observe(a, [ONES[:3]]), r'release has 3 numbers, but'),
+  (lambda a: inject_and_observe(a, np.nan * ONES), r'round 0 .*not finite'),
+  (lambda a: inject_and_observe(a, ONES, divisor=0.0), r'divisor=0\.0; give a'),
+  (
+    lambda a: inject_and_observe(
+      a, [ONES.reshape(100, 50)], like=[ONES.reshape(50, 100)]
+    ),
+    r'release has the shapes \[\(100, 50\)\], but',
+  ),
+  (
+    lambda a: inject_and_observe(a, ONES, included=a.planned[0]),
+    r'give the numbers of canaries, each once',
+  ),
+  (
+    lambda a: inject_and_observe(a, ONES, included=2 * [a.canary_ids(0)[0]]),
+    r'give the numbers of canaries, each once',
+  ),
+  (
+    lambda a: inject_and_observe(a, ONES, included=a.canary_ids(1)),
+    r'not among the canaries of round 0',
+  ),
+]
 
 
-def inject_zero_norm(auditor):
-  auditor.injection(0, clip_norm=0.0)
-
-
-@pytest.mark.parametrize(
-  ('misuse', 'match'),
-  [
-    (release_nothing, r'no round was observed yet'),
-    (observe_unknown_round, r'round 12 is none of the 12 rounds'),
-    (observe_without_injection, r'injection was never asked'),
-    (observe_after_failed_injections, r'injection was never asked'),
-    (observe_twice, r'round 0 was observed already'),
-    (observe_another_size, r'release has 3 numbers, but dim=5,000'),
-    (observe_nan, r'what round 0 released.*not finite'),
-    (divide_by_zero, r'divisor=0\.0; give a number > 0'),
-    (include_held_out, r'included has \[\d+\], which are not among'),
-    (include_a_mask, r'give the numbers of canaries, each once'),
-    (include_a_fraction, r'give the numbers of canaries, each once'),
-    (include_twice, r'give the numbers of canaries, each once'),
-    (include_those_of_another_round, r'not among the canaries of round 0'),
-    (inject_into_numbers, r'out\[0\] is a float and no array'),
-    (observe_another_shape, r'release has the shapes \[\(100, 50\)\], but'),
-    (ask_for_a_canary_beyond, r'canary=120 is none of the 120, from 0'),
-    (send_in_another_round, r'canary=\d+ has no part in round 0; give one of'),
-    (forget_others, r"round 1 has no \['residual'\]"),
-    (inject_another_size, r'like has 7 numbers, but dim=5,000'),
-    (inject_zero_norm, r'clip_norm=0\.0; give a number in \[1e-10'),
-  ],
-)
+@pytest.mark.parametrize(('misuse', 'match'), MISUSE)
 def test_misuse_is_named(misuse, match):
   with pytest.raises(ValueError, match=match):
     misuse(make_auditor())
+
+
+def test_a_call_that_failed_changes_nothing():
+  auditor = make_auditor()
+  with pytest.raises(ValueError, match='like has 7 numbers'):
+    auditor.injection(0, like=[np.zeros(7)])
+  with pytest.raises(ValueError, match='divisor=0'):
+    auditor.observe(0, ONES, divisor=0.0, clip_norm=1.0, included=[])
+  with pytest.raises(ValueError, match='injection was never asked'):
+    auditor.observe(0, ONES, divisor=1.0)
 
 
 def test_who_takes_part_is_drawn_from_all_canaries():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax import canaries
-from epe_jax.auditor.host_canaries import measure, pieces, registry, structures
+from epe_jax.auditor.host_canaries import pieces, registry, structures
 from epe_jax.canaries.threefry import Root
 
 KEY = Root(np.uint32(0xDEADBEEF), np.uint32(12345))
@@ -93,12 +93,12 @@ def test_float64_vectors_are_read_and_written():
 
 def test_measures_are_those_of_the_whole_vector():
   vector = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
-  found = measure.measure(np.split(vector, [10, 70_000]))
+  found = pieces.measure(np.split(vector, [10, 70_000]))
   assert found.norm == pytest.approx(np.linalg.norm(vector), rel=1e-6)
   expected = canaries.effective_dimension(jnp.asarray(vector))
   assert found.effective_dimension == pytest.approx(float(expected), rel=1e-4)
-  assert measure.measure([np.zeros(3, np.float32)]) == (0.0, 0.0)
-  tiny = measure.measure([np.full(4, 1e-30, np.float32)])
+  assert pieces.measure([np.zeros(3, np.float32)]) == (0.0, 0.0)
+  tiny = pieces.measure([np.full(4, 1e-30, np.float32)])
   assert tiny == (pytest.approx(2e-30), pytest.approx(4.0))
 
 
@@ -106,6 +106,7 @@ def test_a_model_is_a_vector_in_the_order_of_jax():
   model = {
     'b': np.arange(2.0),
     'a': [np.arange(6.0).reshape(2, 3), {'y': np.ones(1), 'x': np.zeros(1)}],
+    'layers': {10: np.ones(3), 9: np.zeros(2)},
   }
   vector = np.concatenate(view_pieces(model))
   expected, _ = flatten_util.ravel_pytree(model)
@@ -134,7 +135,9 @@ def test_what_is_no_parameter_is_named(model):
 
 def test_buffers_that_cannot_be_written_are_named():
   with pytest.raises(ValueError, match=r"out\['w'\] cannot be added to"):
-    structures.view_writable({'w': np.zeros((4, 4))[:, 1:]})
+    structures.view_writable(
+      structures.flatten({'w': np.zeros((4, 4))[:, 1:]}, 'out')
+    )
 
 
 def test_chunks_are_whole_but_for_the_last():

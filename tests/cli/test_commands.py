@@ -231,7 +231,7 @@ def test_a_claim_about_clients_who_are_drawn_is_one_of_known_rounds(tmp_path):
   result = recorded_runs.result(
     config=recorded_runs.result().config | sampled, analytic_epsilon=4.3772
   )
-  assert 'less can be told of a client' in claims.describe_whom(4.38, result)
+  assert 'a client leaks less' in claims.describe_whom(4.38, result)
   with pytest.raises(ValueError, match=r'--claim=2 .* allowed ε = 4\.3772'):
     claims.describe_whom(2.0, result)
   # At another δ canaries are allowed another ε.

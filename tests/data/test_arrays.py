@@ -11,9 +11,9 @@ def _write(path, **columns):
   return path
 
 
-def _rows(path, split='train', after=None):
+def _rows(path, split='train'):
   with arrays.open_source(path) as source:
-    clients = source.read(split, source.features, after)
+    clients = source.read(split)
     return {i: source.decode(raw, source.features) for i, raw in clients}
 
 
@@ -33,7 +33,6 @@ def test_rows_are_grouped_by_split_and_client(tmp_path):
   assert found['b']['x'].tolist() == [[0, 1], [4, 5]]
   assert found['b']['word'].tolist() == [b'v', b'x']
   assert [*_rows(path, 'test')] == ['a', 'é']
-  assert [*_rows(path, 'test', after='a')] == ['é']
   with pytest.raises(ValueError, match=r"no split 'x', only \['test', 'train"):
     _rows(path, 'x')
 
@@ -50,31 +49,12 @@ def test_numbers_of_clients_become_strings(tmp_path):
   [
     ({'x': np.ones(3)}, "array 'client_id' is missing"),
     ({'client_id': np.ones(3), 'x': np.ones(3)}, "'client_id' is float64"),
-    ({'client_id': np.array([[1]]), 'x': np.ones(1)}, r'is int64 \(1, 1\)'),
     ({'client_id': np.array([1, 2]), 'x': np.ones(3)}, "lengths .*'x': 3"),
-    ({'client_id': np.array([1]), 'x': np.array(1.0)}, "lengths .*'x': 0"),
-    ({'client_id': np.array([1])}, 'lengths'),
     ({'client_id': np.array([], int), 'x': np.ones(0)}, 'lengths'),
-    (
-      {'client_id': np.array([1]), 'split': np.array([1.0]), 'x': np.ones(1)},
-      "'split' is float64",
-    ),
-    (
-      {'client_id': np.array([1]), 'x': np.array([{}])},
-      'Object arrays cannot',
-    ),
+    ({'client_id': np.array([1]), 'x': np.array([{}])}, 'Object arrays'),
   ],
 )
 def test_other_arrays_are_refused_with_a_cure(tmp_path, columns, message):
   path = _write(tmp_path / 'f.npz', **columns)
   with pytest.raises(ValueError, match=rf'{path}.*{message}.*np\.savez'):
     _rows(path)
-
-
-def test_damaged_and_missing_files_are_refused(tmp_path):
-  path = _write(tmp_path / 'f.npz', client_id=np.array([1]), x=np.ones(1))
-  path.write_bytes(path.read_bytes()[:-30])
-  with pytest.raises(ValueError, match=f'{path} is not a readable .npz'):
-    _rows(path)
-  with pytest.raises(FileNotFoundError, match='nowhere does not exist'):
-    _rows(tmp_path / 'nowhere')

@@ -221,9 +221,7 @@ def test_all_orders_of_a_client_are_equally_likely():
 
 def test_memory_mapped_columns_give_the_same_cohort(tmp_path):
   data = _data()
-  mapped = store.write(
-    tmp_path / 's', lambda after: data.clients(), source='a test'
-  )
+  mapped = store.write(tmp_path / 's', data.clients(), source='a test')
   assert not mapped.columns['row'].flags.owndata
   made = _gather([2, 5], mapped)
   _assert_equal(made, _gather([2, 5], data))

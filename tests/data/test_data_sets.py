@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax.cli import program
-from epe_jax.data import data_sets, imports, prepare, sources
+from epe_jax.data import data_sets, imports, sources
 from epe_jax.experiment import audited_run
 from epe_jax.experiment.setup import config_checks, config_files, workloads
 
@@ -115,9 +115,9 @@ def test_a_new_data_set_is_in_the_help_and_is_imported_by_its_recipe(
     celsius=np.ones((3, 2), np.float32),
     warm=[0, 1, 1],
   )
-  (written,) = prepare.prepare(file, tmp_path / 'out', public='weather_2020')
+  (written,) = imports.import_(file, tmp_path / 'out', public='weather_2020')
   assert written[:3] == ('train', 2, 3)
-  meta = imports.read_meta(imports.locate_split(tmp_path / 'out', 'train'))
+  meta = imports.read_meta(tmp_path / 'out', 'train')
   assert meta['recipe'] == 'weather'
 
 

@@ -146,9 +146,3 @@ def test_the_word_count_is_unpacked_beside_its_archive(tmp_path):
     assert plain == tmp_path / 'stackoverflow.word_count'
     assert plain.read_bytes() == b'the 9\n'
   assert names(tmp_path) == [plain.name, path.name]
-  plain.write_bytes(b'mine 1\n')
-  with pytest.raises(FileExistsError, match='is not what is in'):
-    download.unpack_word_count(path)
-  assert plain.read_bytes() == b'mine 1\n'
-  with pytest.raises(ValueError, match='Give the archive'):
-    download.unpack_word_count(plain)

@@ -179,7 +179,7 @@ def test_byte_strings_and_longer_integers_are_stacked():
     ('text', 'row 1: str where a BLOB should be'),
     (
       image(2**40),
-      "row 1: feature 'label' has the integer 1099511627776, beyond int32",
+      "row 1: feature 'label' is 1099511627776, which is not a number of int32",
     ),
   ],
 )

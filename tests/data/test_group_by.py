@@ -13,14 +13,14 @@ import pytest
 from epe_jax.data import group_by
 
 
-def _read(stream, after=None, **options):
+def _read(stream, **options):
   # An iterator: the tests' type checker looks into a list.
   with group_by.group_by_client(iter(stream), **options) as groups:
-    return list(groups.read(after))
+    return list(groups.read())
 
 
-def _ids(stream, after=None):
-  return [client_id for client_id, _ in _read(stream, after)]
+def _ids(stream):
+  return [client_id for client_id, _ in _read(stream)]
 
 
 def _pieces(rng, clients, pieces):
@@ -64,7 +64,7 @@ def test_clients_and_examples_are_counted():
   with group_by.group_by_client(
     _pieces(np.random.default_rng(1), 7, 30)
   ) as groups:
-    sizes = [len(columns['number']) for _, columns in groups.read(None)]
+    sizes = [len(columns['number']) for _, columns in groups.read()]
     assert (groups.clients, groups.examples) == (len(sizes), sum(sizes))
 
 
@@ -79,22 +79,13 @@ def test_ids_have_the_order_of_pythons_strings():
   assert _ids(stream) == sorted(_HARD_IDS)
 
 
-@pytest.mark.parametrize('after', _HARD_IDS)
-def test_reading_goes_on_behind_any_id(after):
-  stream = [(client_id, {'x': [0]}) for client_id in _HARD_IDS]
-  assert _ids(stream, after) == sorted(i for i in _HARD_IDS if i > after)
-  assert _ids(stream, after + '0') == sorted(
-    i for i in _HARD_IDS if i > after + '0'
-  )
-
-
 def test_groups_are_read_as_often_as_wanted_also_at_once():
   with group_by.group_by_client(
     _pieces(np.random.default_rng(2), 5, 20)
   ) as groups:
-    for (a, _), (b, _) in zip(groups.read(None), groups.read(None)):
+    for (a, _), (b, _) in zip(groups.read(), groups.read()):
       assert a == b
-    assert len(list(groups.read(None))) == groups.clients
+    assert len(list(groups.read())) == groups.clients
 
 
 def test_lists_and_text_are_taken_for_what_they_are():
@@ -114,26 +105,12 @@ def test_lists_and_text_are_taken_for_what_they_are():
   [
     ((5, {'x': [1]}), 'client 5: the id is of type int. Use text'),
     (('b\0', {'x': [1]}), r"client 'b\\x00': the id contains a NUL"),
-    (('\ud800', {'x': [1]}), r"client '\\ud800': .*surrogates not allowed"),
-    (('b', {}), "client 'b': no columns"),
     (('b', [1, 2]), "client 'b': list of no columns"),
     (('b', {'x': []}), "client 'b': no examples"),
-    (('b', {'x': 1}), "client 'b': columns of lengths {'x': \\(\\)}"),
-    (
-      ('b', {'x': [1], 'y': [1, 2]}),
-      "client 'b': columns of lengths .*'y': \\(2,\\)}",
-    ),
-    (('b', {'y': [1]}), r"client 'b': columns \{'y': .*others have \{'x': "),
     (('b', {'x': [1.0]}), "client 'b': .*float64.*others have .*int64"),
-    (('b', {'x': [[1]]}), r"client 'b': .*\(1,\).*others have .*\(\)"),
-    (('b', {'x': [b'1']}), "client 'b': .*'O'.*others have .*int64"),
-    (('b', {'x': [[1], [1, 2]]}), "client 'b': .*inhomogeneous"),
     (('b', {'x': [[], []]}), r"client 'b': rows of shape \(0,\)"),
     (('b', {'x': [b'a', b'b', None]}), "client 'b': row 2: .*NoneType, not by"),
-    (('b', {'x': [[b'a', b'b'], [b'c', 1j]]}), "client 'b': row 1: .*complex"),
     (('b', {'x': [1j]}), "client 'b': dtype complex128"),
-    (('b', {'x': ['\udc00']}), "client 'b': .*surrogates not allowed"),
-    (('b',), 'piece 1: tuple that is not a pair'),
     (7, 'piece 1: int that is not a pair'),
   ],
 )
@@ -187,7 +164,7 @@ def test_the_file_lasts_as_long_as_the_context(tmp_path, monkeypatch):
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
   with group_by.group_by_client([('a', {'x': [1]})]) as groups:
     assert list(tmp_path.rglob('*.sqlite'))
-    reading = groups.read(None)
+    reading = groups.read()
     next(reading)
   assert not list(tmp_path.iterdir())
   with (
@@ -208,7 +185,7 @@ def test_a_stream_larger_than_the_memory_it_takes_is_grouped():
   tracemalloc.start()
   with contextlib.closing(contextlib.ExitStack()) as stack:
     groups = stack.enter_context(group_by.group_by_client(stream()))
-    for _ in groups.read(None):
+    for _ in groups.read():
       pass
   _, peak = tracemalloc.get_traced_memory()
   tracemalloc.stop()
@@ -226,12 +203,11 @@ def test_a_stream_is_a_source_with_one_split():
     assert source.features == {'s': (bytes, (1,)), 'x': (np.int64, ())}
     found = [
       (client_id, source.decode(raw, features)['x'].tolist())
-      for client_id, raw in source.read('train', features, None)
+      for client_id, raw in source.read('train')
     ]
     assert found == [('a', [1]), ('b', [2])]
-    assert [i for i, _ in source.read('train', features, 'a')] == ['b']
     with pytest.raises(ValueError, match="generator f has no split 'test'"):
-      source.read('test', features, None)
+      source.read('test')
 
 
 def test_a_mapping_of_streams_is_a_source_with_its_splits():
@@ -239,11 +215,11 @@ def test_a_mapping_of_streams_is_a_source_with_its_splits():
   with group_by.open_function(lambda: streams, 'f') as source:
     assert source.splits == {'a': (1, 1), 'b': (1, 2)}
     for split, client_id in (('a', 'x'), ('b', 'y')):
-      ((found, raw),) = source.read(split, {}, None)
+      ((found, raw),) = source.read(split)
       assert found == client_id
       assert raw['n'].tolist() == streams[split][0][1]['n']
     with pytest.raises(ValueError, match=r"'c', only \['a', 'b'\]"):
-      source.read('c', {}, None)
+      source.read('c')
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Imports: each is made once, and has a cache path of its own."""
+"""Imports: each is made once, and its folder says of what."""
 
 import os
 
@@ -8,30 +8,45 @@ import pytest
 from epe_jax.data import decoding, imports, sources, store
 
 
-def test_a_cache_path_is_that_of_a_file_a_part_and_a_key(tmp_path, monkeypatch):
-  file = tmp_path / 'f.sqlite'
-  file.write_bytes(b'x')
+def _read(split):
+  yield 'a', {'x': np.arange(3)}
+  yield 'b', {'x': np.arange(2)}
 
-  def choose(part='train', key=1, cache='c'):
-    return imports.choose_cache_path(file, part, key=key, cache=cache)
 
-  first = choose()
-  assert first == choose()
-  assert str(first.parent) == 'c'
-  assert first.name.startswith('f-train-')
-  assert first.suffix == '.arrow'
-  paths = {first, choose(part='test'), choose(key=2)}
+_SOURCE = sources.Source(
+  name='a test',
+  splits={'train': sources.Split(2, 5), 'test': sources.Split(2, 5)},
+  read=_read,
+  decode=sources.decode_columns,
+  features={'x': (np.int64, ())},
+)
+
+
+def _make_recipes(*options):
+  recipe = decoding.Recipe({'x': (np.int64, ())}, dict, {'recipe': 'numbers'})
+  return lambda split: recipe
+
+
+def test_a_run_has_a_folder_in_its_cache_for_a_file_and_its_settings(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
+  file = tmp_path / 'f.npz'
+  np.savez(file, client_id=[1, 2], x=[3, 4])
+
+  def locate(**settings):
+    return imports.locate(file, ['train'], _make_recipes, **settings)
+
+  first = locate(cache=tmp_path / 'c')
+  assert first.parent == tmp_path / 'c'
+  assert first.name.startswith('f-')
+  assert first == locate(cache=tmp_path / 'c')
+  data = imports.load_split(first, 'train', {'recipe': 'numbers'})
+  assert data.columns['x'].tolist() == [3, 4]
   os.utime(file, ns=(1, 1))
-  paths.add(choose())
-  file.write_bytes(b'xy')
-  os.utime(file, ns=(1, 1))
-  paths.add(choose())
-  assert len(paths) == 5
-  monkeypatch.setenv('XDG_CACHE_HOME', '/xdg')
-  assert str(choose(cache=None).parent) == '/xdg/epe_jax'
-  monkeypatch.delenv('XDG_CACHE_HOME')
-  monkeypatch.setenv('HOME', '/home')
-  assert str(choose(cache=None).parent) == '/home/.cache/epe_jax'
+  assert locate(cache=tmp_path / 'c') != first
+  assert locate().parent == tmp_path / 'xdg' / 'epe_jax'
+  assert imports.locate(first, ['train'], _make_recipes) == first
 
 
 def test_a_folder_is_another_when_a_file_in_it_is(tmp_path):
@@ -44,20 +59,6 @@ def test_a_folder_is_another_when_a_file_in_it_is(tmp_path):
   found.add(imports.compute_fingerprint(tmp_path))
   assert len(found) == 3
   assert imports.compute_fingerprint(tmp_path) in found
-  with pytest.raises(FileNotFoundError, match='nowhere does not exist'):
-    imports.compute_fingerprint(tmp_path / 'nowhere')
-
-
-def _source(*client_ids):
-  def read(split, features, after):
-    for client_id in client_ids:
-      yield client_id, {'x': np.arange(3)}
-
-  splits = {'train': sources.Split(len(client_ids), None)}
-  return sources.Source('a test', splits, read, sources.decode_columns)
-
-
-_RECIPE = decoding.Recipe({'x': (np.int64, ())}, dict, {'recipe': 'numbers'})
 
 
 def test_the_owner_alone_reads_what_was_imported(tmp_path, monkeypatch):
@@ -65,42 +66,42 @@ def test_the_owner_alone_reads_what_was_imported(tmp_path, monkeypatch):
   cache = tmp_path / 'epe_jax'
   # Of an older version.
   cache.mkdir(mode=0o755)
-  path = imports.choose_cache_path(_source('a'), 'train', key=0)
-  assert path.parent == cache
   modes = []
 
-  def read(split, features, after):
-    for client_id in ('a', 'b'):
-      modes.extend(
-        p.stat().st_mode & 0o777 for p in cache.iterdir() if p.is_dir()
-      )
-      yield client_id, {'x': np.arange(3)}
+  def read(split):
+    for client in _read(split):
+      (staging,) = cache.glob('*/.*.staging')
+      modes.append(staging.stat().st_mode & 0o777)
+      yield client
 
-  imports.import_split(path, _source('a')._replace(read=read), 'train', _RECIPE)
+  source = _SOURCE._replace(read=read)
+  folder = imports.locate(source, ['train'], _make_recipes)
   assert set(modes) == {0o700}
+  path = imports.locate_split(folder, 'train')
   assert path.stat().st_mode & 0o777 == 0o600
   assert cache.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_header_says_what_was_imported_and_how(tmp_path):
-  path = tmp_path / 'train.arrow'
-  imports.import_split(path, _source('a'), 'train', _RECIPE, meta={'more': 1})
-  header = store.read_header(path)
+  written = list(imports.import_(_SOURCE, tmp_path, splits=['train']))
+  assert [w[:3] for w in written] == [('train', 2, 5)]
+  header = store.read_header(tmp_path / 'train.arrow')
   assert header.source == "a test, split 'train'"
-  assert header.meta == {'recipe': 'numbers', 'more': 1}
+  assert header.meta['recipe'] == 'arrays'
   # What is there is not read again.
-  again = imports.import_split(path, _source('b'), 'train', _RECIPE)
-  assert again.client_ids.tolist() == ['a']
+  unread = _SOURCE._replace(read=lambda split: pytest.fail('read'))
+  ((*_, seconds),) = imports.import_(unread, tmp_path, splits=['train'])
+  assert not seconds
 
 
 def test_a_prepared_folder_is_one_of_stores_with_what_is_expected(tmp_path):
   assert not imports.is_prepared(tmp_path)
-  imports.import_split(tmp_path / 'train.arrow', _source('a'), 'train', _RECIPE)
+  list(imports.import_(_SOURCE, tmp_path, splits=['train']))
   assert imports.is_prepared(tmp_path)
-  data = imports.load_prepared(tmp_path, 'train', {'recipe': 'numbers'})
-  assert data.client_ids.tolist() == ['a']
+  data = imports.load_split(tmp_path, 'train', {'recipe': 'arrays'})
+  assert data.client_ids.tolist() == ['a', 'b']
   with pytest.raises(ValueError, match=r"no split 'test', only \['train'\]"):
-    imports.load_prepared(tmp_path, 'test', {})
-  message = "with recipe='numbers', not 'words'.*prepare the data again"
+    imports.load_split(tmp_path, 'test', {})
+  message = "with recipe='arrays', not 'words'.*prepare the data again"
   with pytest.raises(ValueError, match=message):
-    imports.load_prepared(tmp_path, 'train', {'recipe': 'words'})
+    imports.load_split(tmp_path, 'train', {'recipe': 'words'})

@@ -5,7 +5,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from epe_jax.data import prepare, stackoverflow, store, vocabulary
+from epe_jax.data import imports, stackoverflow, store, vocabulary
 from epe_jax.experiment.setup import config_files
 from tests import tff_files
 
@@ -79,7 +79,7 @@ def test_a_file_is_imported_once_for_each_vocabulary_and_length(
 
 def test_a_prepared_folder_gives_the_same_as_its_source(tmp_path, file):
   out = tmp_path / 'out'
-  list(prepare.prepare(file, out, text=vocabulary.Text(3, 4)))
+  list(imports.import_(file, out, text=vocabulary.Text(3, 4)))
   prepared = stackoverflow.load(out, **_SIZES)
   imported = stackoverflow.load(file, cache=tmp_path / 'cache', **_SIZES)
   assert prepared[2] == imported[2]
@@ -103,7 +103,7 @@ def test_a_folder_prepared_otherwise_is_refused(
   tmp_path, file, change, message
 ):
   out = tmp_path / 'out'
-  list(prepare.prepare(file, out, text=vocabulary.Text(3, 4)))
+  list(imports.import_(file, out, text=vocabulary.Text(3, 4)))
   with pytest.raises(ValueError, match=message):
     stackoverflow.load(out, **(_SIZES | change))
   counts = tmp_path / 'word_count'
@@ -119,9 +119,9 @@ def test_splits_prepared_with_different_words_do_not_go_together(
   counts.write_text('be 9\nto 5\nor 1\n')
   out = tmp_path / 'out'
   text = vocabulary.Text(3, 4)
-  list(prepare.prepare(file, out, splits=['train'], text=text))
+  list(imports.import_(file, out, splits=['train'], text=text))
   text = text._replace(word_count=counts)
-  list(prepare.prepare(file, out, splits=['heldout'], text=text))
+  list(imports.import_(file, out, splits=['heldout'], text=text))
   with pytest.raises(ValueError, match='prepared with different vocabularies'):
     stackoverflow.load(out, **_SIZES)
 

@@ -23,11 +23,11 @@ DRAWN = [
 ]
 
 
-def _clients(source, split, after=None):
+def _clients(source, split):
   features = source.features
   return {
     client_id: source.decode(raw, features)
-    for client_id, raw in source.read(split, features, after)
+    for client_id, raw in source.read(split)
   }
 
 
@@ -73,22 +73,11 @@ def test_a_client_depends_on_seed_split_and_number_alone(make, features):
   for different in (drawn(other, splits[0]), drawn(one, splits[1])):
     assert not np.array_equal(found[:few], different[:few])
   # The size of a client depends on all; what it draws comes first or not at all.
-  (client_id, raw), *_ = one.read(splits[0], features, None)
+  (client_id, raw), *_ = one.read(splits[0])
   decode = pickle.loads(pickle.dumps(one.decode))
   np.testing.assert_array_equal(
     decode(raw, features)[column], _clients(one, splits[0])[client_id][column]
   )
-
-
-@pytest.mark.parametrize(('make', 'features'), DRAWN)
-def test_reading_goes_on_after_a_client(make, features):
-  source = make(0, num_clients=20)
-  for split in source.splits:
-    everyone = list(source.read(split, features, None))
-    for number in (0, len(everyone) - 1):
-      after = everyone[number][0]
-      rest = list(source.read(split, features, after))
-      assert rest == everyone[number + 1 :]
 
 
 def test_sizes_have_a_heavy_tail_and_a_cap_that_only_caps():
@@ -97,7 +86,7 @@ def test_sizes_have_a_heavy_tail_and_a_cap_that_only_caps():
     for most in (None, 100)
   )
   sizes, kept = (
-    np.array([raw.num_examples for _, raw in s.read('train', {}, None)])
+    np.array([raw.num_examples for _, raw in s.read('train')])
     for s in (whole, capped)
   )
   np.testing.assert_array_equal(kept, np.minimum(sizes, 100))
@@ -107,7 +96,7 @@ def test_sizes_have_a_heavy_tail_and_a_cap_that_only_caps():
 def test_users_of_heldout_are_others_and_those_of_test_are_of_both():
   source = synthetic.generate_sentences(0, num_clients=1000, max_sentences=1)
   train, heldout, test = (
-    {client_id for client_id, _ in source.read(split, {}, None)}
+    {client_id for client_id, _ in source.read(split)}
     for split in ('train', 'heldout', 'test')
   )
   assert not train & heldout
@@ -220,5 +209,5 @@ def test_at_the_smallest_size_every_writer_has_an_image(num_clients):
     0, num_clients=num_clients, num_examples=least
   )
   for split in source.splits:
-    sizes = [raw.num_examples for _, raw in source.read(split, {}, None)]
+    sizes = [raw.num_examples for _, raw in source.read(split)]
     assert min(sizes) >= 1

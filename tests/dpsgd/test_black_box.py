@@ -10,9 +10,9 @@ pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax.dpsgd import black_box
 from epe_jax.training import algorithms, fedavg
-from papers.models import fully_connected
+from papers import models
 
-TASK = fully_connected.task(3, num_features=4, hidden=())
+TASK = models.fully_connected(3, num_features=4, hidden=())
 RNG = np.random.default_rng(0)
 TRAIN = {
   'features': RNG.uniform(size=(30, 4)).astype(np.float32),

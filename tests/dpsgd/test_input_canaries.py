@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from epe_jax.dpsgd import input_canaries
-from papers.models import convnet, fully_connected
+from papers import models
 
-TASK = fully_connected.task(4, num_features=20, hidden=(9,))
+TASK = models.fully_connected(4, num_features=20, hidden=(9,))
 RNG = np.random.default_rng(0)
 PARAMS = jax.tree.map(
   lambda x: jnp.asarray(RNG.normal(size=x.shape) / 3, jnp.float32),
@@ -169,7 +169,7 @@ def test_crafting_never_makes_a_gradient_less_orthogonal():
 @pytest.mark.slow  # python -m pytest tests/dpsgd/test_input_canaries.py -m slow
 def test_images_are_crafted_through_convolutions_and_pools():
   task, key = (
-    convnet.task(4, image_shape=(8, 8, 3), width=4),
+    models.convnet(4, image_shape=(8, 8, 3), width=4),
     jax.random.key(2),
   )
   pixels = RNG.uniform(0, 0.2, (12, 8, 8, 3)) + 0.2 * LABEL[:, None, None, None]

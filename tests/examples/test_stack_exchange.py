@@ -5,7 +5,7 @@ from xml.sax import saxutils
 
 import pytest
 
-from epe_jax.data import prepare, sources, stackoverflow, vocabulary
+from epe_jax.data import imports, sources, stackoverflow, vocabulary
 from examples import stack_exchange
 
 
@@ -76,7 +76,7 @@ def test_a_dump_becomes_what_the_task_trains_on(tmp_path, monkeypatch):
   rows = [{'OwnerUserId': str(1 + i % 99)} for i in range(300)]
   monkeypatch.setenv('POSTS', _write(tmp_path / 'Posts.xml', *rows))
   source, text = 'examples.stack_exchange:read_splits', vocabulary.Text(2, 5)
-  written = prepare.prepare(source, tmp_path / 'out', text=text)
+  written = imports.import_(source, tmp_path / 'out', text=text)
   assert sum(split.examples for split in written) == 300
   train, heldout, words = stackoverflow.load(
     tmp_path / 'out', vocabulary_size=2, max_words=5

@@ -280,6 +280,7 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
     ({'clients_per_round': 201}, 'clients_per_round=201, but .* 200'),
     ({'server.optimizer': 'adam'}, r'with server\.momentum=0\.9'),
     ({'canaries.observed': 1}, r'canaries\.observed=1; give at least 2'),
+    ({'canaries.observed': 0}, '=0; give at least 2.*without an audit give 0'),
     ({'canaries.unobserved': 1}, r'canaries\.unobserved=1 says nothing'),
     ({'canaries.repetitions': 7}, 'repetitions=7, but there are 6 rounds'),
     ({'canaries.unobserved': 60_000}, 'dim=55210'),

@@ -754,8 +754,8 @@ def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):
     assert found['the test data'] == first['the test data']
 
   def stored(name, clients):
-    read = lambda after: ((i, clients[i]) for i in clients)
-    return store.write(tmp_path / name, read, source='clients').digest
+    written = store.write(tmp_path / name, clients.items(), source='clients')
+    return written.digest
 
   # Wherever it lies, and however often it is written.
   assert stored('one', clients) == stored('two', clients)

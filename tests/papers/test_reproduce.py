@@ -13,47 +13,42 @@ from epe_jax.experiment import finished_runs
 from epe_jax.experiment.sweeps import sweep
 from epe_jax.report import tables
 from papers import files, registry, reported
-from papers import settings as scales
-from papers.item import Item, Product, from_training
+from papers.item import Product, from_training
 from papers.one_shot import noise_tables
 from tests.in_process import run_script
 
 _REPORTED = reported.Reported('papers.one_shot')
 ROOT = pathlib.Path(__file__).parents[2]
-# Items that share runs are made by one call.
-GROUPS = {
-  'mechanism': ['algorithm1', 'd_sweep'],
-  'tight': [
-    'tight:figure3',
-    'tight:figure4',
-    'tight:figure5',
-    'tight:figure13',
-    'tight:figure14',
-    'tight:clipping_bug',
-    'tight:seeds_bug',
-    'tight:scale_bug',
-  ],
-  'tight_table': ['tight:table1_simulated'],
-  'tight_trained': ['tight:table1', 'tight:figure6', 'tight:figure15'],
-  'tight_inputs': ['tight:figure16', 'tight:figure17'],
-  'tight_epsilons': ['tight:figure10'],
-  'tight_black_box': ['tight:figure11', 'tight:figure12'],
-  'tight_depths': ['tight:figure18'],
-  'tight_augmentations': ['tight:figure19'],
-  'tight_trained_bugs': ['tight:trained_bugs'],
-  'tight_convnet': ['tight:convnet'],
-  'emnist': ['emnist', 'emnist_densities', 'emnist_bars', 'emnist_anderson'],
-  'stackoverflow': ['stackoverflow', 'densities', 'bars', 'anderson'],
-  'emnist_5x34': ['emnist_5x34'],
-  'runs': ['runs'],
-  'accuracy': ['accuracy'],
-  'canife': ['canife'],
-  'emnist_accuracy': ['emnist_accuracy'],
-  'production': ['production:deployed', 'production:digits'],
-  'production_emnist': ['production:emnist'],
-  'production_stackoverflow': ['production:stackoverflow'],
-  'production_rings': ['production:rings'],
+# What other tests cover too, by the experiment.
+_SLOW = {
+  *('emnist', 'runs', 'accuracy', 'emnist_accuracy'),
+  *(
+    f'tight_{name}'
+    for name in (
+      *('table1_simulated', 'table1', 'gradient_canaries', 'input_canaries'),
+      *('inputs_by_epsilon', 'clipped_black_box', 'black_box', 'depths'),
+      *('augmentations', 'trained_bugs', 'convnet'),
+    )
+  ),
 }
+
+
+def group_items():
+  """Items that share runs, and those of a paper that need none: one call each."""
+  groups = {}
+  for name, item in registry.ITEMS.items():
+    experiment = item.experiment
+    alone = experiment.data or experiment.name in _SLOW
+    key = experiment.name if alone else name.rpartition(':')[0]
+    groups.setdefault(key, []).append(name)
+  return [
+    pytest.param(
+      names, id=key or 'one_shot', marks=[pytest.mark.slow] * (key in _SLOW)
+    )
+    for key, names in groups.items()
+  ]
+
+
 # At smoke scale programs take longer to compile than to run.
 ENVIRONMENT = os.environ | {
   'XLA_FLAGS': '--xla_backend_optimization_level=0 '
@@ -69,10 +64,6 @@ def reproduce(*args):
     text=True,
     timeout=600,
   )
-
-
-def test_every_item_is_in_a_group():
-  assert sorted(n for g in GROUPS.values() for n in g) == sorted(registry.ITEMS)
 
 
 def test_list_names_everything():
@@ -115,12 +106,13 @@ def test_an_item_that_trains_does_so_in_the_folder_of_its_experiment(
     table = tables.Table('Scores', ['what'], [[runs]])
     return Product([table], {})
 
-  item = Item(
+  experiment = registry.ITEMS['tight:figure4'].experiment
+  item = from_training(
     'A game',
     'Figure 6',
-    'tight_figure4',
-    from_training(train, make),
-    ('cifar10',),
+    experiment._replace(data=('cifar10',)),
+    train,
+    make,
   )
   monkeypatch.setitem(registry.ITEMS, 'tight:figure4', item)
   done = run_script(
@@ -183,37 +175,13 @@ def test_without_data_the_flag_is_named(tmp_path):
   assert '--emnist is not given' in done.stderr
 
 
-# What others test too: 'stackoverflow' with another model or without canaries,
-# and the script that compares runs.
-_SLOW = dict.fromkeys(
-  (
-    'emnist',
-    'runs',
-    'accuracy',
-    'emnist_accuracy',
-    'tight_table',
-    'tight_trained',
-    'tight_inputs',
-    'tight_epsilons',
-    'tight_black_box',
-    'tight_depths',
-    'tight_augmentations',
-    'tight_trained_bugs',
-    'tight_convnet',
-  ),
-  pytest.mark.slow,
-)
-
-
 @pytest.mark.integration
-@pytest.mark.parametrize(
-  'group', [pytest.param(g, marks=_SLOW.get(g, ())) for g in GROUPS]
-)
-def test_every_item_is_made_at_smoke_scale(group, tmp_path):
-  done = reproduce(*GROUPS[group], '--scale=smoke', f'--workdir={tmp_path}')
+@pytest.mark.parametrize('names', group_items())
+def test_every_item_is_made_at_smoke_scale(names, tmp_path):
+  done = reproduce(*names, '--scale=smoke', f'--workdir={tmp_path}')
   assert done.returncode == 0, done.stderr
   made = tmp_path / 'smoke'
-  for name in GROUPS[group]:
+  for name in names:
     assert registry.ITEMS[name].title in done.stdout
     folder = made / registry.folder_of(name)
     record = io.read_json(folder / 'item.json')
@@ -228,12 +196,12 @@ def test_every_item_is_made_at_smoke_scale(group, tmp_path):
       assert (folder / f'{drawn}.png').read_bytes()[:4] == b'\x89PNG'
       assert (folder / f'{drawn}.pdf').read_bytes()[:4] == b'%PDF'
   index = files.format_index(made, link='somewhere')
-  for name in GROUPS[group]:
+  for name in names:
     assert f'](somewhere/{registry.folder_of(name)}/index.md)' in index
     record = io.read_json(made / registry.folder_of(name) / 'item.json')
     page = files.format_item(name, record)
     assert f'reproduce {name} --scale=smoke' in page
-  if group == 'emnist':
+  if 'emnist' in names:
     check_the_laws(made)
 
 
@@ -253,17 +221,16 @@ def check_the_laws(made):
     assert low - half < expected < high + half, folder
 
 
-def test_the_papers_tables_have_the_noise_levels_of_the_configs():
-  config = scales.get_config('paper')
-  for name in ('stackoverflow', 'emnist', 'emnist_5x34', 'accuracy'):
+def test_the_paper_scale_has_the_noise_levels_and_settings_of_the_paper():
+  settings = {
+    name: registry.ITEMS[name].experiment.load('paper')
+    for name in ('stackoverflow', 'emnist', 'emnist_5x34', 'accuracy')
+  }
+  for name, grid in settings.items():
     noises = [row['noise'] for row in _REPORTED.load_rows(name)]
-    assert list(config[name].axes[0][1]) == noises
+    assert list(grid.axes[0][1]) == noises
+    assert all(not some for some in grid.sets)
+  noises, repetitions = settings['stackoverflow'].axes
   for row in _REPORTED.load_rows('anderson'):
-    assert row['noise'] in config.stackoverflow.axes[0][1]
-    assert row['repetitions'] in config.stackoverflow.axes[1][1]
-
-
-def test_the_paper_scale_changes_nothing_of_the_papers_settings():
-  config = scales.get_config('paper')
-  for name in ('stackoverflow', 'emnist', 'emnist_5x34', 'accuracy'):
-    assert all(not some for some in config[name].sets)
+    assert row['noise'] in noises[1]
+    assert row['repetitions'] in repetitions[1]

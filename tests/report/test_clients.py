@@ -11,7 +11,7 @@ from epe_jax import accounting
 from epe_jax.audit import attackers, evaluation, upper_bounds
 from epe_jax.epsilon import known_shifts, tradeoff
 from epe_jax.experiment import client_rounds
-from epe_jax.report import clients, summary_table
+from epe_jax.report import clients, run_tables
 from epe_jax.sampling import client_schedules
 from tests import recorded_runs
 
@@ -223,7 +223,7 @@ def test_where_the_rounds_of_clients_are_not_recorded_nothing_is_expected():
   )
   unknown = client_rounds.Participations(1, 3, 9.0)
   assert clients.expect_client(final, unknown) is None
-  assert summary_table.format_client(final, unknown) == '≤ 9.00'
+  assert run_tables.format_client(final, unknown) == '≤ 9.00'
   assert not client_rounds.Participations(3, 3, 9.0).differ
   assert client_rounds.Participations(3, 3, 9.0, canaries_vary=True).differ
   assert client_rounds.Participations(3, 3, 9.0, is_sampled=True).differ

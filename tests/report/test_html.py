@@ -101,7 +101,7 @@ def test_a_violation_is_an_alarm():
     '<details'
   )
   alarms = re.findall('<p class="alarm">([^<]*)</p>', first)
-  assert any('the run does not do what is claimed' in x for x in alarms)
+  assert any('the run does not match its claim' in x for x in alarms)
   assert not any(x in appendix for x in alarms)
 
 

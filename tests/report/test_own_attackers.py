@@ -42,9 +42,7 @@ def folder(tmp_path_factory):
     record, threat_models=(*audit.THREAT_MODELS, MINE), floors=False
   )
   write_record(folder / 'private/scores.npz', record)
-  own_attacker_scores.write_attack_scores(
-    folder / 'private/attack_scores.npz', found
-  )
+  own_attacker_scores.add_attack_scores(folder / 'private/scores.npz', found)
   config = recorded_runs.result().config
   result = recorded_runs.result(
     audit=found,

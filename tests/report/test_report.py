@@ -32,7 +32,6 @@ from epe_jax.report import (
   page,
   report,
   run_tables,
-  summary_table,
   worded_json,
 )
 from epe_jax.report.figures import of_audit, style
@@ -245,9 +244,7 @@ def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
   assert {a.analytic is None for a in audit.attacks} == {True, False}
   result = _result(audit=audit)
   participations = facts.count_participations(result)
-  text = summary_table.format_summary_table(
-    audit, participations=participations
-  )
+  text = run_tables.format_summary_table(audit, participations=participations)
   table = text.splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
@@ -260,7 +257,7 @@ def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
       assert shown not in line.split()
     bound = cells.format_number(attack.bounds[0].epsilon)
     analytic = cells.format_analytic(attack.analytic)
-    of_client = summary_table.format_client(attack, participations)
+    of_client = run_tables.format_client(attack, participations)
     assert line.endswith(f' {of_client}')
     line = line.removesuffix(of_client).rstrip()
     assert line.endswith(f' {analytic}')

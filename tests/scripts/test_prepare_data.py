@@ -14,7 +14,6 @@ from epe_jax.data import (
   data_sets,
   emnist,
   imports,
-  prepare,
   sources,
   store,
   vocabulary,
@@ -40,7 +39,7 @@ def _files(path):
 
 def test_every_split_becomes_a_store_that_runs_are_fed_from(tmp_path):
   file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
-  written = list(prepare.prepare(file, tmp_path / 'out'))
+  written = list(imports.import_(file, tmp_path / 'out'))
   found = {w.split: (w.clients, w.examples) for w in written}
   assert found == {
     'all_test': (1, 1),
@@ -59,9 +58,9 @@ def test_every_split_becomes_a_store_that_runs_are_fed_from(tmp_path):
 
 def test_finished_splits_are_left_and_missing_ones_are_added(tmp_path):
   file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
-  list(prepare.prepare(file, tmp_path / 'out', splits=['all_test']))
+  list(imports.import_(file, tmp_path / 'out', splits=['all_test']))
   before = (tmp_path / 'out' / 'all_test.arrow').stat().st_mtime_ns
-  written = list(prepare.prepare(file, tmp_path / 'out'))
+  written = list(imports.import_(file, tmp_path / 'out'))
   assert [w.seconds > 0 for w in written] == [False, True, True]
   assert (tmp_path / 'out' / 'all_test.arrow').stat().st_mtime_ns == before
 
@@ -69,12 +68,12 @@ def test_finished_splits_are_left_and_missing_ones_are_added(tmp_path):
 def test_another_file_or_recipe_is_not_taken_for_the_same(tmp_path):
   rows = [('train', 'a', tff_files.example(tokens=tff_files.strings([b'a b'])))]
   file = tff_files.write(tmp_path / 'f.sqlite', rows)
-  list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 4)))
+  list(imports.import_(file, tmp_path / 'out', text=vocabulary.Text(1, 4)))
   with pytest.raises(ValueError, match='exists, but max_words was another'):
-    list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 5)))
+    list(imports.import_(file, tmp_path / 'out', text=vocabulary.Text(1, 5)))
   os.utime(file, ns=(1, 1))
   with pytest.raises(ValueError, match='exists, but the file was another'):
-    list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 4)))
+    list(imports.import_(file, tmp_path / 'out', text=vocabulary.Text(1, 4)))
 
 
 @pytest.mark.parametrize('split', ['../all_train', '.x', ''])
@@ -82,21 +81,21 @@ def test_a_split_cannot_lead_out_of_the_folder(tmp_path, split):
   rows = [(split, 'a', tff_files.image(1))]
   file = tff_files.write(tmp_path / 'f.sqlite', rows)
   with pytest.raises(ValueError, match=r'cannot be the name of a file'):
-    list(prepare.prepare(file, tmp_path / 'out'))
+    list(imports.import_(file, tmp_path / 'out'))
   assert not (tmp_path / 'out').exists()
 
 
 def test_a_split_that_is_not_there_is_refused(tmp_path):
   file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
   with pytest.raises(ValueError, match=r"no split 'x', only \['all_test',"):
-    list(prepare.prepare(file, tmp_path / 'out', splits=['x']))
+    list(imports.import_(file, tmp_path / 'out', splits=['x']))
 
 
 def test_arrays_are_written_as_they_are(tmp_path):
   path = tmp_path / 'f.npz'
   age = np.arange(6, dtype=np.int16).reshape(3, 2)
   np.savez(path, client_id=np.array([7, 5, 7]), age=age, ok=age[:, 0] > 0)
-  (written,) = prepare.prepare(path, tmp_path / 'out')
+  (written,) = imports.import_(path, tmp_path / 'out')
   assert written[:3] == ('train', 2, 3)
   data = store.load(tmp_path / 'out' / 'train.arrow')
   assert data.client_ids.tolist() == ['5', '7']
@@ -112,13 +111,13 @@ def test_a_source_that_knows_no_features_is_asked_for_an_example(tmp_path):
   with sources.open_source(file) as source:
     assert source.features is None
   with pytest.raises(ValueError, match="'all_train', client 'b', row 0"):
-    list(prepare.prepare(file, tmp_path / 'out'))
+    list(imports.import_(file, tmp_path / 'out'))
 
 
 def test_the_public_file_is_known_by_its_counts(tmp_path, monkeypatch):
   file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
   with pytest.raises(ValueError, match=r"not the public file.*'all_test'"):
-    next(prepare.prepare(file, tmp_path / 'out', public='emnist'))
+    next(imports.import_(file, tmp_path / 'out', public='emnist'))
   assert not (tmp_path / 'out').exists()
   counts = {
     'all_test': sources.Split(1, 1),
@@ -127,7 +126,7 @@ def test_the_public_file_is_known_by_its_counts(tmp_path, monkeypatch):
   }
   public = data_sets.Download((data_sets.PublicFile('f'),), counts)
   monkeypatch.setitem(emnist.DATA_SET.downloads, 'emnist', public)
-  assert len([*prepare.prepare(file, tmp_path / 'out', public='emnist')]) == 3
+  assert len([*imports.import_(file, tmp_path / 'out', public='emnist')]) == 3
 
 
 _GENERATOR = """
@@ -197,18 +196,19 @@ def test_an_import_that_was_killed_goes_on_and_ends_the_same(tmp_path):
   program = """
 import os, signal, sys
 from epe_jax import io
-from epe_jax.data import prepare, store, vocabulary
+from epe_jax.data import imports, store, vocabulary
 store.PART_BYTES = 100
-write = io.write_atomically
+write, saved = io.write_json, []
 
-def killing(path, fill, **settings):
-  write(path, fill, **settings)
-  if path.name == '00000003.arrow':
+def killing(path, *args, **settings):
+  write(path, *args, **settings)
+  saved.append(path)
+  if len(saved) == 3:
     os.kill(os.getpid(), signal.SIGKILL)
 
-io.write_atomically = killing
+io.write_json = killing
 if __name__ == '__main__':
-  list(prepare.prepare(
+  list(imports.import_(
     sys.argv[1], sys.argv[2], text=vocabulary.Text(3, 4), workers=1
   ))
 """
@@ -218,8 +218,8 @@ if __name__ == '__main__':
   assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
   assert not imports.is_prepared(out)
   assert (out / '.train.arrow.staging').exists()
-  list(prepare.prepare(file, out, text=vocabulary.Text(3, 4)))
-  list(prepare.prepare(file, tmp_path / 'whole', text=vocabulary.Text(3, 4)))
+  list(imports.import_(file, out, text=vocabulary.Text(3, 4)))
+  list(imports.import_(file, tmp_path / 'whole', text=vocabulary.Text(3, 4)))
   assert _files(out) == _files(tmp_path / 'whole')
 
 

@@ -16,7 +16,7 @@ from epe_jax.epsilon.types import (
   Sphere,
   make_null,
 )
-from epe_jax.report import attacker_names, over_runs_report
+from epe_jax.report import attacker_names, over_reports
 from epe_jax.several_runs import over_runs, run_effects
 from tests import recorded_runs
 from tests.in_process import run_command
@@ -361,12 +361,10 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   assert low < own.mean.epsilon < high
   assert own.new_run.interval[1] > high
   assert own.i_squared > 0.9
-  table = over_runs_report.format_over_runs(rows)
+  table = over_reports.format_over_runs(rows)
   for name in (*runs, 'mean of runs', 'a new run'):
     assert table.count(name) == 4
-  assert '| a new run |' in over_runs_report.format_over_runs(
-    rows, markdown=True
-  )
+  assert '| a new run |' in over_reports.format_over_runs(rows, markdown=True)
   with pytest.raises(ValueError, match='runs differ in more than their seeds'):
     run_effects.evaluate_runs(
       {'a': recorded_runs.by_law(), 'b': recorded_runs.by_law(dim=10**5)}
@@ -391,7 +389,7 @@ def test_a_null_law_that_one_run_rejects_is_believed_in_none():
   }
   assert row.failed_checks['bad'][0].key == 'null_law_rejected'
   assert 'bad: scores of canaries that took no part' in (
-    over_runs_report.format_over_runs([row])
+    over_reports.format_over_runs([row])
   )
   assert row.runs[1].mu == pytest.approx(0.5, abs=5 * np.sqrt(2 / 90))
 

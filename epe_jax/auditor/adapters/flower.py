@@ -8,22 +8,49 @@ print(strategy.auditor.report())                      # and another at the end.
 noise as it claims, which comes first.
 """
 
+from collections.abc import Mapping, Sequence
+import io
 import math
 import random
 from typing import Any
 
+from jaxtyping import Float
 import numpy as np
 
 from epe_jax import extras
-from epe_jax.auditor.adapters import flower_messages as messages
-from epe_jax.auditor.adapters import flower_strategies
-from epe_jax.auditor.adapters.flower_messages import canary_mod as canary_mod
-from epe_jax.auditor.adapters.settings import Settings
-from epe_jax.auditor.adapters.weights import note_larger
+from epe_jax.auditor.adapters import base
 from epe_jax.auditor.auditor import Auditor
 
 with extras.explain_missing():
+  from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    RecordDict,
+  )
+  from flwr.clientapp.typing import ClientAppCallable
+  from flwr.serverapp import strategy as strategies
   from flwr.serverapp.strategy import Strategy
+  from flwr.supercore.differential_privacy import KEY_NORM_BIT
+
+_KEY = 'epe_jax.canary'
+_FIXED = (
+  strategies.DifferentialPrivacyServerSideFixedClipping,
+  strategies.DifferentialPrivacyClientSideFixedClipping,
+)
+_WRAPPERS = (
+  *_FIXED,
+  strategies.DifferentialPrivacyServerSideAdaptiveClipping,
+  strategies.DifferentialPrivacyClientSideAdaptiveClipping,
+)
+_OPTIMIZERS = (
+  strategies.FedAdagrad,
+  strategies.FedAdam,
+  strategies.FedAvgM,
+  strategies.FedYogi,
+)
 
 
 def audit(
@@ -55,56 +82,62 @@ def audit(
 
   Args:
     strategy: FedAvg, a wrapper of it for differential privacy, or another; server
-      optimizers need view='server_update'. If the clip norm adapts, the claim is the noise
-      multiplier that the wrapper derives for updates, not the given one.
+      optimizers need view='server_update'. If the clip norm adapts, the claim is the
+      noise multiplier that the wrapper derives for updates, not the given one.
     client_side: whether designated nodes send canaries themselves, by `canary_mod`,
       with their own numbers of examples.
     num_examples: number of examples of a canary; None for the median of the replies.
-    auditor: to continue with, in place of settings: one that was loaded.
-    seed: of the canaries, for simulations; None for secret ones.
-    **settings: of `AuditConfig`: delta, and others. Without a wrapper also clip_norm
-      and noise_multiplier; rounds, if training will be started more than once.
+    auditor: as of every adapter.
+    seed: likewise.
+    **settings: likewise: without a wrapper also clip_norm and noise_multiplier;
+      rounds, if training will be started more than once.
 
   Raises:
     TypeError: the strategy has a loop of its own, or a setting is unknown.
-    ValueError: a setting is missing, or another than the strategy has.
+    ValueError: a setting is missing or another than the strategy has, or it releases
+      no mean of updates, and one is to be seen.
   """
-  known = Settings(settings, auditor=auditor, seed=seed)
-  flower_strategies.check_strategy(
-    strategy, view=known.find('view', 'aggregate')
-  )
-  flower_strategies.read_claim(strategy, known)
-  if flower_strategies.is_mean(strategy):
+  known = base.Settings(settings, auditor=auditor, seed=seed)
+  if type(strategy).start is not Strategy.start:
+    raise TypeError(
+      f'{type(strategy).__name__} has a `start` of its own, which the audit would '
+      'not be part of; override that of what `audit` returns instead.'
+    )
+  inner = _find_inner(strategy)
+  if known.find('view', 'aggregate') == 'aggregate' and isinstance(
+    inner, _OPTIMIZERS
+  ):
+    raise ValueError(
+      f"view='aggregate', but {type(inner).__name__} is a server optimizer, which "
+      "releases no mean; set view='server_update'."
+    )
+  audited = AuditedStrategy(strategy, known, client_side, num_examples)
+  audited._read_claim()
+  if audited._is_mean:
     # The next model is the mean of models, so the server adds up what is released.
     known.read('strategy', server_momentum=0.0)
-  known.require(later=('dim', 'rounds'))
-  return AuditedStrategy(strategy, known, client_side, num_examples)
+  known.require('dim', 'rounds')
+  return audited
 
 
-class AuditedStrategy(Strategy):
+class AuditedStrategy(base.Audited, Strategy):
   """A strategy with canaries among its clients; made by `audit`."""
 
   def __init__(
     self,
     strategy: Strategy,
-    settings: Settings,
+    settings: base.Settings,
     client_side: bool,
     num_examples: float | None,
   ):
     self.strategy, self._settings = strategy, settings
     self._client_side, self._num_examples = client_side, num_examples
-    inner = flower_strategies.find_inner(strategy)
+    inner = _find_inner(strategy)
+    # Whether what is aggregated is certain to be a mean of models.
+    own = type(inner).aggregate_train
+    self._is_mean = own is strategies.FedAvg.aggregate_train
     self._weighted_by = getattr(inner, 'weighted_by_key', None)
     self._names, self._designated = [], {}
-
-  @property
-  def auditor(self) -> Auditor:
-    """The auditor.
-
-    Raises:
-      ValueError: training was not started yet.
-    """
-    return self._settings.auditor
 
   def start(self, grid, initial_arrays, num_rounds=3, *args, **kwargs):
     """As of the strategy; the final model is observed as well."""
@@ -141,15 +174,13 @@ class AuditedStrategy(Strategy):
         f'num_observed={auditor.config.num_observed}.'
       )
     self._arrays, self._sent = arrays, self._take(arrays)
-    self._clip_norm = flower_strategies.find_clip_norm(
-      self.strategy, self._settings
-    )
+    self._clip_norm = self._read_claim()
     # Not the global stream, which Flower samples nodes with and may have a seed.
     chosen = random.SystemRandom().sample(asked, len(ids))
     for message, canary in zip(chosen, ids.tolist()):
       self._designated[message.metadata.dst_node_id] = canary
       if self._client_side:
-        messages.add_order(message, self._make_update(canary))
+        _add_order(message, self._make_update(canary))
     return asked
 
   def aggregate_train(self, server_round, replies):
@@ -159,16 +190,15 @@ class AuditedStrategy(Strategy):
     canary_of = lambda x: self._designated.get(x.metadata.src_node_id)
     canaries = {canary_of(x): x for x in valid if canary_of(x) is not None}
     others = [x for x in valid if canary_of(x) is None]
-    if self._client_side:
-      messages.remove_receipts(canaries.values())
-    else:
-      weights = messages.find_weights(valid, key)
-      examples = self._num_examples or np.median(weights)
-      for canary, reply in canaries.items():
-        update = self._make_update(canary)
-        messages.replace_update(reply.content, self._arrays, update)
-        messages.replace_metrics(reply.content, key, examples)
-    weights = messages.find_weights([*canaries.values(), *others], key)
+    weights = _find_weights(valid, key)
+    for canary, reply in canaries.items():
+      if self._client_side:
+        _remove_receipt(reply)
+      else:
+        examples = self._num_examples or np.median(weights)
+        _replace_update(reply.content, self._arrays, self._make_update(canary))
+        _replace_metrics(reply.content, key, examples)
+    weights = _find_weights([*canaries.values(), *others], key)
     released, metrics = self.strategy.aggregate_train(server_round, replies)
     if not released:
       return released, metrics
@@ -178,7 +208,7 @@ class AuditedStrategy(Strategy):
     if count:
       # The wrapper adds noise for as many clients, no matter how many reply.
       expected = getattr(self.strategy, 'num_sampled_clients', len(weights))
-      note_larger(
+      base.note_larger(
         auditor,
         largest=weights.max(),
         canary=weight,
@@ -187,12 +217,12 @@ class AuditedStrategy(Strategy):
         share=expected * weights.max() / weights.sum(),
       )
     # The wrapper has put what it clipped into the replies.
-    of_others = self._knows_others() and messages.add_updates(
+    of_others = self._knows_others() and _add_updates(
       others, weights[count:] / weights.sum(), self._sent
     )
     auditor.observe(
       auditor.num_rounds_observed,
-      messages.subtract(released, self._sent),
+      _subtract(released, self._sent),
       divisor=weights.sum() / weight,
       included=list(canaries),
       others=of_others or None,
@@ -225,12 +255,26 @@ class AuditedStrategy(Strategy):
       self._settings.read_dim('initial model', sizes)
     return self._settings.make()
 
+  def _read_claim(self):
+    """Reads a wrapper for differential privacy; returns S of the next round."""
+    strategy, settings = self.strategy, self._settings
+    if not isinstance(strategy, _WRAPPERS):
+      return settings.find('clip_norm')
+    clip_norm = float(strategy.clipping_norm)
+    settings.read(
+      'strategy',
+      # One that adapts: a resumed auditor has that of the first round.
+      clip_norm=clip_norm
+      if isinstance(strategy, _FIXED)
+      else settings.find('clip_norm', clip_norm),
+      noise_multiplier=float(strategy.noise_multiplier),
+    )
+    return clip_norm
+
   def _knows_others(self):
     config = self.auditor.config
     is_claimed = config.noise_multiplier is not None
-    is_mean = config.view == 'aggregate' and (
-      flower_strategies.is_mean(self.strategy)
-    )
+    is_mean = config.view == 'aggregate' and self._is_mean
     return is_mean and is_claimed and not self._client_side
 
   def _take(self, arrays):
@@ -240,3 +284,118 @@ class AuditedStrategy(Strategy):
     # A little below the clip norm: rounded as part of the model it may not be above.
     scale = (1 - 1e-5) * self._clip_norm
     return self.auditor.canary_update(canary, like=self._sent, clip_norm=scale)
+
+
+def canary_mod(
+  msg: Message, ctxt: Context, call_next: ClientAppCallable
+) -> Message:
+  """Replaces the update of a designated client by its canary.
+
+  app = ClientApp(mods=[fixedclipping_mod, canary_mod])   # Last: others clip it.
+
+  The client trains all the same, so that its metrics are those of a client; nothing
+  of its updates is sent. It gets the canary alone, as a vector: with the key and the
+  index it would have all canaries, and could remove those of others from what is
+  released.
+
+  Args:
+    msg: the instruction.
+    ctxt: of the ClientApp.
+    call_next: the next mod, or the ClientApp.
+  """
+  records = msg.content.config_records.values()
+  order = next((x.pop(_KEY) for x in records if _KEY in x), None)
+  # The ClientApp may empty the record that it was sent.
+  arrays = [ArrayRecord(dict(x)) for x in msg.content.array_records.values()]
+  reply = call_next(msg, ctxt)
+  if order is not None and reply.has_content():
+    with np.load(io.BytesIO(order), allow_pickle=False) as update:
+      _replace_update(reply.content, arrays[0], update)
+    # Without a mod a client would be counted as a canary that cannot be detected.
+    reply.content[_KEY] = ConfigRecord({'included': True})
+  return reply
+
+
+def _add_order(message: Message, update: Mapping[str, np.ndarray]) -> None:
+  """Puts a canary into the instruction of a client, whose records may be shared."""
+  buffer = io.BytesIO()
+  np.savez(buffer, **update)
+  content = RecordDict(dict(message.content))
+  # Into a record that is there, as Flower's mods refuse a second one.
+  key = next(iter(content.config_records), _KEY)
+  config = dict(content.get(key, {}))
+  content[key] = ConfigRecord({**config, _KEY: buffer.getvalue()})
+  message.content = content
+
+
+def _remove_receipt(reply: Message) -> None:
+  """Removes what `canary_mod` left in the reply of a designated client."""
+  if reply.content.pop(_KEY, None) is None:
+    raise ValueError(
+      f'node {reply.metadata.src_node_id} was to send a canary, but sent another '
+      'update; give its ClientApp mods=[canary_mod], after all other mods.'
+    )
+
+
+def _replace_update(
+  content: RecordDict, sent: ArrayRecord, update: Mapping[str, np.ndarray]
+) -> None:
+  """Replaces the model of a reply by the one that was sent and an update."""
+  arrays = dict(sent)
+  for name in update:
+    x = sent[name].numpy()
+    arrays[name] = Array(np.asarray(x + update[name], x.dtype))
+  for key in list(content.array_records):
+    content[key] = ArrayRecord(arrays)
+
+
+def _replace_metrics(
+  content: RecordDict, key: str | None, weight: float
+) -> None:
+  """Gives a reply the weight of a canary, which was not clipped."""
+  for metrics in content.metric_records.values():
+    if key in metrics:
+      metrics[key] = type(metrics[key])(weight)
+    if KEY_NORM_BIT in metrics:
+      metrics[KEY_NORM_BIT] = 0
+
+
+def _find_weights(
+  replies: Sequence[Message], key: str | None
+) -> Float[np.ndarray, ' n']:
+  """The weights of replies in a mean; all 1 unless each names one."""
+  metrics = [
+    record for x in replies for record in x.content.metric_records.values()
+  ]
+  if len(metrics) != len(replies) or any(key not in x for x in metrics):
+    # Flower says what is wrong with them, where it needs weights.
+    return np.ones(len(replies))
+  return np.array([float(x[key]) for x in metrics])
+
+
+def _subtract(
+  arrays: ArrayRecord, sent: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+  """What is left of a model without the one that was sent."""
+  return {name: arrays[name].numpy() - x for name, x in sent.items()}
+
+
+def _add_updates(
+  replies: Sequence[Message],
+  weights: Float[np.ndarray, ' n'],
+  sent: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+  """The weighted sum of the updates in replies."""
+  total = {name: np.zeros_like(x) for name, x in sent.items()}
+  for reply, weight in zip(replies, weights.tolist()):
+    for arrays in reply.content.array_records.values():
+      for name, x in _subtract(arrays, sent).items():
+        total[name] += weight * x
+  return total
+
+
+def _find_inner(strategy: Strategy) -> Strategy:
+  """The strategy within all wrappers for differential privacy."""
+  while isinstance(strategy, _WRAPPERS):
+    strategy = strategy.strategy
+  return strategy

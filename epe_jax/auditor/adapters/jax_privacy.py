@@ -14,8 +14,7 @@ import dp_accounting
 import numpy as np
 
 from epe_jax import extras
-from epe_jax.auditor.adapters import optax
-from epe_jax.auditor.adapters.settings import Settings
+from epe_jax.auditor.adapters import base, optax
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
 
@@ -50,20 +49,16 @@ def audit(
     plan: of `execution_plan.BandMFExecutionPlanConfig` or of your own.
     steps: that will be made; None for those of the plan.
     mesh: devices that share the work of the canaries; None for one.
-    auditor: to continue with, in place of settings: one that was loaded.
-    seed: of the canaries, for simulations; None for secret ones.
-    **settings: of `AuditConfig`: delta, and others.
+    auditor: as of every adapter.
+    seed: likewise.
+    **settings: likewise.
 
   Returns:
     The plan with an `optax.AuditedTransformation`, which has the auditor, as its
     `noise_addition_transform`.
-
-  Raises:
-    TypeError: a setting is unknown.
-    ValueError: a setting is missing, or another than the plan has.
   """
-  known = Settings(
-    {**settings, 'steps': steps}, auditor=auditor, seed=seed, steps=True
+  known = base.Settings(
+    {**settings, 'steps': steps}, auditor=auditor, seed=seed, rounds='steps'
   )
   sensitivity = compute_sensitivity(plan)
   known.read('plan', clip_norm=sensitivity)
@@ -83,7 +78,7 @@ def audit(
 
 def _read_strategy(
   plan: execution_plan.DPExecutionPlan,
-  known: Settings,
+  known: base.Settings,
   constants: Mapping[str, Any],
 ) -> None:
   """Reads the matrix of a plan and the steps that it allows an example."""

@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 
-from epe_jax.auditor.adapters.settings import Settings
+from epe_jax.auditor.adapters import base
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
 from epe_jax.epsilon.checks import check_number
@@ -45,14 +45,10 @@ def audit(
   Args:
     function: nothing; settings are given in parentheses.
     divisor: by which the function divides; None for its count, 1 for a sum.
-    auditor: to continue with, in place of settings.
-    seed: of the canaries, for simulations; None for secret ones.
-    **settings: of `AuditConfig`: rounds, clip_norm, noise_multiplier, delta, and
-      others; dim is read from the first sum.
-
-  Raises:
-    TypeError: a setting is unknown, or there are none.
-    ValueError: a setting is missing or out of range.
+    auditor: as of every adapter.
+    seed: likewise.
+    **settings: likewise: rounds, clip_norm, noise_multiplier, delta, and others; dim
+      is read from the first sum.
 
   >>> rng = np.random.default_rng(0)
   >>> @audit(rounds=20, clip_norm=1.0, noise_multiplier=0.5, delta=1e-5)
@@ -70,32 +66,23 @@ def audit(
     )
   if divisor is not None:
     check_number('divisor', divisor, '(0, inf)')
-  known = Settings(settings, auditor=auditor, seed=seed)
-  known.require(later=('dim',))
+  known = base.Settings(settings, auditor=auditor, seed=seed)
+  known.require('dim')
   return lambda function: AuditedFunction(function, known, divisor)
 
 
-class AuditedFunction:
+class AuditedFunction(base.Audited):
   """A function that makes a release, with canaries; made by `audit`."""
 
   def __init__(
     self,
     function: Callable[[Any, float], Any],
-    settings: Settings,
+    settings: base.Settings,
     divisor: float | None,
   ):
     functools.update_wrapper(self, function)
     self._function, self._settings = function, settings
     self._divisor = divisor
-
-  @property
-  def auditor(self) -> Auditor:
-    """The auditor.
-
-    Raises:
-      ValueError: the function was not called yet.
-    """
-    return self._settings.auditor
 
   def __call__(self, total: Any, count: float) -> Any:
     """Calls the function with the canaries of the next round, and scores them all.

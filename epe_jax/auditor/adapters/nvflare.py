@@ -5,27 +5,26 @@ filters = [aggregator.filter(site=0), ...]   # First of the result filters of a 
 ...
 print(aggregator.auditor.report())
 
-Jobs name components by their class and arguments, so both take the path of a file that
-`Auditor.save` wrote in place of an auditor, too. Sites and server then have copies of
-it, and that of the server is written after each round. NVFlare builds classes of
-others only in jobs that bring code, or if `epe_jax` is in the `class_allow_list` of a
-site's resources.
+Jobs name components by their class and arguments, so both also take the path of a file
+of `Auditor.save`: sites and server have copies, and that of the server is written after
+each round. NVFlare builds classes of others only in jobs that bring code, or if
+`epe_jax` is in the `class_allow_list` of a site's resources.
 """
 
+import math
 import os
 import pathlib
 from typing import Any
 
 from epe_jax import extras
-from epe_jax.auditor.adapters.settings import Settings
-from epe_jax.auditor.adapters.weights import note_larger
+from epe_jax.auditor.adapters import base
 from epe_jax.auditor.auditor import Auditor
 
 with extras.explain_missing():
   from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
   from nvflare.apis.dxo_filter import DXOFilter
   from nvflare.apis.event_type import EventType
-  from nvflare.apis.fl_constant import FLContextKey
+  from nvflare.apis.fl_constant import FLContextKey, ReservedKey
   from nvflare.apis.fl_context import FLContext
   from nvflare.apis.shareable import Shareable
   from nvflare.app_common.abstract.aggregator import Aggregator
@@ -44,20 +43,14 @@ def audit(
 ) -> 'AuditedAggregator':
   """Wraps an aggregator so that what it releases is scored.
 
-  Canaries are sent by the filters of designated sites, which `filter` makes.
-
   Args:
     aggregator: of one DXO of weight differences a site.
-    auditor: to continue with, in place of settings.
-    seed: of the canaries, for simulations; None for secret ones.
-    **settings: of `AuditConfig`: dim, rounds, clip_norm, noise_multiplier, delta, and
-      others. NVFlare knows none of them.
-
-  Raises:
-    TypeError: a setting is unknown.
-    ValueError: a setting is missing.
+    auditor: as of every adapter.
+    seed: likewise.
+    **settings: likewise: dim, rounds, clip_norm, noise_multiplier, delta, and others.
+      NVFlare knows none of them.
   """
-  known = Settings(settings, auditor=auditor, seed=seed)
+  known = base.Settings(settings, auditor=auditor, seed=seed)
   return AuditedAggregator(aggregator, known.make())
 
 
@@ -116,42 +109,40 @@ class CanaryFilter(DXOFilter):
 
 
 class AuditedAggregator(Aggregator):
-  """The same aggregator, with an attacker who sees what it releases."""
+  """The same aggregator, with an attacker who sees what it releases.
+
+  NVFlare's `InTimeAccumulateWeightedAggregator` weighs sites by their steps times
+  their `aggregation_weights`; with weigh_by_local_iter=False it divides the plain sum
+  by the sum of these. Others are taken to weigh by steps.
+  """
 
   def __init__(
     self, aggregator: Aggregator, auditor: Auditor | str | os.PathLike
   ):
-    """Wraps an aggregator.
-
-    Args:
-      aggregator: of one DXO of weight differences a site. In a job it is nested in
-        the arguments of this one, and gets its events from NVFlare.
-      auditor: or its file, which is then written after each round.
-    """
+    """Wraps an aggregator, which in a job is nested in the arguments of this one."""
     super().__init__()
     self._aggregator, self.auditor = aggregator, _load(auditor)
     self._path = None if isinstance(auditor, Auditor) else auditor
-    self._weights: list[float] = []
-    self._canaries: dict[int, float] = {}
+    # Of each update its canary, if it is one, and its weight.
+    self._accepted: list[tuple[int | None, float]] = []
 
   def filter(self, site: int) -> CanaryFilter:
-    """Returns the filter of a designated site, in simulations of one process.
-
-    Args:
-      site: the number of the site among those designated, from 0.
-    """
+    """Returns the filter of a designated site, in simulations of one process."""
     return CanaryFilter(self.auditor, site)
 
   def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
     """Passes an update on, and notes whose it is if it was accepted."""
     dxo = from_shareable(shareable)
-    canary = dxo.get_meta_prop(_CANARY)
-    weight = float(dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND) or 1)
     is_accepted = self._aggregator.accept(shareable, fl_ctx)
     if is_accepted:
-      self._weights.append(weight)
-      if canary is not None:
-        self._canaries[canary] = weight
+      steps = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
+      weights = getattr(self._aggregator, 'aggregation_weights', None) or {}
+      # By the name of the DXO, once the run has started: that of a single one is ''.
+      weight = weights.get('', weights).get(
+        shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, default='?')
+      )
+      factors = (1.0 if x is None else float(x) for x in (steps, weight))
+      self._accepted.append((dxo.get_meta_prop(_CANARY), math.prod(factors)))
     return is_accepted
 
   def aggregate(self, fl_ctx: FLContext) -> Shareable:
@@ -162,27 +153,31 @@ class AuditedAggregator(Aggregator):
     """
     t = int(fl_ctx.get_prop(AppConstants.CURRENT_ROUND))
     result = self._aggregator.aggregate(fl_ctx)
-    weights, canaries = self._weights, self._canaries
-    self._weights, self._canaries = [], {}
-    if not weights:
+    accepted, self._accepted = self._accepted, []
+    if not accepted:
       return result  # A round that failed is not a round.
-    shares = set(canaries.values()) or {weights[0]}
+    total = sum(weight for _, weight in accepted)
+    if not getattr(self._aggregator, '_weigh_by_local_iter', True):
+      accepted = [(canary, 1.0) for canary, _ in accepted]
+    canaries = {canary: x for canary, x in accepted if canary is not None}
+    shares = set(canaries.values()) or {accepted[0][1]}
     if len(shares) > 1:
       raise ValueError(
-        f'canaries of round {t} have the weights {sorted(shares)}; set '
-        'weigh_by_local_iter=False, or let designated sites make as many steps.'
+        f'canaries of round {t} have the weights {sorted(shares)}; let designated '
+        'sites make as many steps and give them the same aggregation_weights, or '
+        'set weigh_by_local_iter=False.'
       )
     share = shares.pop()
-    note_larger(
+    base.note_larger(
       self.auditor,
-      largest=max(weights),
+      largest=max(x for _, x in accepted),
       canary=share,
       weighted_by=MetaKey.NUM_STEPS_CURRENT_ROUND,
     )
     self.auditor.observe(
       t,
       from_shareable(result).data,
-      divisor=sum(weights) / share,
+      divisor=total / share,
       included=sorted(canaries),
     )
     if self._path is not None:

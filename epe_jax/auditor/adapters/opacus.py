@@ -6,17 +6,13 @@ auditor = opacus.audit(optimizer, steps=..., delta=...)   # A line more,
 print(auditor.report())                                   # and another at the end.
 """
 
-import gc
 from typing import Any
 
 from epe_jax import extras
-from epe_jax.auditor.adapters.settings import Settings
+from epe_jax.auditor.adapters import base
 from epe_jax.auditor.auditor import Auditor
 
 with extras.explain_missing():
-  from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import (
-    GradSampleHooksFastGradientClipping,
-  )
   from opacus.optimizers import (
     AdaClipDPOptimizer,
     DistributedDPOptimizer,
@@ -53,13 +49,11 @@ def audit(
   seed: int | None = None,
   **settings: Any,
 ) -> Auditor:
-  """Injects canaries into each step of an optimizer, and scores what it releases.
+  """Adds canaries to each clipped sum of gradients, and scores `p.grad`.
 
   A round is a step that adds noise, including the batches of gradient accumulation or
-  a `BatchMemoryManager`. The canaries of the step are added to the sum of clipped
-  gradients as further examples, and all canaries are scored by `p.grad`, which the
-  optimizer uses. Steps continue from the last one that the auditor observed. The
-  step hook remains the accountant's.
+  a `BatchMemoryManager`. Steps continue from the last one that the auditor observed.
+  The step hook remains the accountant's.
 
   Canaries are certain to be in their steps, so the claimed ε is against an attacker
   who knows when an example was drawn: sampling does not amplify it. If noise is
@@ -68,13 +62,13 @@ def audit(
   Args:
     optimizer: what `PrivacyEngine.make_private` returns with flat clipping, also for
       grad_sample_mode='ghost'. It is changed in place. The number of parameters, the
-      clip norm and the noise multiplier are read from it; the clip norm may follow a
-      schedule, with ghost clipping only if that of the module does too, and where the
-      noise does give noise_multiplier=None.
+      clip norm and the noise multiplier are read from it. The clip norm may follow a
+      schedule, but with ghost clipping, of which an optimizer does not know the
+      norm. If the noise follows one, give noise_multiplier=None.
     steps: that will be made; such as epochs * len(data_loader).
-    auditor: to continue with, in place of settings: one that was loaded.
-    seed: of the canaries, for simulations; None for secret ones.
-    **settings: of `AuditConfig`: delta, and others.
+    auditor: as of every adapter.
+    seed: likewise.
+    **settings: likewise.
 
   Returns:
     The auditor.
@@ -83,7 +77,7 @@ def audit(
     TypeError: it is not an Opacus optimizer, its steps cannot be audited, or a
       setting is unknown.
     ValueError: a setting is missing or another than the optimizer has, it is audited
-      already, or, also later, ghost clipping has another clip norm than the noise.
+      already, or, later, ghost clipping may have another clip norm than the noise.
 
   References:
     Opacus: User-Friendly Differential Privacy Library in PyTorch, 2021.
@@ -98,12 +92,20 @@ def audit(
       raise TypeError(f'optimizer is a {name}, which {reason}.')
   if 'add_noise' in vars(optimizer):
     raise ValueError('optimizer is audited already; audit it once.')
-  known = Settings(
-    {**settings, 'steps': steps}, auditor=auditor, seed=seed, steps=True
+  known = base.Settings(
+    {**settings, 'steps': steps}, auditor=auditor, seed=seed, rounds='steps'
   )
-  clipping = _find_clipping(optimizer)
-  _check_clip_norm(optimizer, clipping)
-  auditor = _make_auditor(optimizer, known)
+  if (view := known.find('view', 'aggregate')) != 'aggregate':
+    raise ValueError(
+      f'view={view!r}, but gradients are observed before the optimizer uses them; '
+      "set view='aggregate'."
+    )
+  sizes = {f'parameter {i}': p.numel() for i, p in enumerate(optimizer.params)}
+  known.read_dim('optimizer', sizes)
+  first_norm = float(optimizer.max_grad_norm)
+  known.read('optimizer', clip_norm=first_norm)
+  _check_noise(optimizer, known)
+  auditor = known.make()
   add_noise, scale_grad = optimizer.add_noise, optimizer.scale_grad
   t, others = auditor.num_rounds_observed, None
 
@@ -111,7 +113,7 @@ def audit(
   def add_canaries_and_noise() -> None:
     nonlocal others
     _check_noise(optimizer, known)
-    _check_clip_norm(optimizer, clipping)
+    _check_ghost_clipping(optimizer, first_norm)
     sums = []
     for p in optimizer.params:
       p.summed_grad = p.summed_grad.contiguous()
@@ -145,21 +147,7 @@ def audit(
   return auditor
 
 
-def _make_auditor(optimizer: DPOptimizer, settings: Settings) -> Auditor:
-  """Makes the auditor of an optimizer, or checks the one that is there."""
-  if (view := settings.find('view', 'aggregate')) != 'aggregate':
-    raise ValueError(
-      f'view={view!r}, but gradients are observed before the optimizer uses them; '
-      "set view='aggregate'."
-    )
-  sizes = {f'parameter {i}': p.numel() for i, p in enumerate(optimizer.params)}
-  settings.read_dim('optimizer', sizes)
-  settings.read('optimizer', clip_norm=float(optimizer.max_grad_norm))
-  _check_noise(optimizer, settings)
-  return settings.make()
-
-
-def _check_noise(optimizer: DPOptimizer, settings: Settings) -> None:
+def _check_noise(optimizer: DPOptimizer, settings: base.Settings) -> None:
   noise = float(optimizer.noise_multiplier)
   settings.read('optimizer', noise_multiplier=noise)
   # Set by the criterion of `PrivacyEngineAdaptiveClipping`, once it is called.
@@ -167,25 +155,13 @@ def _check_noise(optimizer: DPOptimizer, settings: Settings) -> None:
     raise TypeError(f'the criterion of the optimizer {_ADAPTIVE}.')
 
 
-def _find_clipping(optimizer: DPOptimizer) -> Any:
-  """What has the norm to which gradients are clipped: with ghost clipping the module."""
-  hooks = (
-    # Opacus leads from an optimizer to its parameters, and not to their module.
-    x
-    for x in gc.get_objects()
-    if issubclass(type(x), GradSampleHooksFastGradientClipping)
-    and any(p is optimizer.params[0] for p in x.trainable_parameters)
-  )
+def _check_ghost_clipping(optimizer: DPOptimizer, first_norm: float) -> None:
+  norm = float(optimizer.max_grad_norm)
   is_ghost = isinstance(optimizer, DPOptimizerFastGradientClipping)
-  return next(hooks, optimizer) if is_ghost else optimizer
-
-
-def _check_clip_norm(optimizer: DPOptimizer, clipping: Any) -> None:
-  norm, of_clipping = optimizer.max_grad_norm, clipping.max_grad_norm
-  if norm != of_clipping:
+  if is_ghost and norm != first_norm:
     raise ValueError(
-      f'max_grad_norm={norm:g} of the optimizer, which scales the noise, but ghost '
-      f'clipping is to {of_clipping:g}, that of the module, which a schedule of the '
-      "clip norm does not set; make_private with grad_sample_mode='hooks', or give "
-      'the module the same max_grad_norm before each step.'
+      f'max_grad_norm={norm:g} of the optimizer, which scales the noise, but it was '
+      f'{first_norm:g}, and ghost clipping is to the norm of the module, which a '
+      'schedule of the clip norm does not set; make_private with '
+      "grad_sample_mode='hooks'."
     )

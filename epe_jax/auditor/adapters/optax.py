@@ -26,7 +26,7 @@ with extras.explain_missing():
 
 from epe_jax import canaries
 from epe_jax.audit import audit_step, audited_algorithm, observers
-from epe_jax.auditor.adapters.settings import Settings
+from epe_jax.auditor.adapters import base
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, PyTree
@@ -56,19 +56,8 @@ class AuditedState(NamedTuple):
   inner: Any
 
 
-class AuditedTransformation(optax.GradientTransformation):
+class AuditedTransformation(optax.GradientTransformation, base.Audited):
   """A transformation with canaries, whose state is an `AuditedState`; made by `audit`."""
-
-  _settings: Settings
-
-  @property
-  def auditor(self) -> Auditor:
-    """The auditor.
-
-    Raises:
-      ValueError: the state was not made yet.
-    """
-    return self._settings.auditor
 
   def collect(self, opt_state: PyTree) -> Auditor:
     """Gives the auditor the scores of all steps since the last call.
@@ -83,8 +72,46 @@ class AuditedTransformation(optax.GradientTransformation):
       ValueError: there is none, several, or that of another audit; more steps were
         made than the auditor has rounds; or a score is not finite.
     """
-    _collect_scores(self.auditor, opt_state)
-    return self.auditor
+    auditor = self.auditor
+    is_audited = lambda x: isinstance(x, AuditedState)
+    found = [
+      leaf
+      for leaf in jax.tree.leaves(opt_state, is_leaf=is_audited)
+      if is_audited(leaf)
+    ]
+    if len(found) != 1:
+      raise ValueError(
+        f'the state has {len(found)} audited transformations; give the state of an '
+        'optimizer with one.'
+      )
+    state = jax.device_get(found[0])
+    if not np.array_equal(state.key, np.array(auditor.canary_key, np.uint32)):
+      raise ValueError(
+        'the state has the canaries of another auditor; load the one that was saved '
+        'with it, and give it as auditor.'
+      )
+    config, steps = auditor.config, int(state.step)
+    if steps > config.rounds:
+      raise ValueError(
+        f'{steps} steps were made, but the audit was for rounds={config.rounds}; '
+        'make an auditor of as many rounds as training makes steps.'
+      )
+    planned = auditor.planned
+    names = (config.view, 'residual')[: len(state.cosines)]
+    for t in range(auditor.num_rounds_observed, steps):
+      if not np.isfinite(state.norms[:, t]).all():
+        raise ValueError(
+          f'what step {t} released is not finite; lower the learning rate.'
+        )
+      auditor.add_scores(
+        t,
+        dict(zip(names, state.cosines[:, t])),
+        dict(zip(names, map(float, state.norms[:, t]))),
+        d_eff=float(state.dimensions[t]),
+        divisor=float(state.divisors[t]),
+        included=np.flatnonzero(planned[t]),
+      )
+    return auditor
 
 
 def audit(
@@ -115,21 +142,16 @@ def audit(
       canaries are examples more, the same number of rows in each step, and the
       divisor is the number of rows. None for whether it is that one.
     mesh: devices that share the work of the canaries; None for one.
-    auditor: to continue with, in place of settings: one that was loaded.
-    seed: of the canaries, for simulations; None for secret ones.
-    **settings: of `AuditConfig`: delta, and others. The clip norm is how far one
-      example moves the sum.
+    auditor: as of every adapter.
+    seed: likewise.
+    **settings: likewise. The clip norm is how far one example moves the sum.
 
   Returns:
     A transformation whose state is an `AuditedState`. If it is given the sum, with
     view='aggregate', it scores the residual too.
-
-  Raises:
-    TypeError: a setting is unknown.
-    ValueError: a setting is missing, or another than the transformation has.
   """
-  known = Settings(
-    {**settings, 'steps': steps}, auditor=auditor, seed=seed, steps=True
+  known = base.Settings(
+    {**settings, 'steps': steps}, auditor=auditor, seed=seed, rounds='steps'
   )
   is_aggregate = getattr(transformation.update, '__qualname__', '').startswith(
     f'{optax.contrib.differentially_private_aggregate.__name__}.'
@@ -151,33 +173,6 @@ def audit(
   )
 
 
-def wrap_transformation(
-  transformation: optax.GradientTransformation,
-  settings: Settings,
-  *,
-  divisor: float = 1.0,
-  per_example: bool = False,
-  mesh: sharding.Mesh | None = None,
-) -> AuditedTransformation:
-  """Does what `audit` does, with settings that another adapter has read.
-
-  Raises:
-    ValueError: a setting is missing.
-  """
-  settings.require(later=('dim',))
-  audited = AuditedTransformation(
-    *_wrap(
-      transformation,
-      settings,
-      divisor=divisor,
-      per_example=per_example,
-      mesh=mesh,
-    )
-  )
-  audited._settings = settings
-  return audited
-
-
 def read_constants(
   transformation: optax.GradientTransformation,
 ) -> dict[str, Any]:
@@ -187,14 +182,16 @@ def read_constants(
   return dict(inspect.getclosurevars(transformation.update).nonlocals)
 
 
-def _wrap(
+def wrap_transformation(
   transformation: optax.GradientTransformation,
-  settings: Settings,
+  settings: base.Settings,
   *,
-  divisor: float,
-  per_example: bool,
-  mesh: sharding.Mesh | None,
-) -> optax.GradientTransformation:
+  divisor: float = 1.0,
+  per_example: bool = False,
+  mesh: sharding.Mesh | None = None,
+) -> AuditedTransformation:
+  """Does what `audit` does, with settings that another adapter has read."""
+  settings.require('dim')
   view = settings.find('view', 'aggregate')
   is_sum = not per_example and view == 'aggregate'
 
@@ -220,7 +217,7 @@ def _wrap(
     )
 
   def update(updates: PyTree, state: Any, params: PyTree = None):
-    config = settings.auditor.config
+    config = audited.auditor.config
     make_canaries = canaries.family(config.family, mesh=mesh)
     key = jax.random.wrap_key_data(state.key, impl='threefry2x32')
     all_canaries = make_canaries(key, config.num_canaries, config.dim)
@@ -255,48 +252,9 @@ def _wrap(
       inner=inner,
     )
 
-  return optax.GradientTransformation(init, update)
-
-
-def _collect_scores(auditor: Auditor, opt_state: PyTree) -> None:
-  is_audited = lambda x: isinstance(x, AuditedState)
-  found = [
-    leaf
-    for leaf in jax.tree.leaves(opt_state, is_leaf=is_audited)
-    if is_audited(leaf)
-  ]
-  if len(found) != 1:
-    raise ValueError(
-      f'the state has {len(found)} audited transformations; give the state of an '
-      'optimizer with one.'
-    )
-  state = jax.device_get(found[0])
-  if not np.array_equal(state.key, np.array(auditor.canary_key, np.uint32)):
-    raise ValueError(
-      'the state has the canaries of another auditor; load the one that was saved '
-      'with it, and give it as auditor.'
-    )
-  config, steps = auditor.config, int(state.step)
-  if steps > config.rounds:
-    raise ValueError(
-      f'{steps} steps were made, but the audit was for rounds={config.rounds}; '
-      'make an auditor of as many rounds as training makes steps.'
-    )
-  planned = auditor.planned
-  names = (config.view, 'residual')[: len(state.cosines)]
-  for t in range(auditor.num_rounds_observed, steps):
-    if not np.isfinite(state.norms[:, t]).all():
-      raise ValueError(
-        f'what step {t} released is not finite; lower the learning rate.'
-      )
-    auditor.add_scores(
-      t,
-      dict(zip(names, state.cosines[:, t])),
-      dict(zip(names, map(float, state.norms[:, t]))),
-      d_eff=float(state.dimensions[t]),
-      divisor=float(state.divisors[t]),
-      included=np.flatnonzero(planned[t]),
-    )
+  audited = AuditedTransformation(init, update)
+  audited._settings = settings
+  return audited
 
 
 def _append_examples(

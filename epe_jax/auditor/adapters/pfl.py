@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from epe_jax import accounting, extras
-from epe_jax.auditor.adapters.settings import Settings
+from epe_jax.auditor.adapters import base
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.auditor.host_canaries import structures
 from epe_jax.epsilon import tradeoff
@@ -48,50 +48,41 @@ def audit(
 ) -> 'CanaryPostprocessor':
   """Puts canaries in front of the postprocessors of a backend, in place.
 
-  Users' statistics pass from the first postprocessor to the last, so a canary is
-  weighted, clipped and noised as anybody's; sums from the last to the first, so what
-  is scored is the noisy sum. The canaries of round t are the first m users of its
-  cohort: their training is lost, so let cohorts be as much larger.
+  They replace the first m users of round t, whose training is lost, so let cohorts be
+  as much larger. Weights, clipping and noise treat a canary like any user; what is
+  scored is the noisy sum.
 
   Clip norm and noise multiplier are read from a Gaussian mechanism that is applied
   centrally, also where its clipping bound adapts; the number of parameters from the
   first statistics. With a local mechanism each of n users adds noise of its own, and
   the noise multiplier, which is of the sum, is sqrt(n) times the mechanism's: each
-  round compares them.
-
-  If noise is correlated over rounds by a `BandedMatrixFactorizationMechanism`, its
-  matrix, rounds and separation are read too. Canaries then take part as often as a
-  user may, in the rounds that give away most: often the same for all, so let
-  num_observed be below the size of a cohort, or set other `repetitions`.
+  round compares them. Of a `BandedMatrixFactorizationMechanism` matrix, rounds and
+  separation are read too, and canaries take part in the worst-case rounds of a user:
+  often the same for all, so let num_observed be below the size of a cohort, or set
+  other `repetitions`.
 
   With `RestoreTrainingCallback([model, algorithm, canaries], ...)` an audit resumes
   together with training; then its auditor is the restored one.
 
   Args:
     postprocessors: the list for the backend, with its mechanism.
-    auditor: to continue with, in place of settings: one that was loaded.
-    seed: of the canaries, for simulations; None for secret ones.
-    **settings: of `AuditConfig`: rounds, the central iterations that will be made,
-      delta, and others. Without a central mechanism also clip_norm and
-      noise_multiplier.
+    auditor: as of every adapter.
+    seed: likewise.
+    **settings: likewise: rounds, the central iterations that will be made, delta,
+      and others. Without a central mechanism also clip_norm and noise_multiplier.
 
   Returns:
     The first postprocessor, with the auditor.
 
-  Raises:
-    TypeError: a setting is unknown.
-    ValueError: a setting is missing or another than the mechanism has, or changes of
-      the model are to be seen.
-
   References:
     pfl-research: simulation framework for private federated learning, 2024.
   """
-  known = Settings(settings, auditor=auditor, seed=seed)
+  known = base.Settings(settings, auditor=auditor, seed=seed)
   if (view := known.find('view', 'aggregate')) != 'aggregate':
     raise ValueError(f"view={view!r}, but sums are observed; set 'aggregate'.")
   canaries = CanaryPostprocessor(known, postprocessors)
   canaries._read_mechanism(auditor.num_rounds_observed if auditor else 0)
-  known.require(later=('dim',))
+  known.require('dim')
   if known.find('strategy') is not None:
     place = [is_banded(x) for x in postprocessors].index(True) + 1
     postprocessors.insert(place, canaries._before_noise)
@@ -127,26 +118,19 @@ class _SumBeforeNoise(Postprocessor):
     return stats, Metrics()
 
 
-class CanaryPostprocessor(Postprocessor, Saveable):
+class CanaryPostprocessor(base.Audited, Postprocessor, Saveable):
   """Replaces the statistics of some users by canaries; made by `audit`."""
 
   def __init__(
-    self, settings: Settings, postprocessors: MutableSequence[Postprocessor]
+    self,
+    settings: base.Settings,
+    postprocessors: MutableSequence[Postprocessor],
   ):
     self._settings, self._postprocessors = settings, postprocessors
     self._before_noise = _SumBeforeNoise()
     # Noise multiplier of each user, of a mechanism that is local.
     self._local_noise: float | None = None
     self._start_next_round()
-
-  @property
-  def auditor(self) -> Auditor:
-    """The auditor.
-
-    Raises:
-      ValueError: training was not started yet.
-    """
-    return self._settings.auditor
 
   def postprocess_one_user(
     self, *, stats: TrainingStatistics, user_context: UserContext
@@ -237,7 +221,7 @@ class CanaryPostprocessor(Postprocessor, Saveable):
     path = os.path.join(dir_path, _FILE)
     if not os.path.exists(path):
       raise CheckpointNotFoundError(path)
-    self._settings.resume(Auditor.load(path))
+    self._settings.made = Auditor.load(path)
 
   def _start_next_round(self) -> None:
     # Canaries that are still to come; None before the first user of the round.

@@ -5,16 +5,14 @@ A chunk within one tensor is a view; any other is assembled in a buffer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
 
 from epe_jax.auditor.host_canaries.base import Pieces
 
-
-def count_coordinates(pieces: Pieces) -> int:
-  """Returns d."""
-  return sum(piece.size for piece in pieces)
+_CHUNK = 1 << 14
 
 
 def iterate_views(
@@ -44,15 +42,9 @@ def iterate_views(
 def iterate_chunks(
   vectors: Sequence[Pieces], size: int
 ) -> Iterator[tuple[int, list[Float[np.ndarray, ' n']]]]:
-  """Iterates over chunks of several vectors, as float32.
+  """Iterates over chunks of vectors of one length: a coordinate, and float32 arrays.
 
-  Args:
-    vectors: vectors of the same length.
-    size: coordinates of a chunk.
-
-  Yields:
-    The first coordinate and the chunk of each vector, read-only and valid until the
-    next iteration.
+  They are read-only, and valid until the next iteration.
   """
   buffers = [np.empty(size, np.float32) for _ in vectors]
   parts = [iterate_views(pieces, size) for pieces in vectors]
@@ -89,8 +81,32 @@ def _join(
   if len(views) == 1 and views[0].dtype == np.float32:
     # Not to be strided: its bits are viewed as integers.
     return np.ascontiguousarray(views[0])
-  taken = 0
-  for view in views:
-    buffer[taken : taken + view.size] = view
-    taken += view.size
-  return buffer[:taken]
+  return np.concatenate(views, out=buffer[: sum(x.size for x in views)])
+
+
+class Measure(NamedTuple):
+  """The norm and effective dimension of a vector.
+
+  Attributes:
+    norm: |v|, not finite if an entry is not.
+    effective_dimension: (Σ x²)² / Σ x⁴, as `canaries.effective_dimension`; 0 if
+      v = 0.
+  """
+
+  norm: float
+  effective_dimension: float
+
+
+def measure(vector: Pieces) -> Measure:
+  """Measures a vector, in float64 over chunks."""
+  squares, fourths = 0.0, 0.0
+  # Powers of small numbers would vanish in float32.
+  buffer = np.empty(_CHUNK)
+  for _, (chunk,) in iterate_chunks([vector], _CHUNK):
+    powers = np.square(chunk, out=buffer[: chunk.size], dtype=np.float64)
+    squares += float(powers.sum())
+    # Not a BLAS product, whose threads would compete with those of training.
+    np.multiply(powers, powers, out=powers)
+    fourths += float(powers.sum())
+  ratio = squares**2 / fourths if fourths > 0 else 0.0
+  return Measure(float(np.sqrt(squares)), ratio)

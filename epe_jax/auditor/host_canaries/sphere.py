@@ -30,7 +30,7 @@ def make_sphere(key: threefry.Root, num: int, dim: int) -> HostCanaries:
   root = derive_root(key, threefry.SPHERE)
 
   def project(vectors: Sequence[Pieces]) -> Float[np.ndarray, 'r k']:
-    dense = np.stack([_join(vector) for vector in vectors])
+    dense = np.stack([np.concatenate(v, dtype=np.float64) for v in vectors])
     # One canary at a time is d floats, as each vector is.
     return np.stack([dense @ _make_canary(root, j, dim) for j in range(num)], 1)
 
@@ -42,11 +42,7 @@ def make_sphere(key: threefry.Root, num: int, dim: int) -> HostCanaries:
       total += np.float32(weight) * _make_canary(root, int(j), dim).astype(
         np.float32
       )
-
-    def read(start: int, buffer: Float[np.ndarray, ' n']) -> None:
-      buffer[:] = total[start : start + buffer.size]
-
-    pieces.add_chunks(read, out, dim)
+    pieces.add_chunks(lambda _, buffer: np.copyto(buffer, total), out, dim)
 
   return HostCanaries(num, dim, project, add)
 
@@ -76,7 +72,3 @@ def _convert_to_normals(
     radius * (cos - sin) * sign(second),
     radius * (cos + sin) * sign(second << np.uint32(1)),
   )
-
-
-def _join(vector: Pieces) -> Float[np.ndarray, ' d']:
-  return np.concatenate([np.asarray(piece, np.float64) for piece in vector])

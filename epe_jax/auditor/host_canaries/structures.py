@@ -2,11 +2,12 @@
 
 A model is an array, or a list, tuple or mapping of models: NumPy arrays, PyTorch or
 JAX arrays, state dicts, parameters in a tree. Its vector has the entries of mappings
-in the order of their keys, as JAX flattens trees, so that it does not depend on the
-order in which a framework lists them.
+in the order of their keys, as JAX flattens dicts, so that it does not depend on the
+order in which a framework lists them. PyTorch's state dicts are OrderedDicts, so these
+are sorted too; JAX keeps their order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import itertools
 import re
 import sys
@@ -29,7 +30,8 @@ _STATISTICS = re.compile(
 def flatten(model: Any, name: str = 'model') -> dict[str, np.ndarray]:
   """Returns the arrays of a model by name, in the order of its vector.
 
-  Memory is shared if the framework allows it, as NumPy and PyTorch on the CPU do.
+  Memory is shared if the framework allows it, as NumPy and PyTorch on the CPU do; a
+  copy is read-only.
 
   Args:
     model: arrays, nested.
@@ -54,7 +56,7 @@ def flatten(model: Any, name: str = 'model') -> dict[str, np.ndarray]:
 
 def _list_leaves(model: Any, name: str) -> list[tuple[str, Any]]:
   if isinstance(model, Mapping):
-    parts = [(f'{name}[{key!r}]', model[key]) for key in sorted(model, key=str)]
+    parts = [(f'{name}[{key!r}]', model[key]) for key in _sort_keys(model)]
   elif isinstance(model, list | tuple):
     parts = [(f'{name}[{i}]', x) for i, x in enumerate(model)]
   else:
@@ -62,14 +64,20 @@ def _list_leaves(model: Any, name: str) -> list[tuple[str, Any]]:
   return [leaf for path, x in parts for leaf in _list_leaves(x, path)]
 
 
-def view_writable(model: Any, name: str = 'out') -> Pieces:
-  """Returns the vector of a model in pieces that share its memory.
+def _sort_keys(model: Mapping[Any, Any]) -> list[Any]:
+  try:
+    return sorted(model)
+  except TypeError:  # Of several types, which JAX refuses.
+    return sorted(model, key=str)
+
+
+def view_writable(arrays: Mapping[str, np.ndarray]) -> Pieces:
+  """Returns what `flatten` returned as a vector in pieces, to be written to.
 
   Raises:
     ValueError: an array is not contiguous or cannot be written, such as one of
       JAX or on a GPU.
   """
-  arrays = flatten(model, name)
   for key, array in arrays.items():
     is_shared = array.flags.c_contiguous and array.flags.writeable
     if not is_shared or array.dtype not in (np.float32, np.float64):
@@ -91,18 +99,16 @@ def unflatten(pieces: Pieces, like: Any) -> Any:
 
   def build(node: Any) -> Any:
     if isinstance(node, Mapping):
-      built = {key: build(node[key]) for key in sorted(node, key=str)}
+      built = {key: build(node[key]) for key in _sort_keys(node)}
       # A dict, an OrderedDict or the like, in the order of the model.
       make: Any = type(node)
       return make((key, built[key]) for key in node)
     if isinstance(node, list | tuple):
-      parts: Sequence[Any] = [build(x) for x in node]
+      parts = [build(x) for x in node]
       is_named = hasattr(node, '_fields')
       return type(node)(*parts) if is_named else type(node)(parts)
     piece = next(remaining).reshape(np.shape(node))
-    if _is_torch(node):
-      return _make_tensor(piece, node)
-    return piece
+    return _make_tensor(piece, node) if _is_torch(node) else piece
 
   return build(like)
 
@@ -168,11 +174,11 @@ def _view(leaf: Any, name: str) -> np.ndarray:
         f'{name} is a {"meta" if leaf.is_meta else "sparse"} tensor; give dense '
         'tensors that hold numbers.'
       )
-    leaf = leaf.detach()
-    if leaf.device.type != 'cpu':
-      leaf = leaf.cpu()
+    tensor = leaf.detach().cpu()
     # NumPy has no bfloat16; float32 holds it exactly.
-    array = (leaf.float() if leaf.itemsize < 4 else leaf).numpy()
+    array = (tensor.float() if leaf.itemsize < 4 else tensor).numpy()
+    if leaf.device.type != 'cpu' or leaf.itemsize < 4:
+      array.flags.writeable = False
   else:
     if isinstance(leaf, int | float) or not hasattr(leaf, '__array__'):
       raise ValueError(
@@ -182,6 +188,7 @@ def _view(leaf: Any, name: str) -> np.ndarray:
     array = np.asarray(leaf)
     if array.dtype.name == 'bfloat16':
       array = array.astype(np.float32)
+      array.flags.writeable = False
   if array.size == 0:
     raise ValueError(
       f'{name} has no numbers; give some, or leave it out: {RULE}.'

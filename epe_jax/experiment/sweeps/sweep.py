@@ -76,7 +76,7 @@ def run_sweep(
     points: the points, as `sweep_points.make_grid` makes them.
     workdir: a folder with a folder for each point, and its output in <point>.log.
     launch: makes what starts the points, once there are any, as
-      `launchers.make_launcher` does; None for one process on each accelerator of
+      `launchers.make_launcher` does; None for one process on each GPU of
       this machine, and for one on a CPU.
     retry: whether points that failed before are tried again.
     watch: called with what there is, after each point that ends.

@@ -36,10 +36,6 @@ Axis = tuple[str | Sequence[str], Sequence[Any]]
 def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
   """Combines the values of all axes; the last one changes fastest.
 
-  Args:
-    base: a config with every field set; axes replace some of them.
-    axes: the dotted names of fields, and their values.
-
   Returns:
     One point for each combination.
 

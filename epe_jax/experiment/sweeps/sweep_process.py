@@ -43,9 +43,6 @@ def find_faults(configs: Mapping[str, Config]) -> dict[str, str]:
   Data are loaded, and imported if need be, once for all points that share them.
   Nothing is trained and no workdir is touched.
 
-  Args:
-    configs: the config of each point, with every field set, by its name.
-
   Returns:
     The reasons, by the names of the points that cannot be run.
   """

@@ -66,9 +66,6 @@ def find_status(workdir: str | os.PathLike[str]) -> list[PointStatus]:
 def estimate_seconds_left(points: Sequence[PointStatus]) -> float:
   """Estimates when a sweep ends, from the points that run.
 
-  Args:
-    points: as `find_status` finds them.
-
   Returns:
     Seconds, if as many points stay side by side as run now, and if those that have
     not started have as many rounds; nan if no point runs, or none has made a round.

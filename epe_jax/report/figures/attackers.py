@@ -1,4 +1,4 @@
-"""The estimate, interval, bounds and noise floor of each attacker."""
+"""What each attacker learns: estimate, interval, bounds, noise floor and limit."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -12,13 +12,14 @@ from epe_jax.audit.results import AttackResult
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.report import attacker_names, cells
 from epe_jax.report.figures import style
+from epe_jax.report.leaks import Leak
 
 # Uncalibrated estimates must not stand out.
 _FAINT = '#777777'
 _BOUNDS: tuple[tuple[Callable[[Estimate], bool], dict[str, Any], str], ...] = (
   (
     lambda bound: bound.is_shape_free,
-    {'marker': '|', 'ms': 18, 'mew': 3},
+    {'ms': 18, 'mew': 3},
     'lower bound, 95 %, no shape assumed',
   ),
   (
@@ -27,6 +28,33 @@ _BOUNDS: tuple[tuple[Callable[[Estimate], bool], dict[str, Any], str], ...] = (
     'bound, 95 %, if scores are Gaussian',
   ),
 )
+
+
+def draw_leaks(found: Sequence[Leak], *, delta: float) -> figure.Figure:
+  """Draws the lower bound, the estimate and the limit of a canary, by attacker.
+
+  Returns:
+    One narrow panel, a line for each attacker, without marks if it was not measured.
+  """
+  fig, (axes,) = style.make_panels(
+    1, columns=1, height=0.42 * len(found) + 0.8, width=style.NARROW
+  )
+  axes.spines['left'].set_visible(False)
+  shown = [(x.at_least, x.about) for x in found]
+  values = [float(e.epsilon) for pair in shown for e in pair if e is not None]
+  highest = style.find_highest([*values, *(leak.at_most for leak in found)])
+  row: dict[str, Any] = {'label': 'about', 'floor': 'no leak', 'line_width': 5}
+  row |= {'color': style.BLUE, 'height': 0.3, 'highest': highest}
+  limit: dict[str, Any] = {'label': 'at most', 'height': 0.38, 'lw': 1.8}
+  for y, leak in enumerate(found):
+    style.draw_row(axes, y, leak.about, **row)
+    style.draw_bound(axes, y, leak.at_least, label='at least', ms=16, mew=2.5)
+    style.draw_limit(axes, y, leak.at_most, color=style.VERMILLION, **limit)
+  style.set_rows(axes, [leak.name for leak in found], first=0.6, last=0.6)
+  style.set_epsilon_axis(axes, 'x', highest)
+  axes.set_xlabel(f'ε of a canary at δ = {cells.format_delta(delta)}')
+  style.draw_legend(fig, [axes], columns=4)
+  return fig
 
 
 def draw_attackers(
@@ -42,11 +70,8 @@ def draw_attackers(
   nothing.
 
   Args:
-    attacks: of one audit.
     analytic: ε of the run at its δ, drawn where attackers have none of their own;
       inf without noise, nan if it is not known.
-    canaries: the numbers of canaries, below the title.
-    finding: the result, as a title.
 
   Returns:
     One panel, a line for each attacker.
@@ -108,9 +133,7 @@ def _draw_attacker(
   for is_of_kind, marker, label in _BOUNDS:
     bounds = [bound for bound in attack.bounds if is_of_kind(bound)]
     # The first of several bounds from counts is the pre-declared one.
-    if bounds:
-      x = float(bounds[0].epsilon)
-      axes.plot(x, y, **marker, color=style.BLACK, ls='none', label=label)
+    style.draw_bound(axes, y, next(iter(bounds), None), label=label, **marker)
   axes.annotate(
     _describe(attack),
     (1, y),

@@ -26,11 +26,6 @@ def draw_comparison(
   differences: Sequence[Mapping[ThreatModel, Difference]],
 ) -> figure.Figure:
   """Draws each attacker's ε in each run, and its difference to the first.
-
-  Args:
-    runs: two or more at one δ.
-    differences: of each run to the first, as `labelled_runs.subtract_first` gives them.
-
   Returns:
     Two narrow panels, one above the other, with a line for each run.
   """
@@ -76,11 +71,6 @@ def draw_sweep(
   runs: Sequence[LabelledRun], *, finding: str
 ) -> figure.Figure | None:
   """Draws ε along the last axis of a sweep, a panel for each setting of the others.
-
-  Args:
-    runs: the finished points.
-    finding: the result, as a title.
-
   Returns:
     None if there is nothing to draw, or more panels than can be read.
   """
@@ -182,17 +172,8 @@ def _draw_estimate(
     mfc='white' if estimate.is_rejected else color,
     ls='none',
   )
-  bound = run.bounds.get(attacker)
-  if bound is not None and math.isfinite(bound.epsilon):
-    axes.plot(
-      float(bound.epsilon),
-      y,
-      '|',
-      color=color,
-      ms=11,
-      mew=2,
-      label='lower bound, 95 %',
-    )
+  bound, label = run.bounds.get(attacker), 'lower bound, 95 %'
+  style.draw_bound(axes, y, bound, label=label, color=color, ms=11, mew=2)
 
 
 def _draw_difference(

@@ -39,8 +39,6 @@ def draw_densities(
   Args:
     attacks: of one audit, each with its scores.
     findings: attacker -> its result, after its name.
-    columns: panels in a row at most.
-    width: of a row, in inches.
 
   Returns:
     A panel for each attacker.
@@ -84,8 +82,6 @@ def draw_trace(
   above is the expectation for a canary of that round.
 
   Args:
-    record: what attackers saw; at least one canary is observed.
-    trace: its cosines of every round.
     typical: the observed canary, as `facts.find_typical_canary` finds it.
 
   Returns:
@@ -146,7 +142,7 @@ def _draw_null_density(axes: mpl_axes.Axes, null: NullLaw) -> None:
   """Draws the exact law of a cosine with a vector that is unrelated."""
   law, label = (
     cosine_null.null_distribution(null),
-    'exact law for taking no part',
+    'exact null law',
   )
   # Up to four standard deviations, but inside [-1, 1], where cosines are.
   edge = min(4.0, 0.999 / law.std) if isinstance(null, Sphere) else 4.0
@@ -178,7 +174,7 @@ def _draw_canary(
       color=style.BLACK,
       ls=':',
       lw=1.5,
-      label='to expect of a canary in its own round',
+      label='expected in its round',
     )
   marker = '.' if len(rounds) <= 300 else ','
   axes.plot(rounds, cosines, marker, color=color, ms=5)

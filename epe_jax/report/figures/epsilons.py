@@ -10,7 +10,7 @@ import numpy as np
 
 from epe_jax.audit import attackers
 from epe_jax.audit.results import AttackResult
-from epe_jax.report import attacker_names, cells, over_rounds_report
+from epe_jax.report import attacker_names, cells, over_reports
 from epe_jax.report.curves import DeltaCurve
 from epe_jax.report.facts import DeltaCurves
 from epe_jax.report.figures import style
@@ -32,14 +32,6 @@ def draw_over_delta(
   of the Gaussian mechanism with the analytic ε at the δ of the run. Where that δ is
   below those of the curves, the estimates at it stand alone: no canary was where
   they are read.
-
-  Args:
-    curves: of the attackers and of the mechanism.
-    analytic: ε of the run; inf without noise.
-    attacks: of the audit, at the δ of the run.
-    canaries: the numbers of canaries, beneath the title.
-    finding: the result, as a title.
-
   Returns:
     One panel, a line for each attacker.
   """
@@ -100,13 +92,6 @@ def draw_over_rounds(
   finding: str,
 ) -> figure.Figure:
   """Draws ε after each round, of canaries that had taken part by then.
-
-  Args:
-    estimates: what `by_round.evaluate_by_round` returns.
-    sequential: bounds that hold at all rounds at once, of the strongest attacker.
-    analytic: ε of the run; inf without noise, nan if it is not known.
-    finding: the result, as a title.
-
   Returns:
     Two panels: point estimates with intervals, and lower bounds.
   """
@@ -115,7 +100,7 @@ def draw_over_rounds(
   values += [x for row in estimates for x in row.estimate.interval or ()]
   highest = style.find_highest([*values, analytic])
   for axes, is_bound in ((left, False), (right, True)):
-    rows = over_rounds_report.select_estimates(estimates, is_bound=is_bound)
+    rows = over_reports.select_estimates(estimates, is_bound=is_bound)
     _draw_attackers(axes, rows)
   if sequential is not None:
     for epsilons, line, label in (

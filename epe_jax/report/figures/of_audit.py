@@ -15,7 +15,6 @@ from epe_jax.report.figures import (
   attackers,
   cosines,
   epsilons,
-  leaks,
   style,
   tradeoff,
   training,
@@ -28,40 +27,32 @@ CAPTIONS = {
     'ε of a canary, estimates with 90 % intervals; grey: estimates when nothing leaks.'
   ),
   'attackers.png': (
-    'Every attacker: the estimate of ε with its 90 % interval, what the same '
-    'estimator reports when nothing leaks, and lower bounds. The estimate and the '
-    'pre-declared bound are to the right of each row. If no estimator is calibrated for '
-    'an attacker, only the bound is meaningful: the likelihood is counted from '
-    'canaries, and there are too few for a large ε.'
+    'Every attacker: ε with its 90 % interval, what the estimator reports when nothing '
+    'leaks, and lower bounds; without a calibrated estimate only the bound means '
+    'anything.'
   ),
   'overview.png': (
-    'What the final model reveals about who took part, and what the releases of all '
-    'rounds reveal to an attacker who knows the rounds. The further apart, the more '
-    'leaks.'
+    'What the final model, and what the releases of all rounds, reveal about who took '
+    'part: the further apart, the more leaks.'
   ),
   'densities.png': (
-    'Scores of the canaries that took part and of those that did not. The '
-    'further apart, the more an attacker learns.'
+    'Scores of the canaries that took part and of those that did not: the further '
+    'apart, the more an attacker learns.'
   ),
   'tradeoff.png': (
-    'How often each attacker is wrong about those that took no part (false '
-    'positives) and about those that did (false negatives), at every threshold. '
-    'The further down to the left, the more leaks. The mechanism of the run allows no '
-    'such attacker below the dashed line; the dotted line is the expectation. The axes '
-    'are normal quantiles, so a Gaussian mechanism is a straight line. With 95 % '
-    'confidence some attack gets as low as the dash-dotted line.'
+    'False negatives over false positives of each attacker: the further down to the '
+    'left, the more leaks. The mechanism allows nothing below the dashed line, the '
+    'dotted one is expected, and with 95 % confidence some attack gets as low as the '
+    'dash-dotted one.'
   ),
   'delta.png': (
-    'ε at each δ, for calibrated estimates. The two describe one curve: a smaller δ '
-    'covers more rare outcomes, at a larger ε. Curves end at one over the number of '
-    'canaries that took part, because no canary shows rarer outcomes. Crosses are the '
-    'analytic ε of each attacker at the δ of the run, if it is below that of the run.'
+    'ε at each δ, of calibrated estimates, down to one over the number of canaries that '
+    'took part; crosses: the analytic ε of attackers, where it is below that of the run.'
   ),
   'by_round.png': (
-    'How much had leaked after each round about those that had taken part by '
-    'then. What a round releases is there for good; in the model it fades as '
-    'other updates are added. Bounds of colour hold at each round by itself, the '
-    'black ones of the strongest attacker at all rounds at once.'
+    'How much had leaked after each round about those that had taken part by then; '
+    'coloured bounds hold per round, black ones of the strongest attacker at all rounds '
+    'at once.'
   ),
   'trace.png': (
     'What the attacker who sees every round sees of one canary that took part '
@@ -77,20 +68,15 @@ SCORE_CAPTIONS = {
     'the more leaks.'
   ),
   'attackers.png': (
-    'The estimate of ε, what the same estimator reports when nothing leaks, and '
-    'lower bounds. An estimate that a test of the scores speaks against is small '
-    'and grey.'
+    'ε, what the same estimator reports when nothing leaks, and lower bounds; an '
+    'estimate that a test of the scores speaks against is small and grey.'
   ),
   'tradeoff.png': (
-    'How often the attack is wrong about canaries that took no part (false '
-    'positives) and about those that did (false negatives), at every threshold. '
-    'The further down to the left, the more leaks. The axes are of normal '
-    'quantiles. With 95 % confidence some attack gets as low as the dashed and '
-    'dotted line.'
+    'False negatives over false positives: the further down to the left, the more '
+    'leaks. With 95 % confidence some attack gets as low as the dash-dotted line.'
   ),
 }
-"""What each figure shows, in the order of a report."""
-
+"""What each figure of scores shows, likewise."""
 
 # In inches, for the names of attackers and their numbers.
 _MARGINS: dict[str, dict[str, float]] = {
@@ -109,12 +95,6 @@ def draw_run(
   history: Sequence[Mapping[str, Any]],
 ) -> dict[str, figure.Figure]:
   """Draws every figure that `CAPTIONS` names; without an audit, the training.
-
-  Args:
-    result: what result.json holds.
-    record: what attackers saw; None of a run that was not audited.
-    history: the lines of metrics.jsonl.
-
   Returns:
     File name -> figure.
   """
@@ -128,10 +108,6 @@ def draw_run(
 
 def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
   """Draws every figure that `SCORE_CAPTIONS` names.
-
-  Args:
-    audit: what `audit.evaluate_scores` returns of scores of any system.
-
   Returns:
     File name -> figure.
   """
@@ -176,7 +152,7 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   }
   shown = [attack for attack in scored if attack.threat_model.is_in_overview]
   figures = {
-    'summary.png': leaks.draw_leaks(find_leaks(result), delta=result.delta),
+    'summary.png': attackers.draw_leaks(find_leaks(result), delta=result.delta),
     'attackers.png': attackers.draw_attackers(
       audit.attacks, analytic=analytic, canaries=canaries, finding=finding
     ),

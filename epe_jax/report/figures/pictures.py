@@ -22,7 +22,6 @@ def write_figure(fig: figure.Figure, path: str | os.PathLike[str]) -> str:
   """Writes a figure as PNG and as SVG.
 
   Args:
-    fig: the figure.
     path: of the PNG; the SVG has the same name with another ending.
 
   Returns:

@@ -75,9 +75,6 @@ def assign_styles(
 
   An attacker of this package always has the same one, and so have others if a figure
   has the same attackers.
-
-  Args:
-    threat_models: of the figure.
   """
   others = sorted(set(threat_models) - set(THREAT_MODELS), key=lambda m: m.key)
   return dict(zip((*THREAT_MODELS, *others), itertools.cycle(_STYLES)))
@@ -100,10 +97,8 @@ def make_panels(
 
   Args:
     num: panels, >= 1.
-    columns: panels in a row at most.
     height: of a panel, in inches.
     share: whether all panels have the same axes.
-    width: of a row, in inches.
 
   Returns:
     The figure and its panels, row by row.
@@ -219,9 +214,6 @@ def draw_row(
   """Draws an estimate on a row of a panel: its floor, its interval, and a point.
 
   Args:
-    axes: a panel with ε to the right.
-    y: the row.
-    estimate: what is drawn; None for nothing.
     color: of interval and point.
     height: of the floor above and below the row.
     label: of the point in the legend.
@@ -244,6 +236,20 @@ def draw_row(
     axes.plot(float(estimate.epsilon), y, 'o', **options)
 
 
+def draw_bound(
+  axes: mpl_axes.Axes,
+  y: float,
+  bound: Estimate | None,
+  *,
+  label: str,
+  **marks: Any,
+) -> None:
+  """Draws a lower bound on a row, as a tick unless `marks` say otherwise."""
+  if bound is not None and math.isfinite(bound.epsilon):
+    options = {'color': BLACK, 'ls': 'none', 'marker': '|', 'label': label}
+    axes.plot(float(bound.epsilon), y, **options | marks)
+
+
 def draw_limit(
   axes: mpl_axes.Axes,
   y: float,
@@ -256,11 +262,8 @@ def draw_limit(
   """Draws a limit of ε across a row; nothing if it is not finite.
 
   Args:
-    axes: a panel with ε to the right.
-    y: the row.
     epsilon: >= 0, or nan if it is not known.
     height: of the line above and below the row.
-    label: in the legend.
     **line: arguments of `Axes.plot`.
   """
   if math.isfinite(epsilon):
@@ -274,8 +277,6 @@ def set_rows(
   """Gives a panel a row for each name, from the top down, with vertical lines.
 
   Args:
-    axes: a panel; row i is at y = i.
-    names: of the rows.
     first: space above the first row, in rows.
     last: space below the last row, likewise.
   """
@@ -290,9 +291,7 @@ def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
   """Makes an axis linear up to 1 and logarithmic above, to show 0 and 100 both.
 
   Args:
-    axes: a panel.
     which: 'x' or 'y', the axis that ε is on.
-    highest: the largest ε in the panel.
   """
   decades = range(math.ceil(math.log10(max(highest, 1) * 1.5)) + 1)
   axes.set(

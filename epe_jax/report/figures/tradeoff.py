@@ -45,12 +45,6 @@ def draw_tradeoff(
   Gaussians, drawn where that is calibrated. The thin one is of (ε, δ)-DP with the lower
   bound ε: with its confidence some attack gets that low. On probit axes small rates
   show, which are what ε is about, and a Gaussian mechanism is a straight line.
-
-  Args:
-    audit: of the run.
-    curves: of its attackers.
-    finding: the result, as a title.
-
   Returns:
     A panel for each attacker.
   """

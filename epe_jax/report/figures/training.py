@@ -16,10 +16,6 @@ _MAX_LOSS_RATIO = 20
 
 def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   """Draws test accuracy, loss and clip norm over the rounds of a run.
-
-  Args:
-    metrics: the lines of metrics.jsonl.
-
   Returns:
     Three panels.
   """

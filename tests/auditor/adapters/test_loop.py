@@ -141,6 +141,7 @@ def test_the_size_is_read_and_the_rest_is_asked_for():
       ValueError,
       'an auditor is given besides',
     ),
+    ({'clip_norm': 0.0}, ValueError, r'clip_norm=0\.0; give a number in'),
     ({'divisor': 'x'}, ValueError, r"divisor='x'; give a number in \(0, inf\)"),
   ],
 )
@@ -148,14 +149,6 @@ def test_misuse_is_named(options, error, message):
   claim = {'rounds': 5, 'clip_norm': 1.0, 'noise_multiplier': 0.5}
   with pytest.raises(error, match=message):
     run(loop.audit(**{**claim, 'delta': 1e-3, **options})(make_privatize(0.5)))
-
-
-@pytest.mark.usefixtures('types_unchecked')
-@pytest.mark.parametrize('setting', [{'clip_norm': 0.0}, {'delta': 'x'}])
-def test_a_wrong_setting_is_refused_before_training(setting):
-  claim = {'rounds': 5, 'clip_norm': 1.0, 'noise_multiplier': 0.5, 'delta': 0.1}
-  with pytest.raises(ValueError, match=f'{next(iter(setting))}=.*; give a num'):
-    loop.audit(**claim | setting)
 
 
 @pytest.mark.usefixtures('types_unchecked')

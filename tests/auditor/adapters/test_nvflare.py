@@ -78,9 +78,9 @@ def send(t, site, filters, steps=1):
   return shareable
 
 
-def make_aggregator(auditor):
+def make_aggregator(auditor, **options):
   inner = InTimeAccumulateWeightedAggregator(
-    expected_data_kind=DataKind.WEIGHT_DIFF
+    expected_data_kind=DataKind.WEIGHT_DIFF, **options
   )
   inner.handle_event(EventType.START_RUN, make_context(0))
   return AuditedAggregator(inner, auditor)
@@ -163,6 +163,27 @@ def test_the_report_has_the_epsilon_of_a_site_of_more_steps():
     aggregator.aggregate(make_context(0))
   (note,) = auditor.notes
   assert note.values['epsilon'] > 3 * note.values['claimed']
+
+
+@pytest.mark.parametrize(
+  'options',
+  [
+    {},
+    {'weigh_by_local_iter': False},
+    {'aggregation_weights': {f'site-{i}': 1.0 + i % 2 for i in range(SITES)}},
+  ],
+)
+def test_a_divisor_is_that_of_the_aggregator(options):
+  """Without noise a release is the canary over the divisor, however it weighs."""
+  auditor = make_auditor(None, num_observed=ROUNDS)
+  aggregator = make_aggregator(auditor, **options)
+  for site in range(SITES):
+    # Sites send zeros, but for the one that is designated.
+    sent = send(0, site, [CanaryFilter(auditor, site)], steps=1 + site % 3)
+    aggregator.accept(sent, make_context(0))
+  data = from_shareable(aggregator.aggregate(make_context(0))).data
+  norm = np.sqrt(sum(np.sum(x.astype(float) ** 2) for x in data.values()))
+  assert norm == pytest.approx(auditor.record().rounds.canary_norm[0], rel=1e-5)
 
 
 def test_an_update_without_a_round_is_an_error():

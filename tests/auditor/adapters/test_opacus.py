@@ -106,7 +106,8 @@ class Training:
 
 def make_auditor(noise_multiplier=0.5, rounds=ROUNDS, **config):
   return laws.make_auditor(
-    dim=DIM, rounds=rounds, noise_multiplier=noise_multiplier, **config
+    **{'dim': DIM, 'rounds': rounds, 'noise_multiplier': noise_multiplier}
+    | config
   )
 
 
@@ -252,22 +253,9 @@ def test_a_schedule_that_ghost_clipping_does_not_follow_is_an_error():
   batches = list(training.data)
   training.run(batches[:1])
   schedule.step()
-  with pytest.raises(ValueError, match=r"=0\.9 of .* to 1, .*_mode='hooks'"):
+  with pytest.raises(ValueError, match=r"=0\.9 of .* was 1, .*_mode='hooks'"):
     training.run(batches[1:])
   assert auditor.num_rounds_observed == len(training.releases) == 1
-  training.optimizer.zero_grad()
-  for batch in batches[1:]:
-    training.model.max_grad_norm = training.optimizer.max_grad_norm
-    training.run([batch])
-    schedule.step()
-  laws.assert_claim_is_met(auditor)
-  # A schedule that was there before an audit is seen at its start.
-  late = make_auditor(clip_norm=training.optimizer.max_grad_norm)
-  del training.optimizer.add_noise
-  with pytest.raises(
-    ValueError, match='of the optimizer, which scales the noise'
-  ):
-    audit_with(training.optimizer, late)
 
 
 def test_a_noise_multiplier_that_follows_a_schedule_is_not_what_was_claimed():
@@ -304,6 +292,12 @@ def test_gradients_of_half_precision_hold_canaries_too():
   assert own @ np.concatenate(
     [p.grad.float().numpy().ravel() for p in training.optimizer.params]
   ) == pytest.approx(own @ own / 8, rel=1e-2)
+
+
+def test_a_copy_is_not_taken_for_a_buffer():
+  gradients = [torch.zeros(DIM, dtype=torch.bfloat16)]
+  with pytest.raises(ValueError, match=r'out\[0\] cannot be added to in place'):
+    make_auditor().add_injection(0, gradients)
 
 
 def test_more_steps_than_rounds_are_an_error():
@@ -355,6 +349,7 @@ def test_an_optimizer_without_privacy_is_an_error():
 @pytest.mark.parametrize(
   ('config', 'message'),
   [
+    ({'dim': 7}, r'the optimizer has 20,000 numbers, but dim=7'),
     ({'clip_norm': 3.0}, r'clip_norm=3\.0.*set clip_norm=1\.0'),
     ({'noise_multiplier': 0.7}, r'=0\.7, but.*set noise_multiplier=0\.5'),
     ({'view': 'server_update'}, "set view='aggregate'"),
@@ -363,14 +358,6 @@ def test_an_optimizer_without_privacy_is_an_error():
 def test_an_auditor_of_another_optimizer_is_an_error(config, message):
   with pytest.raises(ValueError, match=message):
     audit_with(Training().optimizer, make_auditor(**config))
-
-
-def test_an_auditor_of_another_model_is_an_error():
-  auditor = laws.make_auditor(dim=7, rounds=ROUNDS, noise_multiplier=0.5)
-  with pytest.raises(
-    ValueError, match=r'the optimizer has 20,000 numbers, but dim=7'
-  ):
-    audit_with(Training().optimizer, auditor)
 
 
 def test_what_an_optimizer_knows_is_read_and_said():
@@ -390,8 +377,6 @@ def test_what_an_optimizer_does_not_know_is_asked_for():
   optimizer = Training().optimizer
   with pytest.raises(ValueError, match=r'^steps of the audit is not known'):
     integration.audit(optimizer, delta=1e-5)
-  with pytest.raises(ValueError, match=r'^delta of the audit is not known'):
-    integration.audit(optimizer, steps=5)
   with pytest.raises(TypeError, match='give steps'):
     integration.audit(optimizer, rounds=5, delta=1e-5)
   # None of these has changed the optimizer.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax.cli import data
-from epe_jax.data import emnist, imports, prepare, synthetic, vocabulary
+from epe_jax.data import imports, synthetic, vocabulary
 from epe_jax.experiment.setup import workloads
 from tests import tff_files
 from tests.helpers import load_config
@@ -116,13 +116,7 @@ def test_images_come_from_the_file_with_their_baseline(tmp_path):
 def test_a_folder_of_synthetic_data_is_synthetic_whatever_its_name(tmp_path):
   folder = tmp_path / 'emnist'
   made = synthetic.generate_images(0, num_clients=12, num_examples=200)
-  for split in ('all_train', 'all_test'):
-    imports.import_split(
-      imports.locate_split(folder, split),
-      made,
-      split,
-      emnist.make_recipe(split),
-    )
+  list(imports.import_(made, folder, splits=['all_train', 'all_test']))
   found = workloads.load_workload(
     load_config('emnist', **{'data.path': str(folder)})
   )
@@ -206,7 +200,7 @@ def test_a_folder_that_data_made_is_right_for_every_mode(sentences, tmp_path):
     assert config.data.vocabulary_size in (None, size)
     assert config.data.max_words == values['max_words'].default
   text = vocabulary.Text(3, values['max_words'].default, None)
-  list(prepare.prepare(sentences, tmp_path / 'out', text=text))
+  list(imports.import_(sentences, tmp_path / 'out', text=text))
   config = load_config(
     'stackoverflow',
     'smoke',

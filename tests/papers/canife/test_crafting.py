@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from epe_jax.training import algorithms, clipping, fedavg
-from papers.canife import attack, crafting, training, two_layer
+from papers.canife import crafting, training, two_layer
 from tests import helpers
 
 P, H, C = 12, 6, 4
@@ -128,7 +128,7 @@ def crafted(shift=0):
 @functools.cache
 def make_attack(noise_multiplier):
   def score(key, params, canary, x, y, included):
-    return attack.score_rounds(
+    return crafting.score_rounds(
       key,
       params,
       crafting.factor_canary(params, canary),
@@ -144,9 +144,8 @@ def make_attack(noise_multiplier):
 
 def score(canary, included, num):
   _, params, x, labels = make_problem()
-  clients = attack.draw_rounds(
-    np.random.default_rng(5), rounds=num, clients=8, num_clients=len(x)
-  )
+  rng = np.random.default_rng(5)
+  clients = np.stack([rng.choice(len(x), 8, replace=False) for _ in range(num)])
   scores = make_attack(0.05)(
     jax.random.key(6),
     params,
@@ -199,23 +198,3 @@ def test_a_score_is_the_inner_product_with_the_noisy_sum():
   )
   expected = [others.sum(), others[1:].sum() + min(1, lengths[3])]
   np.testing.assert_allclose(got, expected, rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-  ('changes', 'message'),
-  [({'steps': 0}, 'steps=0'), ({'steps': 1, 'minibatch': 17}, 'minibatch=17')],
-)
-def test_crafting_names_what_is_out_of_range(changes, message):
-  with pytest.raises(ValueError, match=message):
-    crafting.craft(
-      jax.random.key(0),
-      stack(make_problem()[1]),
-      draw_two(),
-      stack(make_factors()),
-      **(SETTINGS | changes),
-    )
-
-
-def test_sizes_out_of_range_are_named():
-  with pytest.raises(ValueError, match='width=0'):
-    two_layer.make_task(P, width=0, classes=C)

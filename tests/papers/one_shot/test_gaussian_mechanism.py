@@ -264,7 +264,7 @@ def test_table_has_a_row_for_each_reading_of_each_sigma():
   ('change', 'message'),
   [
     ({'num_canaries': 1}, 'num_canaries=1.*num_canaries >= 2'),
-    ({'num_canaries': 0}, 'num_canaries=0.*num_canaries >= 1'),
+    ({'num_canaries': 0}, 'num_canaries=0.*num_canaries >= 2'),
     ({'dim': 1}, 'dim=1.*dim >= 2'),
     ({'delta': 0.0}, r'delta=0.*in \(0, 1\)'),
     ({'delta': 1.0}, r'delta=1.*in \(0, 1\)'),

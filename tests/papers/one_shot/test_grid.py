@@ -6,7 +6,6 @@ import pytest
 
 from epe_jax.experiment.sweeps import sweep, sweep_points
 from papers import grid
-from papers import settings as scales
 from papers.item import Workspace
 from papers.one_shot import utility
 from papers.registry import ITEMS
@@ -29,7 +28,7 @@ def test_a_table_says_at_which_noise_the_model_did_not_learn():
 
 
 def test_runs_with_and_without_canaries_move_as_far_for_one_sum():
-  settings = scales.get_config('medium').accuracy
+  settings = ITEMS['accuracy'].experiment.load('medium')
   workspace = Workspace(pathlib.Path(), synthetic=True)
   base = grid.make_base_config(settings, workspace)
   points = sweep_points.make_grid(base, settings.axes)
@@ -46,7 +45,7 @@ def test_runs_with_and_without_canaries_move_as_far_for_one_sum():
 
 
 def test_fields_of_a_workspace_replace_those_of_the_scale():
-  settings = scales.get_config('smoke').stackoverflow
+  settings = ITEMS['stackoverflow'].experiment.load('smoke')
   fields = {'rounds': 7, 'server.learning_rate': 0.25}
   workspace = Workspace(pathlib.Path(), synthetic=True, fields=fields)
   config = grid.make_base_config(settings, workspace)
@@ -58,12 +57,15 @@ def test_fields_of_a_workspace_replace_those_of_the_scale():
 
 
 def test_the_medium_scale_trains_the_papers_model():
-  settings = scales.get_config('medium')
-  paper = scales.get_config('paper')
   workspace = Workspace(pathlib.Path(), synthetic=True)
-  for name in settings:
-    ours = grid.make_base_config(settings[name], workspace)
-    theirs = grid.make_base_config(paper[name], workspace)
+  experiments = [
+    ITEMS[name].experiment for name in ('bars', 'runs', 'accuracy')
+  ]
+  for experiment in experiments:
+    ours, theirs = (
+      grid.make_base_config(experiment.load(scale), workspace)
+      for scale in ('medium', 'paper')
+    )
     assert ours.model == theirs.model
     assert ours.data == theirs.data
     assert ours.canaries.observed == 1000
@@ -78,9 +80,8 @@ def list_runs(monkeypatch, item, workspace):
     raise InterruptedError
 
   monkeypatch.setattr(sweep, 'run_sweep', stop)
-  settings = scales.get_config('medium')
   with pytest.raises(InterruptedError):
-    ITEMS[item].make(settings[ITEMS[item].experiment], workspace)
+    ITEMS[item].make(ITEMS[item].experiment.load('medium'), workspace)
   return listed
 
 
@@ -103,7 +104,7 @@ def test_repetitions_are_trained_at_the_noise_level_that_is_given(monkeypatch):
   assert len({*names['stackoverflow'], *names['bars']}) == 7
   apart = every._replace(fields={'canaries.unobserved': 10})
   with pytest.raises(ValueError, match='leave it out'):
-    ITEMS['accuracy'].make(scales.get_config('medium').accuracy, apart)
+    ITEMS['accuracy'].make(ITEMS['accuracy'].experiment.load('medium'), apart)
 
 
 def test_an_accuracy_that_swings_is_averaged_over_the_last_evaluations():

@@ -22,7 +22,7 @@ def find_shares(draw, choice, *, num=STEPS, audits=10):
   outcome = bug_hunts.run_audits(draw, [num], choice=choice, settings=settings)
   return {
     key: (np.mean(epsilon > CLAIMED), float(np.median(epsilon)))
-    for (_, key), epsilon in outcome.items()
+    for key, epsilon in outcome[num].items()
   }
 
 

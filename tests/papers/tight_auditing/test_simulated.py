@@ -7,14 +7,14 @@ from scipy import stats
 from epe_jax.epsilon import lower_bounds, tradeoff
 from epe_jax.epsilon.lower_bounds import Explicit, lower_bound
 from papers import reported
-from papers.tight_auditing import gaussian_steps, simulated_steps
+from papers.tight_auditing import simulated, simulated_steps
 
 DELTA = 1e-5
 
 
 @pytest.mark.parametrize('sigma', [0.5, 1.0, 3.0])
 def test_the_best_threshold_solves_equation_18_and_22(sigma):
-  w = gaussian_steps.find_best_threshold(sigma, DELTA)
+  w = simulated.find_best_threshold(sigma, DELTA)
   pdf, cdf = stats.norm.pdf, stats.norm.cdf
   ratio = pdf((1 - w) / sigma) / pdf(-w / sigma)
   delta = cdf((1 - w) / sigma) - ratio * cdf(-w / sigma)
@@ -32,7 +32,7 @@ def test_limits_of_counts_are_those_of_the_library():
     np.array([np.sum(scores.observed < at)]),
     800,
   )
-  limits = gaussian_steps.limit_epsilon(counts, DELTA)
+  limits = simulated.limit_epsilon(counts, DELTA)
   settings = dict(delta=DELTA, multiplicity=Explicit((at,)))
   of_dp = lower_bound(scores, sides='both', **settings).epsilon
   of_gdp = lower_bounds.gdp_bound(scores, **settings).epsilon
@@ -56,6 +56,6 @@ def test_no_bound_from_ranks_has_a_higher_median():
     rng, (100, 500), noise_multiplier=1 / mu
   )
   bounds = np.asarray(lower_bounds.gdp_bound(scores, delta=DELTA).epsilon)
-  most = gaussian_steps.limit_bounds_of_ranks(2.0, 500, DELTA)
+  most = simulated.limit_bounds_of_ranks(2.0, 500, DELTA)
   # A median of 100 has a standard error of 0.05; it is lower by as much.
   assert 0.8 * most < np.median(bounds) < most + 0.1

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from papers.models import convnet, fully_connected, layers, wide_resnet
+from papers import models
 
 
 def count_parameters(task):
@@ -22,7 +22,7 @@ def test_the_convnet_has_the_parameters_of_its_table():
     + conv(64, 128) + conv(128, 128) + (4 * 4 * 128 + 1) * 128 + 129 * 10
   )  # fmt: skip
   # Papernot et al. and Tramèr and Boneh: 0.55 million.
-  assert count_parameters(convnet.task()) == expected == 550_570
+  assert count_parameters(models.convnet()) == expected == 550_570
 
 
 def test_the_wide_residual_network_has_the_parameters_of_its_definition():
@@ -36,18 +36,18 @@ def test_the_wide_residual_network_has_the_parameters_of_its_definition():
       total += norm(c) + conv(3, c, f) + norm(f) + conv(3, f, f)
       c = f
   total += norm(256) + 257 * 10
-  assert count_parameters(wide_resnet.task()) == total == 2_753_818
+  assert count_parameters(models.wide_resnet()) == total == 2_753_818
   # Zagoruyko and Komodakis' WRN-16-4 has no gains and biases of convolutions,
   # and no normalization of its own on a shortcut.
   gains_and_biases = 2 * (16 + 5 * (64 + 128 + 256))
   assert total - gains_and_biases - 2 * (16 + 64 + 128) == 2_748_890
   # Their WRN-40-4: 8.9 million.
-  assert 8.9e6 < count_parameters(wide_resnet.task(depth=40)) < 9.0e6
+  assert 8.9e6 < count_parameters(models.wide_resnet(depth=40)) < 9.0e6
 
 
 def test_the_fully_connected_network_has_three_layers():
   expected = 601 * 256 + 257 * 256 + 257 * 100
-  assert count_parameters(fully_connected.task()) == expected == 245_348
+  assert count_parameters(models.fully_connected()) == expected == 245_348
 
 
 @pytest.mark.integration
@@ -56,7 +56,7 @@ def test_the_fully_connected_network_has_three_layers():
 @pytest.mark.parametrize('shape', [(2, 6, 7, 3)])
 def test_the_convolution_is_that_of_flax(shape, stride, size):
   x = jax.random.normal(jax.random.key(0), shape)
-  ours = layers.Conv(5, size, stride)
+  ours = models.Conv(5, size, stride)
   theirs = nn.Conv(5, (size, size), strides=stride, padding='SAME')
   params = ours.init(jax.random.key(1), x)
 
@@ -75,29 +75,29 @@ def test_the_convolution_is_that_of_flax(shape, stride, size):
 @pytest.mark.integration
 def test_standardized_weights_have_mean_0_and_variance_of_the_fan_in():
   kernel = 3 + jax.random.normal(jax.random.key(0), (3, 3, 8, 5))
-  weights = layers.standardize_weights(kernel)
+  weights = models.standardize_weights(kernel)
   np.testing.assert_allclose(weights.mean(axis=(0, 1, 2)), 0, atol=1e-6)
   np.testing.assert_allclose(weights.var(axis=(0, 1, 2)), 1 / 72, rtol=1e-4)
   # The scale and the mean of what is learnt change nothing.
   np.testing.assert_allclose(
-    layers.standardize_weights(7 * kernel - 1), weights, atol=1e-5
+    models.standardize_weights(7 * kernel - 1), weights, atol=1e-5
   )
 
 
 def test_pooled_maxima_are_those_of_flax():
   x = jax.random.normal(jax.random.key(0), (2, 7, 6, 3))
   expected = nn.max_pool(x, (2, 2), strides=(2, 2))
-  np.testing.assert_array_equal(layers.pool_maxima(x), expected)
+  np.testing.assert_array_equal(models.pool_maxima(x), expected)
 
 
 TASKS = {
-  'convnet': (convnet.task(4, image_shape=(8, 8, 3), width=2), 'pixels'),
+  'convnet': (models.convnet(4, image_shape=(8, 8, 3), width=2), 'pixels'),
   'wide_resnet': (
-    wide_resnet.task(4, image_shape=(8, 8, 3), depth=10, width=1),
+    models.wide_resnet(4, image_shape=(8, 8, 3), depth=10, width=1),
     'pixels',
   ),
   'fully_connected': (
-    fully_connected.task(4, num_features=9, hidden=(5, 6)),
+    models.fully_connected(4, num_features=9, hidden=(5, 6)),
     'features',
   ),
 }
@@ -118,7 +118,7 @@ def draw_params(task):
   'name',
   [
     'fully_connected',
-    # They compile for long: pytest tests/papers/models/test_models.py -m slow
+    # They compile for long: pytest tests/papers/test_models.py -m slow
     pytest.param('convnet', marks=pytest.mark.slow),
     pytest.param('wide_resnet', marks=pytest.mark.slow),
   ],
@@ -148,7 +148,7 @@ def test_gradients_of_examples_add_up_to_that_of_the_batch(name):
   assert all(jnp.any(leaf != 0) for leaf in jax.tree.leaves(of_all))
 
 
-@pytest.mark.slow  # pytest tests/papers/models/test_models.py -m slow
+@pytest.mark.slow  # pytest tests/papers/test_models.py -m slow
 def test_examples_of_a_batch_do_not_see_each_other():
   task, _ = TASKS['wide_resnet']
   params = draw_params(task)

@@ -1,0 +1,111 @@
+"""The report of an audited loop as text: findings, the attackers, and notes."""
+
+import dataclasses
+
+import numpy as np
+
+from epe_jax.audit import attackers, effective_dimensions, results
+from epe_jax.audit.record import Record
+from epe_jax.canaries import registry
+from epe_jax.fact import Facts
+from epe_jax.report import attacker_names, audit_notes, cells, checks, tables
+from epe_jax.report.run_tables import format_summary_table
+
+
+def format_loop(
+  record: Record,
+  audit: results.Audit,
+  *,
+  rounds: int,
+  num_canaries: int,
+  family: str,
+  failed: Facts,
+  notes: Facts,
+) -> str:
+  """Formats what contradicts the claim, the headline, attackers, and sentences.
+
+  Args:
+    record: what attackers saw.
+    audit: what was estimated from it.
+    rounds: T, those of the settings.
+    num_canaries: k, of the settings.
+    family: of the canaries.
+    failed: what contradicts the claim, besides what attackers say themselves.
+    notes: of the auditor.
+  """
+  noise, headline = record.noise_multiplier, audit.headline
+  head = (
+    f'{record.num_rounds:,} of {rounds:,} rounds, d = {record.dim:,}, '
+    f'{np.count_nonzero(record.observed):,} of {num_canaries:,} canaries '
+    f'in, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
+    f'δ = {audit.attacks[0].first.delta:.3g}'
+  )
+  # Ahead of numbers, whose rows may say no more than that they are uncalibrated.
+  failed = (
+    *(x for attack in audit.attacks for x in attack.contradictions),
+    *failed,
+  )
+  attacks = (dataclasses.replace(x, contradictions=()) for x in audit.attacks)
+  settings = [x for x in notes if x.key == 'settings_read']
+  sentences = [
+    *([] if headline is None else [_describe_headline(record, headline)]),
+    *(f'Warning: {_describe(x)}.' for x in notes if x not in settings),
+    *audit_notes.format_notes(audit._replace(attacks=tuple(attacks))),
+    *_warn_if_concentrated(family, record),
+    *_explain_uncalibrated(record, audit),
+    *(f'Note: {_describe(x)}.' for x in settings),
+  ]
+  parts = [
+    *(
+      tables.fill_paragraph(f'Finding: {text}.')
+      for text in dict.fromkeys(map(_describe, failed))
+    ),
+    '' if headline is None else cells.format_headline(headline),
+    tables.fill_paragraph(head),
+    format_summary_table(audit),
+    tables.fill_items(sentences),
+  ]
+  return '\n\n'.join(part for part in parts if part)
+
+
+_describe = checks.describe_check
+
+
+def _describe_headline(record: Record, headline: results.Headline) -> str:
+  attack, bound, _ = headline
+  rounds = int(np.count_nonzero(record.assigned, axis=0).max())
+  return (
+    f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
+    f'{bound.epsilon:.3g} for an attacker who sees '
+    f'{attacker_names.describe_view(attack.view)} '
+    f'({attacker_names.spell_name(attack.threat_model)}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
+    'more may leak more.'
+  )
+
+
+def _explain_uncalibrated(record: Record, audit: results.Audit) -> list[str]:
+  """Why attackers have no estimate although no check failed."""
+  models = [audit.find(attackers.FINAL), audit.find(attackers.CHANGE)]
+  notes = []
+  if record.momentum is None and any(models):
+    notes.append(
+      'What the model keeps of a canary is not known, so that it has bounds alone. '
+      'If the server adds up releases, set server_momentum, 0 for none.'
+    )
+  if audit.find(attackers.LIKELIHOOD) is not None:
+    notes.append('The likelihood over rounds has bounds alone.')
+  return notes
+
+
+def _warn_if_concentrated(family: str, record: Record) -> list[str]:
+  assert record.rounds is not None, 'the record of a whole run'
+  dimensions = effective_dimensions.summarize(
+    family,
+    threshold=registry.min_effective_dimension(family, record.dim),
+    rounds=record.rounds.effective_dimension.tolist(),
+    # Of models only cosines are kept.
+    final_model=0.0,
+    change=0.0,
+  )
+  warning = effective_dimensions.warn_of_low_dimension(dimensions)
+  return [warning] if warning else []

@@ -1,1 +1,0 @@
-"""Models of single examples which the papers train."""
