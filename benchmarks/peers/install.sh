@@ -45,7 +45,7 @@ for peer in $peers; do
       tff/bin/pip install --no-deps tensorflow-federated==0.64.0
       ;;
     authors)
-      # one_shot_epe, the authors' released code, which TFF runs if it is there.
+      # one_shot_epe, the authors' released code, which TFF runs.
       [ -d authors/one_shot_epe ] && continue
       git init -q authors
       if git -C authors fetch -q --depth 1 \
