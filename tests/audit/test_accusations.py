@@ -8,7 +8,7 @@ from epe_jax.audit import attackers, audit_json, evaluation, results
 from epe_jax.report import audit_notes, first_page, leaks
 from tests import recorded_runs
 
-ACCUSES = 'does not do what is'
+ACCUSES = 'does not match its claim'
 
 
 def evaluate(noise_of_one):

@@ -185,7 +185,7 @@ def test_a_row_that_is_taken_for_another_ends_the_run(monkeypatch):
     arithmetic.check_arithmetic(config, setup)
 
 
-def test_a_run_that_miscomputes_leaves_nothing_and_says_what_to_try(
+def test_a_run_that_miscomputes_leaves_no_file_and_says_what_to_try(
   monkeypatch, tmp_path
 ):
   right = observers.compute_cosines
@@ -198,7 +198,7 @@ def test_a_run_that_miscomputes_leaves_nothing_and_says_what_to_try(
     assert part in str(error.value)
   # Not a bug of the package, but of what it runs on.
   assert program.is_of_input(error.value)
-  assert not (tmp_path / 'run').exists()
+  assert not [*(tmp_path / 'run').glob('*.*')]
 
 
 @pytest.mark.integration

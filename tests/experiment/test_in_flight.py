@@ -13,7 +13,7 @@ import pytest
 from epe_jax.audit import evaluation
 from epe_jax.experiment import audited_run, driver, in_flight, model_evaluation
 from epe_jax.experiment.sweeps import seeds
-from epe_jax.parallel import sharding
+from epe_jax.parallel import hosts
 from epe_jax.tasks import digits as digits_task
 from tests import helpers, launches, processes
 from tests.helpers import softmax_regression
@@ -92,7 +92,7 @@ class Waiting:
     for module, name in (
       (jax, 'block_until_ready'),
       (jax, 'device_get'),
-      (sharding, 'copy_to_host'),
+      (hosts, 'copy_to_host'),
     ):
       patch(module, name, self._waited(getattr(module, name)))
     lazy = types.SimpleNamespace(ThreadPoolExecutor=Lazy)
