@@ -35,6 +35,7 @@ from epe_jax.report import (
   worded_json,
 )
 from epe_jax.report.figures import of_audit, style
+from epe_jax.watch import by_round
 from tests import recorded_runs
 from tests.in_process import run_command
 
@@ -143,6 +144,8 @@ def _finished_run(folder, result=None, **record):
   run = recorded_runs.by_law(**record)
   write_record(folder / 'private/scores.npz', run)
   result = recorded_runs.fit_result(result or _result(), run)
+  leaks = by_round.evaluate_rounds(run, result.audit)
+  result = dataclasses.replace(result, leaks_by_round=leaks)
   run_result.write_result(folder / 'result.json', result)
   lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(len(run.trace))]
   (folder / 'private/metrics.jsonl').write_text(''.join(lines))

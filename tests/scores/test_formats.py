@@ -256,7 +256,7 @@ def test_tables_of_many_shapes_have_the_same_scores(tmp_path, name, text):
 @pytest.mark.parametrize(
   ('text', 'message'),
   [
-    ('score,label,member\n1,1,1\n', 'each of which may say who took part'),
+    ('score,label,member\n1,1,1\n', 'and each may say who took part'),
     ('in,out,in\n1,1,1\n', "two columns 'in'"),
     ('in,out\n1,x\n', "line 2: out='x' is not a number"),
     ('in,out\n1,\n', 'that did not take part. Add them, .* --dim=D'),

@@ -75,7 +75,7 @@ def test_what_numpy_writes_is_read(tmp_path):
     ('score\n2\n', "one column, 'score'. With a file for each group"),
     ('1,0\n0,1\n', r'no names of columns\. Give columns in and out'),
     ('loss,label\n1,0\n0,1\n', 'Say so with --higher=out'),
-    ('scores,cosine,label\n1,1,0\n', 'each of which may be the scores'),
+    ('scores,cosine,label\n1,1,0\n', 'and each may be the scores'),
     ('# by me\nin,out\nx,0\n', "line 3: in='x' is not a number"),
   ],
 )

@@ -101,12 +101,12 @@ def test_every_point_is_checked_and_every_fault_is_found():
     expected = (
       'canaries.observed=1; give at least 2'
       if observed == 1
-      else 'has dim=650 parameters'
-      if observed == 1000
       else "participation.kind='log' with participation.log=None"
       if kind == 'log'
       else 'canaries.repetitions=3, but there are 2 rounds'
       if repetitions == 3
+      else 'has dim=650 parameters'
+      if observed == 1000
       else None
     )
     assert (point.name in faults) == (expected is not None)
