@@ -26,7 +26,7 @@ LAWS := tests/test_architecture.py tests/accounting/test_gaussian.py \
   tests/audit/test_attack_statistics.py tests/audit/test_audit_step.py \
   tests/audit/test_record.py tests/canaries/test_bits.py \
   tests/epsilon/test_two_gaussians.py \
-  tests/epsilon/test_shift.py \
+  tests/epsilon/test_known_shifts.py \
   tests/epsilon/test_lower_bounds.py tests/sampling \
   tests/training/test_clipping.py tests/training/test_fedavg.py
 quick: $(VENV)/installed-dev

@@ -91,3 +91,16 @@ def test_a_release_has_its_version_and_its_day(tmp_path):
   code, said = release(f'v{version}.1')
   assert code == 1
   assert f'The tag is v{version}.1, and the version {version}.' in said
+
+
+def test_the_makefile_names_files_that_exist():
+  text = (ROOT / 'Makefile').read_text()
+  names = re.findall(
+    r'\b(?:tests|benchmarks|scripts|examples)/[\w/]+\b(?:\.\w+)?', text
+  )
+  assert names
+  assert [name for name in names if not (ROOT / name).exists()] == []
+  modules = re.findall(r'-m ((?:benchmarks|tests)[\w.]+)', text)
+  assert [
+    x for x in modules if not (ROOT / f'{x.replace(".", "/")}.py').exists()
+  ] == []

@@ -171,6 +171,7 @@ def test_rounds_are_moved_to_where_a_participant_may_have_them(schema):
   assert max(norms) == pytest.approx(np.linalg.norm(tree(10) @ worst))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('k', [1, 3, None])
 @pytest.mark.parametrize('b', [4, 7])
 def test_banded_sensitivities_are_those_of_jax_privacy(b, k):

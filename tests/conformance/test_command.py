@@ -39,6 +39,7 @@ def test_a_broken_rule_is_1_and_json_says_which(capsys):
   assert body['epsilon'] == 'Infinity'
 
 
+@pytest.mark.integration
 def test_an_epsilon_is_claimed_in_place_of_a_noise_multiplier(capsys):
   argv = ['check', f'{EXAMPLE}:make', SHAPES, '--epsilon=2', '--json']
   assert cli.main(argv) == 0
@@ -48,6 +49,7 @@ def test_an_epsilon_is_claimed_in_place_of_a_noise_multiplier(capsys):
   assert 'give one of them' in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_rules_that_were_not_checked_are_counted_in_the_last_line(capsys):
   assert cli.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
   last = capsys.readouterr().out.rstrip().split('\n\n')[-1]
@@ -57,6 +59,7 @@ def test_rules_that_were_not_checked_are_counted_in_the_last_line(capsys):
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('required', 'code'), [('clipping', 0), ('clipping,resume', 3), ('all', 3)]
 )
@@ -100,6 +103,7 @@ class Resumes(GaussianMean):
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('name', 'require', 'code', 'message'),
   [
@@ -253,6 +257,7 @@ def test_a_module_that_exits_is_no_check_that_passed(code, tmp_path, capsys):
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('name', 'code', 'message'),
   [
@@ -423,6 +428,7 @@ class AtOnce(GaussianMean):
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(('name', 'code'), [('Later', 3), ('AtOnce', 2)])
 @pytest.mark.parametrize('json_flag', ['--json', '--nojson'])
 def test_no_terminal_and_no_ci_obeys_what_a_mechanism_says(

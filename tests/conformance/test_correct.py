@@ -148,6 +148,7 @@ def test_few_numbers_that_are_scaled_with_their_noise_have_no_law(
     assert 'scaled after the noise' in report.not_checked['noise_law']
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', [3, 2, 1])
 def test_another_law_is_found_in_few_numbers(dim):
   claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
@@ -155,6 +156,7 @@ def test_another_law_is_found_in_few_numbers(dim):
   assert ('noise_law', 'not_gaussian') in [(f.rule, f.cause) for f in findings]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', sorted(SHAPES, reverse=True))
 def test_every_rule_that_applies_is_checked_in_few_numbers(dim):
   claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
@@ -168,6 +170,7 @@ def test_every_rule_that_applies_is_checked_in_few_numbers(dim):
   assert set(report.not_applicable) == small | {'clip_norm', 'add_or_remove'}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', [2, 3, 8])
 def test_noise_that_few_coordinates_share_is_found(dim):
   claim = dataclasses.replace(CLAIM, shapes=SHAPES[dim])
@@ -351,6 +354,7 @@ LAWS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('changes', LAWS.values(), ids=LAWS)
 def test_every_law_and_norm_that_is_claimed_is_kept(changes):
   claim = dataclasses.replace(CLAIM, **changes)
@@ -509,6 +513,7 @@ class Finer(correct.Plain):
     return step * np.rint(mean / step)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('mechanism', 'why'),
   [(correct.Rounded, 'rounded to 0.2 S / n'), (Finer, 'rounded away')],

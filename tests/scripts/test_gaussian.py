@@ -48,6 +48,7 @@ def _rows(folder, name):
   return json.loads((folder / f'{name}.json').read_text())
 
 
+@pytest.mark.integration
 def test_every_run_succeeds(results):
   assert {name: code for name, (code, _, _) in results.items()} == (
     dict.fromkeys(results, 0)
