@@ -100,7 +100,3 @@ def test_the_makefile_names_files_that_exist():
   )
   assert names
   assert [name for name in names if not (ROOT / name).exists()] == []
-  modules = re.findall(r'-m ((?:benchmarks|tests)[\w.]+)', text)
-  assert [
-    x for x in modules if not (ROOT / f'{x.replace(".", "/")}.py').exists()
-  ] == []
