@@ -78,7 +78,11 @@ _KINDS: dict[str, dict[str, Any]] = {
   'coins': {'canaries.schedule': 'coin_flip'},
   'claim': {'clipping.kind': 'fixed', 'audit.claim': 60.0},
   'Poisson': {'participation.kind': 'poisson'},
-  'adam': {'server.optimizer': 'adam', 'server.momentum': 0.0},
+  'adam': {
+    'server.optimizer': 'adam',
+    'server.momentum': 0.0,
+    'canaries.family': 'sphere',
+  },
   **{
     f'{kind}, {name}={size}, restart={restart}': _CORRELATED
     | {
