@@ -81,7 +81,7 @@ _KINDS: dict[str, dict[str, Any]] = {
   'adam': {
     'server.optimizer': 'adam',
     'server.momentum': 0.0,
-    'canaries.family': 'sphere',
+    'noise_multiplier': 0.5,
   },
   **{
     f'{kind}, {name}={size}, restart={restart}': _CORRELATED
