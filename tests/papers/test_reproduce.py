@@ -200,7 +200,7 @@ def test_every_item_is_made_at_smoke_scale(names, tmp_path):
     assert f'](somewhere/{registry.folder_of(name)}/index.md)' in index
     record = io.read_json(made / registry.folder_of(name) / 'item.json')
     page = files.format_item(name, record)
-    assert f'reproduce {name} --scale=smoke' in page
+    assert f'reproduce.py {name} --scale=smoke' in page
   if 'emnist' in names:
     check_the_laws(made)
 
