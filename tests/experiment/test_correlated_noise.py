@@ -106,7 +106,7 @@ def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
     np.random.default_rng(0),
     patterns,
     matrix_mechanism.measure_patterns(strategy, patterns),
-    rounds=len(strategy),
+    rounds=strategy.shape[1],
     num=NUM,
   )
   included = np.pad(assigned, ((0, 0), (0, NUM)))

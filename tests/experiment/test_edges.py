@@ -1,6 +1,7 @@
 """Edges of running: each is one plain sentence with a cure."""
 
 import json
+import os
 import sys
 
 import jax
@@ -71,6 +72,7 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path, capsys):
   ]
   for draft in drafts:
     draft.write_bytes(b'half')
+    os.utime(draft, (0, 0))
   (tmp_path / '.gitignore').write_text('*')
   # Nothing but its config was written of the run that was here.
   io.write_json(files.config, load_config('digits', rounds=7).to_dict())

@@ -276,7 +276,7 @@ def test_cores_are_devices_unless_another_number_is_asked_for(
 )
 def test_a_program_has_the_devices_that_it_asked_for(variables, devices):
   program = (
-    'import jax; from epe_jax.parallel import sharding; hosts.use_cores(3); '
+    'import jax; from epe_jax.parallel import hosts; hosts.use_cores(3); '
     'print(jax.device_count())'
   )
   without = {k: v for k, v in os.environ.items() if k not in _SETTLED}

@@ -351,7 +351,7 @@ def score_mean(record):
   )
 
 
-MEAN = attack_scores.ThreatModel('mean', score_mean)
+MEAN = attack_scores.ThreatModel('mean', score_mean, name='mean over rounds')
 
 
 @pytest.mark.integration
