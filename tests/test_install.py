@@ -79,7 +79,6 @@ NEEDS_JAX = {
   'epe_jax.experiment': [
     'Workload',
     'load_params',
-    'make_grid',
     'run',
     'run_sweep',
   ],
