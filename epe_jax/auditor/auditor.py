@@ -269,8 +269,8 @@ class Auditor:
 
     Args:
       t: the round; each is observed once, in any order.
-      release: the noisy mean or sum of updates, or with view='server_update' the change of
-        the model; in a structure as the injection had.
+      release: the noisy mean or sum of updates, or with view='server_update' the
+        change of the model; in a structure as the injection had.
       divisor: what the sum of updates was divided by: the number of clients with
         the canaries for a mean, 1 for a sum.
       included: ids [m] of the canaries that took part; None for the injected ones,

@@ -198,7 +198,7 @@ def test_a_run_that_miscomputes_leaves_no_file_and_says_what_to_try(
     assert part in str(error.value)
   # Not a bug of the package, but of what it runs on.
   assert program.is_of_input(error.value)
-  assert not [*(tmp_path / 'run').glob('*.*')]
+  assert not [x for x in (tmp_path / 'run').rglob('*') if x.is_file()]
 
 
 @pytest.mark.integration

@@ -103,10 +103,14 @@ class Waiting:
   def _counted(self, program):
     def call(*args):
       result = program(*args)
+      leaves = jax.tree.leaves(result)
+      # Inlined into a program that is traced, it is not dispatched.
+      if any(isinstance(x, jax.core.Tracer) for x in leaves):
+        return result
       self._dispatched += 1
       self.most = max(self.most, self._dispatched - self._ended)
       self._results.append(result)
-      for x in jax.tree.leaves(result):
+      for x in leaves:
         self._number[id(x)] = self._dispatched
       return result
 
@@ -178,8 +182,7 @@ def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
 def test_runs_of_many_seeds_have_few_programs_in_flight(waiting):
   config = launches.small_config(rounds=40)
   assert len([*seeds.run_seeds(config, [0, 1], at_once=2)]) == 2
-  # Rounds, and small programs in between.
-  assert waiting.most <= 3 * in_flight.MAX_PROGRAMS
+  assert waiting.most <= 2 * in_flight.MAX_PROGRAMS
 
 
 def test_processors_of_several_processes_run_one_program_at_a_time(monkeypatch):
