@@ -11,7 +11,7 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.experiment import driver, run_result, workdirs
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.experiment.setup import build, config_checks
+from epe_jax.experiment.setup import build
 from epe_jax.experiment.setup.config_files import Config
 from epe_jax.parallel import hosts
 
@@ -55,8 +55,7 @@ def run(
     OSError: a disk is full or not writable.
   """
   with io.explain_disk_errors(workdir):
-    config = config_checks.check_config(config)
-    config_checks.check_conflicts(config)
+    config = build.check_fields(config)
     if hosts.is_primary():
       return _run_or_read(config, workdir, observers, threat_models, argv)
     # The other processes write the same files, into a temporary folder.

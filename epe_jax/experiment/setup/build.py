@@ -137,7 +137,7 @@ def build(
       cure.
     FileNotFoundError: the data file is missing.
   """
-  config = _check_fields(config)
+  config = check_fields(config)
   draws = randomness.make_randomness(config, secret)
   workload = workloads.load_workload(config)
   # Jitted, because compiling each operation by itself takes seconds. The program is
@@ -157,7 +157,7 @@ def check(config: Config, workload: workloads.Workload | None = None) -> None:
   Raises:
     ValueError, FileNotFoundError: as `build`.
   """
-  config = _check_fields(config)
+  config = check_fields(config)
   secret = None if config.simulation else randomness.draw_secret()
   draws = randomness.make_randomness(config, secret)
   workload = workload or workloads.load_workload(config)
@@ -167,7 +167,7 @@ def check(config: Config, workload: workloads.Workload | None = None) -> None:
   _build_setup(config, draws, workload, params, None, None)
 
 
-def _check_fields(config: Config) -> Config:
+def check_fields(config: Config) -> Config:
   """Checks what can be checked without data and model; gives a plain copy."""
   config = config_checks.check_config(config)
   config_checks.check_conflicts(config)
