@@ -10,8 +10,7 @@ import jinja2
 import markupsafe
 from matplotlib import figure
 
-from epe_jax import io
-from epe_jax._version import __version__
+from epe_jax import __version__, io
 from epe_jax.report import glossary, page
 from epe_jax.report.figures import pictures, style
 
