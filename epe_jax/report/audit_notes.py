@@ -15,7 +15,7 @@ from epe_jax.audit.results import SIGNIFICANCE, AttackResult, Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.fact import Fact
-from epe_jax.report import assumptions, attacker_names, cells, checks
+from epe_jax.report import cells, checks, words
 
 # With fewer canaries a perfect attack shows no more than ε of about 2.5.
 _FEW = 50
@@ -142,7 +142,7 @@ def describe_violation(attack: AttackResult) -> str | None:
     f'{above}, and so is {cells.format_epsilon(attack.joint_bound)}, which holds '
     f'with {100 - 100 * SIGNIFICANCE:g} % confidence if all tests of this audit are '
     f'counted: {_CLAIM_IS_WRONG}, or what the bound assumes is untrue '
-    f'({", ".join(assumptions.list_assumptions(bound.assumes))})'
+    f'({", ".join(words.list_assumptions(bound.assumes))})'
   )
 
 
@@ -174,7 +174,7 @@ def _list_other_violations(audit: Audit) -> list[str]:
   for attack in audit.attacks:
     above = [
       f'{cells.format_epsilon(bound)} ({cells.describe_method(bound)}; holds if '
-      f'{", ".join(assumptions.list_assumptions(bound.assumes))})'
+      f'{", ".join(words.list_assumptions(bound.assumes))})'
       for bound in attack.bounds[1:]
       if attack.describe_excess(bound) == 'violation'
     ]
@@ -249,7 +249,7 @@ def _describe_estimates_above(
       why = (
         'random scatter does not suffice, even if all tests of this audit are '
         f'counted: {_CLAIM_IS_WRONG}, or what the estimate assumes is untrue '
-        f'({", ".join(assumptions.list_assumptions(first.assumes))})'
+        f'({", ".join(words.list_assumptions(first.assumes))})'
       )
     if accuses == beyond_chance:
       text = (
@@ -281,7 +281,7 @@ def _name_attackers(texts: Iterable[tuple[AttackResult, str]]) -> list[str]:
   for attack, text in texts:
     of_run = attack.threat_model != EXTERNAL
     names.setdefault(text, []).extend(
-      [attacker_names.spell_name(attack.threat_model)] * of_run
+      [words.spell_name(attack.threat_model)] * of_run
     )
   return [
     f'{"; ".join(who)}: {text}' if who else text for text, who in names.items()

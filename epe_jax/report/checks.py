@@ -5,7 +5,7 @@ import math
 from epe_jax.epsilon.diagnostics import MIN_SCORES
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.fact import Fact
-from epe_jax.report import assumptions, cells, wording
+from epe_jax.report import cells, words
 
 
 def describe_check(check: Fact) -> str:
@@ -19,7 +19,7 @@ def describe_check(check: Fact) -> str:
   >>> describe_check(Fact('mine', {'share': 0.5}))
   'mine (share = 0.5)'
   """
-  return wording.describe_fact(check, SENTENCES)
+  return words.describe_fact(check, SENTENCES)
 
 
 _SWAPPED = 'canaries that took part score lower than others ({p_value:p})'
@@ -70,7 +70,7 @@ def _below_bound(
     'the first point estimate, {epsilon:number}, is below a lower bound of the same '
     'scores, {bound:number} at {confidence:g %} '
     f'({label}; holds if '
-    f'{", ".join(assumptions.list_assumptions(assumed))}): {reasons}'
+    f'{", ".join(words.list_assumptions(assumed))}): {reasons}'
   )
 
 
@@ -188,7 +188,7 @@ def _sign_reversed(higher: str, option: str, **_: float) -> str:
   )
 
 
-SENTENCES: wording.Words = {
+SENTENCES: words.Words = {
   'null_law_rejected': _null_law_rejected,
   'swapped': (
     f'{_SWAPPED}: a high score has to say "took part", so the groups may be swapped '

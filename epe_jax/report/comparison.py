@@ -12,22 +12,15 @@ from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.sweeps import sweep, sweep_points, sweep_status
-from epe_jax.report import (
-  attacker_names,
-  cells,
-  html,
-  labelled_runs,
-  page,
-  tables,
-)
+from epe_jax.report import cells, html, labelled_runs, page, tables, words
 from epe_jax.report.figures import comparison as figures
-from epe_jax.report.figures import pictures
+from epe_jax.report.figures import style
 from epe_jax.report.labelled_runs import (
   Difference,
   LabelledRun,
   format_setting,
 )
-from epe_jax.report.page import Cells, Figure, Items, Page, Section, Text
+from epe_jax.report.page import Page
 from epe_jax.several_runs import over_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate
 
@@ -78,27 +71,21 @@ def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
   Args:
     figure: the name of its file.
   """
-  alarms = [
-    Text(f'{run.label}: Warning: {text}.', 'alarm')
-    for run in runs
-    for text in run.warnings
-  ]
+  form = tables.format_plain_markdown
   return Page(
     f'Comparison of {len(runs)} audits',
     [
-      Text(f'{make_title(runs)}.', 'headline'),
-      *alarms,
-      Cells(make_headline_table(runs)),
-      Figure(figure, CAPTION),
-      Items(CAVEATS),
+      page.make_bold(f'{make_title(runs)}.'),
+      *(
+        page.make_bold(f'{run.label}: Warning: {text}.')
+        for run in runs
+        for text in run.warnings
+      ),
+      form(make_headline_table(runs)),
+      page.make_figure(figure, CAPTION),
+      page.make_list(CAVEATS),
     ],
-    [
-      Section(
-        'Every attacker, and differences',
-        [Cells(make_table(runs))],
-        key='differences',
-      )
-    ],
+    {'Every attacker, and differences': [form(make_table(runs))]},
   )
 
 
@@ -151,7 +138,7 @@ def write_sweep(
   io.write_text(folder / 'sweep.md', f'{text}\n')
   drawing = figures.draw_sweep(runs, finding=make_title(runs))
   if drawing is not None:
-    pictures.write_figure(drawing, folder / 'sweep.png')
+    style.write_figure(drawing, folder / 'sweep.png')
   if labelled_runs.is_comparable(runs):
     write_comparison(folder, runs, name='comparison')
   return '\n\n'.join(map(tables.format_text, shown))
@@ -171,7 +158,7 @@ def make_title(runs: Sequence[LabelledRun]) -> str:
   low = min(epsilons, key=lambda label: float(epsilons[label].epsilon))
   high = max(epsilons, key=lambda label: float(epsilons[label].epsilon))
   return (
-    f'{attacker_names.spell_name(attacker)}: ε ≈ {cells.format_epsilon(epsilons[low])} ({low}) to '
+    f'{words.spell_name(attacker)}: ε ≈ {cells.format_epsilon(epsilons[low])} ({low}) to '
     f'{cells.format_epsilon(epsilons[high])} ({high})'
   )
 
@@ -208,7 +195,7 @@ def make_headline_table(runs: Sequence[LabelledRun]) -> tables.Table:
   for run in runs:
     name = bound = point = '–'
     if run.headline is not None:
-      name = attacker_names.spell_name(run.headline.attack.threat_model)
+      name = words.spell_name(run.headline.attack.threat_model)
       bound = cells.format_epsilon(run.headline.bound)
       if run.headline.point is not None:
         point = cells.format_epsilon(run.headline.point)
@@ -262,7 +249,7 @@ def make_settings_table(
       *(['seeds'] if seeds > 1 else []),
       'accuracy',
       'analytic ε',
-      *(f'ε, {attacker_names.spell_name(attacker)}' for attacker in models),
+      *(f'ε, {words.spell_name(attacker)}' for attacker in models),
     ],
     body,
     [
@@ -286,7 +273,7 @@ def make_variation_table(
     [
       ', '.join(f'{k} = {format_setting(x)}' for k, x in run.settings.items())
       or 'all seeds',
-      attacker_names.spell_name(attacker),
+      words.spell_name(attacker),
       *_list_variation(shifts, run.delta),
     ]
     for run in replicates
@@ -372,7 +359,7 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
     'noise',
     'accuracy (majority class)',
     'analytic ε',
-    *(f'ε, {attacker_names.spell_name(attacker)}' for attacker in models),
+    *(f'ε, {words.spell_name(attacker)}' for attacker in models),
   ]
   return tables.Table('', head, body)
 
@@ -388,7 +375,7 @@ def _list_cells(
       low, high = map(_format_signed, difference.interval)
       text += f' [{low}, {high}]'
   return [
-    attacker_names.spell_name(attacker),
+    words.spell_name(attacker),
     run.label,
     cells.format_with_interval(estimate),
     cells.format_floor(estimate) or '-',

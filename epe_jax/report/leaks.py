@@ -9,7 +9,7 @@ from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import attacker_names, clients, facts
+from epe_jax.report import clients, facts, words
 from epe_jax.report.clients import ClientEpsilon
 
 FINAL_MODEL, EVERY_ROUND, WORST_CASE = (
@@ -132,7 +132,7 @@ def name_headline(audit: Audit, leaks: Sequence[Leak]) -> str:
   assert audit.headline is not None
   attack = audit.headline.attack
   names = (leak.name for leak in leaks if leak.attack is attack)
-  return next(names, attacker_names.spell_name(attack.threat_model))
+  return next(names, words.spell_name(attack.threat_model))
 
 
 def _find_limit(attack: AttackResult | None, limit: float) -> float:

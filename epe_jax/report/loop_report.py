@@ -8,7 +8,7 @@ from epe_jax.audit import attackers, effective_dimensions, results
 from epe_jax.audit.record import Record
 from epe_jax.canaries import registry
 from epe_jax.fact import Facts
-from epe_jax.report import attacker_names, audit_notes, cells, checks, tables
+from epe_jax.report import audit_notes, cells, checks, tables, words
 from epe_jax.report.run_tables import format_summary_table
 
 
@@ -77,8 +77,8 @@ def _describe_headline(record: Record, headline: results.Headline) -> str:
   return (
     f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
     f'{bound.epsilon:.3g} for an attacker who sees '
-    f'{attacker_names.describe_view(attack.view)} '
-    f'({attacker_names.spell_name(attack.threat_model)}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
+    f'{words.describe_view(attack.view)} '
+    f'({words.spell_name(attack.threat_model)}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
     'more may leak more.'
   )
 

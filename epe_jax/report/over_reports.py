@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from epe_jax.audit import attackers
-from epe_jax.report import attacker_names, cells, checks, tables
+from epe_jax.report import cells, checks, tables, words
 from epe_jax.several_runs.run_effects import Effect, OverRuns
 from epe_jax.watch.by_round import RoundEstimate
 from epe_jax.watch.sequential import SequentialBounds
@@ -47,7 +47,7 @@ def format_over_rounds(
     shown = sorted({row.round for row in estimates})
     title = (
       f'Lower bounds, {100 - 100 * sequential.significance:g} % at all rounds at '
-      f'once: {attacker_names.spell_name(sequential.threat_model)}'
+      f'once: {words.spell_name(sequential.threat_model)}'
     )
     made.append(_make_sequential_table(title, sequential, shown))
   form = tables.format_plain_markdown if markdown else tables.format_text
@@ -61,7 +61,7 @@ def format_simultaneous(
   by_line: dict[tuple[int, str], list[RoundEstimate]] = {}
   for row in bounds:
     by_line.setdefault(
-      (row.round, attacker_names.spell_name(row.threat_model)), []
+      (row.round, words.spell_name(row.threat_model)), []
     ).append(row)
   deltas = [row.estimate.delta for row in next(iter(by_line.values()))]
   together = max(row.estimate.confidence or 0 for row in bounds)
@@ -101,7 +101,7 @@ def _make_table(title: str, estimates: Sequence[RoundEstimate]) -> tables.Table:
     num_observed = next(iter(of_round.values())).num_observed
     epsilons = (_format_cell(of_round.get(attacker)) for attacker in models)
     body.append([f'{t:,}', f'{num_observed:,}', *epsilons])
-  names = [attacker_names.spell_name(attacker) for attacker in models]
+  names = [words.spell_name(attacker) for attacker in models]
   return tables.Table(title, ['round', 'took part', *names], body)
 
 
@@ -166,7 +166,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
   body += [
     [name, '', *_format_effect(effect)] for name, effect in effects.items()
   ]
-  view = attacker_names.describe_view(row.view)
+  view = words.describe_view(row.view)
   confidence = 100 * (row.bound.confidence or 0)
   body.append(
     [
@@ -179,7 +179,7 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
     ]
   )
   return tables.Table(
-    f'{view[0].upper()}{view[1:]}: {attacker_names.spell_statistic(row.threat_model)}, '
+    f'{view[0].upper()}{view[1:]}: {words.spell_statistic(row.threat_model)}, '
     f'{len(row.runs)} runs, δ = {cells.format_delta(row.delta)}',
     _HEAD,
     body,

@@ -9,15 +9,7 @@ from epe_jax.audit.upper_bounds import Excess
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  assumptions,
-  attacker_names,
-  cells,
-  clients,
-  facts,
-  sentences,
-  tables,
-)
+from epe_jax.report import cells, clients, facts, sentences, tables, words
 from epe_jax.report.clients import AttackRisks
 
 _RISKS = {
@@ -65,7 +57,7 @@ def make_settings_table(result: RunResult) -> tables.Table:
       (
         f'analytic ε of {analytic.who}',
         f'{cells.format_number(analytic.epsilon)}: '
-        f'{assumptions.describe_analytic(analytic.assumes)}',
+        f'{words.describe_analytic(analytic.assumes)}',
       )
       for analytic in facts.list_analytic_epsilons(result)
     ),
@@ -73,7 +65,7 @@ def make_settings_table(result: RunResult) -> tables.Table:
       'amplification by sampling',
       'none counted'
       if result.amplification is None
-      else assumptions.describe_amplification(result.amplification),
+      else words.describe_amplification(result.amplification),
     ),
     ('test loss', f'{result.loss:.4g}'),
     *_list_time(result),
@@ -142,7 +134,7 @@ def _summarize(attack: AttackResult) -> list[str]:
   if attack.bounds:
     bound = cells.format_epsilon(attack.bounds[0])
   return [
-    attacker_names.spell_name(attack.threat_model),
+    words.spell_name(attack.threat_model),
     *row[:4],
     bound,
     analytic,
@@ -169,7 +161,7 @@ def make_risk_table(
   """A line for each attacker whose estimate is calibrated; None if none is."""
   body = [
     [
-      attacker_names.spell_name(attack.threat_model),
+      words.spell_name(attack.threat_model),
       *(_format_risk(found, name, attack) for name in _RISKS.values()),
     ]
     for attack in attacks
@@ -210,7 +202,7 @@ def _make_estimate_table(
       sign, about = _EXCESSES[excess]
       excesses[sign] = about
       row = row._replace(epsilon=f'{row.epsilon} {sign}')
-    name = [attacker_names.spell_name(attack.threat_model)] if has_names else []
+    name = [words.spell_name(attack.threat_model)] if has_names else []
     body.append([*name, cells.describe_method(estimate), *row])
   head = [*names, 'method', *cells.HEAD]
   # Drop empty columns.

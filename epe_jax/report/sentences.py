@@ -11,14 +11,7 @@ from epe_jax.audit.results import (
 )
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  assumptions,
-  attacker_names,
-  audit_notes,
-  cells,
-  clients,
-  facts,
-)
+from epe_jax.report import audit_notes, cells, clients, facts, words
 from epe_jax.watch.by_round import RoundEstimate
 
 NOT_AUDITED = (
@@ -154,12 +147,10 @@ def list_assumptions(result: RunResult) -> list[str]:
   ]
   if result.audit.headline is not None:
     attack, bound, _ = result.audit.headline
-    assumed = (
-      '; '.join(assumptions.list_assumptions(bound.assumes)) or 'nothing'
-    )
+    assumed = '; '.join(words.list_assumptions(bound.assumes)) or 'nothing'
     listed.append(
       f'The pre-declared lower bound ({cells.describe_method(bound)}, '
-      f'{attacker_names.spell_name(attack.threat_model)}) assumes: {assumed}.'
+      f'{words.spell_name(attack.threat_model)}) assumes: {assumed}.'
     )
   if facts.is_coin_flip(result):
     listed.append(_ABOUT_COIN_FLIPS)
@@ -187,7 +178,7 @@ def title_attackers(result: RunResult) -> str:
   attack, bound, _ = result.audit.headline
   return (
     f'ε ≥ {cells.format_epsilon(bound)} with {100 * (bound.confidence or 0):.4g} % '
-    f'confidence ({attacker_names.spell_name(attack.threat_model)}); {_describe_limit(result)}'
+    f'confidence ({words.spell_name(attack.threat_model)}); {_describe_limit(result)}'
   )
 
 
@@ -212,11 +203,11 @@ def title_tradeoff(result: RunResult) -> str:
   attack, bound, _ = headline
   if attack.is_violated:
     return (
-      f'{attacker_names.spell_name(attack.threat_model)}: errors are below what the mechanism allows, '
+      f'{words.spell_name(attack.threat_model)}: errors are below what the mechanism allows, '
       f'ε ≥ {cells.format_epsilon(bound)}'
     )
   return (
-    f'{attacker_names.spell_name(attack.threat_model)}: errors reach down to ε ≥ '
+    f'{words.spell_name(attack.threat_model)}: errors reach down to ε ≥ '
     f'{cells.format_epsilon(bound)} (95 %); {_describe_limit(result)}'
   )
 
@@ -246,7 +237,7 @@ def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
     if row.round == last and row.estimate.kind == 'point_estimate'
   }
   parts = [
-    f'{attacker_names.spell_name(attacker)} ε ≈ {cells.format_epsilon(points[attacker])}'
+    f'{words.spell_name(attacker)} ε ≈ {cells.format_epsilon(points[attacker])}'
     for attacker in attackers.sort_by_strength(points)
     if attacker.is_in_overview
   ]

@@ -5,15 +5,15 @@ from typing import Any
 from epe_jax.audit import audit_json
 from epe_jax.audit.results import Audit
 from epe_jax.epsilon.types import Estimate
-from epe_jax.report import attacker_names, audit_notes, cells
+from epe_jax.report import audit_notes, cells, words
 
 
 def describe_in_json(audit: Audit) -> dict[str, Any]:
   """What `audit_json.to_json` gives, with names of attackers, labels and notes."""
   values, found = audit_json.to_json(audit), audit.headline
   for attack, row in zip(audit.attacks, values['attacks']):
-    row['name'] = attacker_names.spell_name(attack.threat_model)
-    row['statistic'] = attacker_names.spell_statistic(attack.threat_model)
+    row['name'] = words.spell_name(attack.threat_model)
+    row['statistic'] = words.spell_statistic(attack.threat_model)
     for estimate, one in zip(attack.estimates, row['estimates']):
       one['label'] = cells.describe_method(estimate)
   if found is not None:

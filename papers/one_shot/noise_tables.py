@@ -6,7 +6,7 @@ from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import known_shifts
 from epe_jax.experiment import finished_runs
-from epe_jax.report import attacker_names, cells, facts, tables
+from epe_jax.report import cells, facts, tables, words
 from papers import grid, item, reported
 
 _REPORTED = reported.Reported('papers.one_shot')
@@ -123,4 +123,4 @@ def _list_calibrated(run: grid.Run) -> list[str]:
 
 
 def _name_column(threat_model: ThreatModel) -> str:
-  return f'ε, {attacker_names.spell_name(threat_model)}'
+  return f'ε, {words.spell_name(threat_model)}'

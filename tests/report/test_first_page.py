@@ -109,7 +109,7 @@ def test_an_estimate_above_its_limit_is_explained():
 def test_no_sentence_of_the_first_page_is_in_the_appendix():
   result = finished_runs.load_result(_RUNS / 'digits')
   content = report.make_page(result, {}, (), _BELONGS)
-  first = page.render_markdown(content._replace(appendix=()))
+  first = page.render_markdown(content._replace(appendix={}))
   rest = page.render_markdown(content).removeprefix(first)
   sentences = re.findall(r'[A-Z][^.|*]{30,}\.', first)
   assert len(sentences) > 5

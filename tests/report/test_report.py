@@ -20,7 +20,6 @@ from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.fact import Fact
 from epe_jax.report import (
-  attacker_names,
   cells,
   clients,
   comparison,
@@ -33,6 +32,7 @@ from epe_jax.report import (
   report,
   run_tables,
   worded_json,
+  words,
 )
 from epe_jax.report.figures import of_audit, style
 from epe_jax.watch import by_round
@@ -251,7 +251,7 @@ def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
   table = text.splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
-    assert line.startswith(attacker_names.spell_name(attack.threat_model))
+    assert line.startswith(words.spell_name(attack.threat_model))
     shown = cells.format_number(attack.first.epsilon)
     if attack.is_calibrated:
       assert re.search(rf' {re.escape(shown)} ', line)
@@ -319,7 +319,7 @@ def test_a_failed_check_of_a_row_is_on_the_first_page_and_others_are_not():
       for a in audit.attacks
     )
     result = _result(audit=audit._replace(attacks=changed))
-    text = f'{attacker_names.spell_name(model)}: it is not.'
+    text = f'{words.spell_name(model)}: it is not.'
     assert (text in _alarms(result)) == is_first
     assert (f'Warning: {text}' in report.format_summary(result)) == is_first
     assert report.format_report(result).count('it is not.') == 1

@@ -10,7 +10,7 @@ from matplotlib import figure
 
 from epe_jax.audit.results import AttackResult
 from epe_jax.epsilon.types import Assumption, Estimate
-from epe_jax.report import attacker_names, cells
+from epe_jax.report import cells, words
 from epe_jax.report.figures import style
 from epe_jax.report.leaks import Leak
 
@@ -98,7 +98,7 @@ def draw_attackers(
       [-0.6, num - 0.4][: len(ends)],
       **style.style_analytic_line(analytic),
     )
-  names = [attacker_names.spell_name(attack.threat_model) for attack in attacks]
+  names = [words.spell_name(attack.threat_model) for attack in attacks]
   style.set_rows(axes, names, first=0.6, last=0.6)
   style.set_epsilon_axis(axes, 'x', highest)
   delta = cells.format_delta(attacks[0].first.delta)

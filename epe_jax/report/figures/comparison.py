@@ -7,7 +7,7 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.report import attacker_names, cells
+from epe_jax.report import cells, words
 from epe_jax.report.figures import style
 from epe_jax.report.labelled_runs import (
   Difference,
@@ -133,7 +133,7 @@ def _draw_along(
   axes.plot(
     list(estimates),
     epsilons,
-    label=attacker_names.spell_name(attacker),
+    label=words.spell_name(attacker),
     **marks.line_options,
   )
   for x, estimate in estimates.items():
@@ -166,7 +166,7 @@ def _draw_estimate(
     estimate,
     color=color,
     height=0.08,
-    label=attacker_names.spell_name(attacker),
+    label=words.spell_name(attacker),
     ms=7,
     # What the scores contradict is hollow.
     mfc='white' if estimate.is_rejected else color,

@@ -17,7 +17,7 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.results import AttackResult
 from epe_jax.epsilon import cosine_null
 from epe_jax.epsilon.types import NullLaw, Sphere
-from epe_jax.report import attacker_names
+from epe_jax.report import words
 from epe_jax.report.figures import style
 
 # Up to this many scores each is drawn; more are a histogram.
@@ -56,11 +56,11 @@ def draw_densities(
     )
     if scores.has_known_null:
       _draw_null_density(axes, scores.null)
-    name = attacker_names.spell_name(attack.threat_model)
+    name = words.spell_name(attack.threat_model)
     finding = (findings or {}).get(attack.threat_model)
     title = f'{name}: {finding}' if finding else name
     axes.set_title('' if is_narrow else title, fontsize='medium')
-    axes.set_xlabel(attacker_names.describe_unit(attack.unit))
+    axes.set_xlabel(words.describe_unit(attack.unit))
     axes.set_yticks([])
     # Log likelihood ratios have many digits.
     axes.xaxis.set_major_locator(ticker.MaxNLocator(6))

@@ -10,7 +10,7 @@ import numpy as np
 
 from epe_jax.audit import attackers
 from epe_jax.audit.results import AttackResult
-from epe_jax.report import attacker_names, cells, over_reports
+from epe_jax.report import cells, over_reports, words
 from epe_jax.report.curves import DeltaCurve, DeltaCurves
 from epe_jax.report.figures import style
 from epe_jax.watch.by_round import RoundEstimate
@@ -178,7 +178,7 @@ def _draw_delta_curve(
     deltas,
     curve.epsilon,
     markevery=(first_marker, 8),
-    label=attacker_names.spell_name(curve.threat_model),
+    label=words.spell_name(curve.threat_model),
     **marks.line_options,
   )
 
@@ -196,7 +196,7 @@ def _draw_attackers(axes: mpl_axes.Axes, rows: Sequence[RoundEstimate]) -> None:
     axes.plot(
       rounds,
       epsilons,
-      label=attacker_names.spell_name(threat_model),
+      label=words.spell_name(threat_model),
       **marks.line_options,
     )
     intervals = [row.estimate.interval for row in of_attacker]

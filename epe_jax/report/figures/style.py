@@ -5,13 +5,20 @@ colour blindness.
 """
 
 from collections.abc import Iterable, Sequence
+import functools
+import io as streams
 import itertools
 import math
+import os
+import pathlib
+import re
 from typing import Any, NamedTuple
 
+import matplotlib
 from matplotlib import axes as mpl_axes
 from matplotlib import figure, scale, ticker
 
+from epe_jax import io
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.epsilon.types import Estimate
@@ -28,6 +35,11 @@ TOOK_PART, NO_PART = VERMILLION, BLUE
 
 FLOOR = 'noise floor: 5 to 95 % when nothing leaks'
 """The legend of what an estimator reports when nothing leaks."""
+
+# Text stays text, which is small, sharp and searchable; a fixed salt makes the file
+# reproducible.
+_SVG: Any = {'svg.fonttype': 'none', 'svg.hashsalt': 'epe_jax'}
+_FAMILY = re.compile(r'font-family: [^;"]*')
 
 
 class Style(NamedTuple):
@@ -314,3 +326,30 @@ def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
 def make_round_locator() -> ticker.Locator:
   """Makes a locator of ticks at whole numbers, for axes of rounds."""
   return ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10])
+
+
+def write_figure(fig: figure.Figure, path: str | os.PathLike[str]) -> str:
+  """Writes a figure as PNG and as SVG.
+
+  Args:
+    path: of the PNG; the SVG has the same name with another ending.
+
+  Returns:
+    The SVG as text.
+  """
+  path = pathlib.Path(path)
+  save = functools.partial(fig.savefig, format='png', dpi=150)
+  io.write_atomically(path, save)
+  text = render_svg(fig)
+  io.write_text(path.with_suffix('.svg'), text)
+  return text
+
+
+def render_svg(fig: figure.Figure) -> str:
+  """The figure as SVG; the same figure gives the same text."""
+  file = streams.StringIO()
+  with matplotlib.rc_context(_SVG):
+    fig.savefig(file, format='svg', metadata={'Date': None, 'Creator': None})
+  return _FAMILY.sub(
+    "font-family: 'DejaVu Sans', Verdana, sans-serif", file.getvalue()
+  )

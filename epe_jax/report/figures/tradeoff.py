@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit.results import AttackResult, Audit
-from epe_jax.report import attacker_names, cells
+from epe_jax.report import cells, words
 from epe_jax.report.curves import Tradeoff
 from epe_jax.report.figures import style
 
@@ -139,7 +139,7 @@ def _draw_attack(
     parts.append(f'ε ≈ {cells.format_epsilon(attack.first)}')
   if attack.analytic is not None:
     parts.append(f'analytic {cells.format_analytic(attack.analytic)}')
-  name = attacker_names.spell_name(attack.threat_model)
+  name = words.spell_name(attack.threat_model)
   title = f'{name}: {", ".join(parts)}' if parts else name
   axes.set_title(title, fontsize=9.5)
   if curve.fitted is not None:
