@@ -24,7 +24,7 @@ from epe_jax.epsilon import (
 )
 from epe_jax.epsilon.types import Estimate, Scores
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts
+from epe_jax.report import leaks
 
 
 class DeltaCurve(NamedTuple):
@@ -83,7 +83,7 @@ class Tradeoff(NamedTuple):
 
 def compute_delta_curves(result: RunResult) -> DeltaCurves:
   """ε of each attacker and of the mechanism, at each δ."""
-  analytic, delta = facts.find_analytic_epsilon(result), result.delta
+  analytic, delta = leaks.find_analytic_epsilon(result), result.delta
   # No canary tells anything of outcomes that are rarer than one in all of them.
   known = np.geomspace(1 / max(result.num_observed, 3), 0.5, 30)
   gaussian = None

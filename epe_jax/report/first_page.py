@@ -18,7 +18,6 @@ from epe_jax.report import (
   audit_notes,
   cells,
   clients,
-  facts,
   leaks,
   page,
   sentences,
@@ -213,10 +212,10 @@ def list_other_notes(result: RunResult, found: Sequence[Leak]) -> list[str]:
 
 def list_caveats(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What the numbers of a run do not say."""
-  participations = facts.count_participations(result)
+  participations = leaks.count_participations(result)
   of_canary = sentences.count_rounds_of_canary(participations)
   limit = 'Stronger attacks may exist'
-  if facts.find_analytic_epsilon(result) == math.inf:
+  if leaks.find_analytic_epsilon(result) == math.inf:
     limit += '; without noise there is no limit'
   return [
     *_warn_of_noise(result),
@@ -346,7 +345,7 @@ def _list_not_measured(found: Sequence[Leak]) -> str:
 
 
 def _describe_limit_of_client(result: RunResult) -> str:
-  run = facts.count_participations(result)
+  run = leaks.count_participations(result)
   limit = _show_limit(run.analytic_epsilon)
   delta = cells.format_delta(result.delta)
   client = f'a client of up to {cells.format_rounds(run.clients)}'

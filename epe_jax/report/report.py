@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import pathlib
+import shlex
 
 from epe_jax import extras, io
 from epe_jax.audit.results import Audit
@@ -20,12 +21,10 @@ from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
   audit_notes,
-  facts,
   first_page,
   leaks,
   page,
   provenance,
-  reproduction,
   run_tables,
   sentences,
   tables,
@@ -100,7 +99,7 @@ def make_page(
       page.make_code(
         about, code, 'python' if code.startswith('import') else 'sh'
       )
-      for about, code in reproduction.list_commands(result)
+      for about, code in list_commands(result)
     ],
   }
   blocks = first_page.make_blocks(
@@ -199,7 +198,7 @@ def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[str]:
   headline = result.audit.headline
   table = run_tables.make_summary_table(
     result.audit,
-    participations=facts.count_participations(result),
+    participations=leaks.count_participations(result),
   )
   marked = headline and result.audit.attacks.index(headline.attack)
   return [
@@ -211,7 +210,7 @@ def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[str]:
 def _state_risks(result: RunResult) -> list[str]:
   """The risks of a person, and what to know of their numbers."""
   table = run_tables.make_risk_table(
-    result.audit.attacks, facts.count_participations(result)
+    result.audit.attacks, leaks.count_participations(result)
   )
   if table is None:
     return []
@@ -219,3 +218,37 @@ def _state_risks(result: RunResult) -> list[str]:
     tables.format_plain_markdown(table),
     page.make_paragraph(sentences.ABOUT_RISKS),
   ]
+
+
+def list_commands(result: RunResult) -> list[tuple[str, str]]:
+  """The purpose and the text of each command that reproduces a run."""
+  again = 'To repeat the run in a new directory'
+  if not result.is_simulation:
+    again += ' (with new noise and clients)'
+  if result.argv is None:
+    training = (
+      f'{again}, from the config in its workdir:',
+      'import json\n'
+      'from ml_collections import config_dict\n'
+      'from epe_jax.experiment import audited_run\n\n'
+      "with open('WORKDIR/config.json') as file:\n"
+      '  config = config_dict.ConfigDict(json.load(file))\n'
+      "audited_run.run(config, 'NEW')",
+    )
+  else:
+    training = f'{again}:', _write_command(result.argv)
+  return [
+    training,
+    (
+      'To write this page and its figures again, without training:',
+      'epe-jax report WORKDIR',
+    ),
+  ]
+
+
+def _write_command(argv: Sequence[str]) -> str:
+  """The command line of a run, with a line per flag."""
+  text = 'epe-jax run'
+  for word in (*argv, '--workdir=NEW'):
+    text += (' \\\n  ' if word.startswith('-') else ' ') + shlex.quote(word)
+  return text

@@ -15,7 +15,7 @@ from epe_jax.audit.attackers import (
   score_all,
 )
 from epe_jax.epsilon import tradeoff, two_gaussians
-from epe_jax.report import cells, facts, words
+from epe_jax.report import cells, leaks, words
 from epe_jax.report.figures import (
   attackers,
   cosines,
@@ -115,7 +115,7 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
   left, right = cosines.draw_trace(
     record,
     record.trace,
-    typical=facts.find_typical_canary(record, record.trace),
+    typical=leaks.find_typical_canary(record, record.trace),
   ).axes
   assert (
     left.get_title() == f'canary {typical}: the median of 61 that took part'

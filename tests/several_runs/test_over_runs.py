@@ -364,7 +364,7 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   table = over_reports.format_over_runs(rows)
   for name in (*runs, 'mean of runs', 'a new run'):
     assert table.count(name) == 4
-  assert '| a new run |' in over_reports.format_over_runs(rows, markdown=True)
+  assert '| a new run |' in table
   with pytest.raises(ValueError, match='runs differ in more than their seeds'):
     run_effects.evaluate_runs(
       {'a': recorded_runs.by_law(), 'b': recorded_runs.by_law(dim=10**5)}

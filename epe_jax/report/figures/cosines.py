@@ -82,7 +82,7 @@ def draw_trace(
   above is the expectation for a canary of that round.
 
   Args:
-    typical: the observed canary, as `facts.find_typical_canary` finds it.
+    typical: the observed canary, as `leaks.find_typical_canary` finds it.
 
   Returns:
     A panel for each of the two; only the first if no canary is unobserved.

@@ -10,7 +10,7 @@ from matplotlib import figure
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import Audit
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, curves, facts, sentences
+from epe_jax.report import cells, curves, leaks, sentences
 from epe_jax.report.figures import (
   attackers,
   cosines,
@@ -138,14 +138,14 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
 
 def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   """Draws what attackers found."""
-  audit, analytic = result.audit, facts.find_analytic_epsilon(result)
+  audit, analytic = result.audit, leaks.find_analytic_epsilon(result)
   finding = sentences.title_attackers(result)
   canaries = (
     f'{result.num_observed:,} canaries took part in '
     f'{cells.format_rounds(result.participations)}, {result.num_unobserved:,} did not'
   )
   scored = [attack for attack in audit.attacks if attack.scores is not None]
-  participations = facts.count_participations(result)
+  participations = leaks.count_participations(result)
   told = {
     a.threat_model: sentences.title_attack(a, participations)
     for a in audit.attacks
@@ -181,21 +181,21 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
 
 
 def _draw_rounds(
-  leaks: Rounds | None, record: Record, analytic: float
+  rounds: Rounds | None, record: Record, analytic: float
 ) -> dict[str, figure.Figure]:
   """Draws what needs the cosines of every round; nothing where they are missing."""
   figures = {}
-  if leaks is not None and leaks.each_round:
+  if rounds is not None and rounds.each_round:
     figures['by_round.png'] = epsilons.draw_over_rounds(
-      leaks.each_round,
-      leaks.all_rounds,
+      rounds.each_round,
+      rounds.all_rounds,
       analytic=analytic,
-      finding=sentences.title_over_rounds(leaks.each_round),
+      finding=sentences.title_over_rounds(rounds.each_round),
     )
   if record.trace is not None:
     figures['trace.png'] = cosines.draw_trace(
       record,
       record.trace,
-      typical=facts.find_typical_canary(record, record.trace),
+      typical=leaks.find_typical_canary(record, record.trace),
     )
   return figures
