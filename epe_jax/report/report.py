@@ -37,22 +37,14 @@ from epe_jax.report.provenance import Provenance
 def format_summary(
   result: RunResult, belongs_to: Provenance | None = None
 ) -> str:
-  """The first page of a report, as a terminal shows it.
-  Returns:
-    Text without a final newline, of at most 100 columns.
-  """
+  """The first page of a report, as a terminal shows it."""
   return page.render_text(make_page(result, belongs_to=belongs_to))
 
 
 def format_report(
   result: RunResult, belongs_to: Provenance | None = None
 ) -> str:
-  """The first page and the appendix: every estimate, and what it rests on.
-
-  Args:
-    result: what result.json holds. Every number comes from it; those that are
-      not finite may be strings, since JSON has none.
-  """
+  """The first page and the appendix: every estimate, and what it rests on."""
   content = make_page(result, belongs_to=belongs_to)
   return page.render_text(content, has_appendix=True)
 
@@ -60,15 +52,13 @@ def format_report(
 def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
   """The first page of an audit without a run."""
   content = make_audit_page(audit)._replace(appendix={})
-  return _render_audit_page(content, markdown=markdown)
+  render = page.render_markdown if markdown else page.render_text
+  return render(content)
 
 
 def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
   """The first page of an audit without a run, and every estimate."""
-  return _render_audit_page(make_audit_page(audit), markdown=markdown)
-
-
-def _render_audit_page(content: Page, *, markdown: bool) -> str:
+  content = make_audit_page(audit)
   if markdown:
     return page.render_markdown(content)
   return page.render_text(content, has_appendix=True)

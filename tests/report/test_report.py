@@ -31,6 +31,7 @@ from epe_jax.report import (
   page,
   report,
   run_tables,
+  tables,
   words,
 )
 from epe_jax.report.figures import of_audit, style

@@ -43,13 +43,9 @@ _FAMILY = re.compile(r'font-family: [^;"]*')
 
 
 class Style(NamedTuple):
-  """How an attacker is drawn.
+  """How an attacker is drawn: its colour, and the marker on its line.
 
-  Attributes:
-    color: of its line or bar.
-    marker: on its line.
-    filled: the marker; hollow ones are larger, so that both show where two
-      agree.
+  Hollow markers are larger, so that both show where two agree.
   """
 
   color: str
@@ -105,15 +101,10 @@ def make_panels(
   share: bool = False,
   width: float = WIDE,
 ) -> tuple[figure.Figure, list[mpl_axes.Axes]]:
-  """Makes a figure of empty panels.
-
-  Args:
-    num: panels, >= 1.
-    height: of a panel, in inches.
-    share: whether all panels have the same axes.
+  """Makes a figure of empty panels, each of a height in inches.
 
   Returns:
-    The figure and its panels, row by row.
+    The figure and its panels, row by row; with the same axes if they `share` them.
   """
   rows = -(-num // columns)
   fig = figure.Figure(
@@ -153,11 +144,6 @@ def lay_out(
 
   Constrained layout would measure every text of a figure for each file that it is
   saved to; panels of `make_panels` do not need it.
-
-  Args:
-    fig: a finished figure of `make_panels`.
-    left: of the panels, for the labels of their axes.
-    right: of the panels, for text next to them.
   """
   width, height = fig.get_size_inches()
   grid = fig.axes[0].get_gridspec()
@@ -199,11 +185,7 @@ def lay_out(
 
 
 def style_analytic_line(epsilon: float) -> dict[str, Any]:
-  """Arguments of `Axes.plot` for the line of the analytic ε.
-
-  Args:
-    epsilon: >= 0; an infinite one has a label and no place.
-  """
+  """Arguments of `Axes.plot` for an analytic ε; ∞ has a label and no place."""
   label = f'analytic ε = {cells.format_number(epsilon)}'
   if epsilon == math.inf:
     label += ', off the axes'
@@ -226,10 +208,8 @@ def draw_row(
   """Draws an estimate on a row of a panel: its floor, its interval, and a point.
 
   Args:
-    color: of interval and point.
     height: of the floor above and below the row.
-    label: of the point in the legend.
-    floor: the label of the floor.
+    label: of the point in the legend; `floor` is that of the floor.
     highest: the largest ε of the panel; an interval ends at twice of it.
     line_width: of the interval.
     **point: arguments of `Axes.plot` for the point.
@@ -272,13 +252,7 @@ def draw_limit(
   label: str,
   **line: Any,
 ) -> None:
-  """Draws a limit of ε across a row; nothing if it is not finite.
-
-  Args:
-    epsilon: >= 0, or nan if it is not known.
-    height: of the line above and below the row.
-    **line: arguments of `Axes.plot`.
-  """
+  """Draws a limit of ε across a row; nothing if it is not finite."""
   if math.isfinite(epsilon):
     options = {'color': BLACK, 'ls': '--', 'lw': 1.5, 'label': label} | line
     axes.plot([epsilon] * 2, [y - height, y + height], **options)
@@ -289,9 +263,7 @@ def set_rows(
 ) -> None:
   """Gives a panel a row for each name, from the top down, with vertical lines.
 
-  Args:
-    first: space above the first row, in rows.
-    last: space below the last row, likewise.
+  `first` and `last` are the space above the first row and below the last, in rows.
   """
   axes.set_yticks(range(len(names)), names)
   axes.set_ylim(len(names) - 1 + last, -first)
@@ -301,11 +273,7 @@ def set_rows(
 
 
 def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
-  """Makes an axis linear up to 1 and logarithmic above, to show 0 and 100 both.
-
-  Args:
-    which: 'x' or 'y', the axis that ε is on.
-  """
+  """Makes the axis 'x' or 'y' linear up to 1 and logarithmic above."""
   decades = range(math.ceil(math.log10(max(highest, 1) * 1.5)) + 1)
   axes.set(
     **{
@@ -329,14 +297,7 @@ def make_round_locator() -> ticker.Locator:
 
 
 def write_figure(fig: figure.Figure, path: str | os.PathLike[str]) -> str:
-  """Writes a figure as PNG and as SVG.
-
-  Args:
-    path: of the PNG; the SVG has the same name with another ending.
-
-  Returns:
-    The SVG as text.
-  """
+  """Writes a figure as the PNG of a path, and as SVG next to it, which it returns."""
   path = pathlib.Path(path)
   save = functools.partial(fig.savefig, format='png', dpi=150)
   io.write_atomically(path, save)
