@@ -10,7 +10,7 @@ from epe_jax.accounting import gaussian
 from epe_jax.audit import attackers
 from epe_jax.epsilon import paper_estimates
 from epe_jax.epsilon.types import Scores
-from epe_jax.report import attacker_names, tables
+from epe_jax.report import tables, words
 from papers import item, reported
 from papers.canife import composition, runs, training
 
@@ -143,7 +143,7 @@ def _tabulate_ours(settings: Any, audited: Audited) -> tables.Table:
       continue
     body.append(
       [
-        attacker_names.spell_name(model),
+        words.spell_name(model),
         _format_spread(_read(audited, key, 'estimate')),
         _format_spread(_read(audited, key, 'bound')),
         '-' if limit is None else f'{limit:.3g}',

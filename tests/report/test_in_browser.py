@@ -48,7 +48,7 @@ addEventListener('load', () => {
     appendix: heading.checkVisibility(),
   });
   const closed = measure();
-  const scrolling = [...document.querySelectorAll('main .scroll, main .leaks')]
+  const scrolling = [...document.querySelectorAll('main p, main table')]
     .filter(x => x.scrollWidth > x.clientWidth + 1).length;
   appendix.querySelector('summary').click();
   parent.postMessage({

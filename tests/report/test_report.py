@@ -20,11 +20,10 @@ from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.fact import Fact
 from epe_jax.report import (
-  attacker_names,
+  audit_notes,
   cells,
   clients,
   comparison,
-  facts,
   first_page,
   html,
   labelled_runs,
@@ -32,7 +31,8 @@ from epe_jax.report import (
   page,
   report,
   run_tables,
-  worded_json,
+  tables,
+  words,
 )
 from epe_jax.report.figures import of_audit, style
 from epe_jax.watch import by_round
@@ -246,12 +246,12 @@ def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
   audit = evaluation.evaluate(record)
   assert {a.analytic is None for a in audit.attacks} == {True, False}
   result = _result(audit=audit)
-  participations = facts.count_participations(result)
-  text = run_tables.format_summary_table(audit, participations=participations)
-  table = text.splitlines()[1:]
+  participations = leaks.count_participations(result)
+  table = run_tables.make_summary_table(audit, participations=participations)
+  table = tables.format_text(table).splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
-    assert line.startswith(attacker_names.spell_name(attack.threat_model))
+    assert line.startswith(words.spell_name(attack.threat_model))
     shown = cells.format_number(attack.first.epsilon)
     if attack.is_calibrated:
       assert re.search(rf' {re.escape(shown)} ', line)
@@ -319,7 +319,7 @@ def test_a_failed_check_of_a_row_is_on_the_first_page_and_others_are_not():
       for a in audit.attacks
     )
     result = _result(audit=audit._replace(attacks=changed))
-    text = f'{attacker_names.spell_name(model)}: it is not.'
+    text = f'{words.spell_name(model)}: it is not.'
     assert (text in _alarms(result)) == is_first
     assert (f'Warning: {text}' in report.format_summary(result)) == is_first
     assert report.format_report(result).count('it is not.') == 1
@@ -415,7 +415,7 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
   assert ('Warning' in said) == (kind == 'Warning')
   explained = '"About" above it: chance, or a warning says so.'
   assert explained in ' '.join(said.split())
-  values = worded_json.describe_in_json(result.audit)
+  values = audit_notes.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
   assert why in said
   assert len(values['warnings']) == (kind == 'Warning')
@@ -440,7 +440,7 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
     )
   for name, text in _show_everywhere(result).items():
     assert expected in text, name
-  (warning,) = worded_json.describe_in_json(result.audit)['warnings']
+  (warning,) = audit_notes.describe_in_json(result.audit)['warnings']
   assert expected in warning
 
 
@@ -641,7 +641,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   assert [row[-1] for row in table.body] == ['57.2'] * 3
   # Of rounds nothing is known of a client but the limit.
   assert [row[-2] for row in table.body[1:]] == ['–'] * 2
-  participations = facts.count_participations(result)
+  participations = leaks.count_participations(result)
   expected = clients.expect_client(audit.find(_CHANGE), participations)
   low, high = map(cells.format_number, expected)
   assert table.body[0][-2] == f'{low} to {high}'

@@ -8,7 +8,7 @@ import pytest
 from epe_jax.audit import attackers, evaluation
 from epe_jax.epsilon import risks, tradeoff
 from epe_jax.experiment import client_rounds
-from epe_jax.report import attacker_names, cells, clients, run_tables
+from epe_jax.report import cells, clients, run_tables, words
 from tests import recorded_runs
 
 _ALIKE = client_rounds.Participations(1, 1, 12.0)
@@ -48,7 +48,7 @@ def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
   table = run_tables.make_risk_table(audit.attacks, _ALIKE)
   names = [line[0] for line in table.body]
   assert names == [
-    attacker_names.spell_name(attack.threat_model)
+    words.spell_name(attack.threat_model)
     for attack in audit.attacks
     if attack.is_calibrated
   ]
