@@ -26,7 +26,6 @@ EXTRAS = {
   'nvflare': 'nvflare',
   'opacus': 'opacus',
   'optax': 'training',
-  'orbax': 'training',
   'pandas': 'reports',
   'pfl': 'pfl',
   'pooch': 'training',
