@@ -347,7 +347,7 @@ def list_lowest():
 
 
 def test_a_minimum_is_stated_of_every_package():
-  assert {'numpy', 'jax', 'orbax-checkpoint', 'matplotlib'} <= {
+  assert {'numpy', 'jax', 'matplotlib'} <= {
     line.partition('==')[0] for line in list_lowest()
   }
 
