@@ -29,7 +29,6 @@ from epe_jax.conformance.rule import Outcome, rule
 from epe_jax.conformance.session import (
   Cohort,
   NotChecked,
-  Vector,
   check_finite,
 )
 
@@ -216,8 +215,10 @@ def _count_rounds(m: Measurements, most: int) -> int:
   return num
 
 
-def _release(m: Measurements, cohorts: Sequence[Cohort]) -> Vector:
-  """[T, d] releases of a run with next to no noise."""
+def _release(
+  m: Measurements, cohorts: Sequence[Cohort]
+) -> Float[np.ndarray, 'T d']:
+  """Releases of a run with next to no noise."""
   run = m.quiet()
   return np.stack([run.release(cohort) for cohort in cohorts])
 
@@ -278,8 +279,8 @@ def measure_joint(m: Measurements, *, one_seed: bool = False) -> _Joint:
 def _find_worst(
   m: Measurements,
   sampled: Float[np.ndarray, 'R T k'],
-  impulse: Float[np.ndarray, 'T d'],
-  steady: Float[np.ndarray, 'T d'],
+  impulse: Float[np.ndarray, 'N d'],
+  steady: Float[np.ndarray, 'N d'],
 ) -> _Worst:
   """The client whose round reveals most, over all rounds sampled."""
   noise, num_rounds = comparison.measure_noise(m), sampled.shape[1]
@@ -321,9 +322,9 @@ def _find_worst(
 
 def _shift(
   m: Measurements,
-  impulse: Float[np.ndarray, 'T d'],
-  steady: Float[np.ndarray, 'T d'],
-) -> list[Float[np.ndarray, 'T r']]:
+  impulse: Float[np.ndarray, 'N d'],
+  steady: Float[np.ndarray, 'N d'],
+) -> list[Float[np.ndarray, 'N r']]:
   """Influences of a client from each round on, if later rounds are like the first.
 
   It takes part as often and as soon again as the claim allows. They are in a basis of
