@@ -25,7 +25,6 @@ EXTRAS = {
   'nvflare': 'nvflare',
   'opacus': 'opacus',
   'optax': 'training',
-  'orbax': 'training',
   'pandas': 'reports',
   'pfl': 'pfl',
   'pooch': 'training',

@@ -176,7 +176,7 @@ def test_training_never_loads_tensorflow():
 
 @pytest.mark.integration
 def test_a_node_starts_a_point_without_jax():
-  code = 'from epe_jax.experiment.sweeps.launchers import NodeJob'
+  code = 'from epe_jax.experiment.sweeps.launch import NodeJob'
   assert find_loaded(code, 'jax', 'scipy', 'numpy') == ['numpy']
 
 

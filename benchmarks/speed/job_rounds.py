@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.peers import works
 from benchmarks.speed import profiles
-from epe_jax.experiment import arithmetic, chunk_size, dispatch, programs
+from epe_jax.experiment import arithmetic, chunk_size, loop, programs
 from epe_jax.experiment.setup import build, config_checks
 from epe_jax.parallel import hosts, sharding
 
@@ -68,7 +68,7 @@ class Rounds:
         config, setup, lambda cohorts: advance(init(), cohorts), mesh=mesh
       )
     self.setup, self.chunk = setup, setup.plan.chunk
-    group, self._cohorts = next(dispatch.iterate_groups(config, setup, 0, mesh))
+    group, self._cohorts = next(loop.iterate_groups(config, setup, 0, mesh))
     self.rounds = len(group)
     self.examples = int(np.sum(np.asarray(self._cohorts.mask))) // self.rounds
     self._advance, self._state = advance, init()

@@ -9,7 +9,7 @@ from absl import logging
 from epe_jax import io
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import THREAT_MODELS
-from epe_jax.experiment import driver, run_result, workdirs
+from epe_jax.experiment import loop, run_result, workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.setup import build
 from epe_jax.experiment.setup.config_files import Config
@@ -79,14 +79,12 @@ def _run_or_read(
       # Another process may have changed it before it released the lock.
       workdirs.reserve(files.folder, config)
       if workdirs.clear_failed_start(files, config):
-        driver.log_stderr(
+        loop.log_stderr(
           f'{files.folder} had a run of another config without a finished round; '
           'this run replaces it.'
         )
       if not _is_finished(files):
-        result = driver.train(
-          config, files, observers, threat_models, argv=argv
-        )
+        result = loop.train(config, files, observers, threat_models, argv=argv)
   # A finished run needs the secrets of its noise and sampling no more.
   workdirs.remove_secrets(files)
   if result is None and hosts.is_primary():

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 import contextlib
 import os
 import pathlib
-import re
 import shlex
 import shutil
 from typing import NamedTuple
@@ -18,9 +17,6 @@ from epe_jax import io, locks
 from epe_jax.experiment import metrics
 from epe_jax.experiment.setup import config_files
 from epe_jax.experiment.setup.config_files import Config
-
-# Orbax looks up its files by a pattern that has their whole path in it, unescaped.
-_PATTERN = re.compile(r'[*?[\\]')
 
 
 class Workdir(NamedTuple):
@@ -83,15 +79,9 @@ def reserve(folder: str | os.PathLike, config: Config) -> None:
 
   Raises:
     ValueError: the folder holds the run of another config, or something else, or
-      it is a file, or its path is one in which checkpoints cannot be read back.
+      it is a file.
   """
   files = workdir_at(folder)
-  if found := _PATTERN.search(files.folder.absolute().as_posix()):
-    raise ValueError(
-      f'workdir={os.fspath(folder)!r} has {found[0]!r} in its whole path, '
-      f'{str(files.folder.absolute())!r}. Checkpoints, which are looked up by a '
-      'pattern, could not be read back; give another path, such as a link.'
-    )
   if not files.folder.is_dir():
     io.check_folder('workdir', folder)
   files.folder.mkdir(parents=True, exist_ok=True)
@@ -192,10 +182,7 @@ def check_ended(folder: str | os.PathLike) -> None:
 
 def has_saved_rounds(files: Workdir) -> bool:
   """Says whether a run that has not ended has a checkpoint to resume from."""
-  # A checkpoint that is being written has a longer name than its round.
-  return files.checkpoints.is_dir() and any(
-    path.name.isdigit() for path in files.checkpoints.iterdir()
-  )
+  return any(files.checkpoints.glob('[0-9]*.npz'))
 
 
 def has_failed_to_start(files: Workdir) -> bool:

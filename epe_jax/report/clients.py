@@ -25,12 +25,13 @@ from scipy import optimize
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.results import AttackResult
-from epe_jax.epsilon import known_shifts, tradeoff
-from epe_jax.epsilon.tradeoff import Curve, Risks
+from epe_jax.epsilon import known_shifts, risks, tradeoff
+from epe_jax.epsilon.risks import Risks
+from epe_jax.epsilon.tradeoff import Curve
 from epe_jax.experiment.client_rounds import Participations, Shifts
 
 FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001
-"""What risks of a report are stated for, as in `tradeoff.compute_risks`."""
+"""What risks of a report are stated for, as in `compute_risks`."""
 
 
 class ClientEpsilon(NamedTuple):
@@ -162,7 +163,7 @@ def compute_attack_risks(
 
   def of(epsilon: float) -> Risks:
     mu = tradeoff.mu_of_epsilon(float(epsilon), delta)
-    return tradeoff.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
+    return risks.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
 
   is_gaussian = not participations.is_amplified
   allowed = upper_bounds.find_curve(
@@ -198,7 +199,7 @@ def compute_attack_risks(
 
 
 def _compute_of_curve(curve: Curve) -> Risks:
-  return tradeoff.compute_risks_of_curve(
+  return risks.compute_risks_of_curve(
     curve, fpr=FPR, prior=PRIOR, baseline=BASELINE
   )
 

@@ -101,7 +101,7 @@ def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
 def write_sweep(
   folder: str | os.PathLike[str],
   points: Sequence[sweep_points.Point],
-  outcome: sweep.Outcome,
+  outcome: sweep.SweepResult,
 ) -> str:
   """Writes the tables, the figure and the comparison of the points of a sweep.
 

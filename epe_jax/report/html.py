@@ -13,8 +13,7 @@ import markdown_it
 from markdown_it.token import Token
 from matplotlib import figure
 
-from epe_jax import io
-from epe_jax._version import __version__
+from epe_jax import __version__, io
 from epe_jax.report import glossary, page
 from epe_jax.report.figures import style
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from epe_jax.accounting import gaussian
 from epe_jax.audit import attackers
-from epe_jax.epsilon import threshold
+from epe_jax.epsilon import paper_estimates
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import tables, words
 from papers import item, reported
@@ -100,7 +100,7 @@ def _tabulate_methods(settings: Any, audited: Audited) -> tables.Table:
     [
       'ε_lo of the same scores, not a bound',
       _format_spread(_read(audited, runs.PAPER, 'bound')),
-      f'{float(threshold.eps_lo(separate, delta=delta).epsilon):.3g}',
+      f'{float(paper_estimates.eps_lo(separate, delta=delta).epsilon):.3g}',
     ],
   ]
   exact = gaussian.epsilon_of_releases(z, delta=delta).epsilon

@@ -19,7 +19,7 @@ from epe_jax.data import federated
 from epe_jax.experiment import Workload, audited_run, workdirs
 from epe_jax.experiment.setup import build, config_checks, workloads
 from epe_jax.experiment.sweeps import (
-  launchers,
+  launch,
   sweep,
   sweep_points,
   sweep_process,
@@ -249,12 +249,12 @@ def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
 def test_a_job_of_submitit_runs_a_point(my_job, tmp_path):
   submitit = pytest.importorskip('submitit')
   folder = tmp_path / 'run'
-  work = launchers.JobSpec(
+  work = launch.JobSpec(
     make_config(task='my_job:load').to_dict(), folder, tmp_path / 'log', 'sweep'
   )
   executor = submitit.LocalExecutor(tmp_path / 'submitit')
   executor.update_parameters(timeout_min=5)
-  job = executor.submit(launchers.NodeJob(work))
+  job = executor.submit(launch.NodeJob(work))
   assert job.result() == 0, (tmp_path / 'log').read_text()
   assert workdirs.workdir_at(folder).result.exists()
 
@@ -273,7 +273,7 @@ def test_points_side_by_side_see_devices_of_their_own(
       "    pathlib.Path(f'seen-{os.getpid()}').write_text(seen)\n"
       '  return load(*args, **kwargs)\n'
     )
-  monkeypatch.setattr(launchers, 'find_devices', lambda: [*'0123'])
+  monkeypatch.setattr(launch, 'find_gpus', lambda: [*'0123'])
   monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
   points = sweep_points.make_grid(
     make_config(task='my_job:load_and_tell'), [('data.seed', (0, 1, 2))]
@@ -281,7 +281,7 @@ def test_points_side_by_side_see_devices_of_their_own(
   outcome = sweep.run_sweep(
     points,
     tmp_path / 'sweep',
-    launch=lambda: launchers.make_launcher('local', devices_per_job=2),
+    launch=lambda: launch.make_launcher('local', devices_per_job=2),
   )
   assert len(outcome.finished) == 3
   seen = [path.read_text() for path in tmp_path.glob('seen-*')]

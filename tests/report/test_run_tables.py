@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attackers, evaluation
-from epe_jax.epsilon import tradeoff
+from epe_jax.epsilon import risks, tradeoff
 from epe_jax.experiment import client_rounds
 from epe_jax.report import cells, clients, run_tables, words
 from tests import recorded_runs
@@ -89,7 +89,7 @@ def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
   change = audit.find(attackers.CHANGE)
   mu = tradeoff.mu_of_epsilon(float(change.first.epsilon), 1e-5)
   low, high = (
-    cells.format_share(float(tradeoff.compute_risks(times * mu).accuracy))
+    cells.format_share(float(risks.compute_risks(times * mu).accuracy))
     for times in (3, 9)
   )
   assert change.first.delta == 1e-5

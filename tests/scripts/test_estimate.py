@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from epe_jax._version import __version__
+from epe_jax import __version__
 from epe_jax.audit import attackers, evaluation
 from epe_jax.audit.record import Record
 from epe_jax.audit.record_file import write_record

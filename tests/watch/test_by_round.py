@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attackers, evaluation
+from epe_jax.audit.record import respond_to_rounds
 from epe_jax.audit.record_file import write_record
-from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.epsilon import known_shifts, registry, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_reports, tables

@@ -131,7 +131,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
   p_lag, lag, correlation = laws.p_of_lags(rows)
   p_shape, effective = laws.p_of_sphericity(rows)
   p_least, worst, variance = laws.p_of_smallest_variance(rows)
-  p_sum, sum_name, sum_variance = _find_quiet_sum(m)
+  p_sum, sum_name, sum_variance, num_quiet = _find_quiet_sum(m)
   p = min(1.0, p_mean, 5 * min(p_lag, p_shape, p_least, p_sum))
   measured = (
     f'noise has {effective:,.0f} effective of {dim:,} dimensions; the '
@@ -145,7 +145,9 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
       f'; the sum of {sum_name} has {sum_variance:.2g} of the variance of '
       'independent noise'
     )
-  if 5 * p_sum < ALPHA and sum_variance < 0.5 and effective > 0.9 * dim:
+  # Each sum without noise takes a dimension; numbers that serve twice take more.
+  is_whole = effective + num_quiet > 0.9 * dim
+  if 5 * p_sum < ALPHA and sum_variance < 0.5 and is_whole:
     cause = _NO_NOISE_IN_SUM
     mu = math.inf if sum_variance < 1e-6 else None
     return Outcome(measured, p, cause, mu)
@@ -248,10 +250,13 @@ def _test_mean(m: Measurements) -> tuple[float, float]:
   return min(1.0, 10 * float(stats.norm.sf(abs(mean) * math.sqrt(num)))), mean
 
 
-def _find_quiet_sum(m: Measurements) -> tuple[float, str, float]:
-  """p-value of the sum of coordinates that varies least, its name, its variance."""
+def _find_quiet_sum(m: Measurements) -> tuple[float, str, float, int]:
+  """p-value of the sum of coordinates that varies least, its name, its variance.
+
+  And the number of independent sums, of all tensors, that have little noise.
+  """
   noise = m.ample_noise
-  found = []
+  found, num_quiet = [], 0
   for k, (tensor, shape) in enumerate(zip(noise.tensors, m.claim.shapes)):
     if not noise.stds[k] > 1e-3 * noise.stds.max() or tensor.shape[1] < 2:
       continue
@@ -262,16 +267,20 @@ def _find_quiet_sum(m: Measurements) -> tuple[float, str, float]:
       for axis, size in enumerate(shape):
         if 1 < size < rows.shape[1]:
           sums[f'tensor {k} along axis {axis}'] = whole.sum(axis=axis + 1)
+    quiet = [0]
     for name, x in sums.items():
       x = x.reshape(len(rows), -1)
       variance = float(np.mean(x**2)) * x.shape[1] / rows.shape[1]
       # Coordinates that share numbers are fewer; see `effective_share`.
       num = max(1, int(x.size * m.effective_share))
       found.append((float(stats.chi2.cdf(num * variance, num)), name, variance))
+      if variance < 0.5:
+        quiet.append(x.shape[1])
+    num_quiet += max(quiet)
   if not found:
-    return 1.0, '', 1.0
+    return 1.0, '', 1.0, 0
   p, name, variance = min(found)
-  return min(1.0, len(found) * p), name, variance
+  return min(1.0, len(found) * p), name, variance, num_quiet
 
 
 def _name_tensors(m: Measurements, lag: int) -> str:

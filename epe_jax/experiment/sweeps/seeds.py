@@ -19,8 +19,7 @@ from epe_jax.audit.record import Record
 from epe_jax.data import cohort
 from epe_jax.experiment import (
   arithmetic,
-  dispatch,
-  in_flight,
+  loop,
   model_evaluation,
   programs,
 )
@@ -173,13 +172,13 @@ def _train(
     )
     for _, cohorts in cohort.prefetch(gather, range(config.rounds)):
       state, metrics = jitted.advance(draws, state, cohorts)
-      yield {name: metrics[name] for name in dispatch.NORMS}
+      yield {name: metrics[name] for name in loop.NORMS}
 
-  for t, metrics in enumerate(in_flight.iterate_in_order(advance_rounds())):
+  for t, metrics in enumerate(programs.iterate_in_order(advance_rounds())):
     norms = jax.device_get(metrics)
     for i, seed in enumerate(setups):
       of_seed = {name: float(norm[i, 0]) for name, norm in norms.items()}
-      dispatch.check_finite(config, of_seed, f'round {t + 1} of seed {seed}')
+      loop.check_finite(config, of_seed, f'round {t + 1} of seed {seed}')
     bar.update(len(setups))
   return jitted.flush(draws, state) if programs.has_waiting(state) else state
 
