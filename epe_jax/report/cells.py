@@ -189,8 +189,7 @@ def format_with_interval(estimate: Estimate | None) -> str:
     return '-'
   text = format_epsilon(estimate)
   if estimate.interval is not None and math.isfinite(estimate.epsilon):
-    low, high = map(format_number, estimate.interval)
-    text += f' [{low}, {high}]'
+    text += f' [{", ".join(map(format_number, estimate.interval))}]'
   return f'{text} †' if estimate.is_rejected else text
 
 

@@ -62,7 +62,7 @@ def make_blocks(
       *alarms,
       page.make_paragraph(_describe_limit_of_client(result)),
       figure,
-      page.make_list(_warn_of_noise(result)),
+      page.make_list([_warn_of_noise(result)]),
       *ending,
     ]
   return [
@@ -184,27 +184,25 @@ def _make_audit_table(found: Sequence[Leak]) -> tables.Table:
 
 def list_alarms(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What a reader has to know before all numbers, a sentence each."""
-  claim = []
-  if result.claim is not None and result.claim.rejected_after is not None:
-    claim = sentences.describe_claim(result)
   low = warn_of_low_dimension(result.effective_dimension)
   serious = audit_notes.list_serious_warnings(result.audit, _list_shown(found))
   return [
-    *claim,
+    *(sentences.describe_claim(result) if _is_rejected(result) else []),
     *(f'{text}.' for text in serious),
     *sentences.contradict_expectation(result.audit),
     *([low] if low else []),
   ]
 
 
+def _is_rejected(result: RunResult) -> bool:
+  return result.claim is not None and result.claim.rejected_after is not None
+
+
 def list_other_notes(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """Warnings and notes that are not on the first page, for the appendix."""
-  claim = []
-  if result.claim is None or result.claim.rejected_after is None:
-    claim = sentences.describe_claim(result)
   others = audit_notes.list_other_warnings(result.audit, _list_shown(found))
   return [
-    *claim,
+    *([] if _is_rejected(result) else sentences.describe_claim(result)),
     *(f'Warning: {text}.' for text in others),
     *(f'Note: {text}.' for text in audit_notes.list_notes(result.audit)),
   ]
@@ -214,16 +212,15 @@ def list_caveats(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What the numbers of a run do not say."""
   participations = leaks.count_participations(result)
   of_canary = sentences.count_rounds_of_canary(participations)
-  limit = 'Stronger attacks may exist'
-  if leaks.find_analytic_epsilon(result) == math.inf:
-    limit += '; without noise there is no limit'
+  is_limitless = leaks.find_analytic_epsilon(result) == math.inf
+  limit = '; without noise there is no limit' if is_limitless else ''
   return [
-    *_warn_of_noise(result),
+    _warn_of_noise(result),
     f'A canary is an artificial client of {of_canary} with the largest update allowed. '
     f'{_explain_client(found[0], participations)}',
     *_explain_correlation(result),
     _ABOUT_DELTA,
-    f'{limit}.',
+    f'Stronger attacks may exist{limit}.',
   ]
 
 
@@ -322,36 +319,35 @@ def _explain_signs(found: Sequence[Leak]) -> list[str]:
   return [text for text, is_shown in signs.items() if is_shown]
 
 
-def _warn_of_noise(result: RunResult) -> list[str]:
+def _warn_of_noise(result: RunResult) -> str:
   """What the noise of a run is worth."""
   if not result.noise_multiplier > 0:
-    return ['No noise was added, so that nobody is protected.']
+    return 'No noise was added, so that nobody is protected.'
   if result.is_simulation:
-    return [
+    return (
       'Do not publish this model: its seed reveals the noise '
       f'({cells.spell_key(result.noise)}).'
-    ]
-  return ['Noise was drawn fresh; that it is random enough was not checked.']
+    )
+  return 'Noise was drawn fresh; that it is random enough was not checked.'
 
 
 def _list_not_measured(found: Sequence[Leak]) -> str:
-  missing = [f'the {leak.name}' for leak in found if leak.attack is None]
-  listed = [
-    *missing,
-    'clients and their clipping',
-    'tuning, logs, other releases',
-  ]
-  return f'Not measured: {"; ".join(listed)}.'
+  missing = [f'the {leak.name}; ' for leak in found if leak.attack is None]
+  return (
+    f'Not measured: {"".join(missing)}clients and their clipping; tuning, logs, other '
+    'releases.'
+  )
 
 
 def _describe_limit_of_client(result: RunResult) -> str:
   run = leaks.count_participations(result)
-  limit = _show_limit(run.analytic_epsilon)
-  delta = cells.format_delta(result.delta)
   client = f'a client of up to {cells.format_rounds(run.clients)}'
   if run.is_amplified:
     client = 'a client whose rounds are drawn in secret'
-  return f'By analysis ε of {client} is {limit} at most, at δ = {delta}.'
+  return (
+    f'By analysis ε of {client} is {_show_limit(run.analytic_epsilon)} at most, at '
+    f'δ = {cells.format_delta(result.delta)}.'
+  )
 
 
 def _describe_settings(result: RunResult) -> str:

@@ -53,53 +53,28 @@ _OWN = attackers.OWN
 _MAXIMUM = attackers.MAXIMUM
 
 
-def _row(
-  attack_scores,
-  method,
-  epsilon,
-  floor=(0.01, 0.7),
-  confidence=None,
-  interval=None,
-  kind='point_estimate',
-  assumes=(),
-):
+def _row(attacker, method, epsilon, floor=(0.01, 0.7), **fields):
+  """An estimate of an attacker."""
   level = floor and types.Floor(
     sum(floor) / 2, floor[0], sum(floor) / 2, floor[1]
   )
-  return attack_scores, types.Estimate(
+  return attacker, types.Estimate(
     float(epsilon),
     1e-5,
     method,
-    confidence,
-    kind,
-    assumes,
-    level,
-    interval,
+    **{'confidence': None, 'floor': level} | fields,
   )
 
 
-def _bound(attack_scores, method, epsilon, **settings):
-  return _row(
-    attack_scores,
-    method,
-    epsilon,
-    floor=None,
-    confidence=0.95,
-    **{'kind': 'confidence_bound'} | settings,
-  )
+def _bound(attacker, method, epsilon, **fields):
+  fields = {'confidence': 0.95, 'kind': 'confidence_bound'} | fields
+  return _row(attacker, method, epsilon, floor=None, **fields)
 
 
 def _given(text):
   return Fact(text.replace(' ', '_'))
 
 
-def _reading(
-  attack_scores, calibrated=True, failed=(), rates=None, agreement=None
-):
-  return attack_scores, (calibrated, tuple(failed), rates, agreement)
-
-
-_RATES = results.Rates(0.672, (0.123, 0.0321))
 _ROWS = [
   _row(_FINAL, 'location_mixture', 1.2, interval=(1.05, 1.35)),
   _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
@@ -109,34 +84,23 @@ _ROWS = [
   _row(_OWN, 'location_mixture', 8.25),
   _row(_OWN, 'max_threshold_gaussian', 8.5),
 ]
-_READINGS = [
-  _reading(_FINAL, rates=_RATES),
-  _reading(_MAXIMUM),
-  _reading(_OWN),
-]
 
 
-def _audit(rows, all_scores):
-  """An audit with these estimates, and what is known of their attackers."""
-  about = dict(all_scores)
-  return results.Audit(
-    tuple(
-      results.AttackResult(
-        threat_model,
-        'what is seen',
-        1000,
-        1000,
-        *about.get(threat_model, (True, (), None, None)),
-        tuple(estimate for other, estimate in rows if other == threat_model),
-      )
-      for threat_model in dict.fromkeys(one for one, _ in rows)
+def _attack(attacker, estimates, *, is_calibrated=True, analytic=None):
+  about = 'what is seen', 1000, 1000, is_calibrated, (), None, None
+  return results.AttackResult(attacker, *about, tuple(estimates), analytic)
+
+
+def _result(*, estimates=_ROWS, is_calibrated=True, **changes):
+  attacks = tuple(
+    _attack(
+      attacker,
+      (estimate for other, estimate in estimates if other == attacker),
+      is_calibrated=is_calibrated,
     )
+    for attacker in dict.fromkeys(one for one, _ in estimates)
   )
-
-
-def _result(*, estimates=_ROWS, all_scores=_READINGS, **changes):
-  audit = _audit(estimates, all_scores)
-  return recorded_runs.result(**{'audit': audit} | changes)
+  return recorded_runs.result(**{'audit': results.Audit(attacks)} | changes)
 
 
 def _finished_run(folder, result=None, **record):
@@ -352,21 +316,9 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
 def _above_its_limit(*, bounds, interval):
   """A run whose strongest attacker is allowed an ε of 5."""
   own = attackers.RESIDUAL
-  attack = results.AttackResult(
-    own,
-    'what is seen',
-    1000,
-    1000,
-    True,
-    (),
-    None,
-    None,
-    (
-      _row(own, 'location_mixture', 5.6, interval=interval)[1],
-      *(bound for _, bound in bounds),
-    ),
-    Analytic(5.0, ()),
-  )
+  first = _row(own, 'location_mixture', 5.6, interval=interval)
+  estimates = [estimate for _, estimate in (first, *bounds)]
+  attack = _attack(own, estimates, analytic=Analytic(5.0, ()))
   return _result(audit=results.Audit((attack,)))
 
 
@@ -447,8 +399,7 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
 def test_the_first_page_has_no_estimate_that_is_not_calibrated():
   rows = [_row(_FINAL, 'location_mixture', 579.25)]
   for is_calibrated in (True, False):
-    all_scores = [_reading(_FINAL, is_calibrated)]
-    result = _result(estimates=rows, all_scores=all_scores)
+    result = _result(estimates=rows, is_calibrated=is_calibrated)
     text = report.format_summary(result)
     assert ('579' in text) == is_calibrated
 
@@ -848,37 +799,38 @@ def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
   assert not any((tmp_path / made).exists() for made in _FILES)
 
 
-def test_a_file_of_another_version_is_refused(tmp_path):
-  _finished_run(tmp_path)
-  values = io.read_sealed(tmp_path / 'result.json')
-  io.write_sealed(tmp_path / 'result.json', values | {'schema': 99})
-  with pytest.raises(ValueError, match=r'result\.json has schema=99'):
-    report.write_report(tmp_path)
-  _finished_run(tmp_path)
-  arrays = io.read_arrays(tmp_path / 'private/scores.npz')
-  io.write_arrays(
-    tmp_path / 'private/scores.npz', {**arrays, 'schema': np.asarray(99)}
-  )
-  with pytest.raises(ValueError, match=r'scores\.npz has schema=99'):
-    report.write_report(tmp_path)
+def _change_result(values):
+  def change(files):
+    io.write_sealed(files.result, io.read_sealed(files.result) | values)
+
+  return change
+
+
+def _change_version(files):
+  arrays = io.read_arrays(files.scores)
+  io.write_arrays(files.scores, {**arrays, 'schema': np.asarray(99)})
 
 
 @pytest.mark.parametrize(
   ('damage', 'said'),
   [
-    (lambda v: v.pop('dim'), "it has no 'dim'"),
-    (lambda v: v.update(audit=[]), 'a field has a value of another kind'),
-    (lambda v: v.update(delta='x'), 'could not convert'),
+    (_change_result({'schema': 99}), r'result\.json has schema=99'),
+    (_change_version, r'scores\.npz has schema=99'),
+    (
+      _change_result({'audit': []}),
+      r'result\.json is damaged: a field has a value of another kind.*; restore it,',
+    ),
+    (
+      _change_result({'delta': 'x'}),
+      r'result\.json is damaged: could not convert.*; restore it, or make',
+    ),
   ],
 )
-def test_a_damaged_result_is_refused(tmp_path, damage, said):
-  _finished_run(tmp_path)
-  values = io.read_sealed(tmp_path / 'result.json')
-  damage(values)
-  io.write_sealed(tmp_path / 'result.json', values)
-  with pytest.raises(
-    ValueError, match=rf'result\.json is damaged: {said}.*; restore it, or make'
-  ):
+def test_a_damaged_file_or_one_of_another_version_is_refused(
+  tmp_path, damage, said
+):
+  damage(workdirs.workdir_at(_finished_run(tmp_path)))
+  with pytest.raises(ValueError, match=said):
     report.write_report(tmp_path)
 
 
