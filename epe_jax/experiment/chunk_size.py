@@ -14,7 +14,7 @@ import numpy as np
 
 from epe_jax.data import cohort
 from epe_jax.experiment.setup import build
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import fedavg
 
