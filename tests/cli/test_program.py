@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -524,6 +525,26 @@ def test_output_for_which_there_is_no_room_is_refused(
   assert done.stderr == (
     'error: stdout: No space left on device; give another path.\n'
   )
+
+
+@pytest.mark.integration
+def test_a_second_run_prints_nothing_of_the_log_of_the_compiler(tmp_path):
+  # Without what these tests have set, and JAX in this process.
+  own = {'JAX_COMPILATION_CACHE_DIR', 'TF_CPP_MIN_LOG_LEVEL'}
+  env = {name: x for name, x in os.environ.items() if name not in own}
+  for name in ('first', 'second'):
+    done = subprocess.run(
+      [
+        *(sys.executable, '-m', 'epe_jax', 'run', 'digits:smoke'),
+        *('--config.rounds=1', f'--workdir={tmp_path / name}'),
+      ],
+      capture_output=True,
+      env=env | {'XDG_CACHE_HOME': str(tmp_path / 'cache')},
+      text=True,
+      check=True,
+    )
+    assert not re.search(r'^[DIWE]\d{4} ', done.stderr, re.MULTILINE)
+  assert [*tmp_path.glob('cache/epe_jax/compiled/*')]
 
 
 @pytest.mark.integration
