@@ -154,31 +154,30 @@ def claimed_mu(claim: Claim) -> float:
 
 
 def _find_allowed_mu_of(m: Measurements, noise: Noise) -> float:
-  """Largest μ that other rules allow: that of ordinary clients if it is larger.
-
-  What is wrong for all clients is reported once, by `noise_scale`. Their μ is
-  measured, so its upper bound is allowed.
-  """
   if noise.common_std == 0:
     return math.inf
   mu = m.layout.length(m.base) / noise.common_std
   p = laws.p_of_mu(mu, claimed_mu(m.claim), num=noise.num)
-  if p >= ALPHA:
-    return claimed_mu(m.claim)
-  return 1.02 * laws.upper_mu(mu, num=noise.num)
+  return _allow(m.claim, mu, p, noise.num)
 
 
 @measured
 def find_allowed_mu(m: Measurements) -> float:
   """Largest μ that rules allow in ordinary rounds."""
-  mu, p = judge_ordinary(m)
-  if p >= ALPHA:
-    return claimed_mu(m.claim)
-  noise = measure_noise(m)
+  (mu, p), noise = judge_ordinary(m), measure_noise(m)
   num = noise.num
   if not noise.is_isotropic:
     num = min(noise.count(t.size) for t in noise.tensors)
-  return 1.02 * laws.upper_mu(mu, num=num)
+  return _allow(m.claim, mu, p, num)
+
+
+def _allow(claim: Claim, mu: float, p: float, num: int) -> float:
+  """Largest μ that rules allow: that of ordinary clients if it is larger.
+
+  What is wrong for all clients is reported once, by `noise_scale`. Their μ is
+  measured with so many values of noise, so its upper bound is allowed.
+  """
+  return claimed_mu(claim) if p >= ALPHA else 1.02 * laws.upper_mu(mu, num=num)
 
 
 @measured
