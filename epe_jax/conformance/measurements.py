@@ -62,7 +62,6 @@ class Measurements:
     zero: an update without effect: zeros, or next to them if zeros fail.
     zero_error: what zeros lead to if they fail, else None.
     place: of the client in question among those of a round.
-    publishes: whether the mechanism has a public clip norm.
     uniform: an update of norm S, of equal size in all coordinates.
     equal: the same, of equal norm in all tensors.
     made: measurements by the function that made them; see `measured`.
@@ -76,7 +75,7 @@ class Measurements:
     self.session = Session(make, claim, seconds=budget)
     self.budget, self.rng = budget, rng
     self.zero, self.zero_error = np.zeros(claim.dim), None
-    self.place, self.publishes = 0, False
+    self.place = 0
     self.made: dict[Callable, Any] = {}
     self._signs = rng.choice([-1.0, 1.0], claim.dim)
     self.uniform = self._scale(self._signs)
@@ -214,6 +213,11 @@ class Measurements:
       for t in range(rounds):
         sampled[i, t] = keep(run.release(cohort))
     return sampled - expected
+
+  @functools.cached_property
+  def publishes(self) -> bool:
+    """Whether the mechanism has a public clip norm."""
+    return self.quiet().public_clip_norm is not None
 
   @functools.cached_property
   def seconds_per_round(self) -> float:

@@ -144,3 +144,14 @@ def test_a_claim_of_any_two_updates_has_twice_the_influence():
 )
 def test_the_measured_mu_is_that_of_the_bug(bug, mu, error):
   assert check_seeded(bug).findings[0].mu == pytest.approx(mu, rel=error)
+
+
+@pytest.mark.parametrize(
+  'bug', [seeded_bugs.FaintBit, seeded_bugs.HiddenClipNorm]
+)
+def test_a_rule_is_checked_alone(bug):
+  rule, cause = seeded_bugs.EXPECTED[bug]
+  rng = np.random.default_rng(0)
+  m = measurements.Measurements(seeded(bug), CLAIM, budget=60.0, rng=rng)
+  result = conformance.RULES[rule].check(m)
+  assert result.finding.cause == cause
