@@ -9,7 +9,7 @@ from ml_collections import config_dict
 
 from epe_jax import io
 from epe_jax.experiment import stopping
-from epe_jax.experiment.sweeps import launchers
+from epe_jax.experiment.sweeps import launch as launch_lib
 from epe_jax.report import tables
 
 SIZES = {'smoke': 0, 'small': 1, 'medium': 1, 'paper': 2}
@@ -51,7 +51,7 @@ class Workspace(NamedTuple):
   synthetic: bool = False
   only_digits: bool = False
   fields: Mapping[str, Any] = {}
-  launch: Callable[[], launchers.Launcher] | None = None
+  launch: Callable[[], launch_lib.Launcher] | None = None
   retry: bool = False
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from epe_jax.audit import evaluation
 from epe_jax.data import federated
-from epe_jax.experiment import audited_run, in_flight, model_evaluation
+from epe_jax.experiment import audited_run, model_evaluation
+from epe_jax.experiment import programs as programs_lib
 from epe_jax.parallel import sharding
 from epe_jax.tasks import digits
 from epe_jax.types import Task
@@ -43,7 +44,7 @@ def sums():
   return jax.jit(program), x
 
 
-def at_once(programs=in_flight.XLA_CPU_PROGRAMS):
+def at_once(programs=programs_lib.XLA_CPU_PROGRAMS):
   """As many as the backend promises, or more, and no one waits before the end."""
   program, x = sums()
   for _ in range(3):
@@ -51,12 +52,12 @@ def at_once(programs=in_flight.XLA_CPU_PROGRAMS):
 
 
 def too_many():
-  at_once(8 * in_flight.XLA_CPU_PROGRAMS)
+  at_once(8 * programs_lib.XLA_CPU_PROGRAMS)
 
 
 def in_order():
   program, x = sums()
-  ended = [*in_flight.iterate_in_order(program(x) for _ in range(200))]
+  ended = [*programs_lib.iterate_in_order(program(x) for _ in range(200))]
   assert len(ended) == 200
 
 

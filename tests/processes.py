@@ -39,25 +39,20 @@ def softmax_task() -> Task:
 
 def patched(patch, stop: int, end) -> None:
   """Puts the model in, and has `end` called behind the checkpoint of a round."""
-  load, make = workloads.load_workload, checkpoint.checkpoints
+  load, save = workloads.load_workload, checkpoint.Checkpoints.save
 
-  def checkpoints(folder, **options):
-    saved = make(folder, **options)
-
-    def save(rounds, state):
-      saved.save(rounds, state)
-      if rounds == stop:
-        saved.close()
-        end()
-
-    return saved._replace(save=save)
+  def save_and_end(saved, rounds, state):
+    save(saved, rounds, state)
+    if rounds == stop:
+      saved.find_saved(waits=True)
+      end()
 
   patch(
     workloads,
     'load_workload',
     lambda config: load(config)._replace(task=softmax_task()),
   )
-  patch(checkpoint, 'checkpoints', checkpoints)
+  patch(checkpoint.Checkpoints, 'save', save_and_end)
   patch(report, 'write_report', lambda workdir: workdir)
 
 

@@ -214,7 +214,7 @@ def measure_peak(
   for _ in range(3):
     form = form.run(work)
   with tempfile.TemporaryDirectory() as folder:
-    saved = checkpoint.checkpoints(
+    saved = checkpoint.Checkpoints(
       pathlib.Path(folder, 'checkpoints'), of='a run'
     )
     saved.save(3, form.state)

@@ -23,8 +23,9 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.peers import works
 from benchmarks.speed import profiles
-from epe_jax.experiment import arithmetic, chunk_size, dispatch, programs
-from epe_jax.experiment.setup import build, config_checks
+from epe_jax.experiment import arithmetic, chunk_size, loop, programs
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.parallel import hosts, sharding
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -68,7 +69,7 @@ class Rounds:
         config, setup, lambda cohorts: advance(init(), cohorts), mesh=mesh
       )
     self.setup, self.chunk = setup, setup.plan.chunk
-    group, self._cohorts = next(dispatch.iterate_groups(config, setup, 0, mesh))
+    group, self._cohorts = next(loop.iterate_groups(config, setup, 0, mesh))
     self.rounds = len(group)
     self.examples = int(np.sum(np.asarray(self._cohorts.mask))) // self.rounds
     self._advance, self._state = advance, init()
@@ -133,7 +134,7 @@ def _compare(made: Rounds, config: Any, repetitions: int) -> dict[str, Any]:
 
 def measure(quick: bool) -> Mapping[str, Any]:
   repetitions = 2 if quick else _REPETITIONS.value
-  config = config_checks.check_config(_CONFIG.value)
+  config = config_lib.check_config(_CONFIG.value)
   made = Rounds(config)
   figures: dict[str, Any] = {
     'task': config.task,

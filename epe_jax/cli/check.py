@@ -41,7 +41,7 @@ from epe_jax import io, python_path
 from epe_jax.cli import command_flags, program
 from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import stopping
-from epe_jax.experiment.sweeps import launchers
+from epe_jax.experiment.sweeps import launch
 from epe_jax.report import tables, terminal
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def check_apart(
   with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     path = pathlib.Path(folder, 'outcome.json')
     work = {'path': str(path), 'argv': argv, 'width': tables.get_width()}
-    process = launchers.start_process(
+    process = launch.start_process(
       f'from {__name__} import check_here; check_here()',
       [],
       work,

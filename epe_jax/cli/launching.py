@@ -8,7 +8,7 @@ from absl import flags
 
 from epe_jax.cli import config_flags
 from epe_jax.cli.command_flags import Flag
-from epe_jax.experiment.sweeps import launchers
+from epe_jax.experiment.sweeps import launch
 
 JOBS = Flag(
   'jobs',
@@ -26,7 +26,7 @@ LAUNCHER = Flag(
   'launcher',
   'Where runs are started: on this machine, or on a Slurm or Ray cluster all of whose '
   'machines see the workdir.',
-  launchers.ENGINES,
+  tuple(launch.ENGINES),
   'local',
 )
 LAUNCHER_OPTION = Flag(
@@ -41,7 +41,7 @@ FLAGS = (JOBS, DEVICES_PER_JOB, LAUNCHER, LAUNCHER_OPTION)
 
 def make_launch(
   values: flags.FlagValues, folder: str | os.PathLike[str]
-) -> Callable[[], launchers.Launcher]:
+) -> Callable[[], launch.Launcher]:
   """Makes the function that makes a launcher, once there are runs for it.
 
   Args:
@@ -53,9 +53,9 @@ def make_launch(
     app.UsageError: an option is not a NAME=VALUE.
   """
   numbers = {'jobs': values.jobs, 'devices_per_job': values.devices_per_job}
-  launchers.check_counts(**numbers)
+  launch.check_counts(**numbers)
   return functools.partial(
-    launchers.make_launcher,
+    launch.make_launcher,
     values.launcher,
     **numbers,
     options=config_flags.parse_assignments(

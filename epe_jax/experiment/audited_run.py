@@ -9,10 +9,10 @@ from absl import logging
 from epe_jax import io
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import THREAT_MODELS
-from epe_jax.experiment import driver, run_result, workdirs
+from epe_jax.experiment import loop, run_result, workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.setup import build
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import hosts
 
 
@@ -78,15 +78,13 @@ def _run_or_read(
     with workdirs.lock(files):
       # Another process may have changed it before it released the lock.
       workdirs.reserve(files.folder, config)
-      if workdirs.clear_failed_start(files, config):
-        driver.log_stderr(
-          f'{files.folder} had a run of another config without a finished round; '
+      if workdirs.clear_other_run(files, config):
+        loop.log_stderr(
+          f'{files.folder} had a run of another config without a saved round; '
           'this run replaces it.'
         )
       if not _is_finished(files):
-        result = driver.train(
-          config, files, observers, threat_models, argv=argv
-        )
+        result = loop.train(config, files, observers, threat_models, argv=argv)
   # A finished run needs the secrets of its noise and sampling no more.
   workdirs.remove_secrets(files)
   if result is None and hosts.is_primary():

@@ -10,7 +10,7 @@ import tqdm
 
 from epe_jax import progress
 from epe_jax.data import cohort, federated
-from epe_jax.experiment import in_flight
+from epe_jax.experiment import programs
 from epe_jax.parallel import hosts, sharding
 from epe_jax.types import Array, Batch, Params, Task, Weighted, weighted
 
@@ -73,7 +73,7 @@ def evaluator(
     )
     totals: dict[str, np.ndarray] = {}
     with _progress_bar(data.num_examples) as shown:
-      for sums in in_flight.iterate_in_order(dispatch(params, data, size)):
+      for sums in programs.iterate_in_order(dispatch(params, data, size)):
         _add_sums(totals, jax.device_get(sums))
         shown.update(min(size, data.num_examples - shown.n))
     return {

@@ -1,14 +1,28 @@
-"""The jitted programs of a run: its rounds, and the scores of its observers.
+"""The jitted programs of a run, and how many of them may be in flight.
 
 Runs that differ by their seed alone are replicates of one program, which is vmapped
 over their draws, states and cohorts. Compiling takes longer than anything else in a
 small run, so that compiled programs are kept on the disk: they depend on shapes,
 settings, libraries and the machine, but on no seed.
+
+JAX returns from a jitted function before its program has run. Over several devices of
+one processor a loop that is far ahead deadlocks: XLA:CPU has one pool of as many
+threads as cores, or devices if they are more. In a collective each thread waits for all
+others, while threads of the same pool that launch the next program wait where 32 are in
+flight on their device (`PjRtCpuExecutable::Execute` and
+`CpuClientOptions::max_inflight_computations_per_device` in openxla/xla,
+xla/pjrt/cpu). So a loop has at most `MAX_PROGRAMS` in flight, the one that runs and the
+next, which is as fast as any number; loops within loops add up to a few.
+
+Processors of several processes talk by Gloo, which knows no programs: what one process
+sends for the next program another takes for the one that it runs, if neither needs the
+result of the other. There a program ends before the next one is dispatched.
 """
 
-from collections.abc import Callable
+import collections
+from collections.abc import Callable, Iterable, Iterator
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -22,15 +36,16 @@ from epe_jax.parallel import hosts, sharding
 from epe_jax.training import algorithms, fedavg
 from epe_jax.types import Array, Key, Params
 
+T = TypeVar('T')
+
 Metrics = dict[str, Array]
 """Metrics of a group of rounds by name, each [rounds]."""
 
-Advance = Callable[
-  [AuditState, fedavg.Cohort, Key, Key], tuple[AuditState, Metrics]
-]
-"""(state, cohorts, training key, noise key) -> (state, metrics).
+XLA_CPU_PROGRAMS = 32
+"""Programs that XLA:CPU has in flight on a device before a launch waits."""
 
-Cohorts have a first axis of rounds."""
+MAX_PROGRAMS = 2
+"""Programs that a loop has in flight: the one that runs, and the next."""
 
 _MAX_BYTES = 2**30
 # Below this, reading takes as long as compiling.
@@ -42,19 +57,16 @@ class Programs(NamedTuple):
 
   No number that follows from a seed or a secret is a constant in them. The states
   that `advance` and `flush` take are donated.
-
-  Attributes:
-    advance: (draws, state, cohorts) -> (state, metrics): a group of rounds.
-    flush: (draws, state) -> state: scores the vectors that wait in a state.
-    score: (draws, state) -> the cosines of all observers by name; of a state in
-      which no vector waits.
-    score_rounds: the same of the observers that score round by round, which takes
-      no canaries.
   """
 
+  # (draws, state, cohorts) -> (state, metrics): a group of rounds.
   advance: jax.stages.Wrapped
+  # (draws, state) -> state: scores the vectors that wait in a state.
   flush: jax.stages.Wrapped
+  # (draws, state) -> the cosines of all observers by name; of a state in which no
+  # vector waits.
   score: jax.stages.Wrapped
+  # The same of the observers that score round by round, which takes no canaries.
   score_rounds: jax.stages.Wrapped
 
 
@@ -185,11 +197,19 @@ def advance_run(
   return make_advance(algorithm)(state, cohorts, draws.training, draws.noise)
 
 
-def make_advance(algorithm: algorithms.Algorithm) -> Advance:
+def make_advance(
+  algorithm: algorithms.Algorithm,
+) -> Callable[
+  [AuditState, fedavg.Cohort, Key, Key], tuple[AuditState, Metrics]
+]:
   """Makes the function that steps through a group of rounds, to be jitted.
 
   The keys of a round are folds of the run's keys by its number, so they do not
   depend on which rounds are dispatched together.
+
+  Returns:
+    (state, cohorts, training key, noise key) -> (state, metrics). Cohorts have a first
+    axis of rounds.
   """
 
   def advance(state, cohorts, training_key, noise_key):
@@ -226,3 +246,33 @@ def keep_programs() -> None:
   jax.config.update('jax_compilation_cache_dir', str(folder))
   jax.config.update('jax_compilation_cache_max_size', _MAX_BYTES)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', _MIN_SECONDS)
+
+
+def pop_due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
+  """Takes out of a queue what must end before one more program may be dispatched.
+
+  Yields:
+    The oldest program each time. The caller waits for it.
+
+  >>> queue = collections.deque('abc')
+  >>> list(pop_due(queue)), queue
+  (['a', 'b'], deque(['c']))
+  """
+  is_gloo = jax.process_count() > 1 and jax.default_backend() == 'cpu'
+  most = 1 if is_gloo else MAX_PROGRAMS
+  while len(queue) >= (1 if drain else most):
+    yield queue.popleft()
+
+
+def iterate_in_order(results: Iterable[T]) -> Iterator[T]:
+  """Yields the results of a loop's programs in order, each once it is computed.
+
+  >>> double = jax.jit(lambda x: 2 * x)
+  >>> [int(x) for x in iterate_in_order(double(i) for i in range(3))]
+  [0, 2, 4]
+  """
+  queue = collections.deque()
+  for result in results:
+    queue.append(result)
+    yield from map(jax.block_until_ready, pop_due(queue))
+  yield from map(jax.block_until_ready, pop_due(queue, drain=True))

@@ -2,6 +2,7 @@
 
 Work within `listen` finishes its round and saves, once it reads the flag. A program
 that `exit_on_signal` wraps is stopped elsewhere too, wherever the signal arrives.
+Signals reach the main thread alone; in others nothing is ever requested.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ import shutil
 import signal
 import sys
 import threading
-from typing import NoReturn, ParamSpec, TypeVar
+import time
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec('P')
 T = TypeVar('T')
@@ -26,26 +28,26 @@ _INTERVAL = 0.2
 # Seconds within which the signals to all processes of a job arrive.
 _TOGETHER = 1.0
 _PROGRAM = 'epe-jax'
-# The signals that have asked and that nobody has answered. Python discards what their
-# handler raises in a destructor.
+# The flag: the signals that have asked and that nobody has answered. An exception alone
+# would not do, as Python discards what a handler raises in a destructor.
 _asked: list[int] = []
-# Whether any signal ever has.
-_was_asked = threading.Event()
 
 
 class Stopped(KeyboardInterrupt):
-  """A run ended because it was asked to.
-
-  Attributes:
-    signum: the signal that asked.
-    is_abrupt: whether work goes on in a thread, or stopped in the middle of anything.
-  """
+  """A run ended because it was asked to."""
 
   def __init__(
     self, message: str, signum: int | None = None, *, is_abrupt: bool = False
   ):
+    """Tells what was done and what is kept.
+
+    Args:
+      message: says so.
+      signum: the signal that asked; None for the first process's, of several.
+      is_abrupt: whether work goes on in a thread, or stopped in the middle of
+        anything.
+    """
     super().__init__(message)
-    # Some of several processes are stopped by the first one, and by no signal.
     self.signum = signal.SIGTERM if signum is None else signum
     self.is_abrupt = is_abrupt
 
@@ -63,12 +65,7 @@ class Requests:
     self.signum: int | None = None
 
   def raise_if_stopped(self, message: str, *, is_abrupt: bool = False) -> None:
-    """Raises `Stopped` if this process was asked to stop.
-
-    Args:
-      message: what was done and what is kept.
-      is_abrupt: as `Stopped` has it.
-    """
+    """Raises `Stopped` with these arguments if this process was asked to stop."""
     if self.signum is not None:
       raise Stopped(message, self.signum, is_abrupt=is_abrupt)
 
@@ -76,11 +73,7 @@ class Requests:
     """Calls a function in a thread, and stops waiting for it on request.
 
     For work that takes long and leaves nothing to save, such as a compilation,
-    which signals do not reach.
-
-    Args:
-      function: what is called. Its exceptions are raised.
-      message: of `Stopped`, if this process is asked to stop in the meantime.
+    which signals do not reach. Its exceptions are raised.
     """
     pool = futures.ThreadPoolExecutor(1, 'work')
     future = pool.submit(function)
@@ -94,20 +87,14 @@ class Requests:
 def listen(announcement: str = '') -> Iterator[Requests]:
   """Takes the first Ctrl-C or SIGTERM in this context as a request to stop.
 
-  Signals reach the main thread alone; elsewhere nothing is ever requested.
-
   Raises:
     Stopped: this program was asked before.
   """
   requests = Requests(announcement)
-  if threading.current_thread() is not threading.main_thread():
-    yield requests
-    return
 
   def handle(signum: int, frame: object) -> None:
     del frame
     _asked.append(signum)
-    _was_asked.set()
     requests.signum = signum
     for other in _SIGNALS:
       signal.signal(other, signal.SIG_DFL)
@@ -116,15 +103,22 @@ def listen(announcement: str = '') -> Iterator[Requests]:
       if requests.announcement:
         print(f'\n{requests.announcement}', file=sys.stderr, flush=True)
 
-  before = {signum: signal.signal(signum, handle) for signum in _SIGNALS}
-  try:
+  with _handle_signals(handle):
     if _asked:
       raise Stopped('Stopped.', _asked[0], is_abrupt=True)
     yield requests
+
+
+@contextlib.contextmanager
+def _handle_signals(handler: Callable[[int, Any], object]) -> Iterator[None]:
+  is_main = threading.current_thread() is threading.main_thread()
+  before = {x: signal.signal(x, handler) for x in _SIGNALS if is_main}
+  try:
+    yield
   finally:
     _asked.clear()
-    for signum, handler in before.items():
-      signal.signal(signum, handler)
+    for signum, handler_before in before.items():
+      signal.signal(signum, handler_before)
 
 
 def wait_for(function: Callable[[], T], message: str = 'Stopped.') -> T:
@@ -146,25 +140,22 @@ def end_with_parent() -> None:
     # Unbuffered, because Python would wait for the lock of a buffer at its end.
     while os.read(0, 1024):
       pass
-    if not _was_asked.wait(_TOGETHER):
+    time.sleep(_TOGETHER)
+    if not _asked:
       os.kill(os.getpid(), signal.SIGTERM)
 
   threading.Thread(target=follow, daemon=True).start()
 
 
 def command_line() -> str:
-  """Gives the command of this process, in the shortest form for a shell.
-
-  The interpreter of an installed program is left out, and so is the folder of one
-  on the search path.
-  """
-  command = [*sys.orig_argv]
-  if pathlib.Path(sys.argv[0]).name == _PROGRAM and sys.argv[0] in command:
-    command = command[command.index(sys.argv[0]) :]
-    found = shutil.which(_PROGRAM)
-    if found is not None and os.path.samefile(found, command[0]):
-      command[0] = _PROGRAM
-  return shlex.join(command)
+  """Gives the command of this process for a shell, as a person would type it."""
+  program, *arguments = sys.argv
+  if pathlib.Path(program).name != _PROGRAM:
+    return shlex.join(sys.orig_argv)
+  found = shutil.which(_PROGRAM)
+  if found is not None and os.path.samefile(found, program):
+    program = _PROGRAM
+  return shlex.join([program, *arguments])
 
 
 def _explain_resuming() -> str:
@@ -174,7 +165,6 @@ def _explain_resuming() -> str:
 def _raise_stopped(signum: int, frame: object) -> NoReturn:
   del frame
   _asked.append(signum)
-  _was_asked.set()
   raise Stopped('Stopped.', signum, is_abrupt=True)
 
 
@@ -185,7 +175,7 @@ def exit_on_signal(
 
   If it is asked to stop, the program says what is kept and how to resume, and exits
   with 128 plus the number of the signal, as in shells: 130 after Ctrl-C, 143 after
-  SIGTERM. Signals reach the main thread alone.
+  SIGTERM.
 
   Args:
     main: the function.
@@ -195,24 +185,15 @@ def exit_on_signal(
 
   @functools.wraps(main)
   def ending(*args: P.args, **kwargs: P.kwargs) -> T:
-    is_main = threading.current_thread() is threading.main_thread()
-    # Unlike the default handlers, it remembers the request, and after SIGTERM too
-    # the code runs that ends child processes.
-    before = {
-      signum: signal.signal(signum, _raise_stopped)
-      for signum in _SIGNALS
-      if is_main
-    }
     try:
-      return main(*args, **kwargs)
+      # Unlike the default handlers, it remembers the request, and after SIGTERM too
+      # the code runs that ends child processes.
+      with _handle_signals(_raise_stopped):
+        return main(*args, **kwargs)
     except KeyboardInterrupt as stop:
       message = str(stop) or 'Stopped.'
       code = 128 + getattr(stop, 'signum', signal.SIGINT)
       is_abrupt = getattr(stop, 'is_abrupt', True)
-    finally:
-      _asked.clear()
-      for signum, handler in before.items():
-        signal.signal(signum, handler)
     print(f'{message} {explain_resuming()}', file=sys.stderr, flush=True)
     # While JAX compiles or computes, the end of Python would wait for it or crash.
     if is_abrupt and 'jax' in sys.modules:

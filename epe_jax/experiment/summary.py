@@ -11,15 +11,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import canaries, io
-from epe_jax._version import __version__
+from epe_jax import __version__, canaries, io
 from epe_jax.audit import effective_dimensions, results
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.experiment.client_rounds import Shifts
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.setup import build
 from epe_jax.experiment.setup.analytic import PrivacyAnalysis
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.types import Array, Params
 from epe_jax.watch.by_round import Rounds
 from epe_jax.watch.sequential import ClaimTest

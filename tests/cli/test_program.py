@@ -175,12 +175,12 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
     ),
     (
       ['run', 'digits:smok'],
-      "digits:smok: mode='smok'; give 'full' or 'smoke'.",
+      "mode='smok'; give 'full' or 'smoke'.",
     ),
     (
       ['run', 'digts'],
-      "'digts' is not a config. Did you mean 'digits'? Give one of digits, emnist, "
-      'stackoverflow, or the path of a file that ends in .py.',
+      "'digts' is not a config; did you mean 'digits'? Or give the path of a file "
+      'that ends in .py.',
     ),
     (
       ['sweep', 'digits', '--axis=rounds=1,many'],
@@ -209,8 +209,9 @@ def test_a_config_of_another_folder_is_one_line(capsys, tmp_path, monkeypatch):
   assert run(capsys, 'run', 'configs/digits.py') == (
     2,
     '',
-    f'error: configs/digits.py does not exist in {tmp_path}. The config of that '
-    "name that ships is found from anywhere: give 'digits' in place of a path.\n",
+    f'error: configs/digits.py does not exist in {tmp_path}. Give the path of a '
+    'file, or the name of a config that ships, which is found from anywhere: digits, '
+    'emnist, stackoverflow.\n',
   )
   code, _, err = run(capsys, 'run', 'mine.py')
   assert code == 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epe_jax import audit
-from epe_jax.experiment import audited_run, run_result, watch
+from epe_jax.experiment import audited_run, loop, run_result
 from epe_jax.report import first_page, leaks, report
 from epe_jax.watch import sequential
 from tests import helpers, recorded_runs
@@ -26,7 +26,7 @@ def alarms(monkeypatch):
 def test_a_claim_that_the_rounds_contradict_is_rejected_while_they_go_on(
   tmp_path, alarms, monkeypatch
 ):
-  told_after, make = [], watch.make_watch
+  told_after, make = [], loop.make_watch
 
   def make_watch(*settings):
     look = make(*settings)
@@ -37,7 +37,7 @@ def test_a_claim_that_the_rounds_contradict_is_rejected_while_they_go_on(
 
     return spy
 
-  monkeypatch.setattr(watch, 'make_watch', make_watch)
+  monkeypatch.setattr(loop, 'make_watch', make_watch)
   config = helpers.quick_digits(evaluate_every=2, checkpoint_every=3)
   config.audit.claim = 0.5
   result = audited_run.run(config, tmp_path / 'run')

@@ -15,7 +15,7 @@ from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.audit.record_file import load_record
 from epe_jax.data import cohort
-from epe_jax.experiment import audited_run, dispatch, programs
+from epe_jax.experiment import audited_run, loop, programs
 from epe_jax.experiment.setup import build
 from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import digits as digits_task
@@ -34,7 +34,7 @@ ROUNDS, DIM = 6, 4
 def test_spans_are_all_rounds_in_order_and_end_where_they_must(
   start, max_size, ends
 ):
-  spans = list(dispatch.group_rounds(start, 23, max_size=max_size, ends=ends))
+  spans = list(loop.group_rounds(start, 23, max_size=max_size, ends=ends))
   assert list(itertools.chain(*spans)) == list(range(start, 23))
   stops = {span.stop for span in spans}
   for n in ends:
@@ -224,7 +224,7 @@ def test_times_of_a_round_are_those_of_the_device():
   def landed(span, *, asked, begun, done, free):
     coming = futures.Future()
     coming.set_result(({'loss': np.arange(float(len(span)))}, done))
-    return dispatch.collect(dispatch.Group(span, asked, begun, coming), free)
+    return loop.collect(loop.Group(span, asked, begun, coming), free)
 
   # Sent at 3 to a device that was busy until 5: nobody waited for data.
   records, free = landed(range(7, 8), asked=1, begun=3, done=9, free=5)
@@ -270,7 +270,7 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
   config = ragged_config(rounds_per_dispatch=4)
   setup = build.build(config)
   made = set()
-  spans = [*dispatch.group_rounds(0, 10, max_size=4, ends=(9, 5))]
+  spans = [*loop.group_rounds(0, 10, max_size=4, ends=(9, 5))]
   for span in spans:
     each = [
       cohort.gather(
@@ -317,7 +317,7 @@ def test_a_round_is_sent_before_the_last_one_is_waited_for(
   tmp_path, traces, monkeypatch
 ):
   events = []
-  landed, sent_ = dispatch.collect, dispatch.Group
+  landed, sent_ = loop.collect, loop.Group
 
   def land(one, free):
     events.append(('collect', one.rounds.start))
@@ -327,8 +327,8 @@ def test_a_round_is_sent_before_the_last_one_is_waited_for(
     events.append(('sent', rounds.start))
     return sent_(rounds, *rest)
 
-  monkeypatch.setattr(dispatch, 'collect', land)
-  monkeypatch.setattr(dispatch, 'Group', send)
+  monkeypatch.setattr(loop, 'collect', land)
+  monkeypatch.setattr(loop, 'Group', send)
   config = ragged_config(rounds=6, evaluate_every=4, checkpoint_every=6)
   audited_run.run(config, tmp_path / 'run')
   assert len(events) == 12
@@ -342,7 +342,7 @@ def test_a_round_is_sent_before_the_last_one_is_waited_for(
 def test_nothing_of_a_round_that_diverged_is_kept(
   tmp_path, traces, monkeypatch
 ):
-  fetched, coming = dispatch.fetch_metrics, itertools.count()
+  fetched, coming = loop.fetch_metrics, itertools.count()
 
   def diverging(metrics):
     found, done = fetched(metrics)
@@ -350,14 +350,14 @@ def test_nothing_of_a_round_that_diverged_is_kept(
       found = found | {'aggregate_norm': np.array([np.nan])}
     return found, done
 
-  monkeypatch.setattr(dispatch, 'fetch_metrics', diverging)
+  monkeypatch.setattr(loop, 'fetch_metrics', diverging)
   config = ragged_config(checkpoint_every=2)
   with pytest.raises(FloatingPointError, match='round 5: updates or'):
     audited_run.run(config, tmp_path / 'run')
   lines = (tmp_path / 'run' / 'private/metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == [0, 1, 2, 3, 4]
   folders = (tmp_path / 'run' / 'private/checkpoints').iterdir()
-  assert {int(p.name.split('.')[0]) for p in folders} == {2, 4}
+  assert {path.name for path in folders} == {'2.npz', '4.npz'}
 
 
 def noise_config(monkeypatch, **changes):
@@ -380,7 +380,7 @@ def noise_config(monkeypatch, **changes):
 
 def cut_off(config, workdir, after, monkeypatch):
   """Makes a run as far as its only checkpoint, and some rounds more."""
-  fetched, coming = dispatch.fetch_metrics, itertools.count()
+  fetched, coming = loop.fetch_metrics, itertools.count()
 
   def failing(metrics):
     if next(coming) == after:
@@ -388,11 +388,11 @@ def cut_off(config, workdir, after, monkeypatch):
     return fetched(metrics)
 
   with monkeypatch.context() as patch:
-    patch.setattr(dispatch, 'fetch_metrics', failing)
+    patch.setattr(loop, 'fetch_metrics', failing)
     with pytest.raises(RuntimeError, match='cut off'):
       audited_run.run(config, workdir)
   (path,) = (workdir / 'private/checkpoints').iterdir()
-  assert path.name == '3'
+  assert path.name == '3.npz'
 
 
 @pytest.mark.integration

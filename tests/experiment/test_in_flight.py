@@ -12,7 +12,7 @@ import pytest
 
 from epe_jax import progress
 from epe_jax.audit import evaluation
-from epe_jax.experiment import audited_run, driver, in_flight, model_evaluation
+from epe_jax.experiment import audited_run, loop, model_evaluation, programs
 from epe_jax.experiment.sweeps import seeds
 from epe_jax.parallel import hosts
 from epe_jax.tasks import digits as digits_task
@@ -97,7 +97,7 @@ class Waiting:
     ):
       patch(module, name, self._waited(getattr(module, name)))
     lazy = types.SimpleNamespace(ThreadPoolExecutor=Lazy)
-    patch(driver, 'futures', lazy)
+    patch(loop, 'futures', lazy)
     patch(progress, 'await_result', lambda future, name: future.result())
 
   def _counted(self, program):
@@ -174,22 +174,22 @@ def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
   )
   audited_run.run(config, tmp_path / 'run')
   # Rounds, an evaluation while they are under way, and small programs in between.
-  assert waiting.most <= 3 * in_flight.MAX_PROGRAMS
-  assert waiting.most < in_flight.XLA_CPU_PROGRAMS
+  assert waiting.most <= 3 * programs.MAX_PROGRAMS
+  assert waiting.most < programs.XLA_CPU_PROGRAMS
 
 
 @pytest.mark.integration
 def test_runs_of_many_seeds_have_few_programs_in_flight(waiting):
   config = launches.small_config(rounds=40)
   assert len([*seeds.run_seeds(config, [0, 1], at_once=2)]) == 2
-  assert waiting.most <= 2 * in_flight.MAX_PROGRAMS
+  assert waiting.most <= 2 * programs.MAX_PROGRAMS
 
 
 def test_processors_of_several_processes_run_one_program_at_a_time(monkeypatch):
   queue = collections.deque('ab')
-  assert [*in_flight.pop_due(queue)] == ['a']
+  assert [*programs.pop_due(queue)] == ['a']
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
-  assert [*in_flight.pop_due(queue)] == ['b']
+  assert [*programs.pop_due(queue)] == ['b']
 
 
 def test_results_come_in_order_and_one_program_is_ahead():
@@ -200,7 +200,7 @@ def test_results_come_in_order_and_one_program_is_ahead():
       events.append(('dispatched', i))
       yield np.array(i)
 
-  for x in in_flight.iterate_in_order(dispatched()):
+  for x in programs.iterate_in_order(dispatched()):
     events.append(('ended', int(x)))
   dispatch = [events.index(('dispatched', i)) for i in range(4)]
   end = [events.index(('ended', i)) for i in range(4)]

@@ -11,8 +11,7 @@ from epe_jax.data import digits as digits_data
 from epe_jax.data import federated
 from epe_jax.experiment import (
   audited_run,
-  dispatch,
-  driver,
+  loop,
   model_evaluation,
   model_file,
 )
@@ -186,10 +185,10 @@ def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
     raise OSError('the disk is full')
 
   with monkeypatch.context() as patch:
-    patch.setattr(driver, 'write_record', full)
+    patch.setattr(loop, 'write_record', full)
     with pytest.raises(OSError, match='full'):
       audited_run.run(wrongly_labelled, tmp_path)
   # Nothing is trained again.
-  monkeypatch.setattr(dispatch, 'Group', pytest.fail)
+  monkeypatch.setattr(loop, 'Group', pytest.fail)
   result = audited_run.run(wrongly_labelled, tmp_path)
   assert_of_test_clients(result, build.build(wrongly_labelled), tmp_path)

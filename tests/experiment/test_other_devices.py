@@ -78,7 +78,7 @@ def test_audited_rounds_lower(task, family, tmp_path):
   setup = build.build(config)
   # Of several clients at once, as it is on an accelerator.
   setup = setup._replace(plan=setup.plan._replace(chunk=2))
-  empty = chunk_size._make_empty_cohorts(config, setup, None)
+  empty = chunk_size.make_empty_cohorts(config, setup, None)
 
   def advance_and_score(draws, state, cohorts):
     make = setup.make_algorithm

@@ -11,9 +11,9 @@ from epe_jax.audit import (
   observers,
   release,
 )
-from epe_jax.experiment import audited_run, driver, run_result
+from epe_jax.experiment import audited_run, loop, run_result
 from epe_jax.experiment.setup import build
-from epe_jax.report import attacker_names, report
+from epe_jax.report import report, words
 from tests import helpers
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -65,7 +65,7 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   assert first.bounds
   # A report knows of it what the file says, wherever it is made.
   read = run_result.load_result(tmp_path / 'result.json').audit.attacks[0]
-  assert attacker_names.spell_name(read.threat_model) == 'signs'
+  assert words.spell_name(read.threat_model) == 'signs'
   assert read.estimates == first.estimates
   # Only the process of the run can score it, so it has estimated all.
   assert SIGNS in {row.threat_model for row in result.leaks_by_round.each_round}
@@ -193,7 +193,7 @@ def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
   small_task, tmp_path, monkeypatch
 ):
   signs = {'signs': observe_signs}
-  monkeypatch.setattr(driver.evaluation, 'evaluate', stop)
+  monkeypatch.setattr(loop.evaluation, 'evaluate', stop)
   with pytest.raises(RuntimeError, match='stopped'):
     audited_run.run(helpers.quick_digits(rounds=2), tmp_path, observers=signs)
   files = read_files(tmp_path)
@@ -211,7 +211,7 @@ def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
       )
   # Nothing is lost: those it began with take it to its end.
   assert read_files(tmp_path) == files
-  monkeypatch.setattr(driver.evaluation, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(loop.evaluation, 'evaluate', helpers.no_estimates)
   audited_run.run(helpers.quick_digits(rounds=2), tmp_path, observers=signs)
 
 
@@ -225,5 +225,5 @@ def test_observers_may_change_until_a_round_has_been_made(
   config = helpers.quick_digits(rounds=2)
   with pytest.raises(RuntimeError, match='stopped'):
     audited_run.run(config, tmp_path, observers={'signs': observe_wrongly})
-  monkeypatch.setattr(driver.evaluation, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(loop.evaluation, 'evaluate', helpers.no_estimates)
   audited_run.run(config, tmp_path, observers={'signs': observe_signs})

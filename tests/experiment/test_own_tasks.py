@@ -17,9 +17,10 @@ from epe_jax import io
 from epe_jax.configs import common
 from epe_jax.data import federated
 from epe_jax.experiment import Workload, audited_run, workdirs
-from epe_jax.experiment.setup import build, config_checks, workloads
+from epe_jax.experiment.setup import build, workloads
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.experiment.sweeps import (
-  launchers,
+  launch,
   sweep,
   sweep_points,
   sweep_process,
@@ -188,17 +189,17 @@ def test_a_function_that_is_not_there_is_named(changes, message):
 def test_its_own_fields_are_those_of_data_and_model():
   config = make_config()
   config.model = config_dict.create(width=3, name='x', deep=dict(on=True))
-  checked = config_checks.check_config(config)
+  checked = config_lib.check_config(config)
   assert checked.model.deep.on is True
   with config.unlocked():
     config.extra = 1
   with pytest.raises(ValueError, match='extra=1 is not a field'):
-    config_checks.check_config(config)
+    config_lib.check_config(config)
   config = make_config(**{'data.seed': 0})
   with config.ignore_type():
     config.data.seed = (1, 2)
   with pytest.raises(ValueError, match=r'data\.seed=\(1, 2\); give a number'):
-    config_checks.check_config(config)
+    config_lib.check_config(config)
 
 
 @pytest.mark.usefixtures('mine')
@@ -249,12 +250,12 @@ def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
 def test_a_job_of_submitit_runs_a_point(my_job, tmp_path):
   submitit = pytest.importorskip('submitit')
   folder = tmp_path / 'run'
-  work = launchers.JobSpec(
+  work = launch.JobSpec(
     make_config(task='my_job:load').to_dict(), folder, tmp_path / 'log', 'sweep'
   )
   executor = submitit.LocalExecutor(tmp_path / 'submitit')
   executor.update_parameters(timeout_min=5)
-  job = executor.submit(launchers.NodeJob(work))
+  job = executor.submit(launch.NodeJob(work))
   assert job.result() == 0, (tmp_path / 'log').read_text()
   assert workdirs.workdir_at(folder).result.exists()
 
@@ -273,7 +274,7 @@ def test_points_side_by_side_see_devices_of_their_own(
       "    pathlib.Path(f'seen-{os.getpid()}').write_text(seen)\n"
       '  return load(*args, **kwargs)\n'
     )
-  monkeypatch.setattr(launchers, 'find_devices', lambda: [*'0123'])
+  monkeypatch.setattr(launch, 'find_gpus', lambda: [*'0123'])
   monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
   points = sweep_points.make_grid(
     make_config(task='my_job:load_and_tell'), [('data.seed', (0, 1, 2))]
@@ -281,7 +282,7 @@ def test_points_side_by_side_see_devices_of_their_own(
   outcome = sweep.run_sweep(
     points,
     tmp_path / 'sweep',
-    launch=lambda: launchers.make_launcher('local', devices_per_job=2),
+    launch=lambda: launch.make_launcher('local', devices_per_job=2),
   )
   assert len(outcome.finished) == 3
   seen = [path.read_text() for path in tmp_path.glob('seen-*')]

@@ -10,7 +10,7 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.experiment import dispatch, programs
+from epe_jax.experiment import loop, programs
 from epe_jax.experiment.setup import build
 from tests.helpers import quick_digits
 
@@ -22,7 +22,7 @@ def lower(seed):
   setup = build.build(config)
   state = programs.make_init(setup)(setup.draws, setup.params)
   made = programs.make_programs(setup, state)
-  _, cohorts = next(iter(dispatch.iterate_groups(config, setup, 0, None)))
+  _, cohorts = next(iter(loop.iterate_groups(config, setup, 0, None)))
   # Clients of another seed may have more steps.
   shape = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(

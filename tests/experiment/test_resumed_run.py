@@ -168,7 +168,9 @@ def test_a_run_of_any_kind_that_ends_early_goes_on_to_the_same_scores(
   with pytest.raises(InterruptedError):
     audited_run.run(config, ended)
   monkeypatch.setattr(metrics, 'append_line', append)
-  assert [x.name for x in (ended / 'private/checkpoints').iterdir()] == ['9']
+  assert [x.name for x in (ended / 'private/checkpoints').iterdir()] == [
+    '9.npz'
+  ]
   audited_run.run(config, ended)
   same_metrics(whole, ended)
   one, two = (io.read_arrays(x / 'model.npz') for x in (whole, ended))

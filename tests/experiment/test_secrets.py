@@ -11,29 +11,23 @@ import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from epe_jax import io
-from epe_jax.audit.server_response import respond_to_rounds
+from epe_jax.audit.record import respond_to_rounds
 from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   arithmetic,
   audited_run,
-  dispatch,
   inputs,
+  loop,
   metrics,
   programs,
   run_result,
   workdirs,
 )
-from epe_jax.experiment.setup import (
-  build,
-  config_files,
-  participation,
-  randomness,
-  workloads,
-)
+from epe_jax.experiment.setup import build, participation, randomness, workloads
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.report import report
 from epe_jax.training import aggregation, exact_noise, fedavg
 from tests import naming_attack, processes, recorded_runs
@@ -185,10 +179,7 @@ def vectors(paths, dim):
   for path in paths:
     if path.suffix == '.npz':
       with np.load(path) as arrays:
-        leaves += [arrays[name] for name in arrays.files]
-    elif path.name == '_METADATA':
-      tree = ocp.StandardCheckpointer().restore(path.parent)
-      leaves += jax.tree.leaves(tree)
+        leaves += [x for x in arrays.values() if x.dtype.kind == 'f']
   found = []
   for leaf in leaves:
     x = np.ravel(leaf)
@@ -408,9 +399,8 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   assert files.secret.read_bytes() == secret
   assert orders == {randomness.derive_randomness(secret).order}
   # There is a checkpoint, with room for no more than one vector in an array.
-  (path,) = files.checkpoints.rglob('_METADATA')
-  leaves = jax.tree.leaves(ocp.StandardCheckpointer().restore(path.parent))
-  assert max(x.size for x in leaves) == 650
+  (path,) = files.checkpoints.iterdir()
+  assert max(x.size for x in io.read_arrays(path).values()) == 650
   # No result depends on the log: a line and a half of it are gone.
   log = log_of(files.folder)
   lines = files.metrics.read_text().splitlines()
@@ -524,9 +514,11 @@ def test_a_checkpoint_of_another_run_is_not_gone_on_with(
   killed(small_config(**other), others.folder, 5)
   shutil.rmtree(own.checkpoints)
   shutil.copytree(others.checkpoints, own.checkpoints)
-  with pytest.raises(ValueError, match=r'4 in .* is of another run.*Remove'):
+  with pytest.raises(
+    ValueError, match=r'4.npz is a checkpoint of another run.*Remove'
+  ):
     audited_run.run(config, own.folder)
-  assert (own.checkpoints / '4').exists()
+  assert (own.checkpoints / '4.npz').exists()
 
 
 def test_what_is_kept_of_a_secret_tells_nothing_of_it():
@@ -568,7 +560,7 @@ def test_shapes_of_secret_cohorts_follow_from_public_numbers(
 
   def list_shapes(config, secret):
     setup = build.build(config, secret=secret)
-    groups = list(dispatch.iterate_groups(config, setup, 0, None))
+    groups = list(loop.iterate_groups(config, setup, 0, None))
     shapes = {str(jax.tree.map(np.shape, cohorts)) for _, cohorts in groups}
     return shapes, [0 in setup.participants.clients(t) for t in range(ROUNDS)]
 
@@ -592,7 +584,7 @@ def test_the_program_of_a_run_is_the_same_for_every_secret(softmax):
 
   def trace(secret):
     setup = build.build(config, secret=secret)
-    _, cohorts = next(iter(dispatch.iterate_groups(config, setup, 0, None)))
+    _, cohorts = next(iter(loop.iterate_groups(config, setup, 0, None)))
     advance = functools.partial(programs.advance_run, setup.make_algorithm)
     text = str(jax.make_jaxpr(advance)(setup.draws, setup.state, cohorts))
     most = setup.participants.canaries.sum(axis=1).max()
@@ -655,7 +647,7 @@ def test_room_for_canaries_is_public_and_hardly_ever_too_small(
   assert all(x.max_canaries >= n for x, n in zip(found, needed))
   assert room <= max(needed) + 2
   # A simulation has nothing to hide, and room for what its rounds have.
-  simulated = config_files.replace_fields(config, simulation=True)
+  simulated = config_lib.replace_fields(config, simulation=True)
   own = plan(0, simulated)
   assert own.max_canaries == own.canaries.sum(axis=1).max()
 

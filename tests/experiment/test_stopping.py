@@ -22,7 +22,7 @@ from epe_jax.data import cohort
 from epe_jax.experiment import (
   audited_run,
   chunk_size,
-  dispatch,
+  loop,
   metrics,
   programs,
   stopping,
@@ -81,7 +81,7 @@ def test_a_stopped_run_is_saved_and_goes_on_to_the_same_bits(
   assert 'stops at once; nothing is saved yet.' in said
   (done,) = (int(word) for word in str(error.value).split() if word in '2345')
   files = workdirs.workdir_at(stopped)
-  assert (files.checkpoints / str(done)).is_dir()
+  assert (files.checkpoints / f'{done}.npz').is_file()
   assert not files.result.exists()
   audited_run.run(config, stopped)
   assert f'Continuing from round {done} of 11' in capsys.readouterr().err
@@ -115,7 +115,7 @@ def test_the_program_says_how_to_go_on_and_exits_as_shells_have_it(
 @pytest.mark.parametrize(
   ('module', 'name', 'said'),
   [
-    (dispatch, 'fetch_metrics', 'ork on rounds 5 to 6|Round 5'),
+    (loop, 'fetch_metrics', 'ork on rounds 5 to 6|Round 5'),
     pytest.param(
       *(cohort, 'gather', 'Reading what round 5 needs'),
       marks=pytest.mark.integration,
@@ -285,8 +285,9 @@ def test_the_command_to_go_on_is_the_one_that_was_typed(
   monkeypatch.setenv('PATH', f'{tmp_path}/bin')
   typed = [x.format(program=f'{tmp_path}/bin/epe-jax') for x in typed]
   monkeypatch.setattr('sys.orig_argv', typed)
-  script = typed[1] if typed[1] != '-m' else 'epe_jax/__main__.py'
-  monkeypatch.setattr('sys.argv', [script])
+  is_module = typed[1] == '-m'
+  program = ['epe_jax/__main__.py'] if is_module else [typed[1]]
+  monkeypatch.setattr('sys.argv', [*program, *typed[2 + is_module :]])
   assert stopping.command_line() == shown
 
 
@@ -355,14 +356,14 @@ def test_a_point_that_succeeded_is_not_said_to_have_failed(tmp_path):
 
 _PARENT = """
 import pathlib, sys
-from epe_jax.experiment.sweeps import launchers
+from epe_jax.experiment.sweeps import launch
 from tests.helpers import load_config
 
 sys.executable = sys.argv[1]
 folder = pathlib.Path(sys.argv[2])
 config = load_config('digits').to_dict()
-work = launchers.JobSpec(config, folder / 'a', folder / 'a.log', '')
-launchers.start_point(work, {}).wait()
+work = launch.JobSpec(config, folder / 'a', folder / 'a.log', '')
+launch.start_point(work, {}).wait()
 """
 _CHILD = """#!{python}
 import json, os, pathlib, sys, time

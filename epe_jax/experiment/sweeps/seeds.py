@@ -19,13 +19,13 @@ from epe_jax.audit.record import Record
 from epe_jax.data import cohort
 from epe_jax.experiment import (
   arithmetic,
-  dispatch,
-  in_flight,
+  loop,
   model_evaluation,
   programs,
 )
-from epe_jax.experiment.setup import build, config_checks, config_files
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup.config import Config
 from epe_jax.training import fedavg
 
 Progress: TypeAlias = Callable[..., Any]
@@ -92,15 +92,15 @@ def run_seeds(
   """
   if at_once is None:
     at_once = 1 if jax.default_backend() == 'cpu' else 16
-  config = config_checks.check_config(config)
+  config = config_lib.check_config(config)
   check_seeds(config, seeds, at_once=at_once)
   # No checkpoint is written, so no round has to be scored early for one.
-  config = config_files.replace_fields(config, checkpoint_every=config.rounds)
+  config = config_lib.replace_fields(config, checkpoint_every=config.rounds)
   first, sizes = None, Sizes(0, 1, 1)
   with progress(total=len(seeds) * config.rounds, unit='round') as bar:
     for start in range(0, len(seeds), at_once):
       setups = {
-        seed: build.build(config_files.replace_fields(config, seed=seed))
+        seed: build.build(config_lib.replace_fields(config, seed=seed))
         for seed in seeds[start : start + at_once]
       }
       if first is None:
@@ -173,13 +173,13 @@ def _train(
     )
     for _, cohorts in cohort.prefetch(gather, range(config.rounds)):
       state, metrics = jitted.advance(draws, state, cohorts)
-      yield {name: metrics[name] for name in dispatch.NORMS}
+      yield {name: metrics[name] for name in loop.NORMS}
 
-  for t, metrics in enumerate(in_flight.iterate_in_order(advance_rounds())):
+  for t, metrics in enumerate(programs.iterate_in_order(advance_rounds())):
     norms = jax.device_get(metrics)
     for i, seed in enumerate(setups):
       of_seed = {name: float(norm[i, 0]) for name, norm in norms.items()}
-      dispatch.check_finite(config, of_seed, f'round {t + 1} of seed {seed}')
+      loop.check_finite(config, of_seed, f'round {t + 1} of seed {seed}')
     bar.update(len(setups))
   return jitted.flush(draws, state) if programs.has_waiting(state) else state
 

@@ -7,7 +7,6 @@ that was stopped is resumed.
 import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -16,11 +15,10 @@ import subprocess
 import time
 from typing import NamedTuple
 
-from absl import logging
-
 from epe_jax import io, locks, progress
 from epe_jax.experiment import stopping, workdirs
-from epe_jax.experiment.sweeps import launchers, sweep_status
+from epe_jax.experiment.sweeps import launch as launch_lib
+from epe_jax.experiment.sweeps import sweep_status
 from epe_jax.experiment.sweeps.sweep_points import Point
 
 # Seconds between two polls of the processes.
@@ -40,31 +38,26 @@ _AGAIN = (
   128 + signal.SIGINT,
   -signal.SIGTERM,
   -9,
-  launchers.EXIT_BUSY,
-  launchers.EXIT_LOST,
+  launch_lib.EXIT_BUSY,
+  launch_lib.EXIT_LOST,
 )
 
 
-class Outcome(NamedTuple):
-  """The outcome of a sweep.
+class SweepResult(NamedTuple):
+  """What has ended of a sweep, by the names of the points, in their order."""
 
-  Attributes:
-    finished: the workdirs of finished points, by the names of the points.
-    failed: the reasons of failed points, by the names of the points.
-  """
-
-  finished: dict[str, pathlib.Path]
-  failed: dict[str, str]
+  finished: dict[str, pathlib.Path]  # Their workdirs.
+  failed: dict[str, str]  # Why they failed.
 
 
 def run_sweep(
   points: Sequence[Point],
   workdir: str | os.PathLike,
   *,
-  launch: Callable[[], launchers.Launcher] | None = None,
+  launch: Callable[[], launch_lib.Launcher] | None = None,
   retry: bool = False,
-  watch: Callable[[Outcome], object] | None = None,
-) -> Outcome:
+  watch: Callable[[SweepResult], object] | None = None,
+) -> SweepResult:
   """Runs all points that are not finished, side by side where there is room.
 
   A point that failed before is skipped, unless `retry` is set, and one that
@@ -76,7 +69,7 @@ def run_sweep(
     points: the points, as `sweep_points.make_grid` makes them.
     workdir: a folder with a folder for each point, and its output in <point>.log.
     launch: makes what starts the points, once there are any, as
-      `launchers.make_launcher` does; None for one process on each GPU of
+      `launch.make_launcher` does; None for one process on each GPU of
       this machine, and for one on a CPU.
     retry: whether points that failed before are tried again.
     watch: called with what there is, after each point that ends.
@@ -84,8 +77,7 @@ def run_sweep(
   Raises:
     ValueError: the folder of a point holds another run, or points cannot be run. All
       of these are named, and none was started.
-    OSError: an engine is not there, or does not answer any more; or `watch` raised it
-      the last time that it was called.
+    OSError: an engine is not there, or does not answer any more.
   """
   folder = pathlib.Path(workdir)
   io.check_folder('workdir', folder)
@@ -95,103 +87,42 @@ def run_sweep(
       workdirs.reserve(folder / point.name, point.config)
   # Why each point failed that has ended; None for one that has a result.
   ends: dict[str, str | None] = {}
-  fault: OSError | None = None
   for point in points:
-    failure = folder / f'{point.name}{sweep_status.FAILED}'
-    if _is_finished(point, folder):
+    failure = _failure_file(folder, point)
+    if _is_finished(folder, point):
       failure.unlink(missing_ok=True)
       ends[point.name] = None
     elif failure.exists() and not retry:
       ends[point.name] = failure.read_text()
   waiting = [point for point in points if point.name not in ends]
-  if launch is None:
-    launch = functools.partial(launchers.make_launcher, 'local')
-  check_points(waiting)
-  # Without points there is no launcher.
-  launcher = launch() if waiting else None
-  folder.mkdir(parents=True, exist_ok=True)
-  for point in waiting:
-    workdirs.reserve(folder / point.name, point.config)
-    (folder / f'{point.name}{sweep_status.FAILED}').unlink(missing_ok=True)
-  with (
-    stopping.listen(
-      'Finishing the rounds of the points that run. A second signal stops at once.'
-    ) as requests,
-    _show_progress(waiting, points, folder) as show,
-  ):
-    for ended in _run_points(waiting, folder, launcher, requests):
-      for point, reason in ended:
-        ends[point.name] = reason
-        if watch is not None:
-          try:
-            watch(_sort_ends(ends, points, folder))
-            fault = None
-          except OSError as error:
-            # The runs go on, and the next one that ends tells of all.
-            fault = error
-            logging.warning('%s', error)
-      show()
-  requests.raise_if_stopped(_describe_stop(ends, points, folder))
-  if fault is not None:
-    raise fault
-  return _sort_ends(ends, points, folder)
+  if waiting:
+    check_points(waiting)
+    launcher = (launch or _launch_locally)()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+      contextlib.ExitStack() as stack,
+      stopping.listen(
+        'Finishing the rounds of the points that run. A second signal stops at once.'
+      ) as requests,
+      _show_progress(folder, waiting, len(points)) as show,
+    ):
+      # However this ends, what it started does.
+      stack.callback(launcher.close)
+      for point in waiting:
+        workdirs.reserve(folder / point.name, point.config)
+        _failure_file(folder, point).unlink(missing_ok=True)
+      for point, reason in _run_points(folder, waiting, launcher, requests):
+        if point is not None:
+          ends[point.name] = reason
+          if watch is not None:
+            watch(_sort_ends(folder, points, ends))
+        show()
+    requests.raise_if_stopped(_describe_stop(folder, points, ends))
+  return _sort_ends(folder, points, ends)
 
 
-def _sort_ends(
-  ends: Mapping[str, str | None], points: Sequence[Point], folder: pathlib.Path
-) -> Outcome:
-  outcome = Outcome({}, {})
-  for name in (point.name for point in points if point.name in ends):
-    if (reason := ends[name]) is None:
-      outcome.finished[name] = folder / name
-    else:
-      outcome.failed[name] = reason
-  return outcome
-
-
-@contextlib.contextmanager
-def _show_progress(
-  waiting: Sequence[Point], points: Sequence[Point], folder: pathlib.Path
-) -> Iterator[Callable[[], None]]:
-  """Shows a bar of the rounds of waiting points, and how many are in which state.
-
-  Wherever they run, their files say how far they are.
-
-  Yields:
-    A function that brings the bar up to date, if that was not just done.
-  """
-
-  def count_rounds() -> tuple[int, int, dict[str, int]]:
-    """Rounds that are done, all rounds, and points by state."""
-    statuses = [sweep_status.find_point(folder, x.name) for x in waiting]
-    # Rounds that were not made say nothing of how long others take.
-    rounds = [
-      (status.rounds_done, int(point.config.rounds))
-      for point, status in zip(waiting, statuses)
-      if status.state != 'failed'
-    ]
-    done, total = (sum(column) for column in zip((0, 0), *rounds))
-    return done, total, sweep_status.count_states(statuses)
-
-  done, total, _ = count_rounds()
-  with progress.bar(
-    total=total,
-    initial=done,
-    unit=' rounds',
-    desc=f'{folder.name}, {len(waiting)} of {len(points)} points to run',
-    smoothing=0,
-  ) as bar:
-    due = time.monotonic()
-
-    def show() -> None:
-      nonlocal due
-      done, bar.total, states = count_rounds()
-      bar.set_postfix(states, refresh=False)
-      progress.set_done(bar, done)
-      due = time.monotonic() + _SHOW_EVERY
-
-    yield lambda: show() if time.monotonic() >= due else None
-    show()
+def _launch_locally() -> launch_lib.Launcher:
+  return launch_lib.make_launcher('local')
 
 
 def check_points(points: Sequence[Point]) -> None:
@@ -207,12 +138,10 @@ def check_points(points: Sequence[Point]) -> None:
         f'task={point.config.task!r} is a function of this program, which the '
         'processes of points cannot import; put it into a module of its own.'
       )
-  if not points:
-    return
   # On the CPU and apart from the sweep, which must not hold the memory of an
   # accelerator that its points need.
-  with launchers.start_process(
-    launchers.POINT,
+  with launch_lib.start_process(
+    launch_lib.POINT,
     ['check'],
     {point.name: point.config.to_dict() for point in points},
     environment={'JAX_PLATFORMS': 'cpu'},
@@ -252,64 +181,60 @@ def _describe_faults(faults: Mapping[str, str], num_points: int) -> str:
 
 
 def _run_points(
-  points: Sequence[Point],
   folder: pathlib.Path,
-  launcher: launchers.Launcher | None,
+  points: Sequence[Point],
+  launcher: launch_lib.Launcher,
   requests: stopping.Requests,
-) -> Iterator[list[tuple[Point, str | None]]]:
-  """Runs points; yields time and again those that ended, with the reason of a failure.
+) -> Iterator[tuple[Point | None, str | None]]:
+  """Runs points; yields each that ended and why it failed, and (None, None) meanwhile.
 
   Those that are stopped are not yielded.
   """
-  if launcher is None:
-    return
-  queue, running = [*points], list[tuple[Point, launchers.Job]]()
-  works = {point.name: _make_work(point, folder) for point in points}
+  queue, running = [*points], list[tuple[Point, launch_lib.Job]]()
   again = collections.Counter[str]()
   is_told, check_at = False, 0.0
-  # However this ends, what it started does.
-  with contextlib.closing(launcher):
-    while queue or running:
-      if requests.signum is not None and not is_told:
-        queue.clear()
-        # Once: a second signal would end them before they have saved.
-        for _, job in running:
-          job.terminate()
-        is_told = True
-      polled = [(point, job, job.poll()) for point, job in running]
-      running = [(point, job) for point, job, code in polled if code is None]
-      ended = list[tuple[Point, str | None]]()
-      for point, _, code in polled:
-        if code is None:
-          continue
-        check_at = 0.0
-        if _is_finished(point, folder):
-          ended.append((point, None))
-        elif requests.signum is not None:
-          continue
-        elif code in _AGAIN and again[point.name] < _MAX_AGAIN:
-          again[point.name] += 1
-          queue.append(point)
-        else:
-          ended.append((point, _record_failure(point, folder, code)))
-      if queue and time.monotonic() >= check_at:
-        check_at = time.monotonic() + _CHECK_EVERY
-        for point in [p for p in queue if _is_finished(p, folder)]:
-          # By another sweep.
-          queue.remove(point)
-          ended.append((point, None))
-        free = [p for p in queue if not _is_elsewhere(p, folder)]
-        jobs = launcher.start([works[point.name] for point in free])
-        running += zip(free, jobs)
-        queue = [p for p in queue if p not in free[: len(jobs)]]
-      # Once others have started, as the caller may take a while.
-      yield ended
-      time.sleep(_INTERVAL)
+  while queue or running:
+    if requests.signum is not None and not is_told:
+      queue.clear()
+      # Once: a second signal would end them before they have saved.
+      for _, job in running:
+        job.stop()
+      is_told = True
+    polled = [(point, job, job.poll()) for point, job in running]
+    running = [(point, job) for point, job, code in polled if code is None]
+    ended = list[tuple[Point, str | None]]()
+    for point, _, code in polled:
+      if code is None:
+        continue
+      check_at = 0.0
+      if _is_finished(folder, point):
+        ended.append((point, None))
+      elif is_told:
+        continue
+      elif code in _AGAIN and again[point.name] < _MAX_AGAIN:
+        again[point.name] += 1
+        queue.append(point)
+      else:
+        ended.append((point, _record_failure(folder, point, code)))
+    if queue and time.monotonic() >= check_at:
+      check_at = time.monotonic() + _CHECK_EVERY
+      # By another sweep.
+      elsewhere = [point for point in queue if _is_finished(folder, point)]
+      ended += [(point, None) for point in elsewhere]
+      queue = [point for point in queue if point not in elsewhere]
+      free = [p for p in queue if not _is_elsewhere(folder, p)]
+      jobs = launcher.start([_make_spec(folder, p) for p in free])
+      running += zip(free, jobs)
+      queue = [p for p in queue if p not in free[: len(jobs)]]
+    # Once others have started, as the caller may take a while.
+    yield from ended
+    yield None, None
+    time.sleep(_INTERVAL)
 
 
-def _make_work(point: Point, folder: pathlib.Path) -> launchers.JobSpec:
+def _make_spec(folder: pathlib.Path, point: Point) -> launch_lib.JobSpec:
   folder = folder.absolute()
-  return launchers.JobSpec(
+  return launch_lib.JobSpec(
     point.config.to_dict(),
     folder / point.name,
     folder / f'{point.name}.log',
@@ -317,20 +242,24 @@ def _make_work(point: Point, folder: pathlib.Path) -> launchers.JobSpec:
   )
 
 
-def _is_finished(point: Point, folder: pathlib.Path) -> bool:
+def _is_finished(folder: pathlib.Path, point: Point) -> bool:
   return sweep_status.is_finished(workdirs.workdir_at(folder / point.name))
 
 
-def _is_elsewhere(point: Point, folder: pathlib.Path) -> bool:
+def _is_elsewhere(folder: pathlib.Path, point: Point) -> bool:
   """Says whether a process runs a point that this sweep did not start."""
   files = workdirs.workdir_at(folder / point.name)
   return locks.find_holder(files.lock) is not None
 
 
-def _record_failure(point: Point, folder: pathlib.Path, code: int) -> str:
+def _failure_file(folder: pathlib.Path, point: Point) -> pathlib.Path:
+  return folder / f'{point.name}{sweep_status.FAILED}'
+
+
+def _record_failure(folder: pathlib.Path, point: Point, code: int) -> str:
   """Writes down and returns why a point failed: its exit and its last line."""
   lines = io.read_last_lines(folder / f'{point.name}.log', 1)
-  if code == launchers.EXIT_LOST:
+  if code == launch_lib.EXIT_LOST:
     end = f'its machine was lost {_MAX_AGAIN + 1} times'
   elif code >= 0:
     end = f'ended with {code}'
@@ -338,15 +267,57 @@ def _record_failure(point: Point, folder: pathlib.Path, code: int) -> str:
     end = f'ended by {signal.Signals(-code).name}'
   reason = f'{end}: {lines[-1].strip() if lines else "no output"}'
   try:
-    io.write_text(folder / f'{point.name}{sweep_status.FAILED}', reason)
+    io.write_text(_failure_file(folder, point), reason)
   except OSError as error:
     # On a full disk the run could not say so, nor can this be written down.
     return f'{reason} ({error.strerror or error})'
   return reason
 
 
+def _sort_ends(
+  folder: pathlib.Path, points: Sequence[Point], ends: Mapping[str, str | None]
+) -> SweepResult:
+  names = [point.name for point in points if point.name in ends]
+  return SweepResult(
+    {name: folder / name for name in names if ends[name] is None},
+    {name: why for name in names if (why := ends[name]) is not None},
+  )
+
+
+@contextlib.contextmanager
+def _show_progress(
+  folder: pathlib.Path, waiting: Sequence[Point], num_points: int
+) -> Iterator[Callable[[], None]]:
+  """Shows a bar of the rounds of waiting points, and how many are in which state.
+
+  Wherever they run, their files say how far they are.
+
+  Yields:
+    A function that brings the bar up to date, if that was not just done.
+  """
+  due = 0.0
+  with progress.bar(
+    total=sum(int(point.config.rounds) for point in waiting),
+    unit=' rounds',
+    desc=f'{folder.name}, {len(waiting)} of {num_points} points to run',
+    smoothing=0,
+  ) as bar:
+
+    def show(*, is_last: bool = False) -> None:
+      nonlocal due
+      if time.monotonic() < due and not is_last:
+        return
+      due = time.monotonic() + _SHOW_EVERY
+      statuses = [sweep_status.find_point(folder, x.name) for x in waiting]
+      bar.set_postfix(sweep_status.count_states(statuses), refresh=False)
+      progress.set_done(bar, sum(status.rounds_done for status in statuses))
+
+    yield show
+    show(is_last=True)
+
+
 def _describe_stop(
-  ends: Mapping[str, str | None], points: Sequence[Point], folder: pathlib.Path
+  folder: pathlib.Path, points: Sequence[Point], ends: Mapping[str, str | None]
 ) -> str:
   """Counts what is kept of a sweep that was stopped."""
   finished = sum(reason is None for reason in ends.values())

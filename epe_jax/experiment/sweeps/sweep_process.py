@@ -16,9 +16,10 @@ from absl import logging
 from ml_collections import config_dict
 
 from epe_jax.experiment import audited_run, programs, stopping, workdirs
-from epe_jax.experiment.setup import build, config_checks, workloads
-from epe_jax.experiment.setup.config_files import Config
-from epe_jax.experiment.sweeps import launchers, seed_sweep, sweep_points
+from epe_jax.experiment.setup import build, workloads
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup.config import Config
+from epe_jax.experiment.sweeps import launch, seed_sweep, sweep_points
 from epe_jax.parallel import hosts
 
 # Fields that decide which data and which model are loaded.
@@ -30,8 +31,6 @@ _LOADED_BY = (
   'evaluate_examples',
   'simulation',
 )
-# What the fields, the data or an import of a user's own may raise.
-_FAULTS = (ValueError, OSError, ImportError, TypeError, KeyError)
 
 # Seconds between two attempts to get a point that another process has.
 _INTERVAL = 1.0
@@ -40,7 +39,6 @@ _INTERVAL = 1.0
 def find_faults(configs: Mapping[str, Config]) -> dict[str, str]:
   """Finds what would keep points from starting: in fields, data or participation.
 
-  Data are loaded, and imported if need be, once for all points that share them.
   Nothing is trained and no workdir is touched.
 
   Returns:
@@ -53,12 +51,14 @@ def find_faults(configs: Mapping[str, Config]) -> dict[str, str]:
     try:
       # Consecutive points mostly share their data.
       if loaded is None or loaded[0] != key:
-        checked = config_checks.check_config(config)
+        checked = config_lib.check_config(config)
         loaded = key, workloads.load_workload(checked)
       build.check(config, loaded[1])
-    except _FAULTS as error:
-      is_plain = isinstance(error, ValueError | OSError)
-      faults[name] = str(error) if is_plain else repr(error)
+    except (ValueError, OSError) as error:
+      faults[name] = str(error)
+    # What an import of a user's own may raise.
+    except (ImportError, TypeError, KeyError) as error:
+      faults[name] = repr(error)
   return faults
 
 
@@ -95,7 +95,7 @@ def _run(work: Mapping[str, Any], workdir: str, is_distributed: bool) -> None:
       if is_distributed:
         # The others are in the middle of the run already.
         print(busy, file=sys.stderr, flush=True)
-        raise SystemExit(launchers.EXIT_BUSY) from busy
+        raise SystemExit(launch.EXIT_BUSY) from busy
       if not is_announced:
         print(f'Waiting: {busy}', file=sys.stderr, flush=True)
       is_announced = True

@@ -3,6 +3,7 @@
 Slurm is the real one, on the loopback, and so is Ray, with two nodes.
 """
 
+import importlib
 import os
 import pathlib
 import signal
@@ -14,8 +15,8 @@ import pytest
 
 from epe_jax.audit import record_file
 from epe_jax.experiment import finished_runs, workdirs
-from epe_jax.experiment.sweeps import launchers, sweep, sweep_points
-from epe_jax.report import worded_json
+from epe_jax.experiment.sweeps import launch, sweep, sweep_points
+from epe_jax.report import audit_notes
 from tests import clusters
 from tests.experiment import test_own_tasks
 
@@ -63,7 +64,7 @@ def ray():
 
 
 def launch_on_slurm(tmp_path):
-  return launchers.make_launcher(
+  return launch.make_launcher(
     'slurm',
     options={'cpus_per_task': 1, 'timeout_min': 20},
     folder=tmp_path / 'slurm',
@@ -81,7 +82,7 @@ def run_on_ray(points, ray, tmp_path):
   return sweep.run_sweep(
     points,
     tmp_path / 'ray',
-    launch=lambda: launchers.make_launcher('ray', options=options),
+    launch=lambda: launch.make_launcher('ray', options=options),
   )
 
 
@@ -105,7 +106,7 @@ def test_a_point_on_slurm_may_be_a_run_of_several_processes(
   points, slurm, undisturbed, tmp_path, monkeypatch
 ):
   monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '1')
-  launch = lambda: launchers.make_launcher(
+  launch = lambda: launch.make_launcher(
     'slurm',
     options={'tasks_per_node': 2, 'cpus_per_task': 1, 'timeout_min': 20},
     folder=tmp_path / 'slurm',
@@ -133,15 +134,14 @@ def test_a_node_of_ray_that_is_gone_loses_nothing(
 ):
   killed = []
 
-  def kill(job):
-    del job
+  def kill(*_, **__):
     # Once both nodes are at work.
     if not killed and len([*tmp_path.glob('ray/*/.lock')]) == 2:
       killed.extend(ray.second)
       for pid in killed:
         os.kill(pid, signal.SIGKILL)
 
-  do_before(monkeypatch, launchers._ClusterJob, 'poll', kill)
+  do_before(monkeypatch, importlib.import_module('ray'), 'wait', kill)
   outcome = run_on_ray(points, ray, tmp_path)
   assert len(killed) == 1
   assert describe(outcome) == undisturbed
@@ -150,17 +150,17 @@ def test_a_node_of_ray_that_is_gone_loses_nothing(
 def test_a_job_that_is_killed_is_started_again(
   points, slurm, undisturbed, tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(launchers, '_GRACE', 1.0)
+  monkeypatch.setattr(launch, '_GRACE', 1.0)
   killed = []
 
-  def kill(queue, job_id):
-    del queue, job_id
+  def kill(period):
+    del period
     running = list_running()
     if not killed and running:
       killed.append(running[0])
       clusters.ask('scancel', '--signal=KILL', '--full', running[0])
 
-  do_before(monkeypatch, launchers._Queue, 'has', kill)
+  do_before(monkeypatch, launch, '_list_queue', kill)
   outcome = run_on_slurm(points, tmp_path)
   assert killed
   assert describe(outcome) == undisturbed
@@ -169,19 +169,18 @@ def test_a_job_that_is_killed_is_started_again(
 def test_a_controller_that_restarts_loses_nothing(
   points, slurm, undisturbed, tmp_path, monkeypatch
 ):
-  seen, again = launchers._Queue.has, []
+  list_queue, again = launch._list_queue, []
 
-  def restart(queue, job_id):
+  def restart(period):
     if not again:
       slurm.kill('slurmctld')
-      queue._asked = -float('inf')
       # Nobody answers, and nothing is taken for lost.
-      assert seen(queue, job_id)
+      assert list_queue(-1) is None
       slurm.start('slurmctld')
-      again.append(job_id)
+      again.append(period)
       clusters.wait_for(lambda: clusters.ask('squeue') != '')
 
-  do_before(monkeypatch, launchers._Queue, 'has', restart)
+  do_before(monkeypatch, launch, '_list_queue', restart)
   outcome = run_on_slurm(points, tmp_path)
   assert again
   assert describe(outcome) == undisturbed
@@ -194,8 +193,8 @@ def test_a_job_that_is_told_to_stop_saves_and_goes_on(
   """Its first process alone is told, as with cgroups."""
   told = []
 
-  def preempt(queue, job_id):
-    del queue, job_id
+  def preempt(period):
+    del period
     if not told and any(tmp_path.glob('slurm/*/private/metrics.jsonl')):
       # As Slurm does before it takes a job its node, its time is up or it is cancelled.
       told.extend(
@@ -203,7 +202,7 @@ def test_a_job_that_is_told_to_stop_saves_and_goes_on(
       )
       os.kill(told[0], signum)
 
-  do_before(monkeypatch, launchers._Queue, 'has', preempt)
+  do_before(monkeypatch, launch, '_list_queue', preempt)
   outcome = run_on_slurm(points, tmp_path)
   logs = [path.read_text() for path in tmp_path.glob('slurm/.slurm/*_log.out')]
   is_put_back = any('Requeued job' in log for log in logs)
@@ -217,18 +216,18 @@ def test_a_job_that_is_told_to_stop_saves_and_goes_on(
 def test_a_node_of_slurm_that_is_gone_loses_nothing(
   points, slurm, undisturbed, tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(launchers, '_GRACE', 5.0)
+  monkeypatch.setattr(launch, '_GRACE', 5.0)
   lost = []
 
-  def lose(queue, job_id):
-    del queue, job_id
+  def lose(period):
+    del period
     if not lost and any(tmp_path.glob('slurm/*/private/metrics.jsonl')):
       lost.extend(list_running())
       slurm.kill_node()
       clusters.wait_for(lambda: 'down' in clusters.ask('sinfo', '--noheader'))
       slurm.start('slurmd')
 
-  do_before(monkeypatch, launchers._Queue, 'has', lose)
+  do_before(monkeypatch, launch, '_list_queue', lose)
   outcome = run_on_slurm(points, tmp_path)
   assert lost
   assert describe(outcome) == undisturbed
@@ -261,9 +260,9 @@ def do_before(monkeypatch, owner, name, act):
   """Lets something happen before each call of a method, with its arguments."""
   method = getattr(owner, name)
 
-  def call(*args):
-    act(*args)
-    return method(*args)
+  def call(*args, **kwargs):
+    act(*args, **kwargs)
+    return method(*args, **kwargs)
 
   monkeypatch.setattr(owner, name, call)
 
@@ -344,12 +343,12 @@ def test_what_an_engine_does_not_know_is_refused(
   if engine == 'ray':
     pytest.importorskip('ray')
   with pytest.raises(error, match=message):
-    launchers.make_launcher(engine, options=options, folder=tmp_path)
+    launch.make_launcher(engine, options=options, folder=tmp_path)
 
 
 def describe(outcome):
   """The estimates of each point, to the last digit."""
   return {
-    name: worded_json.describe_in_json(finished_runs.load_result(folder).audit)
+    name: audit_notes.describe_in_json(finished_runs.load_result(folder).audit)
     for name, folder in outcome.finished.items()
   }

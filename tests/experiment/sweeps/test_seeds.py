@@ -9,8 +9,9 @@ import pytest
 from epe_jax.audit.record import Record
 from epe_jax.audit.record_file import load_record
 from epe_jax.data import cohort
-from epe_jax.experiment import audited_run, dispatch, driver, programs
-from epe_jax.experiment.setup import build, config_files
+from epe_jax.experiment import audited_run, loop, programs
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.experiment.sweeps import seeds
 from epe_jax.tasks import digits as digits_task
 from tests import helpers
@@ -85,7 +86,7 @@ def alone(tmp_path_factory, traces):
   workdir = tmp_path_factory.mktemp('runs') / 'alone'
   with pytest.MonkeyPatch.context() as patch:
     # Estimates take longer than the run, and nothing here looks at them.
-    patch.setattr(driver.evaluation, 'evaluate', helpers.no_estimates)
+    patch.setattr(loop.evaluation, 'evaluate', helpers.no_estimates)
     result = audited_run.run(small_config(seed=2), workdir)
   return load_record(workdir / 'private/scores.npz'), result.accuracy
 
@@ -118,8 +119,7 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
   )
   which = [3, 4, 5]
   runs = [
-    build.build(config_files.replace_fields(config, seed=seed))
-    for seed in which
+    build.build(config_lib.replace_fields(config, seed=seed)) for seed in which
   ]
   needed = [seeds.measure_sizes(setup) for setup in runs]
   # The case is a hard one.
@@ -152,7 +152,7 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
 def test_scoring_all_canaries_stays_a_condition_of_the_round():
   config = small_config()
   runs = [
-    build.build(config_files.replace_fields(config, seed=s)) for s in (0, 1)
+    build.build(config_lib.replace_fields(config, seed=s)) for s in (0, 1)
   ]
   room = seeds.Sizes(*map(max, *map(seeds.measure_sizes, runs)))
   draws = seeds.stack_draws(runs, room)
@@ -186,7 +186,7 @@ def test_a_run_that_diverges_is_named(monkeypatch):
     wrong = float('nan') if name.endswith('seed 7') else 0.0
     return checked(config, metrics | {'update_norm': wrong}, name)
 
-  checked = dispatch.check_finite
-  monkeypatch.setattr(dispatch, 'check_finite', check)
+  checked = loop.check_finite
+  monkeypatch.setattr(loop, 'check_finite', check)
   with pytest.raises(FloatingPointError, match='round 1 of seed 7'):
     made(small_config(), [4, 7], at_once=3)

@@ -5,6 +5,7 @@ node, and a job ends once, whatever becomes of it; without Slurm and without Ray
 """
 
 import _thread
+import contextlib
 import os
 import pathlib
 import signal
@@ -16,7 +17,7 @@ import types
 
 import pytest
 
-from epe_jax.experiment.sweeps import launchers
+from epe_jax.experiment.sweeps import launch
 
 
 def see(slots, variable):
@@ -34,12 +35,12 @@ def see(slots, variable):
   ],
 )
 def test_no_gpu_is_seen_by_two_runs(jobs, per_job, expected):
-  slots = launchers.make_slots('01234567', jobs, per_job)
+  slots = launch.make_slots('01234567', jobs, per_job)
   assert see(slots, 'CUDA_VISIBLE_DEVICES') == expected
 
 
 def test_gpus_keep_the_names_that_a_scheduler_gave_them():
-  slots = launchers.make_slots(['GPU-3f', 'GPU-9a'])
+  slots = launch.make_slots(['GPU-3f', 'GPU-9a'])
   assert see(slots, 'CUDA_VISIBLE_DEVICES') == ['GPU-3f', 'GPU-9a']
 
 
@@ -49,24 +50,17 @@ def test_gpus_keep_the_names_that_a_scheduler_gave_them():
 def test_runs_that_share_a_device_share_its_memory(jobs, share, monkeypatch):
   monkeypatch.delenv('XLA_CLIENT_MEM_FRACTION', raising=False)
   monkeypatch.delenv('XLA_PYTHON_CLIENT_MEM_FRACTION', raising=False)
-  slots = launchers.make_slots(['0', '1'], jobs)
+  slots = launch.make_slots(['0', '1'], jobs)
   seen = see(slots, 'CUDA_VISIBLE_DEVICES')
   assert len(seen) == jobs
   assert abs(seen.count('0') - seen.count('1')) <= 1
   fractions = [*map(float, see(slots, 'XLA_CLIENT_MEM_FRACTION'))]
   assert fractions == [share] * jobs
   assert seen.count('0') * share < 0.8
-
-
-@pytest.mark.parametrize(
-  'name', ['XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_MEM_FRACTION']
-)
-def test_a_share_of_memory_that_a_user_set_is_kept(name, monkeypatch):
-  monkeypatch.setenv(name, '.1')
-  slots = launchers.make_slots(['0'], 2)
-  assert all(
-    slot.environment.keys() == {'CUDA_VISIBLE_DEVICES'} for slot in slots
-  )
+  # What a user set has precedence.
+  monkeypatch.setenv('XLA_PYTHON_CLIENT_MEM_FRACTION', '.1')
+  slots = launch.make_slots(['0', '1'], jobs)
+  assert {*slots[0].environment} == {'CUDA_VISIBLE_DEVICES'}
 
 
 @pytest.mark.parametrize(
@@ -83,8 +77,8 @@ def test_a_share_of_memory_that_a_user_set_is_kept(name, monkeypatch):
 def test_no_core_has_two_runs_unless_cores_are_few(
   jobs, per_job, expected, monkeypatch
 ):
-  monkeypatch.setattr(launchers, '_list_cores', lambda: [4, 5, 6, 7])
-  slots = launchers.make_slots([], jobs, per_job)
+  monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: {4, 5, 6, 7})
+  slots = launch.make_slots([], jobs, per_job)
   assert [[*slot.cores] for slot in slots] == expected
   assert not any(slot.environment for slot in slots)
 
@@ -98,26 +92,40 @@ def test_no_core_has_two_runs_unless_cores_are_few(
 )
 def test_what_a_machine_does_not_have_is_refused(gpus, jobs, per_job, message):
   with pytest.raises(ValueError, match=message):
-    launchers.make_slots(gpus, jobs, per_job)
+    launch.make_slots(gpus, jobs, per_job)
   with pytest.raises(ValueError, match='jobs=0; give 1 or more'):
-    launchers.make_launcher('local', jobs=0)
+    launch.make_launcher('local', jobs=0)
 
 
 def test_a_platform_that_is_not_there_is_named(monkeypatch):
   monkeypatch.setenv('JAX_PLATFORMS', 'nowhere')
   with pytest.raises(OSError, match=r'no device: .*nowhere'):
-    launchers.find_devices()
+    launch.find_gpus()
 
 
-def test_a_process_has_the_cores_of_its_slot_and_this_one_keeps_its_own():
+def test_a_process_has_the_cores_of_its_slot_and_this_one_keeps_its_own(
+  work, monkeypatch
+):
+  work, started = work
   before = os.sched_getaffinity(0)
   core = min(before)
-  code = 'import os; print(*os.sched_getaffinity(0))'
-  with launchers.enter(launchers.DeviceSlot({}, [core])):
-    done = subprocess.run(
-      [sys.executable, '-c', code], capture_output=True, text=True, check=True
-    )
-  assert done.stdout.split() == [str(core)]
+  monkeypatch.setattr(launch, 'find_gpus', list)
+  monkeypatch.setattr(
+    launch, 'make_slots', lambda *_: [launch.DeviceSlot({}, [core])]
+  )
+  launcher = launch.make_launcher('local')
+  with contextlib.closing(launcher):
+    # There is one slot.
+    (job,) = launcher.start([work, work])
+    assert os.sched_getaffinity(started[0].pid) == {core}
+    assert not launcher.start([work])
+    assert job.poll() is None
+    act_once_ready(work, job.stop)
+    while job.poll() is None:
+      time.sleep(0.05)
+    assert len(launcher.start([work])) == 1
+  # The second one has saved, as the pipe from its parent was closed.
+  assert [process.returncode for process in started] == [143, 143]
   assert os.sched_getaffinity(0) == before
 
 
@@ -157,8 +165,8 @@ def work(tmp_path, monkeypatch):
     return process
 
   started = []
-  monkeypatch.setattr(launchers, 'start_point', start)
-  work = launchers.JobSpec({}, tmp_path, tmp_path / 'log', '')
+  monkeypatch.setattr(launch, 'start_point', start)
+  work = launch.JobSpec({}, tmp_path, tmp_path / 'log', '')
   yield work, started
   for process in started:
     process.kill()
@@ -189,7 +197,7 @@ def test_a_signal_to_the_engine_lets_a_point_save_whether_it_has_it_too(
 
   before = signal.getsignal(signal.SIGTERM)
   act_once_ready(work, tell)
-  assert launchers.NodeJob(work)() == 143
+  assert launch.NodeJob(work)() == 143
   assert 'saved' in work.log.read_text()
   assert signal.getsignal(signal.SIGTERM) == before
 
@@ -198,7 +206,7 @@ def test_a_task_that_is_cancelled_ends_once_its_point_has_saved(work):
   work, started = work
   act_once_ready(work, _thread.interrupt_main)
   with pytest.raises(KeyboardInterrupt):
-    launchers.run_point(work)
+    launch.run_point(work)
   assert started[0].returncode == 143
   assert 'saved' in work.log.read_text()
 
@@ -206,7 +214,7 @@ def test_a_task_that_is_cancelled_ends_once_its_point_has_saved(work):
 def test_a_job_that_is_put_back_lets_its_point_save(work):
   submitit = pytest.importorskip('submitit')
   work, _ = work
-  task, put_back = launchers.NodeJob(work), []
+  task, put_back = launch.NodeJob(work), []
   act_once_ready(work, lambda: put_back.append(task.checkpoint()))
   assert task() == 143
   while not put_back:
@@ -217,9 +225,9 @@ def test_a_job_that_is_put_back_lets_its_point_save(work):
 
 def test_only_its_owner_reads_what_a_point_prints(tmp_path, monkeypatch):
   done = subprocess.Popen([sys.executable, '-c', ''])
-  monkeypatch.setattr(launchers, 'start_process', lambda *_, **__: done)
-  work = launchers.JobSpec({}, tmp_path, tmp_path / 'log', '')
-  with launchers.start_point(work, {}):
+  monkeypatch.setattr(launch, 'start_process', lambda *_, **__: done)
+  work = launch.JobSpec({}, tmp_path, tmp_path / 'log', '')
+  with launch.start_point(work, {}):
     pass
   assert work.log.stat().st_mode & 0o777 == 0o600
 
@@ -227,15 +235,9 @@ def test_only_its_owner_reads_what_a_point_prints(tmp_path, monkeypatch):
 TIME = {'timeout_min': 60}
 
 
-class Left(launchers._Queue):
-  """A queue that no job is in."""
-
-  def has(self, job_id):
-    return False
-
-
-def make_job(tmp_path, *, result, tasks=1):
+def make_job(tmp_path, monkeypatch, *, result, tasks=1):
   """A job that has left the queue, and the log of its point."""
+  monkeypatch.setattr(launch, '_list_queue', lambda period: frozenset())
 
   def ask_each():
     raise AssertionError('it has several tasks')
@@ -257,13 +259,15 @@ def make_job(tmp_path, *, result, tasks=1):
     paths=types.SimpleNamespace(result_pickle=tmp_path / 'of no task'),
   )
   log = tmp_path / 'point.log'
-  return launchers._follow_slurm(job, Left(), log), log
+  return launch._follow_slurm(job, log), log
 
 
 @pytest.mark.parametrize('tasks', [1, 2])
 @pytest.mark.parametrize('code', [0, 1])
-def test_the_first_process_of_a_job_says_how_it_ended(code, tasks, tmp_path):
-  job, _ = make_job(tmp_path, result=code, tasks=tasks)
+def test_the_first_process_of_a_job_says_how_it_ended(
+  code, tasks, tmp_path, monkeypatch
+):
+  job, _ = make_job(tmp_path, monkeypatch, result=code, tasks=tasks)
   assert job.poll() == code
 
 
@@ -278,9 +282,9 @@ def test_the_first_process_of_a_job_says_how_it_ended(code, tasks, tmp_path):
   ],
 )
 def test_what_went_wrong_on_a_node_is_in_the_log_of_its_point(
-  fault, code, tmp_path
+  fault, code, tmp_path, monkeypatch
 ):
-  job, log = make_job(tmp_path, result=Exception(fault))
+  job, log = make_job(tmp_path, monkeypatch, result=Exception(fault))
   assert job.poll() == code
   assert job.poll() == code
   assert log.read_text() == f'Slurm job 7: {fault}\n'
@@ -289,10 +293,10 @@ def test_what_went_wrong_on_a_node_is_in_the_log_of_its_point(
 def test_a_job_that_left_no_word_is_lost_and_says_where_to_look(
   tmp_path, monkeypatch
 ):
-  job, log = make_job(tmp_path, result=None)
+  job, log = make_job(tmp_path, monkeypatch, result=None)
   assert job.poll() is None
-  monkeypatch.setattr(launchers, '_GRACE', 0.0)
-  assert job.poll() == launchers.EXIT_LOST
+  monkeypatch.setattr(launch, '_GRACE', 0.0)
+  assert job.poll() == launch.EXIT_LOST
   assert log.read_text().rstrip().endswith(str(tmp_path / 'err'))
 
 
@@ -303,25 +307,24 @@ def test_jobs_count_as_queued_while_slurm_does_not_answer(hangs, monkeypatch):
       raise subprocess.TimeoutExpired(command, timeout)
     raise subprocess.CalledProcessError(1, command, '', 'no controller')
 
-  monkeypatch.setattr(launchers.subprocess, 'run', run)
-  assert launchers._Queue().has('7')
+  monkeypatch.setattr(launch.subprocess, 'run', run)
+  launch._list_queue.cache_clear()
+  assert launch._list_queue(7) is None
 
 
 @pytest.mark.parametrize(
   ('options', 'devices', 'message'),
   [
     ({}, None, 'no timeout_min'),
-    ({'slurm_nodes': 2, **TIME}, None, "slurm_nodes'.*give nodes"),
-    ({'nodes': 0, **TIME}, 4, 'nodes=0'),
-    ({'nodes': 2, **TIME}, 3, 'multiple of the nodes'),
-    ({'nodes': 2, 'tasks_per_node': 2, **TIME}, 16, 'give tasks_per_node=8'),
+    ({'nodes': 2, **TIME}, 3, 'a multiple of the nodes'),
+    ({'nodes': 2, 'tasks_per_node': 2, **TIME}, 16, 'no tasks_per_node'),
   ],
 )
 def test_jobs_that_would_waste_devices_or_have_no_time_are_refused(
   options, devices, message
 ):
   with pytest.raises(ValueError, match=message):
-    launchers._complete_options(options, devices)
+    launch._complete_options(options, devices)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +338,7 @@ def test_jobs_that_would_waste_devices_or_have_no_time_are_refused(
   ],
 )
 def test_each_process_of_a_job_has_a_device(options, devices, tasks, gpus):
-  found = launchers._complete_options(options, devices)
+  found = launch._complete_options(options, devices)
   assert found.get('tasks_per_node') == tasks
   assert found.get('gpus_per_node') == gpus
 
@@ -351,8 +354,8 @@ class RayTaskError(RayError):
 @pytest.mark.parametrize(
   ('error', 'says', 'code'),
   [
-    (RayError(), 'Ray: RayError', launchers.EXIT_LOST),
-    (RayError('at\nnode died\n'), 'node died', launchers.EXIT_LOST),
+    (RayError(), 'Ray: RayError', launch.EXIT_LOST),
+    (RayError('at\nnode died\n'), 'node died', launch.EXIT_LOST),
     (RayTaskError("in task\nNo module 'epe_jax'"), "No module 'epe_jax'", 1),
   ],
 )
@@ -370,5 +373,5 @@ def test_a_job_that_ends_with_an_error_says_why_in_the_log_of_its_point(
     ),
   )
   log = tmp_path / 'point.log'
-  assert launchers._follow_ray(ray, 'task', log).poll() == code
+  assert launch._follow_ray(ray, 'task', log).poll() == code
   assert says in log.read_text()

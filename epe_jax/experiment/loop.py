@@ -1,16 +1,23 @@
-"""The driver of a run, from a config to an ε."""
+"""The training loop of a run, from a config to an ε.
+
+A device is idle while its host reads numbers, writes a line and dispatches the next
+round. So several rounds may be dispatched as one, a thread gathers their cohorts in
+advance, and another one fetches metrics while the next rounds are in flight.
+"""
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
 import functools
 import signal
 import sys
 import time
+from typing import Any, NamedTuple, TypeVar
 
 from absl import logging
 import jax
+from jaxtyping import Float
 import numpy as np
 import tqdm
 
@@ -21,12 +28,11 @@ from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.record import Record
 from epe_jax.audit.record_file import write_record
 from epe_jax.audit.results import Audit
+from epe_jax.data import cohort
 from epe_jax.experiment import (
   arithmetic,
   checkpoint,
   chunk_size,
-  dispatch,
-  in_flight,
   inputs,
   metrics,
   model_evaluation,
@@ -36,15 +42,34 @@ from epe_jax.experiment import (
   run_result,
   stopping,
   summary,
-  watch,
   workdirs,
 )
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.setup import analytic, build, participation, randomness
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import hosts, sharding
+from epe_jax.training import fedavg
+from epe_jax.types import Array
 from epe_jax.watch import by_round, sequential
 from epe_jax.watch.by_round import Rounds
+
+T = TypeVar('T')
+
+NORMS = 'aggregate_norm', 'update_norm'
+"""Metrics of a round that are finite as long as training has not diverged."""
+
+Fetched = tuple[dict[str, Float[np.ndarray, ' rounds']], float]
+
+
+class Group(NamedTuple):
+  """Rounds that were dispatched as one, with times by `time.perf_counter`."""
+
+  rounds: range  # From 0.
+  request_time: float  # When their cohorts were requested.
+  # When the cohorts were ready and the rounds were dispatched.
+  start_time: float
+  # Their metrics, and when the device had finished them.
+  future: futures.Future[Fetched]
 
 
 def train(
@@ -96,9 +121,9 @@ def train(
   evaluate = model_evaluation.evaluator(setup.task, mesh=mesh)
   watch_claim, flush_every = None, [config.checkpoint_every]
   if config.audit.claim is not None and setup.is_audited:
-    watch_claim = watch.make_watch(config, setup, jitted, draws)
+    watch_claim = make_watch(config, setup, jitted, draws)
     flush_every.append(config.evaluate_every)
-  checkpoints = checkpoint.checkpoints(files.checkpoints, of=identity)
+  checkpoints = checkpoint.Checkpoints(files.checkpoints, of=identity)
   # The seconds that each round took, and those that it waited for its cohort.
   times = np.zeros((2, config.rounds), np.float32)
   fresh = (audited_algorithm.drop_buffers(state), times)
@@ -119,7 +144,7 @@ def train(
     )
 
   # 4. Train, audited. Metrics come back while the next rounds are in flight.
-  queue: collections.deque[dispatch.Group] = collections.deque()
+  queue: collections.deque[Group] = collections.deque()
   idle_since, test_metrics = time.perf_counter(), {}
   bar, shown, stops = progress.bar(disable=True), {}, False
   scoring: futures.Future[None] | None = None
@@ -135,8 +160,8 @@ def train(
       add_events = stack.enter_context(events)
     fetching = futures.ThreadPoolExecutor(1, 'fetch')
     stack.callback(fetching.shutdown, wait=False)
-    groups = dispatch.iterate_groups(config, setup, start, mesh)
-    for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
+    groups = iterate_groups(config, setup, start, mesh)
+    for request_time, (rounds, cohorts) in time_requests(groups):
       start_time = time.perf_counter()
       if rounds.start == start:
         compile_score = programs.compile_for_later(jitted.score, draws, state)
@@ -157,8 +182,8 @@ def train(
         state, round_metrics = jitted.advance(draws, state, cohorts)
       del cohorts
       requests.announcement = _announce_stop(setup, checkpoints.find_saved())
-      future = fetching.submit(dispatch.fetch_metrics, round_metrics)
-      queue.append(dispatch.Group(rounds, request_time, start_time, future))
+      future = fetching.submit(fetch_metrics, round_metrics)
+      queue.append(Group(rounds, request_time, start_time, future))
       is_last = rounds.stop == config.rounds
       evaluates = is_last or rounds.stop % config.evaluate_every == 0
       saves = is_last or rounds.stop % config.checkpoint_every == 0
@@ -170,11 +195,11 @@ def train(
         shown['accuracy'] = f'{test_metrics["test_accuracy"]:.3f}'
         bar.set_postfix(shown, refresh=False)
       # Nothing of a round that diverged is ever saved.
-      for group in in_flight.pop_due(queue, drain=evaluates or saves):
-        lines, idle_since = dispatch.collect(group, idle_since)
+      for group in programs.pop_due(queue, drain=evaluates or saves):
+        lines, idle_since = collect(group, idle_since)
         for line in lines:
           t = line['round'] - 1
-          dispatch.check_finite(config, line, f'round {line["round"]}')
+          check_finite(config, line, f'round {line["round"]}')
           times[:, t] = line['seconds'], line['waited']
           if t + 1 == rounds.stop:
             line |= test_metrics
@@ -284,8 +309,186 @@ def _evaluate(
   return audit, by_round.evaluate_rounds(record, audit)
 
 
+# Rounds, and the numbers that come back of them.
+
+
+def group_rounds(
+  start: int, stop: int, *, max_size: int, ends: Sequence[int]
+) -> Iterator[range]:
+  """Divides rounds into groups that are dispatched as one.
+
+  A group has at most max_size rounds, and ends at every multiple of `ends`, where
+  the state is needed on the host.
+
+  >>> list(group_rounds(0, 7, max_size=3, ends=(4,)))
+  [range(0, 3), range(3, 4), range(4, 7)]
+  """
+  while start < stop:
+    next_ends = ((start // n + 1) * n for n in ends)
+    end = min(start + max_size, stop, *next_ends)
+    yield range(start, end)
+    start = end
+
+
+def iterate_groups(
+  config: Config, setup: build.Setup, start: int, mesh: sharding.Mesh | None
+) -> Iterator[tuple[range, fedavg.Cohort]]:
+  """Iterates over groups of rounds, with cohorts that a thread makes in advance."""
+  groups = {
+    group.start: group
+    for group in group_rounds(
+      start,
+      config.rounds,
+      max_size=config.rounds_per_dispatch,
+      ends=(config.evaluate_every, config.checkpoint_every),
+    )
+  }
+
+  def gather(t: int) -> fedavg.Cohort:
+    return cohort.gather(
+      setup.train,
+      setup.participants.clients(t),
+      setup.plan,
+      seed=setup.randomness.order,
+      round=t,
+      parts=hosts.local_devices_of(mesh),
+      of=sharding.num_devices(mesh),
+    )
+
+  def assemble(first: int) -> fedavg.Cohort:
+    cohorts = cohort.stack_rounds([gather(t) for t in groups[first]])
+    return hosts.assemble_global(mesh, cohorts, axis=1)
+
+  # By map: a local name would keep a cohort alive while the next round runs.
+  return map(
+    lambda item: (groups[item[0]], item[1]), cohort.prefetch(assemble, groups)
+  )
+
+
+def time_requests(items: Iterable[T]) -> Iterator[tuple[float, T]]:
+  """Iterates over items, each with the time when it was requested.
+
+  >>> [item for _, item in time_requests('ab')]
+  ['a', 'b']
+  """
+  items = iter(items)
+  while True:
+    request_time = time.perf_counter()
+    try:
+      # Without a local name, which would keep a cohort alive for a round.
+      yield request_time, next(items)
+    except StopIteration:
+      return
+
+
+def fetch_metrics(round_metrics: dict[str, Array]) -> Fetched:
+  """Waits for the metrics of a group, and tells when they arrived."""
+  return jax.device_get(round_metrics), time.perf_counter()
+
+
+def name_group(group: Group) -> str:
+  """What a message calls a group: its rounds, numbered from 1."""
+  first, last = group.rounds.start + 1, group.rounds.stop
+  return (
+    f'Round {first}' if first == last else f'Work on rounds {first} to {last}'
+  )
+
+
+def collect(
+  group: Group, idle_since: float
+) -> tuple[list[dict[str, Any]], float]:
+  """Collects the metrics of each round of a group, and waits for the group.
+
+  'seconds' is the time that the device spent on the group, divided by its
+  rounds: from its dispatch, or the end of the previous group if that is later, to
+  its end. 'waited' is the time for which the device was idle because the cohorts
+  were not ready; it is attributed to the first round of the group.
+
+  Returns:
+    A line for each round, and when the device had finished them.
+
+  Raises:
+    progress.Stalled: the group does not end.
+  """
+  values, end_time = progress.await_result(group.future, name_group(group))
+  seconds = (end_time - max(group.start_time, idle_since)) / len(group.rounds)
+  waited = max(0.0, group.start_time - max(group.request_time, idle_since))
+  lines = [
+    {
+      'round': t + 1,
+      **{name: float(x[i]) for name, x in values.items()},
+      'seconds': seconds,
+      'waited': 0.0 if i else waited,
+    }
+    for i, t in enumerate(group.rounds)
+  ]
+  return lines, end_time
+
+
+def check_finite(
+  config: Config, round_metrics: Mapping[str, float], name: str
+) -> None:
+  """Raises a FloatingPointError if training has diverged in a round of this name."""
+  # With exact noise, a client that has diverged leaves the aggregate finite.
+  if not np.isfinite(sum(round_metrics[norm] for norm in NORMS)):
+    raise FloatingPointError(
+      f'{name}: updates or their aggregate are not finite, training has diverged. Lower '
+      f'client.learning_rate={config.client.learning_rate} or '
+      f'server.learning_rate={config.server.learning_rate}, or '
+      f'canaries.observed={config.canaries.observed} if a round has more canaries than '
+      'clients.'
+    )
+
+
+def make_watch(
+  config: Config,
+  setup: build.Setup,
+  jitted: programs.Programs,
+  draws: build.RunKeys,
+) -> Callable[[audited_algorithm.AuditState, int], str | None]:
+  """Makes a function that tests the claim of a run by its rounds so far.
+
+  It reads what observers scored round by round, and projects nothing, so it costs
+  next to nothing. It warns once, when the claim is rejected. All processes must
+  call it.
+
+  Returns:
+    (flushed state, rounds so far) -> how the claim stands; None if it is too early.
+  """
+  is_rejected = False
+
+  def watch(state: audited_algorithm.AuditState, rounds: int) -> str | None:
+    nonlocal is_rejected
+    cosines = hosts.copy_to_host(jitted.score_rounds(draws, state))
+    scalars = hosts.copy_to_host(state.rounds)
+    record = build.make_run_record(config, setup, cosines, scalars)
+    if not config.simulation:
+      record = release.redact_record(record)
+    claim = sequential.judge_claim(record, config.audit.claim, rounds=rounds)
+    if claim is None:
+      return None
+    if claim.rejected_after is not None and not is_rejected:
+      is_rejected = True
+      if hosts.is_primary():
+        logging.warning(
+          'The claimed ε = %g is rejected after round %d: of Gaussian mechanisms '
+          'with this ε at most %g %% of runs ever are. %s canaries show ε ≥ %.3g.',
+          claim.epsilon,
+          claim.rejected_after,
+          100 * claim.significance,
+          f'{claim.num_canaries:,}',
+          claim.epsilon_gdp,
+        )
+    return f'≥{claim.epsilon_gdp:.3g} (claimed {claim.epsilon:g})'
+
+  return watch
+
+
+# Stopping, and what a person sees.
+
+
 def _agree_to_stop(
-  requests: stopping.Requests, queue: Sequence[dispatch.Group], *, drains: bool
+  requests: stopping.Requests, queue: Sequence[Group], *, drains: bool
 ) -> bool:
   """Says in all processes whether the first one was asked to stop.
 
@@ -298,7 +501,7 @@ def _agree_to_stop(
   if not drains:
     return False
   for group in queue:
-    progress.await_result(group.future, dispatch.name_group(group))
+    progress.await_result(group.future, name_group(group))
   return bool(hosts.broadcast_from_primary(int(asked)))
 
 

@@ -1,14 +1,15 @@
 """Starts the points of a sweep: as processes of this machine, by Slurm, or by Ray.
 
-An engine starts a process for each point and says when it has ended. The state of a
-point is in its files: whichever engine and machine started it, its run holds the lock
-of its folder, resumes from its checkpoints, and has ended when it has a result.
+An engine starts a process for each point and says when it has ended. A point's state is
+in its files: whichever engine and machine started it, its run holds the lock of its
+folder, resumes from its checkpoints, and has ended when it has a result.
 
 A node imports this module for each point, so that it imports no JAX.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
+import functools
 import json
 import math
 import os
@@ -17,18 +18,15 @@ import signal
 import subprocess
 import threading
 import time
-from typing import IO, Any, NamedTuple, Protocol, runtime_checkable
+from typing import IO, Any, NamedTuple
 
 from absl import logging
 
 from epe_jax import extras, io, python_path
 from epe_jax.experiment.sweeps import sweep_points
 
-ENGINES = ('local', 'slurm', 'ray')
-"""What starts runs: this machine, or a cluster."""
-
 EXIT_LOST = -1000
-"""The exit status of a process that is unknown, as its machine is gone."""
+"""The exit status of a lost process, whose machine is gone."""
 
 EXIT_BUSY = 75
 """The exit status of one of several processes of a run that is made elsewhere."""
@@ -51,62 +49,37 @@ _VISIBLE = 'CUDA_VISIBLE_DEVICES'
 _RESERVED = 0.75
 _FRACTION = 'XLA_CLIENT_MEM_FRACTION'
 _OLD_FRACTION = 'XLA_PYTHON_CLIENT_MEM_FRACTION'
-# Some systems have no affinities.
-_HAS_AFFINITY = hasattr(os, 'sched_setaffinity')
-_FIND = """
-import json, jax
+_COUNT_GPUS = """
+import jax
 devices = jax.local_devices()
-version = devices[0].client.platform_version
-is_cuda = devices[0].platform == 'gpu' and 'rocm' not in version
-print(json.dumps(len(devices) if is_cuda else 0))
+print(len(devices) if devices[0].platform == 'gpu' else 0)
 """
 
 
 class JobSpec(NamedTuple):
-  """A point to be run.
+  """A point to be run."""
 
-  Attributes:
-    config: every field of its config, for JSON.
-    workdir: the folder of its run; for engines with several machines one that all of
-      them see.
-    log: the file of its output.
-    command: the command that started the sweep, for messages.
-  """
-
-  config: Mapping[str, Any]
-  workdir: pathlib.Path
-  log: pathlib.Path
-  command: str
+  config: Mapping[str, Any]  # Every field of its config, for JSON.
+  workdir: pathlib.Path  # That all machines of the engine see.
+  log: pathlib.Path  # The file of its output.
+  command: str  # That started the sweep, for messages.
 
 
-@runtime_checkable
-class Job(Protocol):
+class Job(NamedTuple):
   """A process that runs a point."""
 
-  def poll(self) -> int | None:
-    """Its exit status, below 0 if a signal ended it; None as long as it runs."""
-    ...
-
-  def terminate(self) -> None:
-    """Asks it to save and end, or takes it out of the queue."""
-    ...
+  # Its exit status, below 0 if a signal ended it; None as long as it runs.
+  poll: Callable[[], int | None]
+  # Asks it to save and end, or takes it out of the queue.
+  stop: Callable[[], object]
 
 
-@runtime_checkable
-class Launcher(Protocol):
+class Launcher(NamedTuple):
   """Starts points."""
 
-  def start(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
-    """Starts as many points as there is room for, from the first one on.
-
-    Returns:
-      A job for each point that was started.
-    """
-    ...
-
-  def close(self) -> None:
-    """Ends what has not ended, after an error."""
-    ...
+  # Starts as many points as there is room for, from the first one on.
+  start: Callable[[Sequence[JobSpec]], Sequence[Job]]
+  close: Callable[[], None]  # Ends what has not ended.
 
 
 def make_launcher(
@@ -136,34 +109,21 @@ def make_launcher(
     OSError: there is no such engine here.
   """
   check_counts(jobs=jobs, devices_per_job=devices_per_job)
-  if engine == 'local':
-    if options:
-      raise ValueError(
-        f'launcher options {[*options]} are of clusters; give --launcher too.'
-      )
-    return _Local(make_slots(find_devices(), jobs, devices_per_job))
+  if engine not in ENGINES:
+    raise ValueError(f'launcher={engine!r}; give one of {", ".join(ENGINES)}.')
   with extras.explain_missing():
-    if engine == 'slurm':
-      submitit = pathlib.Path(folder, '.slurm')
-      return _Cluster(_connect_slurm(submitit, jobs, devices_per_job, options))
-    if engine == 'ray':
-      return _Cluster(_connect_ray(devices_per_job, options), jobs)
-  known = ', '.join(ENGINES)
-  raise ValueError(f'launcher={engine!r}; give one of {known}.')
+    return ENGINES[engine](jobs, devices_per_job, options, pathlib.Path(folder))
 
 
 def check_counts(**counts: int | None) -> None:
-  """Checks numbers of jobs or devices.
-
-  Raises:
-    ValueError: one is below 1.
-  """
+  """Refuses numbers of jobs or devices below 1."""
   for name, value in counts.items():
     if value is not None and value < 1:
       raise ValueError(f'{name}={value}; give 1 or more, or leave it out.')
 
 
-# A process on this machine.
+# Processes of this machine. One of JAX takes every device that it sees, and three
+# quarters of the memory of each.
 
 
 def start_process(
@@ -226,28 +186,17 @@ def start_point(
     )
 
 
-# Devices of runs side by side. A process of JAX takes every device that it sees, and
-# three quarters of the memory of each.
-
-
 class DeviceSlot(NamedTuple):
-  """The devices of one run at a time.
+  """The devices of one run at a time."""
 
-  Attributes:
-    environment: variables of its process.
-    cores: numbers of its cores; empty for those of this process.
-  """
-
-  environment: Mapping[str, str]
-  cores: Sequence[int] = ()
+  environment: Mapping[str, str]  # Variables of its process.
+  cores: Sequence[int] = ()  # Empty for those of this process.
 
 
-def find_devices() -> list[str]:
-  """Finds the GPUs of this machine, as CUDA_VISIBLE_DEVICES names them; [] if none.
+def find_gpus() -> list[str]:
+  """Finds the GPUs of this machine, as CUDA_VISIBLE_DEVICES names them.
 
-  JAX is asked in a process of its own, as it would keep what it finds. What
-  JAX_PLATFORMS and CUDA_VISIBLE_DEVICES exclude is not found. A run takes all
-  accelerators of another make.
+  JAX is asked in a process of its own, as it would keep what it finds.
 
   Raises:
     OSError: JAX finds no device at all.
@@ -255,7 +204,7 @@ def find_devices() -> list[str]:
   if os.environ.get('JAX_PLATFORMS') == 'cpu':
     return []
   done = subprocess.run(
-    python_path.make_command(_FIND),
+    python_path.make_command(_COUNT_GPUS),
     env=os.environ | {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'},
     capture_output=True,
     text=True,
@@ -264,9 +213,8 @@ def find_devices() -> list[str]:
   if done.returncode:
     lines = done.stderr.strip().splitlines()
     raise OSError(f'JAX finds no device: {lines[-1] if lines else "no output"}')
-  num = json.loads(done.stdout.splitlines()[-1])
-  visible = os.environ.get(_VISIBLE)
-  return visible.split(',')[:num] if visible else [str(i) for i in range(num)]
+  num, visible = int(done.stdout.split()[-1]), os.environ.get(_VISIBLE)
+  return visible.split(',')[:num] if visible else [*map(str, range(num))]
 
 
 def make_slots(
@@ -274,10 +222,10 @@ def make_slots(
   jobs: int | None = None,
   devices_per_job: int | None = None,
 ) -> list[DeviceSlot]:
-  """Shares devices among runs that run side by side.
+  """Assigns GPUs, or without any the cores, to runs side by side.
 
   Args:
-    gpus: as `find_devices` finds them; without any, cores are shared.
+    gpus: as `find_gpus` finds them.
     jobs: as for `make_launcher`; None for one on a CPU, as one run uses all cores.
     devices_per_job: likewise; None for one GPU each if jobs is None too.
 
@@ -292,7 +240,12 @@ def make_slots(
   >>> [slot.environment['CUDA_VISIBLE_DEVICES'] for slot in slots]
   ['0,1', '2,3']
   """
-  names = gpus or [str(core) for core in _list_cores()]
+  # Some systems have no affinities.
+  has_affinity = hasattr(os, 'sched_getaffinity')
+  cores = (
+    os.sched_getaffinity(0) if has_affinity else range(os.cpu_count() or 1)
+  )
+  names = gpus or [*map(str, sorted(cores))]
   num = len(names)
   if devices_per_job is not None and devices_per_job * (jobs or 1) > num:
     raise ValueError(
@@ -315,54 +268,44 @@ def make_slots(
   return [DeviceSlot({}, [*map(int, x)]) for x in shares]
 
 
-def _list_cores() -> Sequence[int]:
-  if _HAS_AFFINITY:
-    return sorted(os.sched_getaffinity(0))
-  return range(os.cpu_count() or 1)
-
-
-@contextlib.contextmanager
-def enter(slot: DeviceSlot) -> Iterator[None]:
-  """Lets processes that are started within it run on the cores of a slot."""
-  if not slot.cores or not _HAS_AFFINITY:
-    yield
-    return
-  # Of this thread alone, and inherited by what it starts.
-  before = os.sched_getaffinity(0)
-  os.sched_setaffinity(0, slot.cores)
-  try:
-    yield
-  finally:
-    os.sched_setaffinity(0, before)
-
-
-class _Local:
+def _start_locally(
+  jobs: int | None,
+  devices_per_job: int | None,
+  options: Mapping[str, Any],
+  folder: pathlib.Path,
+) -> Launcher:
   """Processes of this machine, each on devices of its own."""
+  del folder
+  if options:
+    raise ValueError(
+      f'launcher options {[*options]} are of clusters; give --launcher too.'
+    )
+  slots = make_slots(find_gpus(), jobs, devices_per_job)
+  processes: dict[int, subprocess.Popen[bytes]] = {}
 
-  def __init__(self, slots: Sequence[DeviceSlot]):
-    self._taken: list[tuple[DeviceSlot, subprocess.Popen[bytes] | None]]
-    self._taken = [(slot, None) for slot in slots]
-
-  def start(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
-    """Starts a process in each free slot."""
-    started: list[subprocess.Popen[bytes]] = []
-    for i, (slot, process) in enumerate(self._taken):
-      is_free = process is None or process.poll() is not None
-      if is_free and len(started) < len(specs):
-        _close(process)
-        with enter(slot):
-          new = start_point(specs[len(started)], slot.environment)
-        self._taken[i] = slot, new
-        started.append(new)
+  def start(specs: Sequence[JobSpec]) -> list[Job]:
+    free = [
+      i
+      for i in range(len(slots))
+      if i not in processes or processes[i].poll() is not None
+    ]
+    started = []
+    for i, spec in zip(free, specs):
+      _end_process(processes.get(i))
+      processes[i] = start_point(spec, slots[i].environment)
+      if slots[i].cores and hasattr(os, 'sched_setaffinity'):
+        os.sched_setaffinity(processes[i].pid, slots[i].cores)
+      started.append(Job(processes[i].poll, processes[i].terminate))
     return started
 
-  def close(self) -> None:
-    """Ends its processes, whose parent is gone for them."""
-    for _, process in self._taken:
-      _close(process)
+  def close() -> None:
+    for process in processes.values():
+      _end_process(process)
+
+  return Launcher(start, close)
 
 
-def _close(process: subprocess.Popen[bytes] | None) -> None:
+def _end_process(process: subprocess.Popen[bytes] | None) -> None:
   """Closes the pipe of a process, which ends it, and waits for it."""
   if process is not None:
     with process:
@@ -389,66 +332,55 @@ class NodeJob:
     """
     self._spec, self._is_distributed = spec, is_distributed
     self._process: subprocess.Popen[bytes] | None = None
-    self._is_asked = False
 
   def __call__(self) -> int:
     """Runs the point; returns the exit status of its process."""
-    with (
-      self._pass_on_sigterm(),
-      start_point(
-        self._spec, {}, is_distributed=self._is_distributed
-      ) as self._process,
-    ):
+    with start_point(
+      self._spec, {}, is_distributed=self._is_distributed
+    ) as self._process:
+      # A cluster may signal the parent alone.
+      is_main = threading.current_thread() is threading.main_thread()
+      ask = lambda signum, frame: self._ask_to_stop()
+      before = signal.signal(signal.SIGTERM, ask) if is_main else None
       try:
-        self._await_end(self._process)
-        return self._process.wait()
+        self._await_end()
       except BaseException:
         # By which Ray cancels a task.
-        self._is_asked = True
-        self._await_end(self._process)
+        self._ask_to_stop()
+        self._await_end()
         raise
-
-  @contextlib.contextmanager
-  def _pass_on_sigterm(self) -> Iterator[None]:
-    """Asks the process to stop too, as a cluster may signal its parent alone."""
-
-    def ask(signum: int, frame: object) -> None:
-      del signum, frame
-      self._is_asked = True
-
-    if threading.current_thread() is not threading.main_thread():
-      yield
-      return
-    before = signal.signal(signal.SIGTERM, ask)
-    try:
-      yield
-    finally:
-      signal.signal(signal.SIGTERM, before)
+      finally:
+        if is_main:
+          signal.signal(signal.SIGTERM, before)
+      return self._process.wait()
 
   def checkpoint(self) -> Any:
     """Lets the point save, and gives submitit what goes on with it."""
     import submitit
 
     if self._process is not None:
-      self._is_asked = True
-      self._await_end(self._process)
+      self._ask_to_stop()
+      self._await_end()
     again = NodeJob(self._spec, is_distributed=self._is_distributed)
     return submitit.helpers.DelayedSubmission(again)
 
-  def _await_end(self, process: subprocess.Popen[bytes]) -> None:
-    """Waits for the end of a process, and asks it to stop once that is wanted.
+  def _ask_to_stop(self) -> None:
+    assert self._process is not None, 'it was started'
+    assert self._process.stdin is not None, 'it is a pipe'
+    # As `stopping.end_with_parent` has it.
+    self._process.stdin.close()
 
-    A signal can interrupt it, and its handler call it; so it leaves out `Popen.poll`,
-    which has a lock.
+  def _await_end(self) -> None:
+    """Waits for the end of the process, and leaves its status to `Popen.wait`.
+
+    That has a lock, and a handler that interrupts it may wait too. Ray interrupts
+    this thread without a signal, which no system call would see.
     """
+    assert self._process is not None, 'it was started'
     ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
     # Of a process whose status was read.
     with contextlib.suppress(ChildProcessError):
-      while os.waitid(os.P_PID, process.pid, ended) is None:
-        if self._is_asked:
-          assert process.stdin is not None, 'it is a pipe'
-          # As `stopping.end_with_parent` has it.
-          process.stdin.close()
+      while os.waitid(os.P_PID, self._process.pid, ended) is None:
         time.sleep(_INTERVAL)
 
 
@@ -457,75 +389,62 @@ def run_point(spec: JobSpec) -> int:
   return NodeJob(spec)()
 
 
-class _ClusterJob:
-  """A job of a cluster, which ends once however often it is asked."""
+def _follow(
+  log: pathlib.Path,
+  find_end: Callable[[], tuple[int, str] | None],
+  stop: Callable[[], object],
+) -> Job:
+  """Follows a job of a cluster, which ends once however often it is polled.
 
-  def __init__(
-    self,
-    log: pathlib.Path,
-    find_end: Callable[[], tuple[int, str] | None],
-    terminate: Callable[[], object],
-  ):
-    """Makes a job.
+  Args:
+    log: of its point.
+    find_end: gives its exit status, and what its process could not say in the log;
+      None as long as it runs.
+    stop: as `Job.stop`.
+  """
+  code: int | None = None
 
-    Args:
-      log: of its point.
-      find_end: gives its exit status, and what its process could not say in the log;
-        None as long as it runs.
-      terminate: as `Job.terminate`.
-    """
-    self._log, self._find_end, self._terminate = log, find_end, terminate
-    self._code: int | None = None
-
-  def poll(self) -> int | None:
-    """Its exit status, as `Job.poll`."""
-    if self._code is None and (end := self._find_end()) is not None:
-      self._code, text = end
+  def poll() -> int | None:
+    nonlocal code
+    if code is None and (end := find_end()) is not None:
+      code, text = end
       if text:
-        logging.warning('%s: %s', self._log.stem, text)
-        with contextlib.suppress(OSError), self._log.open('a') as file:
+        logging.warning('%s: %s', log.stem, text)
+        with contextlib.suppress(OSError), log.open('a') as file:
           file.write(f'{text}\n')
-    return self._code
+    return code
 
-  def terminate(self) -> None:
-    """Cancels it, as `Job.terminate`."""
-    self._terminate()
+  return Job(poll, stop)
 
 
-_Submit = Callable[[Sequence[JobSpec]], list[_ClusterJob]]
+def _launch_jobs(
+  submit: Callable[[Sequence[JobSpec]], list[Job]], max_jobs: int | None = None
+) -> Launcher:
+  """Jobs that go on without this process, so many at a time."""
+  running: list[Job] = []
 
+  def start(specs: Sequence[JobSpec]) -> list[Job]:
+    running[:] = [job for job in running if job.poll() is None]
+    room = len(specs) if max_jobs is None else max_jobs - len(running)
+    started = submit(specs[:room]) if specs[:room] else []
+    running.extend(started)
+    return started
 
-class _Cluster:
-  """Jobs that go on without this process."""
-
-  def __init__(self, submit: _Submit, max_jobs: int | None = None):
-    self._submit, self._max_jobs = submit, max_jobs
-    self._jobs: list[_ClusterJob] = []
-
-  def start(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
-    """Submits as many points as there may be jobs at a time."""
-    self._jobs = [job for job in self._jobs if job.poll() is None]
-    room = len(specs)
-    if self._max_jobs is not None:
-      room = min(room, self._max_jobs - len(self._jobs))
-    jobs = self._submit(specs[:room]) if room else []
-    self._jobs += jobs
-    return jobs
-
-  def close(self) -> None:
-    """Cancels the jobs that have not ended."""
-    for job in self._jobs:
+  def close() -> None:
+    for job in running:
       if job.poll() is None:
-        job.terminate()
+        job.stop()
+
+  return Launcher(start, close)
 
 
 def _connect_slurm(
-  folder: pathlib.Path,
   jobs: int | None,
   devices_per_job: int | None,
   options: Mapping[str, Any],
-) -> _Submit:
-  """Makes the function that submits points as one array of Slurm, by submitit.
+  folder: pathlib.Path,
+) -> Launcher:
+  """Submits points as arrays of Slurm, by submitit.
 
   With several `nodes`, or `tasks_per_node`, a point is one run of as many processes.
   """
@@ -533,7 +452,7 @@ def _connect_slurm(
   from submitit.core.utils import FailedJobError
 
   try:
-    executor = submitit.AutoExecutor(folder, cluster='slurm')
+    executor = submitit.AutoExecutor(folder / '.slurm', cluster='slurm')
   except RuntimeError as error:
     raise FileNotFoundError(f'launcher=slurm: {error}') from error
   parameters = _complete_options(options, devices_per_job)
@@ -545,17 +464,16 @@ def _connect_slurm(
     executor.update_parameters(**parameters)
   except (NameError, TypeError, AssertionError) as error:
     raise ValueError(f'launcher options {dict(options)}: {error}') from error
-  queue = _Queue()
 
-  def submit(specs: Sequence[JobSpec]) -> list[_ClusterJob]:
+  def submit(specs: Sequence[JobSpec]) -> list[Job]:
     if is_distributed and any(
-      sweep_points.NUM_SEEDS in x.config for x in specs
+      sweep_points.NUM_SEEDS in spec.config for spec in specs
     ):
       raise ValueError(
         'the seeds of a point are trained together, by one process; give '
         'nodes=1 and tasks_per_node=1, or an axis seed=0,1,... for --seeds.'
       )
-    if _PARALLEL not in parameters:
+    if jobs is None:
       executor.update_parameters(**{_PARALLEL: len(specs)})
     try:
       with executor.batch():
@@ -566,21 +484,15 @@ def _connect_slurm(
         ]
     except FailedJobError as error:
       raise OSError(f'launcher=slurm refuses the jobs: {error}') from error
-    return [
-      _follow_slurm(job, queue, spec.log) for job, spec in zip(submitted, specs)
-    ]
+    return [_follow_slurm(job, x.log) for job, x in zip(submitted, specs)]
 
-  return submit
+  return _launch_jobs(submit)
 
 
 def _complete_options(
   options: Mapping[str, Any], devices_per_job: int | None
 ) -> dict[str, Any]:
   """Checks the options of a job of Slurm, and adds what follows from its GPUs."""
-  if other := {'slurm_nodes', 'slurm_ntasks_per_node'} & {*options}:
-    raise ValueError(
-      f'launcher options {sorted(other)}; give nodes and tasks_per_node.'
-    )
   if not {'timeout_min', 'slurm_time'} & {*options}:
     raise ValueError(
       'launcher options have no timeout_min, and submitit gives a job 5 minutes; '
@@ -588,54 +500,32 @@ def _complete_options(
       'and goes on in another one.'
     )
   parameters: dict[str, Any] = {'name': 'epe-jax', **options}
-  nodes = parameters.get('nodes', 1)
-  for name in ('nodes', 'tasks_per_node'):
-    count = parameters.get(name, 1)
-    if not isinstance(count, int) or count < 1:
-      raise ValueError(
-        f'launcher option {name}={count!r}; give an integer >= 1.'
-      )
   if devices_per_job is None:
     return parameters
+  nodes = parameters.get('nodes', 1)
   per_node, rest = divmod(devices_per_job, nodes)
-  if rest:
-    raise ValueError(
-      f'devices_per_job={devices_per_job} over nodes={nodes}; give a multiple of '
-      'the nodes.'
-    )
   if nodes > 1:
     parameters.setdefault('tasks_per_node', per_node)
   tasks = parameters.get('tasks_per_node', 1)
-  if nodes * tasks > 1 and tasks != per_node:
+  if rest or (nodes * tasks > 1 and tasks != per_node):
     # JAX gives each process of a job of Slurm one GPU.
     raise ValueError(
-      f'tasks_per_node={tasks} with {per_node} GPUs of a node, and each process '
-      f'uses one; give tasks_per_node={per_node}, or leave it out.'
+      f'devices_per_job={devices_per_job} with nodes={nodes} and tasks_per_node='
+      f'{tasks}, and each process uses one GPU of a node; give a multiple of the '
+      'nodes, and no tasks_per_node.'
     )
   parameters['gpus_per_node'] = per_node
   return parameters
 
 
-class _Queue:
-  """The jobs that Slurm has queued or runs, by squeue, asked every few seconds.
+@functools.lru_cache(maxsize=1)
+def _list_queue(period: int) -> frozenset[str] | None:
+  """The ids of this user's jobs that are queued or run; None without an answer.
 
-  submitit asks sacct, which clusters without accounting do not have.
+  squeue is asked once in each period. submitit asks sacct, which clusters without
+  accounting do not have.
   """
-
-  def __init__(self) -> None:
-    self._ids: frozenset[str] | None = None
-    self._asked = -float('inf')
-
-  def has(self, job_id: str) -> bool:
-    """Says whether a job is queued or runs; True as long as nobody knows."""
-    now = time.monotonic()
-    if now - self._asked >= _ASK_QUEUE_EVERY:
-      self._asked, self._ids = now, _list_queue()
-    return self._ids is None or job_id in self._ids
-
-
-def _list_queue() -> frozenset[str] | None:
-  """The ids of this user's jobs; None if Slurm does not answer."""
+  del period
   try:
     done = subprocess.run(
       ['squeue', '--me', '--array', '--noheader', '--format=%i'],
@@ -651,22 +541,24 @@ def _list_queue() -> frozenset[str] | None:
   return frozenset(done.stdout.split())
 
 
-def _follow_slurm(job: Any, queue: _Queue, log: pathlib.Path) -> _ClusterJob:
+def _follow_slurm(job: Any, log: pathlib.Path) -> Job:
   """Follows a job of an array."""
   gone_since: float | None = None
+  # Of several processes, the first one writes what the run is.
+  first = job.task(0)
 
   def find_end() -> tuple[int, str] | None:
     nonlocal gone_since
-    if queue.has(job.job_id):
+    now = time.monotonic()
+    queue = _list_queue(int(now / _ASK_QUEUE_EVERY))
+    if queue is None or job.job_id in queue:
       gone_since = None
       return None
-    # Of several processes, the first one writes what the run is.
-    first = job.task(0)
     if not first.paths.result_pickle.exists():
       # A file takes a while to appear on other machines, and a job that is put back
       # into the queue to be there again.
-      gone_since = gone_since or time.monotonic()
-      if time.monotonic() - gone_since < _GRACE:
+      gone_since = gone_since or now
+      if now - gone_since < _GRACE:
         return None
       stderr = first.paths.stderr
       return EXIT_LOST, f'Slurm job {first.job_id} left no result; {stderr}'
@@ -677,13 +569,17 @@ def _follow_slurm(job: Any, queue: _Queue, log: pathlib.Path) -> _ClusterJob:
       code = EXIT_LOST if 'UncompletedJobError' in str(error) else 1
       return code, f'Slurm job {first.job_id}: {error}'
 
-  return _ClusterJob(log, find_end, lambda: job.cancel(check=False))
+  return _follow(log, find_end, lambda: job.cancel(check=False))
 
 
 def _connect_ray(
-  devices_per_job: int | None, options: Mapping[str, Any]
-) -> _Submit:
-  """Makes the function that starts points as tasks of Ray."""
+  jobs: int | None,
+  devices_per_job: int | None,
+  options: Mapping[str, Any],
+  folder: pathlib.Path,
+) -> Launcher:
+  """Starts points as tasks of Ray."""
+  del folder
   import ray
 
   given = dict(options)
@@ -699,12 +595,12 @@ def _connect_ray(
       f'no Ray cluster at address={address!r}: {error}. Start one by `ray '
       'start --head`, or give --launcher_option=address=HOST:PORT.'
     ) from error
-  return lambda specs: [
-    _follow_ray(ray, task.remote(spec), spec.log) for spec in specs
-  ]
+  return _launch_jobs(
+    lambda specs: [_follow_ray(ray, task.remote(x), x.log) for x in specs], jobs
+  )
 
 
-def _follow_ray(ray: Any, reference: Any, log: pathlib.Path) -> _ClusterJob:
+def _follow_ray(ray: Any, reference: Any, log: pathlib.Path) -> Job:
   """Follows a task of Ray."""
   errors = ray.exceptions
 
@@ -725,4 +621,12 @@ def _follow_ray(ray: Any, reference: Any, log: pathlib.Path) -> _ClusterJob:
     with contextlib.suppress(errors.RayError):
       ray.cancel(reference)
 
-  return _ClusterJob(log, find_end, cancel)
+  return _follow(log, find_end, cancel)
+
+
+ENGINES = {
+  'local': _start_locally,
+  'slurm': _connect_slurm,
+  'ray': _connect_ray,
+}
+"""What starts runs, this machine or a cluster: name -> maker of its launcher."""
