@@ -49,6 +49,16 @@ def check_processed(m: Measurements) -> None:
     )
 
 
+def check_influence(m: Measurements) -> None:
+  """Raises NotChecked unless some client has an influence, not lost in rounding."""
+  if m.is_readable and norm(m.base) == 0:
+    raise NotChecked(
+      'the first round is the same whatever one client sends, if the others '
+      'send zeros'
+    )
+  check_rounding(m)
+
+
 def check_rounding(m: Measurements) -> None:
   """Raises NotChecked if influences are lost as releases are rounded."""
   if not m.is_readable:
@@ -151,21 +161,18 @@ def is_masked(m: Measurements) -> bool:
 def is_processed(m: Measurements) -> bool:
   """Whether releases are cut off, or scaled, together with their noise.
 
-  A mechanism that refuses what is sent to find out is assumed not to do so.
+  Then all releases have the same norm or are signs, n clients that agree move a
+  noisy release less than one without noise, a coordinate that they move has less
+  noise, or noise falls short only where it is large. A mechanism that refuses what is
+  sent to find out is assumed not to do so.
   """
   try:
-    return _is_scaled(m) or _is_cut_off(m)
+    return _is_scaled(m)
   except NotChecked:
     return False
 
 
 def _is_scaled(m: Measurements) -> bool:
-  """Whether releases are scaled, as a whole or in each coordinate.
-
-  Then all releases have the same norm or are signs, n clients that agree move a
-  noisy release less than one without noise, a coordinate that they move has less
-  noise, or noise falls short only where it is large.
-  """
   unique = samples.list_unique_samples(m)
   norms = np.linalg.norm(unique, axis=1)
   if len(unique) < MIN_RUNS or not norms.all():
@@ -255,18 +262,3 @@ def _moves_less(m: Measurements, unique: Float[np.ndarray, 'R k']) -> bool:
   usual = float(np.mean(unique[:, k] ** 2))
   ratio = float(np.var(moved, ddof=1)) / usual if usual else 1.0
   return bool(stats.f.cdf(ratio, runs - 1, len(unique)) < SUSPICION)
-
-
-def _is_cut_off(m: Measurements) -> bool:
-  """Whether a value that all noise stays below is one that updates reach and keep."""
-  sizes = np.abs(samples.list_unique_samples(m))
-  bound = float(sizes.max())
-  if not m.is_readable or np.mean(sizes > 0.999 * bound) < 3 / sizes.size:
-    return False
-  k = int(np.argmax(m.base_update**2))
-  reached = []
-  for share in (0.5, 1.0):
-    u = share * m.in_coordinate(k)
-    moved = m.influence(Probe(m.cohort(u, [u]), m.cohort(m.zero)))
-    reached.append(abs(float(moved[k])))
-  return reached[1] < 1.5 * reached[0] and reached[1] <= 1.01 * bound

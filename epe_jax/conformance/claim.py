@@ -17,10 +17,9 @@ from epe_jax.epsilon import checks, epsilon_gdp, mu_of_epsilon
 
 
 class Refused(Exception):
-  """Raised by a mechanism for input that it does not accept.
+  """Raised by a mechanism for input that it does not accept, such as a dropout.
 
-  For instance, because it releases nothing if a client drops out. Rules that need
-  such input are then reported as not checked.
+  Rules that need such input are then reported as not checked.
   """
 
 
@@ -91,14 +90,9 @@ class Claim:
   ) -> Claim:
     """The claim that a round has this ε at δ: with exactly the noise for it.
 
-    A mechanism that chooses its noise by ε reads `claim.epsilon` and `claim.delta`.
-    The suite also claims other noise multipliers, and these tell their exact ε.
-
-    Args:
-      epsilon: ε > 0 of a round.
-      delta: δ, in (0, 1).
-      clip_norm: as in `Claim`.
-      rest: the other fields but `noise_multiplier`.
+    A mechanism that chooses its noise by ε > 0 reads `claim.epsilon` and
+    `claim.delta`. The suite also claims other noise multipliers, and these tell their
+    exact ε. `rest` has the other fields of `Claim`.
     """
     checks.check_number('epsilon', epsilon, '(0, inf)')
     claim = cls(clip_norm=clip_norm, noise_multiplier=1.0, delta=delta, **rest)
@@ -188,8 +182,8 @@ class Claim:
     of updates within the clip norm and so much noise that their influence is this.
 
     Args:
-      influence: over the scale of the noise: its standard deviation, or of
-        Laplace noise the L1 norm over b.
+      influence: over the standard deviation of the noise, or of Laplace noise the L1
+        norm over its scale.
       delta: δ, in (0, 1).
     """
     if not math.isfinite(influence):
@@ -223,11 +217,9 @@ class Claim:
 class Mechanism(Protocol):
   """One run of an aggregation, with the state that it keeps between rounds.
 
-  Three optional attributes are used if they exist; otherwise the rules that need
-  them are reported as not checked:
-
-  - `clip_norm`: a public clip norm that adapts, read before each round;
-  - `save() -> state` and `restore(state)`: the state that a checkpoint stores.
+  It may have `clip_norm`, a public one that adapts and is read before each round, and
+  `save() -> state` and `restore(state)`, for the state that a checkpoint stores.
+  Otherwise rules that need them are reported as not checked.
   """
 
   def aggregate(
@@ -235,7 +227,7 @@ class Mechanism(Protocol):
     updates: Sequence[Sequence[Float[np.ndarray, '...']]],
     weights: Sequence[float],
   ) -> Sequence[Float[np.ndarray, '...']]:
-    """Runs one round.
+    """Runs one round, or raises `Refused`.
 
     Args:
       updates: for each client present, a float32 tensor for each shape of the
@@ -244,8 +236,5 @@ class Mechanism(Protocol):
 
     Returns:
       The release of the round, a tensor for each shape.
-
-    Raises:
-      Refused: the mechanism does not accept such input.
     """
     ...

@@ -20,17 +20,8 @@ _MAX_RUNS = 16
 
 
 class Judged(NamedTuple):
-  """A probe whose influence is compared with the noise.
+  """Size of an influence, noise in such rounds, and the comparison of the two."""
 
-  Attributes:
-    influence: of the client.
-    size: its norm.
-    noise: in such rounds.
-    mu: influence over noise.
-    p_value: of the hypothesis that μ is at most the allowed one.
-  """
-
-  influence: Vector
   size: float
   noise: Noise
   mu: float
@@ -48,7 +39,7 @@ def judge(
   influence = m.influence(probe)
   noise = measure_noise(m) if noise_in is None else sample_noise(m, noise_in)
   mu, p = compare(m, influence, noise, tests=tests)
-  return Judged(influence, norm(influence), noise, mu, p)
+  return Judged(norm(influence), noise, mu, p)
 
 
 def compare(
@@ -80,16 +71,10 @@ def sample_noise(
   claim: Claim | None = None,
   repair: bool = True,
 ) -> Noise:
-  """Noise of the first round, or a later one, under other conditions.
+  """Noise of the last of some rounds of a cohort, under another claim.
 
-  Args:
-    m: what is measured.
-    cohort: of each round.
-    runs: number of samples; by default as many as time allows.
-    rounds: that are run; the noise is that of the last one.
-    claim: of the mechanism.
-    repair: leave out what `tensor_noise` and `noise_between_coordinates` report;
-      False if influences cannot be read.
+  Unless influences cannot be read, what `tensor_noise` and `noise_between_coordinates`
+  report is left out (`repair`). There are as many runs as time allows by default.
   """
   if runs is None:
     runs = m.plan(0.05, max_runs=_MAX_RUNS)
@@ -163,37 +148,36 @@ def measure_tensor_influences(m: Measurements) -> Float[np.ndarray, 'L']:
   return np.minimum(np.max(norms, axis=0), largest)
 
 
-def claimed_mu(m: Measurements) -> float:
+def claimed_mu(claim: Claim) -> float:
   """μ of one round by the claim, with the tolerance for arithmetic."""
-  return (1 + TOLERANCE) * m.claim.mu
+  return (1 + TOLERANCE) * claim.mu
 
 
 def _find_allowed_mu_of(m: Measurements, noise: Noise) -> float:
-  """Largest μ that other rules allow: that of ordinary clients if it is larger.
-
-  What is wrong for all clients is reported once, by `noise_scale`. Their μ is
-  measured, so its upper bound is allowed.
-  """
   if noise.common_std == 0:
     return math.inf
   mu = m.layout.length(m.base) / noise.common_std
-  p = laws.p_of_mu(mu, claimed_mu(m), num=noise.num)
-  if p >= ALPHA:
-    return claimed_mu(m)
-  return 1.02 * laws.upper_mu(mu, num=noise.num)
+  p = laws.p_of_mu(mu, claimed_mu(m.claim), num=noise.num)
+  return _allow(m.claim, mu, p, noise.num)
 
 
 @measured
 def find_allowed_mu(m: Measurements) -> float:
   """Largest μ that rules allow in ordinary rounds."""
-  mu, p = judge_ordinary(m)
-  if p >= ALPHA:
-    return claimed_mu(m)
-  noise = measure_noise(m)
+  (mu, p), noise = judge_ordinary(m), measure_noise(m)
   num = noise.num
   if not noise.is_isotropic:
     num = min(noise.count(t.size) for t in noise.tensors)
-  return 1.02 * laws.upper_mu(mu, num=num)
+  return _allow(m.claim, mu, p, num)
+
+
+def _allow(claim: Claim, mu: float, p: float, num: int) -> float:
+  """Largest μ that rules allow: that of ordinary clients if it is larger.
+
+  What is wrong for all clients is reported once, by `noise_scale`. Their μ is
+  measured with so many values of noise, so its upper bound is allowed.
+  """
+  return claimed_mu(claim) if p >= ALPHA else 1.02 * laws.upper_mu(mu, num=num)
 
 
 @measured
@@ -202,4 +186,4 @@ def judge_ordinary(m: Measurements) -> tuple[float, float]:
   if samples.measure_noise(m).common_std == 0:
     return math.inf, 0.0
   noise = measure_noise(m)
-  return noise.mu(m.base), noise.p_value(m.base, claimed_mu(m))
+  return noise.mu(m.base), noise.p_value(m.base, claimed_mu(m.claim))

@@ -37,13 +37,9 @@ _EQUAL = 1e-4
 def p_of_mu(
   measured: float, allowed: float, *, num: int, rounds: int = 1
 ) -> float:
-  """Probability that μ̂ is as large as measured if μ <= allowed.
+  """Probability that μ̂ = sqrt(mᵀ Σ̂⁻¹ m) is as large as measured if μ <= allowed.
 
-  Args:
-    measured: sqrt(mᵀ Σ̂⁻¹ m), where Σ̂ = Σ x xᵀ / N.
-    allowed: largest μ that the rule allows, > 0.
-    num: N, independent coordinates, each with a value in every round.
-    rounds: T, less than N.
+  Σ̂ = Σ x xᵀ / N is that of T rounds, of N > T independent coordinates each.
   """
   if math.isinf(measured):
     return 0.0
@@ -54,22 +50,17 @@ def p_of_mu(
 
 
 def upper_mu(measured: float, *, num: int) -> float:
-  """Upper bound of μ, that is below it with probability `ALPHA`.
+  """Upper bound of μ, which is above it with probability `ALPHA`.
 
-  Args:
-    measured: an influence over noise.
-    num: N, independent values of the noise.
+  μ is measured with N independent values of the noise.
   """
   return measured * math.sqrt(float(stats.chi2.ppf(1 - ALPHA, num)) / num)
 
 
 def p_of_cosine(largest: float, *, dim: int, pairs: int) -> float:
-  """Upper bound of the probability that one of several cosines is this large.
+  """Probability, at most, that the largest |cosine| of pairs of directions is as large.
 
-  Args:
-    largest: |cosine| of two independent random directions in R^d.
-    dim: d.
-    pairs: number of pairs it is the largest of.
+  The directions are random and independent, in R^d.
   """
   p = stats.beta.sf(min(largest, 1.0) ** 2, 0.5, (dim - 1) / 2)
   return float(min(1.0, pairs * p))
@@ -78,13 +69,10 @@ def p_of_cosine(largest: float, *, dim: int, pairs: int) -> float:
 def p_of_repeats(
   rows: Float[np.ndarray, 'n d'],
 ) -> tuple[float, Bool[np.ndarray, 'n n']]:
-  """Tests whether some row repeats another, up to its sign.
+  """Tests whether some row of unit variances repeats another, up to its sign.
 
   Noise on a coarse grid of few coordinates repeats by chance. How often is seen
   where it is not suspected: in other coordinates of other rows.
-
-  Args:
-    rows: with unit variances.
 
   Returns:
     p-value, and which rows are equal to which; the diagonal is False.
@@ -117,13 +105,12 @@ def p_of_sphericity(
   """Tests whether rows have as many effective dimensions as coordinates.
 
   Squared cosines of rows average 1/d if coordinates are independent and of one
-  variance, and more otherwise: 1/effective dimension.
+  variance, and more otherwise: 1/effective dimension. Their χ² law is a limit for many
+  dimensions, exact in its mean and conservative in its variance. In few dimensions
+  the law is that of the determinant of the correlations (Bartlett, 1950).
 
   Returns:
-    p-value and estimated effective dimension. The χ² law is a limit for many
-    dimensions; it is exact in its mean and conservative in its variance. In few
-    dimensions it is that of the determinant of the correlations (Bartlett, 1950).
-    A single row tells nothing.
+    p-value and estimated effective dimension.
   """
   n, d = rows.shape
   unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -146,9 +133,6 @@ def p_of_lags(
   rows: Float[np.ndarray, 'n d'],
 ) -> tuple[float, int, float]:
   """Tests whether rows resemble themselves shifted by some number of coordinates.
-
-  Args:
-    rows: with zero means and unit variances.
 
   Returns:
     p-value over all lags, the most significant lag, and its correlation.
@@ -193,11 +177,9 @@ def p_of_law(
   """Tests whether values of unit variance have a law, in the bulk and the tails.
 
   The bulk is compared by the Kolmogorov-Smirnov distance of a subsample, the tails
-  by the largest value, whose law is known.
-
-  Values on a grid are compared half-way between its points. If the claim has none,
-  that is with a Gaussian that is rounded and with the discrete Gaussian; the better
-  one counts.
+  by the largest value, whose law is known. Values on a grid are compared half-way
+  between its points; if the claim has none, with a Gaussian that is rounded and with
+  the discrete Gaussian, of which the better one counts.
 
   Args:
     values: of Laplace noise, the Gaussian ones that they stand for.
@@ -225,26 +207,24 @@ def p_of_law(
   high = -math.expm1(log_below)
   log_low = math.log1p(-2 * float(tail(largest + step)))
   low = math.exp(values.size * log_low)
-  options = (
-    (3 * middle, 'its distribution function differs from the claimed one'),
-    (3 * low, f'none of {values.size:,} values is beyond {largest:.2f} std'),
-    (3 * high, f'one of {values.size:,} values is at {largest:.1f} std'),
+  p, what = min(
+    (middle, 'its distribution function differs from the claimed one'),
+    (low, f'none of {values.size:,} values is beyond {largest:.2f} std'),
+    (high, f'one of {values.size:,} values is at {largest:.1f} std'),
   )
-  p, what = min(options)
-  return min(1.0, p), what
+  return min(1.0, 3 * p), what
 
 
 def count_values(rows: Float[np.ndarray, 'n d']) -> tuple[float | None, float]:
-  """Number of equally likely values that would repeat between rows as these do.
+  """Effective number of distinct noise values, and the p-value of a fine grid.
 
-  Zeros are left out, and signs. Noise that is made of uniform numbers has values that
-  are equally likely, so that those that repeat have its law. On a grid values are as
-  likely as the density is high, and those that repeat have half of the variance.
+  Zeros and signs are left out. Values made of uniform numbers are equally likely, so
+  that those that repeat between rows have the law of all. On a grid, or rounded to
+  float32, they are as likely as the density is high, and have half of the variance.
 
   Returns:
     The number, None if less than 20 pairs are equal; and the p-value of not being
-    made of uniform float32 numbers (there are 2^23), but rounded to float32 or,
-    in some coordinates or all, multiples of a step.
+    made of uniform float32 numbers, of which there are 2^23.
   """
   # From one std on, what is rounded to float32 as well loses multiples of fine steps.
   is_float32 = np.array_equal(rows.astype(np.float32), rows)

@@ -44,12 +44,9 @@ _MAX_ROUNDS, _MAX_NUMBERS = 32, 20_000_000
 
 
 class Probe(NamedTuple):
-  """Two rounds that differ in one client.
+  """Two neighbouring rounds, which differ in one client.
 
-  Attributes:
-    cohort: of the round with the client.
-    baseline: of the neighbouring round.
-    distance: of the two updates of the client, in those that influences are of.
+  Its influence is the difference of releases over the distance of its two updates.
   """
 
   cohort: Cohort
@@ -61,13 +58,10 @@ class Measurements:
   """A mechanism that is measured, with all that rules share.
 
   Attributes:
-    claim: of the mechanism.
     layout: of the coordinates of an update and of a release.
-    session: in which rounds are run.
     zero: an update without effect: zeros, or next to them if zeros fail.
     zero_error: what zeros lead to if they fail, else None.
     place: of the client in question among those of a round.
-    publishes: whether the mechanism has a public clip norm.
     uniform: an update of norm S, of equal size in all coordinates.
     equal: the same, of equal norm in all tensors.
     made: measurements by the function that made them; see `measured`.
@@ -81,7 +75,7 @@ class Measurements:
     self.session = Session(make, claim, seconds=budget)
     self.budget, self.rng = budget, rng
     self.zero, self.zero_error = np.zeros(claim.dim), None
-    self.place, self.publishes = 0, False
+    self.place = 0
     self.made: dict[Callable, Any] = {}
     self._signs = rng.choice([-1.0, 1.0], claim.dim)
     self.uniform = self._scale(self._signs)
@@ -93,14 +87,13 @@ class Measurements:
   def try_zeros(self) -> None:
     """Runs a round of zeros; if it fails, other rounds have tiny updates instead."""
     try:
-      released = self.session.start(self.claim).release(self.cohort(self.zero))
+      (released,) = self.release_afresh(self.cohort(self.zero), 1)
+      if np.all(np.isfinite(released)):
+        return
+      self.zero_error = 'numbers are released that are not finite'
     except NotChecked as error:
       self.zero_error = str(error)
-    else:
-      if not np.all(np.isfinite(released)):
-        self.zero_error = 'numbers are released that are not finite'
-    if self.zero_error is not None:
-      self.zero = 1e-12 * self.uniform
+    self.zero = 1e-12 * self.uniform
 
   def find_place(self) -> None:
     """Puts the client in question at the position of least nonzero influence."""
@@ -222,15 +215,18 @@ class Measurements:
     return sampled - expected
 
   @functools.cached_property
+  def publishes(self) -> bool:
+    """Whether the mechanism has a public clip norm."""
+    return self.quiet().public_clip_norm is not None
+
+  @functools.cached_property
   def seconds_per_round(self) -> float:
     """Seconds to make a mechanism and run a round of zero updates."""
-    seconds = []
+    times = [self.session.elapsed]
+    for _ in self.release_afresh(self.cohort(self.zero), 3):
+      times.append(self.session.elapsed)
     # The least of three, as the machine may do something else.
-    for _ in range(3):
-      before = self.session.elapsed
-      self.session.start(self.claim).release(self.cohort(self.zero))
-      seconds.append(self.session.elapsed - before)
-    return min(seconds)
+    return float(np.diff(times).min())
 
   def plan(self, share: float, *, rounds: int = 1, max_runs: int) -> int:
     """Number of runs that fit into a share of the budget."""
@@ -283,11 +279,7 @@ class Measurements:
       )
 
   def influence(self, probe: Probe, claim: Claim | None = None) -> Vector:
-    """Release of the cohort less that of the baseline, nearly without noise.
-
-    Raises:
-      NotChecked: influences cannot be read.
-    """
+    """Influence of a probe, nearly without noise; raises as `check_quiet`."""
     self.check_quiet()
     released = self.quiet(claim).release(probe.cohort)
     moved = released - self.quiet(claim).release(probe.baseline)

@@ -20,8 +20,7 @@ def check_privacy() -> Callable[..., Any]:
     `check_privacy(make, claim, allow=(), require=..., **settings)`, which returns
     the report. Findings of rules in `allow` do not fail the test; rules in `require`
     (or all, if 'all' is in it; `noise_scale` and `clipping` by default) fail it if
-    they were not checked; `settings` are those of
-    `epe_jax.conformance.check`.
+    they were not checked; `settings` are those of `epe_jax.conformance.check`.
   """
   # Imported here, as every pytest session loads this plugin.
   from epe_jax import conformance
@@ -30,23 +29,14 @@ def check_privacy() -> Callable[..., Any]:
     make, claim, *, allow=(), require=conformance.ESSENTIAL, **settings
   ):
     require = [require] if isinstance(require, str) else require
-    conformance.check_required(require, conformance.RULES)
-    unknown = sorted(set(allow) - set(conformance.RULES))
-    if unknown:
-      raise ValueError(
-        f'allow has {unknown}, which are no rules; give some of '
-        f'{", ".join(conformance.RULES)}.'
-      )
+    conformance.check_required([*require, *allow], conformance.RULES)
     report = conformance.check(make, claim, **settings)
+    text = conformance.format_report(report)
     if any(finding.rule not in allow for finding in report.findings):
-      pytest.fail(conformance.format_report(report), pytrace=False)
-    missing = conformance.list_missing(report, require)
-    if missing:
-      pytest.fail(
-        f'not checked, but required: {", ".join(missing)}\n\n'
-        f'{conformance.format_report(report)}',
-        pytrace=False,
-      )
+      pytest.fail(text, pytrace=False)
+    if missing := ', '.join(conformance.list_missing(report, require)):
+      why = f'not checked, but required: {missing}'
+      pytest.fail(f'{why}\n\n{text}', pytrace=False)
     return report
 
   return check

@@ -8,8 +8,7 @@ import math
 from typing import Any
 
 from epe_jax.conformance.claim import Claim
-from epe_jax.conformance.needs import Status
-from epe_jax.conformance.rule import Finding, Result
+from epe_jax.conformance.rule import Finding, Result, Status
 from epe_jax.conformance.session import OUT_OF_TIME
 from epe_jax.report import cells, tables, terminal
 

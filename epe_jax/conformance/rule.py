@@ -3,16 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from epe_jax import io
+from epe_jax.conformance import affine, samples
 from epe_jax.conformance.causes import CAUSES, Severity
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
-from epe_jax.conformance.needs import NEEDS, Status
 from epe_jax.conformance.session import NotChecked, OutOfTime
+
+Status = Literal['passed', 'broken', 'not checked', 'does not apply']
+"""A rule that does not apply says nothing of such claims or mechanisms; one that was not
+checked may be broken."""
+
+
+# What a rule needs of a claim and a mechanism: whether it is missing, and why then the
+# rule says nothing. Functions that check raise NotChecked themselves.
+EXEMPTIONS = {
+  'presence': (
+    lambda m: m.claim.adjacency != 'add_or_remove',
+    'the claim is not one of a client that is present or absent',
+  ),
+  'others': (lambda m: m.claim.num_clients == 1, 'a round has one client'),
+  'rounds': (lambda m: m.claim.max_rounds == 1, 'a run has one round'),
+  'hidden clip norm': (
+    lambda m: m.publishes and samples.adapts(m),
+    'the clip norm is public and adapts; see clip_norm',
+  ),
+  'public clip norm': (
+    lambda m: not m.publishes,
+    'the mechanism publishes no clip_norm',
+  ),
+  'coordinates': (lambda m: m.claim.dim == 1, 'there is one coordinate'),
+  'many coordinates': (
+    lambda m: m.claim.dim < samples.LEVEL_DIM,
+    f'below {samples.LEVEL_DIM} coordinates a random amount of noise is another '
+    'law; see noise_law',
+  ),
+  'fine grid': (
+    lambda m: m.step > 1e-4 * m.claim.num_clients,
+    'a small update is less than a step of the claimed grid',
+  ),
+}
+"""Without them a rule does not apply."""
+NEEDS = {
+  'two clients': (
+    lambda m: m.claim.num_clients < 2,
+    'it needs num_clients of 2 or more',
+  ),
+  'gaussian noise': (
+    lambda m: m.claim.order == 1,
+    'several releases are judged with Gaussian noise only',
+  ),
+  'readable': (Measurements.check_quiet, ''),
+  'influence': (affine.check_influence, ''),
+  'level': (affine.check_level, ''),
+  'noise': (
+    lambda m: samples.measure_noise(m).common_std == 0,
+    'there is no noise; see noise_scale',
+  ),
+  'ample noise': (
+    lambda m: samples.measure_ample_noise(m).samples.size < samples.AMPLE,
+    f'it needs {samples.AMPLE:,} samples of noise',
+  ),
+  'runs that differ': (
+    lambda m: samples.find_repeats(m).p_value < ALPHA,
+    'noise repeats between runs; see noise_between_runs',
+  ),
+  'clients that count alike': (
+    lambda m: not m.count_alike,
+    'clients do not count alike; see places',
+  ),
+}
+"""Without them a rule is not checked."""
+
+
+def require(m: Measurements, *needs: str) -> None:
+  """Raises NotChecked with the reason if something is missing."""
+  for is_missing, why in map(NEEDS.__getitem__, needs):
+    if is_missing(m):
+      raise NotChecked(why)
 
 
 class Outcome(NamedTuple):
@@ -60,15 +132,7 @@ class Finding(NamedTuple):
 
 
 class Result(NamedTuple):
-  """The result of checking one rule.
-
-  Attributes:
-    rule: its name.
-    status: whether it holds.
-    measured: what was measured, or why nothing was.
-    p_value: as in `Outcome`.
-    finding: of a broken rule.
-  """
+  """The result of checking a rule: what was measured, or why nothing was."""
 
   rule: str
   status: Status
@@ -80,11 +144,8 @@ class Result(NamedTuple):
 class Rule(NamedTuple):
   """A rule that every mechanism has to follow.
 
-  Attributes:
-    name: under which it is reported.
-    needs: keys in `NEEDS` of what the measurement needs.
-    measure: returns the outcome for a mechanism; raises `NotChecked` if a
-      measurement cannot be made, or `OutOfTime`.
+  `needs` are keys in `EXEMPTIONS` and `NEEDS`. `measure` raises `NotChecked` if a
+  measurement cannot be made, or `OutOfTime`.
   """
 
   name: str
@@ -95,34 +156,34 @@ class Rule(NamedTuple):
     """Checks a mechanism; a finding has its ε at `delta`."""
     try:
       with np.errstate(all='ignore'):
-        for need in map(NEEDS.__getitem__, self.needs):
-          if why := need.find_lack(m):
-            return Result(self.name, need.status, why)
+        for need in self.needs:
+          if need in NEEDS:
+            require(m, need)
+          elif EXEMPTIONS[need][0](m):
+            return Result(self.name, 'does not apply', EXEMPTIONS[need][1])
         outcome = self.measure(m)
     except (NotChecked, OutOfTime) as error:
       return Result(self.name, 'not checked', io.join_lines(str(error)))
     # It may quote what a mechanism raises.
-    measured, p = io.join_lines(outcome.measured), outcome.p_value
-    if not outcome.cause or (p is not None and p >= ALPHA):
+    measured, p, keys, mu, at, details, severity = outcome
+    measured = io.join_lines(measured)
+    if not keys or (p is not None and p >= ALPHA):
       return Result(self.name, 'passed', measured, p)
-    finding = self._describe(outcome, m, delta)
-    return Result(self.name, 'broken', measured, p, finding)
-
-  def _describe(self, x: Outcome, m: Measurements, delta: float) -> Finding:
-    keys = [x.cause] if isinstance(x.cause, str) else [*dict.fromkeys(x.cause)]
+    keys = [keys] if isinstance(keys, str) else [*dict.fromkeys(keys)]
     causes = [CAUSES[key] for key in keys]
     cures = dict.fromkeys(cause.cure for cause in causes)
-    return Finding(
+    finding = Finding(
       self.name,
       keys[0],
-      x.severity or causes[0].severity,
-      io.join_lines(x.measured),
-      '; and '.join(cause.likely for cause in causes).format_map(x.details),
-      ' '.join(cures).format_map(x.details),
-      mu=None if x.mu is None else m.claim.distance * float(x.mu),
-      epsilon=x.mu if x.mu is None else m.claim.compute_epsilon(x.mu, delta),
-      at=x.at,
+      severity or causes[0].severity,
+      measured,
+      '; and '.join(cause.likely for cause in causes).format_map(details),
+      ' '.join(cures).format_map(details),
+      mu=None if mu is None else m.claim.distance * float(mu),
+      epsilon=None if mu is None else m.claim.compute_epsilon(mu, delta),
+      at=at,
     )
+    return Result(self.name, 'broken', measured, p, finding)
 
 
 def rule(*needs: str) -> Callable[[Callable[[Measurements], Outcome]], Rule]:

@@ -111,11 +111,8 @@ def find_unique_runs(m: Measurements) -> Sequence[int]:
 class Rows(NamedTuple):
   """Noise with unit variances, and the run and the round that each row is of.
 
-  Attributes:
-    values: of single rounds, or whole runs if there are less than 8 coordinates.
-      Rows of zeros are left out.
-    run: of each row.
-    t: round of each row.
+  A row is that of a round, or of a run if there are less than 8 coordinates. Rows of
+  zeros are left out.
   """
 
   values: Float[np.ndarray, 'n d']

@@ -20,7 +20,6 @@ from epe_jax.conformance.rules import (
   clip_norm,
   clipping,
   noise,
-  own_claim,
   processes,
   rounds,
 )
@@ -55,7 +54,7 @@ RULES = {
     clipping.arrives_whole,
     clipping.rounding,
     clients.add_or_remove,
-    own_claim.own_claim,
+    amount.own_claim,
     clipping.zero_update,
   )
 }

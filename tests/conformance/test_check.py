@@ -11,7 +11,7 @@ import pytest
 
 from epe_jax import accounting, conformance, io
 from epe_jax.conformance import example, measurements, samples, session
-from tests.conformance import correct
+from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, check_seeded, seeded
 
 
@@ -19,15 +19,6 @@ def test_the_claimed_epsilon_is_that_of_the_gaussian_mechanism():
   report = conformance.check(seeded(correct.Plain), CLAIM, delta=1e-6)
   exact = accounting.epsilon_of_releases(1.0, delta=1e-6).epsilon
   assert report.claimed_epsilon == pytest.approx(exact, rel=1e-6)
-
-
-class Classical(correct.Plain):
-  """Noise by ε and δ, as it is proven for ε < 1 (Dwork and Roth 2014, A.1)."""
-
-  def __init__(self, claim, seed=None):
-    super().__init__(claim, seed)
-    factor = math.sqrt(2 * math.log(1.25 / claim.delta)) / claim.epsilon
-    self.std = factor * claim.clip_norm
 
 
 def make_claim_of_epsilon(epsilon, **changes):
@@ -48,29 +39,31 @@ def make_claim_of_epsilon(epsilon, **changes):
 def test_classical_noise_is_judged_by_its_exact_epsilon(claimed, exact, at):
   claim = make_claim_of_epsilon(claimed)
   assert claim.epsilon == pytest.approx(claimed, rel=1e-9)
-  report = conformance.check(seeded(Classical), claim)
+  report = conformance.check(seeded(seeded_bugs.ClassicalNoise), claim)
   assert report.claimed_epsilon == claim.epsilon
   assert report.epsilon == pytest.approx(exact, rel=0.03)
   assert [f.at for f in report.findings] == at
   assert {f.rule for f in report.findings} <= {'noise_scale'}
 
 
-def test_exact_noise_of_an_epsilon_breaks_nothing():
-  report = conformance.check(
-    seeded(correct.Plain), make_claim_of_epsilon(8, adjacency='replace')
-  )
-  assert not report.findings
-  assert report.epsilon == pytest.approx(8, rel=0.03)
-
-
-def test_the_message_of_one_client_is_a_sum_of_one():
-  claim = make_claim_of_epsilon(3, num_clients=1, release='sum')
+@pytest.mark.parametrize(
+  ('epsilon', 'changes'),
+  [
+    (8, {'adjacency': 'replace'}),
+    # The message of one client.
+    (3, {'num_clients': 1, 'release': 'sum'}),
+  ],
+)
+def test_exact_noise_of_an_epsilon_breaks_nothing(epsilon, changes):
+  claim = make_claim_of_epsilon(epsilon, **changes)
   report = conformance.check(seeded(correct.Plain), claim)
   assert not report.findings
-  assert report.epsilon == pytest.approx(3, rel=0.03)
+  assert report.epsilon == pytest.approx(epsilon, rel=0.03)
   of_others = {'weights', 'dropout', 'places', 'rounding'}
-  others = of_others | {'clip_norm', 'add_or_remove'}
-  assert set(report.not_applicable) == others
+  assert set(report.not_applicable) == (
+    {'clip_norm', 'add_or_remove'}
+    | (of_others if claim.num_clients == 1 else set())
+  )
   assert set(report.not_checked) == {'noise_between_processes'}
 
 
@@ -389,9 +382,12 @@ def test_a_clip_norm_that_becomes_negative_is_not_passed(monkeypatch):
     assert 'publishes the clip norm -1.0' in report.not_checked[rule]
 
 
-def test_a_report_is_json():
+def test_a_report_is_json_with_the_fields_of_a_report_and_its_version():
   report = check_seeded(correct.Momentum)
   body = json.loads(json.dumps(io.spell_non_finite(report.to_json())))
+  fields = [field.name for field in dataclasses.fields(conformance.Report)]
+  assert [*body] == ['schema_version', *fields]
+  assert body['schema_version'] == 1
   assert [r['rule'] for r in body['results']] == list(conformance.RULES)
   assert body['rounds'] == report.rounds
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -18,14 +19,18 @@ from scipy import stats
 from epe_jax.conformance import affine, comparison, laws, samples
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import ALPHA, TOLERANCE
-from epe_jax.conformance.measurements import HEAVY, Measurements
-from epe_jax.conformance.needs import require
+from epe_jax.conformance.measurements import HEAVY, HUGE, Measurements
 from epe_jax.conformance.noise import Noise
-from epe_jax.conformance.rule import Outcome, rule
+from epe_jax.conformance.rule import Outcome, require, rule
 from epe_jax.conformance.rules import clients, rounds
-from epe_jax.conformance.session import NotChecked, OutOfTime
+from epe_jax.conformance.session import Cohort, NotChecked, OutOfTime
 
 _FACTOR = 4
+_RUNS, _GROWTH_RUNS, _GROWTH_ROUNDS = 24, 8, 8
+# Noise and mean of large updates, and noise once the clip norm has grown.
+_TESTS = 3
+# Of the influence of a client, by which rounding may change it.
+_ROUNDING = 0.005
 # By the quantity and the power to which it is missing from the noise.
 _CAUSES = {
   ('clip_norm', -1.0): 'noise_ignores_clip_norm',
@@ -181,47 +186,41 @@ def _measure_claim(m: Measurements) -> _Ratio:
     if m.is_readable and not affine.is_exact(m):
       # Noise that follows updates is there as soon as they are not zero.
       tiny = 1e-6 * m.base_update
-      sampled = comparison.sample_noise(m, m.cohort(tiny, [tiny]), repair=False)
-      if sampled.common_std == 0:
+      cohort = m.cohort(tiny, [tiny])
+      if not comparison.sample_noise(m, cohort, repair=False).common_std:
         raise NotChecked('noise is rounded away; return what comes before')
     return _Ratio('', 1, 0.0, 0.0, m.claim)
   if m.is_readable:
     mu, p = comparison.judge_ordinary(m)
-    if mu == 0:
-      return _Ratio('', 1, math.inf, 1.0, m.claim)
-    return _Ratio('', 1, m.claim.mu / mu, p, m.claim)
-  # An influence that cannot be read is taken from the claim.
-  mu = _read_claim(m.claim, noise)
-  p = laws.p_of_mu(mu, comparison.claimed_mu(m), num=noise.num)
-  return _Ratio('', 1, m.claim.mu / mu, p, m.claim)
+  else:
+    mu, p = _judge_by_claim(m.claim, noise)
+  return _Ratio('', 1, m.claim.mu / mu if mu else math.inf, p, m.claim)
 
 
 def _measure_changed(
   m: Measurements, changed: str, claim: Claim, factor: float
 ) -> _Ratio:
-  runs = m.plan(0.03, max_runs=8)
-  cohort = m.cohort(m.zero, claim=claim)
-  allowed = (1 + TOLERANCE) * claim.mu
+  runs, cohort = m.plan(0.03, max_runs=8), m.cohort(m.zero, claim=claim)
+  sample = functools.partial(
+    comparison.sample_noise, m, cohort, runs=runs, claim=claim
+  )
   if m.is_readable:
-    influence = m.influence_of(m.base_update, claim=claim)
-    noise = comparison.sample_noise(m, cohort, runs=runs, claim=claim)
+    influence, noise = m.influence_of(m.base_update, claim=claim), sample()
     if noise.common_std == 0 and samples.measure_noise(m).step:
       raise NotChecked('noise is rounded away')
-    mu, p = noise.mu(influence), noise.p_value(influence, allowed)
+    mu = noise.mu(influence)
+    p = noise.p_value(influence, comparison.claimed_mu(claim))
   else:
-    noise = comparison.sample_noise(
-      m, cohort, runs=runs, claim=claim, repair=False
-    )
-    mu = _read_claim(claim, noise) if noise.common_std > 0 else math.inf
-    p = laws.p_of_mu(mu, allowed, num=noise.num)
+    mu, p = _judge_by_claim(claim, sample(repair=False))
   ratio = claim.mu / mu if mu > 0 else math.inf
   return _Ratio(changed, factor, ratio, p, claim)
 
 
-def _read_claim(claim: Claim, noise: Noise) -> float:
-  """μ of the largest influence that the claim allows."""
-  largest = claim.mu * claim.noise_multiplier
-  return noise.layout.factor * largest / noise.common_std
+def _judge_by_claim(claim: Claim, noise: Noise) -> tuple[float, float]:
+  """μ and p-value of the claimed influence, where none can be read."""
+  influence = noise.layout.factor * claim.mu * claim.noise_multiplier
+  mu = influence / noise.common_std if noise.common_std else math.inf
+  return mu, laws.p_of_mu(mu, comparison.claimed_mu(claim), num=noise.num)
 
 
 def _follows_updates(m: Measurements) -> bool:
@@ -298,3 +297,70 @@ def _find_causes(
   if is_root and abs(own * math.sqrt(machines) - 1) < precision:
     return ['averaged_over_machines'], {'machines': machines}
   return ['too_small_by_a_factor'], {'factor': own}
+
+
+@rule('readable', 'influence')
+def own_claim(m: Measurements) -> Outcome:
+  """With the claimed noise, rounds with large updates are the same.
+
+  Influences are measured with next to no noise. Here all clients send updates under
+  the claim itself: neither the influence nor the noise may differ.
+  """
+  runs = m.plan(0.05, max_runs=_RUNS)
+  large = m.cohort(HUGE * m.base_update, [HUGE * m.base_update])
+  if outcome := _check_adapted(m, large, runs):
+    return outcome
+  noise = comparison.sample_noise(m, large, runs=runs)
+  mu, p_noise = comparison.compare(m, m.base, noise)
+  runs = len(noise.samples)
+  if runs < 2:
+    raise NotChecked('noise repeats between runs; see noise_between_runs')
+  direction = m.layout.keep(m.base)
+  length = float(np.linalg.norm(direction))
+  n, std = m.claim.num_clients, comparison.measure_noise(m).common_std
+  # Student's t of one number for each run, whatever their variance is. All clients
+  # agree, so each has an n-th of the change; and what rounds one rounds all.
+  along = noise.samples @ direction
+  change, spread = float(np.mean(along)), float(np.std(along, ddof=1))
+  beyond = max(0.0, abs(change) - _ROUNDING * n * length**2)
+  t = beyond * math.sqrt(runs) / spread if spread else 0.0
+  p_mean = 2 * float(stats.t.sf(t, runs - 1))
+  p = min(1.0, _TESTS * min(p_noise, p_mean))
+  share = 1 + change / (n * length**2) if length else 1.0
+  measured = (
+    f'with the claimed noise, {n} large updates have {share:.3g} '
+    f'of the influence and {noise.common_std / std if std else 0:.3g} of the noise '
+    'that were measured without'
+  )
+  if _TESTS * p_noise < ALPHA:
+    return Outcome(measured, p, 'noise_depends_on_updates', mu)
+  severity = 'privacy' if change > 0 else 'utility'
+  cause = 'influence_depends_on_noise'
+  return Outcome(measured, p, cause, severity=severity)
+
+
+def _check_adapted(m: Measurements, large: Cohort, runs: int) -> Outcome | None:
+  """The outcome if noise is short once the clip norm has grown; None if it is not."""
+  num = min(_GROWTH_ROUNDS, m.max_rounds)
+  if not m.publishes or num < 2:
+    return None
+  runs = min(runs, _GROWTH_RUNS)
+  noise = comparison.sample_noise(m, large, runs=runs, rounds=num)
+  if not np.all(np.isfinite(noise.samples)):
+    return None  # A clip norm that grows so much is reported by `clip_norm`.
+  run, without = m.quiet(), m.quiet()
+  for _ in range(num - 1):
+    run.release(large)
+    without.release(large)
+  moved = run.release(m.cohort(m.base_update))
+  moved = moved - without.release(m.cohort(m.zero))
+  mu, p = comparison.compare(m, moved, noise)
+  if p >= ALPHA / _TESTS:
+    return None
+  std = comparison.measure_noise(m).common_std
+  measured = (
+    f'after {num} rounds of large updates noise is '
+    f'{noise.common_std / std if std else 0:.3g} of what it is in the first, in clip '
+    'norms of the round'
+  )
+  return Outcome(measured, _TESTS * p, 'noise_of_another_clip_norm', mu)

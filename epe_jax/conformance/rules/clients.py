@@ -15,9 +15,8 @@ from epe_jax.conformance.measurements import (
   Measurements,
   Probe,
 )
-from epe_jax.conformance.needs import require
 from epe_jax.conformance.noise import norm
-from epe_jax.conformance.rule import Outcome, rule
+from epe_jax.conformance.rule import Outcome, require, rule
 from epe_jax.conformance.session import NotChecked, OutOfTime
 
 

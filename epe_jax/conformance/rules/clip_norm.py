@@ -81,7 +81,7 @@ def clip_norm(m: Measurements) -> Outcome:
   is_weighted = bool(weighted) and bounds[-1] > 2 * mu
   if is_weighted:
     mu = weighted[0].mu
-  claimed = comparison.claimed_mu(m)
+  claimed = comparison.claimed_mu(m.claim)
   rest = math.sqrt(max(0.0, claimed**2 - max(bounds) ** 2))
   own_mu, own_p = comparison.judge_ordinary(m)
   p = 1.0

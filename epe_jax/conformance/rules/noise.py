@@ -116,7 +116,7 @@ def noise_grid(m: Measurements) -> Outcome:
       return Outcome(f'noise has {shown}', p)
     # What only a client can move beyond the end tells that it was there.
     end = laws.FLOAT32_END
-    floor = float(stats.norm.sf(end - claimed_mu(m) * m.claim.distance))
+    floor = float(stats.norm.sf(end - claimed_mu(m.claim) * m.claim.distance))
     measured = (
       f'noise has {shown}, as few as uniform float32 numbers give: none is beyond '
       f'{end} std, so that no ε holds at δ below {floor:.1e}'

@@ -23,9 +23,8 @@ from epe_jax.conformance.measurements import (
   Probe,
   measured,
 )
-from epe_jax.conformance.needs import require
 from epe_jax.conformance.noise import norm
-from epe_jax.conformance.rule import Outcome, rule
+from epe_jax.conformance.rule import Outcome, require, rule
 from epe_jax.conformance.session import (
   Cohort,
   NotChecked,
@@ -53,13 +52,11 @@ class _Joint(NamedTuple):
 
   Attributes:
     impulse: influence of a client of round 0 on each round.
-    steady: influence on each round of a client that is in every round.
     samples: of noise.
     worst: client by each of these.
   """
 
   impulse: Float[np.ndarray, 'T d']
-  steady: Float[np.ndarray, 'T d']
   samples: Sequence[Float[np.ndarray, '_ _ k']]
   worst: Sequence[_Worst]
 
@@ -204,11 +201,7 @@ def _add_to_own_round(m: Measurements, moved: float) -> float:
 
 
 def _count_rounds(m: Measurements, most: int) -> int:
-  """Number of rounds of a long run, at most so many.
-
-  Raises:
-    NotChecked: there is no second one.
-  """
+  """Number of rounds of a long run; raises NotChecked if there is no second one."""
   num = min(m.max_rounds, most)
   if num < 2:
     raise NotChecked('it needs two rounds or more, and time for them')
@@ -238,11 +231,7 @@ def _measure_carried_rest(m: Measurements) -> float:
 
 
 def measure_joint(m: Measurements, *, one_seed: bool = False) -> _Joint:
-  """Measures what all rounds reveal.
-
-  Args:
-    m: what is measured.
-    one_seed: whether all runs have the same noise, so that one tells all.
+  """Measures what all rounds reveal; of runs of one seed, one tells all.
 
   Raises:
     NotChecked: influences cannot be read.
@@ -273,7 +262,7 @@ def measure_joint(m: Measurements, *, one_seed: bool = False) -> _Joint:
     runs = 1 if one_seed else _LONG_RUNS
     sampled.append(samples.sample_steadily(m, runs, long))
   worst = [_find_worst(m, x, impulse, steady) for x in sampled]
-  return _Joint(impulse, steady, sampled, worst)
+  return _Joint(impulse, sampled, worst)
 
 
 def _find_worst(
