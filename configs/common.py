@@ -1,6 +1,6 @@
 """The fields that all configs share, each explained where it is set.
 
-A new field of every run is added here, and to `experiment.setup.config_checks`, which
+A new field of every run is added here, and to `experiment.setup.config`, which
 has the values that it may have.
 """
 

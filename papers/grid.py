@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from epe_jax.experiment import finished_runs
-from epe_jax.experiment.setup import config_files
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.experiment.sweeps import sweep, sweep_points
 from papers import item
 
@@ -168,7 +168,7 @@ def make_base_config(settings: Any, workspace: item.Workspace) -> Any:
     ValueError: the path of the data is not given, or a field that the workspace sets
       has another type.
   """
-  config = config_files.load_config(settings.config)
+  config = config_lib.load_config(settings.config)
   for fields in settings.sets:
     config.update(fields)
   (point,) = sweep_points.make_grid(

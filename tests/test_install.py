@@ -385,7 +385,7 @@ def test_the_versions_that_are_stated_run(tmp_path, versions):
   python = '.'.join(map(str, sys.version_info[:2]))
   if versions == 'lowest' and PROJECT['requires-python'] != f'>={python}':
     pytest.skip('The lowest versions have wheels for the lowest Python.')
-  sources = copy_sources(tmp_path, 'benchmarks', 'scripts', 'tests')
+  sources = copy_sources(tmp_path, 'benchmarks', 'papers', 'scripts', 'tests')
   constraints = tmp_path / 'constraints.txt'
   lines = list_lowest() if versions == 'lowest' else ()
   constraints.write_text('\n'.join(lines))

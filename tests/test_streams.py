@@ -14,7 +14,8 @@ import epe_jax
 from epe_jax import streams
 from epe_jax.configs import digits, emnist, stackoverflow
 from epe_jax.data import cohort
-from epe_jax.experiment.setup import build, config_files, randomness
+from epe_jax.experiment.setup import build, randomness
+from epe_jax.experiment.setup import config as config_lib
 
 
 def test_streams_differ_wherever_root_purpose_or_place_do():
@@ -51,7 +52,7 @@ def test_all_bits_of_a_seed_count_in_keys_and_in_what_the_host_draws():
   keys = set()
   cohorts = set()
   for seed in seeds:
-    changed = config_files.replace_fields(config, seed=seed)
+    changed = config_lib.replace_fields(config, seed=seed)
     keys.add(
       jax.random.key_data(
         randomness.derive_key(changed.seed, 'noise')
@@ -82,9 +83,9 @@ def configured(name):
   else:
     config = digits.get_config('smoke')
     config.model.width = 2
-    return config_files.replace_fields(config, evaluate_examples=50)
+    return config_lib.replace_fields(config, evaluate_examples=50)
   config.data.synthetic = True
-  return config_files.replace_fields(config, evaluate_examples=5)
+  return config_lib.replace_fields(config, evaluate_examples=5)
 
 
 def _asks(filename):

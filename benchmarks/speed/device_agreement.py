@@ -18,9 +18,9 @@ from epe_jax.audit.record_file import load_record
 def make_run(workdir: str, mode: str) -> dict[str, float]:
   """Makes a run, and returns the ε of its attackers."""
   from epe_jax.experiment import audited_run
-  from epe_jax.experiment.setup import config_files
+  from epe_jax.experiment.setup import config as config_lib
 
-  config = config_files.load_config(f'digits:{mode}')
+  config = config_lib.load_config(f'digits:{mode}')
   result = audited_run.run(config, workdir)
   assert result is not None
   return {

@@ -24,7 +24,8 @@ from benchmarks import harness
 from benchmarks.peers import works
 from benchmarks.speed import profiles
 from epe_jax.experiment import arithmetic, chunk_size, loop, programs
-from epe_jax.experiment.setup import build, config_checks
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.parallel import hosts, sharding
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -133,7 +134,7 @@ def _compare(made: Rounds, config: Any, repetitions: int) -> dict[str, Any]:
 
 def measure(quick: bool) -> Mapping[str, Any]:
   repetitions = 2 if quick else _REPETITIONS.value
-  config = config_checks.check_config(_CONFIG.value)
+  config = config_lib.check_config(_CONFIG.value)
   made = Rounds(config)
   figures: dict[str, Any] = {
     'task': config.task,

@@ -44,7 +44,7 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> Parsed:
     ValueError: there is no such config, mode or field.
     flags.Error: a flag is unknown or has a wrong value.
   """
-  from epe_jax.experiment.setup import config_files
+  from epe_jax.experiment.setup import config as config_lib
 
   program, *rest = values(list(argv), known_only=True)
   name = values.config
@@ -53,7 +53,7 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> Parsed:
     name = None if at is None else rest.pop(at)
   if name is None:
     return Parsed(None, None, _refuse_flags(values, [program, *rest]))
-  config = config_files.load_config(name)
+  config = config_lib.load_config(name)
   fields = _define_fields(config, name, rest)
   try:
     arguments = fields([program, *rest])[1:]
@@ -121,7 +121,7 @@ def _refuse_flags(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
 def _define_fields(
   config: Any, name: str, rest: Sequence[str]
 ) -> flags.FlagValues:
-  from epe_jax.experiment.setup import config_files
+  from epe_jax.experiment.setup import config as config_lib
 
   with extras.explain_missing():
     from ml_collections import config_dict, config_flags
@@ -133,7 +133,7 @@ def _define_fields(
   fields = list(io.flatten(config.to_dict()))
   for text in rest:
     if match := _FIELD.match(text):
-      config_files.check_field(match[1], fields)
+      config_lib.check_field(match[1], fields)
   values = flags.FlagValues()
   config_flags.DEFINE_config_dict(
     'config', config, flag_values=values, sys_argv=['', *rest]

@@ -96,6 +96,10 @@ def main(
     The exit status.
   """
   terminal.prepare_streams()
+  # Lines of XLA's own log: jaxlib calls each program that it finds in the cache of a
+  # CPU that has AVX-512 compiled for another machine, and compiles it again. What
+  # fails raises an exception. JAX reads this when it is imported.
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   try:
     with tables.limit_width(terminal.measure_width(sys.stdout)):
       status = _dispatch(sys.argv[1:] if argv is None else argv, others)

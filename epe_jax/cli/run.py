@@ -71,13 +71,13 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
   with progress.phase('importing'):
     from epe_jax.experiment import finished_runs, metrics, workdirs
-    from epe_jax.experiment.setup import config_files
+    from epe_jax.experiment.setup import config as config_lib
     from epe_jax.report import provenance, report, sentences, tables
 
   logging.set_verbosity(logging.WARNING)
   workdir = values.workdir
   if workdir is None:
-    workdir = str(pathlib.Path('runs', config_files.name_run(name)))
+    workdir = str(pathlib.Path('runs', config_lib.name_run(name)))
   names = ('coordinator', 'num_processes', 'process_id')
   cluster = tuple(getattr(values, name) for name in names)
   is_distributed = values.distributed or cluster != (None, None, None)
@@ -92,10 +92,10 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if result is None:
     with progress.phase('importing JAX'):
       from epe_jax.experiment import audited_run, programs
-      from epe_jax.experiment.setup import config_checks
+      from epe_jax.experiment.setup import config as config_lib
       from epe_jax.parallel import hosts
 
-    config = config_checks.check_config(config)
+    config = config_lib.check_config(config)
     programs.keep_programs()
     hosts.use_cores(config.clients_per_round)
     if is_distributed:

@@ -76,12 +76,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if not grid and not own_axes:
     raise app.UsageError('nothing varies; give --grid or --axis.')
   from epe_jax import io
-  from epe_jax.experiment.setup import config_files
+  from epe_jax.experiment.setup import config as config_lib
   from epe_jax.experiment.sweeps import sweep, sweep_points
   from epe_jax.report import sweeps
 
   axes = [
-    *(config_files.load_grid(grid).axes if grid else ()),
+    *(config_lib.load_grid(grid).axes if grid else ()),
     *map(_parse_axis, own_axes),
   ]
   workdir = values.workdir or _name_workdir(name, grid)
@@ -110,10 +110,10 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
 
 def _name_workdir(name: str, grid: str | None) -> str:
-  from epe_jax.experiment.setup import config_files
+  from epe_jax.experiment.setup import config as config_lib
 
-  varied = config_files.name_run(grid) if grid else 'sweep'
-  return str(pathlib.Path('runs', f'{config_files.name_run(name)}-{varied}'))
+  varied = config_lib.name_run(grid) if grid else 'sweep'
+  return str(pathlib.Path('runs', f'{config_lib.name_run(name)}-{varied}'))
 
 
 def _parse_axis(text: str) -> tuple[str, list[Any]]:

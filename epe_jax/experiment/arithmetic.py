@@ -27,8 +27,9 @@ import numpy as np
 from epe_jax import canaries, streams
 from epe_jax.audit import observers
 from epe_jax.experiment import summary
-from epe_jax.experiment.setup import build, config_files, randomness
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup import build, randomness
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import fedavg, local_training
@@ -216,7 +217,7 @@ def _check_canaries(
   make = canaries.family(family, block=block, mesh=mesh)
   # A round is scored at once. A buffer of more has more rows of the same kind, and
   # takes gigabytes.
-  one = config_files.replace_fields(config, rounds=1)
+  one = config_lib.replace_fields(config, rounds=1)
   observe = lambda key: build.make_observers(one, make(key, num, dim), mesh)
 
   @jax.jit

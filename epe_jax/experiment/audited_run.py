@@ -12,7 +12,7 @@ from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.experiment import loop, run_result, workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.setup import build
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import hosts
 
 
@@ -78,9 +78,9 @@ def _run_or_read(
     with workdirs.lock(files):
       # Another process may have changed it before it released the lock.
       workdirs.reserve(files.folder, config)
-      if workdirs.clear_failed_start(files, config):
+      if workdirs.clear_other_run(files, config):
         loop.log_stderr(
-          f'{files.folder} had a run of another config without a finished round; '
+          f'{files.folder} had a run of another config without a saved round; '
           'this run replaces it.'
         )
       if not _is_finished(files):

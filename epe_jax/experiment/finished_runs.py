@@ -18,7 +18,7 @@ from epe_jax.experiment import (
   workdirs,
 )
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 
 _NOT_OF_RUN = 'damaged or of another run; restore it, or make the run again.'
 

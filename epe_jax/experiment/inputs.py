@@ -10,16 +10,9 @@ from epe_jax import io
 from epe_jax.data import federated
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.setup import build, randomness
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.types import PyTree
 
-# Small files, whose contents are hashed if the config uses them.
-_FILES = {
-  'data.word_count': lambda config: config.data.get('word_count'),
-  'participation.log': lambda config: (
-    config.participation.log if config.participation.kind == 'log' else None
-  ),
-}
 # Settings of JAX that change the numbers of a program. A version counts only by its
 # random bits: it may round in another way, and so may another device.
 _SETTINGS = (
@@ -56,8 +49,19 @@ def write_inputs(
   digests['what JAX and NumPy draw'] = randomness.fingerprint_generators()
   if secret is not None:
     digests['private/secret'] = randomness.fingerprint_secret(secret)
-  if files.config.exists() and not workdirs.has_failed_to_start(files):
-    _check_digests(files.inputs, digests)
+  if files.config.exists() and workdirs.has_begun(files):
+    before = io.read_fields(files.inputs) if files.inputs.exists() else {}
+    changed = [
+      name
+      for name in sorted(before.keys() | digests.keys())
+      if before.get(name) != digests.get(name)
+    ]
+    if changed:
+      raise ValueError(
+        f'{", ".join(changed)} changed since this run began, by the digests in '
+        f'{files.inputs}. Resume with what the run began with, or start again in '
+        'another --workdir.'
+      )
   else:
     if secret is not None:
       io.write_atomically(files.secret, lambda f: f.write(secret), private=True)
@@ -73,23 +77,25 @@ def compute_digests(
   *,
   observers: Mapping[str, PyTree],
 ) -> dict[str, str]:
-  """Computes a digest of each input of a run.
+  """Computes a digest of each input of a run, by its name, such as 'the test data'.
 
   The digest of data is that of the imported columns, whatever the file, its name
   and its time are: a file of the same content is the same input. The digest of an
   observer is that of the shapes of its state: it detects an observer whose state
   would not fit a checkpoint, but not one that computes something else in the same
   arrays.
-
-  Returns:
-    SHA-256 digests by the name of the input, such as 'the training data'.
   """
   digests = {
     'the training data': federated.compute_digest(train),
     'the test data': federated.compute_digest(test),
   }
-  for name, field in _FILES.items():
-    if path := field(config):
+  log = config.participation.kind == 'log' and config.participation.log
+  # Small files, whose contents are hashed if the config uses them.
+  for name, path in {
+    'data.word_count': config.data.get('word_count'),
+    'participation.log': log,
+  }.items():
+    if path:
       digests[name] = _hash(pathlib.Path(path).read_bytes())
   for name, state in observers.items():
     arrays = [
@@ -98,28 +104,6 @@ def compute_digests(
     ]
     digests[f'observer {name!r}'] = _hash(repr(arrays).encode())
   return digests
-
-
-def _check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
-  """Raises a ValueError if an input was added, is missing or has changed."""
-  if not path.exists():
-    raise ValueError(
-      f'{path} is missing, so the run cannot check that its data are unchanged. '
-      'The workdir is damaged, or from another version of epe_jax. Start again '
-      'in another --workdir.'
-    )
-  before = io.read_fields(path)
-  changed = [
-    name
-    for name in sorted(before.keys() | now.keys())
-    if before.get(name) != now.get(name)
-  ]
-  if changed:
-    raise ValueError(
-      f'{", ".join(changed)} changed since this run began, by the digests in '
-      f'{path}. Resume with what the run began with, or start again in another '
-      '--workdir.'
-    )
 
 
 def _hash(content: bytes) -> str:

@@ -46,7 +46,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.setup import analytic, build, participation, randomness
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import fedavg
 from epe_jax.types import Array

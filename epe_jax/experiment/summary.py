@@ -18,7 +18,7 @@ from epe_jax.experiment.client_rounds import Shifts
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.setup import build
 from epe_jax.experiment.setup.analytic import PrivacyAnalysis
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.types import Array, Params
 from epe_jax.watch.by_round import Rounds
 from epe_jax.watch.sequential import ClaimTest

@@ -5,7 +5,7 @@ private/ are for the auditor alone: of a run with fresh noise they would undo
 that noise. docs/secrets.md says which is which, and why.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
@@ -14,9 +14,8 @@ import shutil
 from typing import NamedTuple
 
 from epe_jax import io, locks
-from epe_jax.experiment import metrics
-from epe_jax.experiment.setup import config_files
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup.config import Config
 
 
 class Workdir(NamedTuple):
@@ -74,8 +73,8 @@ def workdir_at(folder: str | os.PathLike) -> Workdir:
 def reserve(folder: str | os.PathLike, config: Config) -> None:
   """Makes a folder for the run of a config, or checks that it is the run's.
 
-  A run begins with its first round. Until then a run of another config may take
-  its place, such as one that corrects what made the first one fail.
+  Until a run has saved a round, one of another config may take its place, such as
+  one that corrects what made the first one fail.
 
   Raises:
     ValueError: the folder holds the run of another config, or something else, or
@@ -87,14 +86,21 @@ def reserve(folder: str | os.PathLike, config: Config) -> None:
   files.folder.mkdir(parents=True, exist_ok=True)
   if files.config.exists():
     differences = _list_differences(files, config)
-    if differences and not has_failed_to_start(files):
+    if differences and has_begun(files):
+      cure = 'Give another --workdir, or remove this one.'
+      if [*differences] == ['audit.claim']:
+        cure = (
+          'Training need not be repeated: once the run has ended, run epe-jax audit '
+          f'{shlex.quote(str(folder))} --claim=EPS.'
+        )
       raise ValueError(
         f'workdir={folder} holds a run of another config: '
-        f'{"; ".join(differences.values())}. '
-        f'{_find_cure(files, config, [*differences])}'
+        f'{"; ".join(differences.values())}. {cure}'
       )
-  elif not _has_only(files, files.private, files.secret, files.inputs):
-    # There are other files than those that are written before config.json.
+  elif any(
+    path != files.private and not path.name.startswith('.')
+    for path in files.folder.iterdir()
+  ):
     raise ValueError(
       f'workdir={folder} has files in it but no config.json, so it does '
       'not hold a run. Give an empty or a new folder.'
@@ -132,20 +138,15 @@ def remove_secrets(files: Workdir) -> None:
     shutil.rmtree(files.checkpoints)
 
 
-def clear_failed_start(files: Workdir, config: Config) -> bool:
-  """Removes the files of a run of another config that failed to start.
-
-  Args:
-    files: the workdir, after `reserve` and within `lock`; otherwise the first
-      round of the other run could be under way.
-    config: the config of the run that replaces it.
+def clear_other_run(files: Workdir, config: Config) -> bool:
+  """Removes the files of a run of another config, after `reserve` and within `lock`.
 
   Returns:
     Whether there was such a run.
   """
   if not files.config.exists() or not _list_differences(files, config):
     return False
-  # The config last: if this process is killed here, it is still a failed start.
+  # The config last, as this process may be killed here.
   remove_secrets(files)
   files.inputs.unlink(missing_ok=True)
   files.metrics.unlink(missing_ok=True)
@@ -167,11 +168,7 @@ def is_run_of(files: Workdir, config: Config) -> bool:
 
 
 def check_ended(folder: str | os.PathLike) -> None:
-  """Checks that a folder is not the workdir of a run that has not ended.
-
-  Raises:
-    FileNotFoundError: it has the config.json of a run, but no result.json.
-  """
+  """Refuses the workdir of a run that has a config.json but no result.json."""
   files = workdir_at(folder)
   if files.config.is_file() and not files.result.is_file():
     raise FileNotFoundError(
@@ -185,27 +182,16 @@ def has_saved_rounds(files: Workdir) -> bool:
   return any(files.checkpoints.glob('[0-9]*.npz'))
 
 
-def has_failed_to_start(files: Workdir) -> bool:
-  """Says whether a run wrote only the files that precede its first round."""
-  log = files.metrics
-  has_rounds = log.exists() and any(
-    line['round'] for line in metrics.read_lines(log)
-  )
-  return not has_rounds and _has_only(
-    files,
-    files.config,
-    files.private,
-    files.secret,
-    files.inputs,
-    files.metrics,
-    files.checkpoints,
-  )
+def has_begun(files: Workdir) -> bool:
+  """Says whether a run, or the runs of a point's seeds, left more than a start."""
+  ended = files.result.exists() or files.rows.exists()
+  return ended or has_saved_rounds(files)
 
 
 def _list_differences(files: Workdir, config: Config) -> dict[str, str]:
   """Lists the fields in which config.json differs, each with both values."""
   before, now = (
-    config_files.complete_fields(io.flatten(fields))
+    config_lib.complete_fields(io.flatten(fields))
     for fields in (io.read_fields(files.config), config.to_dict())
   )
   return {
@@ -213,27 +199,3 @@ def _list_differences(files: Workdir, config: Config) -> dict[str, str]:
     for name in sorted(before.keys() | now.keys())
     if before.get(name) != now.get(name)
   }
-
-
-def _find_cure(
-  files: Workdir, config: Config, differences: Sequence[str]
-) -> str:
-  """Says what to do about a workdir whose run differs in some fields."""
-  if differences != ['audit.claim']:
-    return 'Give another --workdir, or remove this one.'
-  command = ['epe-jax', 'audit', str(files.folder)]
-  if config.audit.claim is not None:
-    command.append(f'--claim={config.audit.claim:g}')
-  # A run watches its own claim; any other is tested afterwards.
-  resume = (
-    '' if files.result.exists() else 'resume it with its own claim, then '
-  )
-  return f'Training need not be repeated: {resume}run {shlex.join(command)}'
-
-
-def _has_only(files: Workdir, *paths: pathlib.Path) -> bool:
-  """Says whether a folder holds only these paths and hidden ones."""
-  return all(
-    path in paths or path.name.startswith('.')
-    for path in files.folder.rglob('*')
-  )

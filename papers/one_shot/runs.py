@@ -27,7 +27,7 @@ from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import stopping
 from epe_jax.experiment.setup import build, workloads
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.experiment.sweeps import seeds
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style

@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -175,12 +176,12 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
     ),
     (
       ['run', 'digits:smok'],
-      "digits:smok: mode='smok'; give 'full' or 'smoke'.",
+      "mode='smok'; give 'full' or 'smoke'.",
     ),
     (
       ['run', 'digts'],
-      "'digts' is not a config. Did you mean 'digits'? Give one of digits, emnist, "
-      'stackoverflow, or the path of a file that ends in .py.',
+      "'digts' is not a config; did you mean 'digits'? Or give the path of a file "
+      'that ends in .py.',
     ),
     (
       ['sweep', 'digits', '--axis=rounds=1,many'],
@@ -209,8 +210,9 @@ def test_a_config_of_another_folder_is_one_line(capsys, tmp_path, monkeypatch):
   assert run(capsys, 'run', 'configs/digits.py') == (
     2,
     '',
-    f'error: configs/digits.py does not exist in {tmp_path}. The config of that '
-    "name that ships is found from anywhere: give 'digits' in place of a path.\n",
+    f'error: configs/digits.py does not exist in {tmp_path}. Give the path of a '
+    'file, or the name of a config that ships, which is found from anywhere: digits, '
+    'emnist, stackoverflow.\n',
   )
   code, _, err = run(capsys, 'run', 'mine.py')
   assert code == 2
@@ -523,6 +525,26 @@ def test_output_for_which_there_is_no_room_is_refused(
   assert done.stderr == (
     'error: stdout: No space left on device; give another path.\n'
   )
+
+
+@pytest.mark.integration
+def test_a_second_run_prints_nothing_of_the_log_of_the_compiler(tmp_path):
+  # Without what these tests have set, and JAX in this process.
+  own = {'JAX_COMPILATION_CACHE_DIR', 'TF_CPP_MIN_LOG_LEVEL'}
+  env = {name: x for name, x in os.environ.items() if name not in own}
+  for name in ('first', 'second'):
+    done = subprocess.run(
+      [
+        *(sys.executable, '-m', 'epe_jax', 'run', 'digits:smoke'),
+        *('--config.rounds=1', f'--workdir={tmp_path / name}'),
+      ],
+      capture_output=True,
+      env=env | {'XDG_CACHE_HOME': str(tmp_path / 'cache')},
+      text=True,
+      check=True,
+    )
+    assert not re.search(r'^[DIWE]\d{4} ', done.stderr, re.MULTILINE)
+  assert [*tmp_path.glob('cache/epe_jax/compiled/*')]
 
 
 @pytest.mark.integration

@@ -9,7 +9,8 @@ import pytest
 from epe_jax.cli import program
 from epe_jax.data import data_sets, imports, sources
 from epe_jax.experiment import audited_run
-from epe_jax.experiment.setup import config_checks, config_files, workloads
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup import workloads
 
 # The one file: clients measure temperatures, and a model tells whether it is warm.
 WEATHER = """
@@ -80,8 +81,8 @@ def weather(tmp_path, monkeypatch):
 @pytest.mark.integration
 @pytest.mark.usefixtures('weather')
 def test_a_new_data_set_is_run_by_its_name(tmp_path):
-  assert 'weather' in config_files.list_configs()
-  config = config_files.load_config('weather')
+  assert 'weather' in config_lib.list_configs()
+  config = config_lib.load_config('weather')
   result = audited_run.run(config, tmp_path / 'run')
   assert 'RunResult of weather' in str(result)
   assert '12 stations' in (tmp_path / 'run' / 'result.json').read_text()
@@ -89,15 +90,15 @@ def test_a_new_data_set_is_run_by_its_name(tmp_path):
 
 @pytest.mark.usefixtures('weather')
 def test_the_config_of_a_new_data_set_is_checked():
-  config = config_files.load_config('weather')
-  assert config_checks.check_config(config).data.num_stations == 12
+  config = config_lib.load_config('weather')
+  assert config_lib.check_config(config).data.num_stations == 12
   found = workloads.load_workload(config)
   assert found.train.num_clients == 12
   assert found.baseline is not None
   assert 0.2 < found.baseline < 0.9
   config.data.num_stations = 101
   with pytest.raises(ValueError, match=r'num_stations=101; give .* to 100'):
-    config_checks.check_config(config)
+    config_lib.check_config(config)
 
 
 @pytest.mark.usefixtures('weather')

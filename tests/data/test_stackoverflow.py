@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax.data import imports, stackoverflow, store, vocabulary
-from epe_jax.experiment.setup import config_files
+from epe_jax.experiment.setup import config as config_lib
 from tests import tff_files
 
 
@@ -49,7 +49,7 @@ def test_the_words_of_train_are_counted_and_sentences_numbered(tmp_path, file):
 def test_a_run_takes_as_many_clients_of_a_file_as_its_config_says(
   tmp_path, file
 ):
-  config = config_files.load_config('stackoverflow:smoke')
+  config = config_lib.load_config('stackoverflow:smoke')
   config.data.update(path=str(file), cache=str(tmp_path), vocabulary_size=3)
   for num, ids in ((1, ['a']), (3, ['a', 'b']), (None, ['a', 'b'])):
     config.data.num_clients = num

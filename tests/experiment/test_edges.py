@@ -79,13 +79,13 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path, capsys):
   audited_run.run(config, tmp_path)
   assert not any(draft.exists() for draft in drafts)
   assert (
-    f'{tmp_path} had a run of another config without a finished round; this run '
+    f'{tmp_path} had a run of another config without a saved round; this run '
     'replaces it.\n'
   ) in capsys.readouterr().err
   config.audit.claim = 3.0
   with pytest.raises(ValueError, match='claim was None and is 3') as error:
     audited_run.run(config, tmp_path)
-  assert str(error.value).endswith(f'run epe-jax audit {tmp_path} --claim=3')
+  assert str(error.value).endswith(f'run epe-jax audit {tmp_path} --claim=EPS.')
   assert (tmp_path / '.gitignore').exists()
 
 

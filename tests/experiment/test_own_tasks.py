@@ -17,7 +17,8 @@ from epe_jax import io
 from epe_jax.configs import common
 from epe_jax.data import federated
 from epe_jax.experiment import Workload, audited_run, workdirs
-from epe_jax.experiment.setup import build, config_checks, workloads
+from epe_jax.experiment.setup import build, workloads
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.experiment.sweeps import (
   launch,
   sweep,
@@ -188,17 +189,17 @@ def test_a_function_that_is_not_there_is_named(changes, message):
 def test_its_own_fields_are_those_of_data_and_model():
   config = make_config()
   config.model = config_dict.create(width=3, name='x', deep=dict(on=True))
-  checked = config_checks.check_config(config)
+  checked = config_lib.check_config(config)
   assert checked.model.deep.on is True
   with config.unlocked():
     config.extra = 1
   with pytest.raises(ValueError, match='extra=1 is not a field'):
-    config_checks.check_config(config)
+    config_lib.check_config(config)
   config = make_config(**{'data.seed': 0})
   with config.ignore_type():
     config.data.seed = (1, 2)
   with pytest.raises(ValueError, match=r'data\.seed=\(1, 2\); give a number'):
-    config_checks.check_config(config)
+    config_lib.check_config(config)
 
 
 @pytest.mark.usefixtures('mine')

@@ -26,13 +26,8 @@ from epe_jax.experiment import (
   run_result,
   workdirs,
 )
-from epe_jax.experiment.setup import (
-  build,
-  config_files,
-  participation,
-  randomness,
-  workloads,
-)
+from epe_jax.experiment.setup import build, participation, randomness, workloads
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.report import report
 from epe_jax.training import aggregation, exact_noise, fedavg
 from tests import naming_attack, processes, recorded_runs
@@ -652,7 +647,7 @@ def test_room_for_canaries_is_public_and_hardly_ever_too_small(
   assert all(x.max_canaries >= n for x, n in zip(found, needed))
   assert room <= max(needed) + 2
   # A simulation has nothing to hide, and room for what its rounds have.
-  simulated = config_files.replace_fields(config, simulation=True)
+  simulated = config_lib.replace_fields(config, simulation=True)
   own = plan(0, simulated)
   assert own.max_canaries == own.canaries.sum(axis=1).max()
 

@@ -7,12 +7,8 @@ from epe_jax import accounting, audit
 from epe_jax.audit import evaluation
 from epe_jax.audit.attackers import RESIDUAL
 from epe_jax.experiment import audited_run
-from epe_jax.experiment.setup import (
-  analytic,
-  build,
-  config_checks,
-  config_files,
-)
+from epe_jax.experiment.setup import analytic, build
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.report import checks
 from tests.helpers import load_config
 
@@ -29,7 +25,7 @@ def _load(**changes):
       **changes,
     },
   )
-  return config_checks.check_config(config)
+  return config_lib.check_config(config)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +41,7 @@ def _load(**changes):
 def test_what_does_not_go_with_secure_aggregation_is_refused(changes, message):
   config = _load(**changes)
   with pytest.raises(ValueError, match=rf'bits=16 with .*{message}'):
-    config_checks.check_conflicts(config)
+    config_lib.check_conflicts(config)
 
 
 @pytest.mark.usefixtures('small_task')
@@ -69,7 +65,7 @@ def test_a_run_states_the_epsilon_of_its_integers(noise):
   )
   assert gaussian.epsilon < stated.clients.epsilon < 1.2 * gaussian.epsilon
   # The grid follows from the config, and not from who was drawn.
-  other = build.build(config_files.replace_fields(config, seed=1))
+  other = build.build(config_lib.replace_fields(config, seed=1))
   assert other.aggregation == setup.aggregation
 
 

@@ -15,7 +15,7 @@ from epe_jax.audit.record_file import load_record, write_record
 from epe_jax.auditor import auditor_file
 from epe_jax.conformance.example import NoNoiseOnBiases
 from epe_jax.experiment import model_file, run_result, workdirs
-from epe_jax.experiment.setup import config_files
+from epe_jax.experiment.setup import config as config_lib
 from tests import file_formats, recorded_runs
 
 FOLDER = pathlib.Path(__file__).parent
@@ -99,13 +99,13 @@ def of_report(path):
 
 
 def write_config(path):
-  config = config_files.load_config('digits:smoke')
+  config = config_lib.load_config('digits:smoke')
   io.write_json(path, config.to_dict())
 
 
 def of_config(path):
   """Its fields, of a config that would go on with the run."""
-  config = config_files.load_config('digits')
+  config = config_lib.load_config('digits')
   fields = io.flatten(io.read_fields(path))
   with config.ignore_type():
     config.update_from_flattened_dict(fields)

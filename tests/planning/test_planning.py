@@ -429,7 +429,8 @@ def test_memory_is_that_which_was_measured(family):
 PEAK = """
 import json, os, resource, sys
 from epe_jax.experiment import audited_run, programs
-from epe_jax.experiment.setup import build, config_files
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup import config as config_lib
 
 def stop(*record, **more):
   kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -438,7 +439,7 @@ def stop(*record, **more):
 
 programs.keep_programs()
 build.make_run_record = stop
-config = config_files.load_config('digits')
+config = config_lib.load_config('digits')
 config.update_from_flattened_dict(json.loads(sys.argv[1]))
 audited_run.run(config, sys.argv[2])
 stop()

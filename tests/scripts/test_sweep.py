@@ -7,7 +7,7 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import attackers
-from epe_jax.experiment import audited_run, metrics
+from epe_jax.experiment import audited_run
 from epe_jax.experiment.sweeps import (
   seed_sweep,
   sweep,
@@ -160,8 +160,7 @@ def test_the_folder_of_another_config_is_refused_before_any_work(tmp_path):
   folder = tmp_path / second.name
   folder.mkdir()
   io.write_json(folder / 'config.json', first.config.to_dict())
-  (folder / 'private').mkdir()
-  metrics.append_line(folder / 'private/metrics.jsonl', {'round': 1})
+  io.write_json(folder / 'result.json', {})
   with pytest.raises(ValueError, match='rounds was 1 and is 2'):
     sweep.run_sweep([first, second], tmp_path)
   assert not list(tmp_path.glob('*.log'))

@@ -8,7 +8,8 @@ import numpy as np
 from epe_jax import accounting
 from epe_jax.experiment import client_rounds, run_result
 from epe_jax.experiment.setup import build, participation
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup.config import Config
 from epe_jax.fact import Fact
 
 
@@ -126,7 +127,7 @@ def find_amplification(
   is_gaussian = config.secure_aggregation.bits is None
   if kind in ('poisson', 'cyclic') and is_apart and is_gaussian:
     return _amplify(config, num_clients, delta, period=period)
-  is_known = kind in participation.KNOWN_IN_ADVANCE
+  is_known = kind in config_lib.KNOWN_IN_ADVANCE
   if noise.correlation == 'independent' and is_known:
     return None
   return Fact('no_tight_analysis', {'kind': kind})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 import functools
+import math
 from typing import NamedTuple
 
 from absl import logging
@@ -22,14 +23,14 @@ from epe_jax.audit.record import Record, make_record
 from epe_jax.data import cohort, federated
 from epe_jax.epsilon import checks
 from epe_jax.experiment import run_result
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.experiment.setup import (
-  config_checks,
   participation,
   randomness,
   servers,
   workloads,
 )
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import sharding
 from epe_jax.training import aggregation as aggregation_lib
 from epe_jax.training import (
@@ -53,18 +54,13 @@ class RunKeys(NamedTuple):
   None of it is a constant of a program. So a program is the same for every seed,
   and a copy in a cache on the disk reveals neither the canaries nor their rounds.
   Runs that differ by their seed stack their draws along a new first axis.
-
-  Attributes:
-    canaries: the key of the canaries.
-    rows: the canaries of each round; empty rows in a run without canaries.
-    training: the key of the clients, for dropout and the like.
-    noise: the key of the privacy noise.
   """
 
   canaries: Key
+  # The canaries of each round; empty rows in a run without canaries.
   rows: audit_step.CanaryRows
-  training: Key
-  noise: Key
+  training: Key  # Of the clients, for dropout and the like.
+  noise: Key  # Of the privacy noise.
 
 
 MakeAlgorithm = Callable[
@@ -74,41 +70,26 @@ MakeAlgorithm = Callable[
 
 
 class Setup(NamedTuple):
-  """Everything that training needs, built and checked before the first round.
-
-  Attributes:
-    task: what is trained.
-    train: the data of the clients that train.
-    test: the data that the model is evaluated on.
-    source: where the data come from, as a person would name it.
-    baseline: the majority-class baseline, see `workloads.Workload`.
-    params: the initial model.
-    make_algorithm: makes DP-FedAvg with canaries in it, and its observers; there
-      are none without canaries. Programs call it while they are traced.
-    draws: the argument of `make_algorithm` in this run.
-    state: the shapes of the initial state of the algorithm.
-    participants: the participation of clients and canaries.
-    plan: the plan of each round's cohort.
-    dim: d, the number of parameters.
-    delta: the δ of the run, in (0, 1).
-    randomness: its keys and seeds.
-    aggregation: of integers, by secure aggregation; None if vectors are summed as such.
-  """
+  """Everything that training needs, built and checked before the first round."""
 
   task: Task
-  train: federated.FederatedData
+  train: federated.FederatedData  # Of the clients that train.
   test: federated.FederatedData
-  source: str
-  baseline: float
-  params: Params
+  source: str  # Where the data come from, as a person would name it.
+  baseline: float  # As `workloads.Workload` has it.
+  params: Params  # The initial model.
+  # Makes DP-FedAvg with canaries in it, and its observers; there are none without
+  # canaries. Programs call it while they are traced.
   make_algorithm: MakeAlgorithm
-  draws: RunKeys
+  draws: RunKeys  # The argument of `make_algorithm` in this run.
+  # The shapes of the initial state of the algorithm.
   state: audited_algorithm.AuditState
   participants: participation.Participation
-  plan: cohort.Plan
-  dim: int
-  delta: float
+  plan: cohort.Plan  # Of each round's cohort.
+  dim: int  # d, the number of parameters.
+  delta: float  # δ, in (0, 1).
   randomness: randomness.Randomness
+  # Of integers; None if vectors are summed as such.
   aggregation: secure_aggregation.SecureAggregation | None = None
 
   @property
@@ -123,6 +104,8 @@ def build(
   secret: bytes | None = None,
   mesh: sharding.Mesh | None = None,
   observers: Observe | None = None,
+  workload: workloads.Workload | None = None,
+  init: Callable[..., Params] | None = None,
 ) -> Setup:
   """Builds task, data, canaries, schedules, DP-FedAvg and the audit around it.
 
@@ -130,59 +113,19 @@ def build(
     secret: what noise and sampling follow from, as `randomness.draw_secret`
       gives it; None for a simulation, where they follow from config.seed.
     observers: further observers, name -> canaries -> observer.
+    workload: of the config, if it is loaded already.
+    init: (task.init, key) -> the initial model; None for a jitted call.
 
   Raises:
-    ValueError: a field has a wrong type, is out of range or contradicts
-      another, or jax_enable_x64 is set. The message names it, its value and the
-      cure.
+    ValueError: a field has a wrong type, is out of range or contradicts another.
     FileNotFoundError: the data file is missing.
   """
   config = check_fields(config)
   draws = randomness.make_randomness(config, secret)
-  workload = workloads.load_workload(config)
-  # Jitted, because compiling each operation by itself takes seconds. The program is
-  # called once, so on a CPU optimizing it would take longer than running it.
-  options = None
-  if jax.default_backend() == 'cpu':
-    options = {'xla_backend_optimization_level': 1}
-  params = jax.jit(workload.task.init, compiler_options=options)(
-    randomness.derive_key(config.seed, 'init')
-  )
-  return _build_setup(config, draws, workload, params, mesh, observers)
-
-
-def check(config: Config, workload: workloads.Workload | None = None) -> None:
-  """Checks all that `build` checks, without computing the initial model.
-
-  Raises:
-    ValueError, FileNotFoundError: as `build`.
-  """
-  config = check_fields(config)
-  secret = None if config.simulation else randomness.draw_secret()
-  draws = randomness.make_randomness(config, secret)
   workload = workload or workloads.load_workload(config)
-  params = jax.eval_shape(
+  params = (init or _init_model)(
     workload.task.init, randomness.derive_key(config.seed, 'init')
   )
-  _build_setup(config, draws, workload, params, None, None)
-
-
-def check_fields(config: Config) -> Config:
-  """Checks what can be checked without data and model; gives a plain copy."""
-  config = config_checks.check_config(config)
-  config_checks.check_conflicts(config)
-  return config
-
-
-def _build_setup(
-  config: Config,
-  draws: randomness.Randomness,
-  workload: workloads.Workload,
-  params: Params,
-  mesh: sharding.Mesh | None,
-  observers: Observe | None,
-) -> Setup:
-  """Builds and checks the rest, from the shapes of the initial model at least."""
   task, train, test, source, baseline = workload
   assert baseline is not None, 'a workload that was loaded has one'
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -196,8 +139,8 @@ def _build_setup(
   participants = participation.plan_participation(
     config, train, client_seed=draws.clients, canary_seed=draws.canaries
   )
-  config_checks.check_model(config, participants, dim)
-  config_checks.warn_of_canaries(config, participants)
+  _check_model(config, participants, dim)
+  _warn_of_canaries(config, participants)
   delta = config.audit.delta
   if delta is None:
     delta = float(train.num_clients) ** run_result.DELTA_EXPONENT
@@ -211,13 +154,23 @@ def _build_setup(
     training=draws.training,
     noise=draws.noise,
   )
-  aggregation = _plan_aggregation(config, participants.expected_clients, dim)
+  aggregation = None
+  if config.secure_aggregation.bits is not None:
+    # Its ring is the same for every seed.
+    aggregation = secure_aggregation.plan(
+      **config.secure_aggregation.to_dict(),
+      dim=dim,
+      noise_multiplier=config.noise_multiplier,
+      clients=participants.expected_clients,
+    )
   make_algorithm = functools.partial(
     _audit_algorithm,
     *(config, task, participants, dim, mesh, observers or {}, aggregation),
   )
 
-  def init(run_draws: RunKeys, params: Params) -> audited_algorithm.AuditState:
+  def init_state(
+    run_draws: RunKeys, params: Params
+  ) -> audited_algorithm.AuditState:
     return make_algorithm(run_draws)[0].init(params)
 
   if not config.simulation:
@@ -234,7 +187,7 @@ def _build_setup(
     make_algorithm=make_algorithm,
     draws=run_draws,
     # Observers that contradict each other are refused here.
-    state=jax.eval_shape(init, run_draws, params),
+    state=jax.eval_shape(init_state, run_draws, params),
     participants=participants,
     plan=plan._replace(slots=participants.slots),
     dim=dim,
@@ -242,6 +195,83 @@ def _build_setup(
     randomness=draws,
     aggregation=aggregation,
   )
+
+
+def check(config: Config, workload: workloads.Workload | None = None) -> None:
+  """Checks all that `build` checks, without computing the initial model."""
+  secret = None if config.simulation else randomness.draw_secret()
+  build(config, secret=secret, workload=workload, init=jax.eval_shape)
+
+
+def check_fields(config: Config) -> Config:
+  """Checks what can be checked without data and model; gives a plain copy."""
+  config = config_lib.check_config(config)
+  config_lib.check_conflicts(config)
+  return config
+
+
+def _init_model(init: Callable[[Key], Params], key: Key) -> Params:
+  # Jitted, because compiling each operation by itself takes seconds. The program is
+  # called once, so on a CPU optimizing it would take longer than running it.
+  options = None
+  if jax.default_backend() == 'cpu':
+    options = {'xla_backend_optimization_level': 1}
+  return jax.jit(init, compiler_options=options)(key)
+
+
+def _check_model(
+  config: Config, participants: participation.Participation, dim: int
+) -> None:
+  """Checks that canaries have room in a model of d parameters and its server.
+
+  Adam takes a non-linear function of each coordinate of a sum of canaries. Of
+  rows of a Hadamard matrix that is, without noise, a sum of other rows of it,
+  those of unobserved canaries among them. Noise makes the function linear where
+  it is four times what the n canaries of a round add up to in one coordinate:
+  n/√d in `hadamard`, whose rows all agree in column 0, and √(n/d) in
+  `hadamard2`, whose entries are like normal ones.
+
+  Raises:
+    ValueError: there are more canaries than d, or there is less noise than that.
+  """
+  c = config.canaries
+  if c.observed + c.unobserved > dim:
+    raise ValueError(
+      f'canaries.observed={c.observed} and canaries.unobserved={c.unobserved}, '
+      f'but the model has dim={dim} parameters; random directions are nearly '
+      f'orthogonal only if they are far fewer. Ask for less than {dim} in all.'
+    )
+  optimizer, family = config.server.optimizer, c.family
+  if not servers.SERVERS[optimizer].is_coordinate_wise:
+    return
+  together = int(participants.canaries.sum(axis=1).max(initial=0))
+  sums = {'hadamard': together, 'hadamard2': math.sqrt(together)}
+  min_noise = 4 * sums.get(family, 0) / math.sqrt(dim)
+  if config.noise_multiplier < min_noise:
+    raise ValueError(
+      f'server.optimizer={optimizer!r} with canaries.family={family!r} and '
+      f'noise_multiplier={config.noise_multiplier}: behind a server that works '
+      'coordinate by coordinate, unobserved canaries follow their null law from '
+      f'{min_noise:.3g} on, with up to {together} canaries in a round. Give '
+      "canaries.family='sphere', more noise, or server.optimizer='sgd'."
+    )
+
+
+def _warn_of_canaries(
+  config: Config, participants: participation.Participation
+) -> None:
+  """Logs a warning if rounds have more canaries than clients."""
+  canaries_per_round = participants.canaries.sum() / config.rounds
+  if 2 * canaries_per_round > participants.expected_clients:
+    logging.warning(
+      'canaries.observed=%d in rounds=%d of clients_per_round=%d: the rounds have '
+      'more canaries than clients, so that the model learns less from its clients '
+      'than random directions move it. Expect a lower accuracy than without an '
+      'audit, or give fewer canaries or more rounds.',
+      config.canaries.observed,
+      config.rounds,
+      config.clients_per_round,
+    )
 
 
 def make_run_record(
@@ -260,6 +290,7 @@ def make_run_record(
     wrapped: coordinates that wrapped around the ring of secure aggregation.
   """
   is_linear = servers.SERVERS[config.server.optimizer].is_linear
+  correlation, aggregation = setup.participants.correlation, setup.aggregation
   return make_record(
     cosines,
     rounds,
@@ -271,12 +302,8 @@ def make_run_record(
     delta=setup.delta,
     noise_multiplier=float(config.noise_multiplier),
     periods=setup.participants.periods,
-    strategy=None
-    if setup.participants.correlation is None
-    else setup.participants.correlation.whitened,
-    ring=None
-    if setup.aggregation is None
-    else setup.aggregation.ring._replace(wrapped=wrapped),
+    strategy=correlation and correlation.whitened,
+    ring=aggregation and aggregation.ring._replace(wrapped=wrapped),
   )
 
 
@@ -332,26 +359,19 @@ def make_observers(
   config: Config, canary_set: canaries.Canaries, mesh: sharding.Mesh | None
 ) -> dict[str, Observer]:
   """Makes the observers of the package, by name."""
-  return {
-    'final_model': final_model(canary_set, mesh=mesh),
-    'rounds': _observe_rounds(config, canary_set, mesh),
-  }
-
-
-def _observe_rounds(
-  config: Config, canary_set: canaries.Canaries, mesh: sharding.Mesh | None
-) -> Observer:
-  if not config.audit.trace:
-    return running_maximum(canary_set, views=(config.audit.view,))
-  # The residual costs nothing more: canaries are generated once for both.
-  views = (config.audit.view, 'residual')
-  return all_iterates(
-    canary_set,
-    rounds=config.rounds,
-    views=views,
-    buffer=_choose_buffer(config, views=len(views), dim=canary_set.dim),
-    mesh=mesh,
-  )
+  if config.audit.trace:
+    # The residual costs nothing more: canaries are generated once for both.
+    views = (config.audit.view, 'residual')
+    rounds = all_iterates(
+      canary_set,
+      rounds=config.rounds,
+      views=views,
+      buffer=_choose_buffer(config, views=len(views), dim=canary_set.dim),
+      mesh=mesh,
+    )
+  else:
+    rounds = running_maximum(canary_set, views=(config.audit.view,))
+  return {'final_model': final_model(canary_set, mesh=mesh), 'rounds': rounds}
 
 
 def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
@@ -369,21 +389,6 @@ def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
   )
   # In equal parts, because a buffer is scored in full even if it is not full.
   return -(-max_rounds // -(-max_rounds // buffer))
-
-
-def _plan_aggregation(
-  config: Config, expected_clients: float, dim: int
-) -> secure_aggregation.SecureAggregation | None:
-  """Plans the ring of a run, which is the same for every seed."""
-  fields = config.secure_aggregation
-  if fields.bits is None:
-    return None
-  return secure_aggregation.plan(
-    **fields.to_dict(),
-    dim=dim,
-    noise_multiplier=config.noise_multiplier,
-    clients=expected_clients,
-  )
 
 
 def make_clipping(

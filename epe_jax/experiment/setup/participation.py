@@ -12,7 +12,8 @@ from epe_jax.accounting import ParticipationSchema, matrix_mechanism
 from epe_jax.data import federated, participation_log
 from epe_jax.experiment import client_rounds
 from epe_jax.experiment.client_rounds import Schedule, Shifts
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup.config import Config
 from epe_jax.sampling import canary_schedules, client_schedules
 from epe_jax.training import correlated_noise
 from epe_jax.training.correlated_noise import Correlation
@@ -22,64 +23,39 @@ from epe_jax.training.correlated_noise import Correlation
 _TAIL = 1e-9
 # Clients whose rounds stand for those of all, of a schedule without a simple law.
 _TYPICAL = 1000
-
-CLIENTS = (
-  'shuffled',
-  'one_order',
-  'fixed_size',
-  'poisson',
-  'cyclic',
-  'limited',
-  'log',
-)
-"""The values of config.participation.kind."""
-KNOWN_IN_ADVANCE = ('shuffled', 'one_order', 'log')
-"""Those in which the number of rounds of a client is not random."""
-CANARIES = (
-  'once_per_period',
-  'coin_flip',
-  'as_clients',
-  'replace',
-  'worst_case',
-)
-"""The values of config.canaries.schedule."""
+# Kinds of participation in which the size of a round is random.
+_RANDOM_SIZE = ('poisson', 'cyclic')
+# Schedules that add canaries to a round; the others count them among its clients.
+_ADDED = ('once_per_period', 'coin_flip', 'worst_case')
 
 
 class Participation(NamedTuple):
   """The participation of clients and canaries in T rounds.
 
-  Attributes:
-    clients: gives the indices of the real clients of a round t in [0, T).
-    canaries: a 0/1 matrix whose row t holds the canaries of round t; canaries
-      in no row are unobserved.
-    assigned: the same matrix if every coin came up heads; without coins it equals
-      `canaries`.
-    design: the design of `audit.Record`.
-    expected_clients: m, the mean number of clients and canaries in a round.
-    slots: the number of real clients to make room for in a round, >= 1. In a
-      simulation it is the largest that was drawn. Otherwise it follows from the
-      law of the schedule, and some round exceeds it, and has more room, with
-      probability at most 1e-9.
-    max_canaries: the number of canaries to make room for in a round, likewise.
-    periods: the number of periods; in each a canary is assigned one random
-      round; None if canaries are assigned rounds in another way.
-    max_rounds: the largest number of rounds in which a real client takes part, or
-      with 'limited' may. If coins are secret, it follows from their law, and some
-      client exceeds it with probability at most 1e-9.
-    correlation: of the noise over rounds; None if it is independent.
-    sensitivity: how far a client can move all rounds together; None likewise.
+  Where draws are secret, `slots`, `max_canaries` and `max_rounds` follow from their law,
+  and something exceeds them with probability at most 1e-9. A round that does has more
+  room.
   """
 
+  # The indices of the real clients of a round t in [0, T).
   clients: client_schedules.ClientSchedule
+  # Row t holds the canaries of round t; those in no row are unobserved.
   canaries: Bool[np.ndarray, 'T k']
+  # The same if every coin came up heads; without coins it equals `canaries`.
   assigned: Bool[np.ndarray, 'T k']
-  design: Literal['fixed', 'coin_flip']
+  design: Literal['fixed', 'coin_flip']  # Of `audit.Record`.
+  # m, the mean number of clients and canaries in a round.
   expected_clients: float
-  slots: int
-  max_canaries: int
+  slots: int  # Real clients to make room for in a round, >= 1.
+  max_canaries: int  # Canaries to make room for in a round.
+  # Periods, in each of which a canary is assigned one random round; None if canaries
+  # are assigned rounds in another way.
   periods: int | None
+  # Rounds in which a real client takes part at most, or with 'limited' may.
   max_rounds: int
+  # Of the noise over rounds; None if it is independent.
   correlation: Correlation | None = None
+  # How far a client can move all rounds together; None likewise.
   sensitivity: accounting.Sensitivity | None = None
 
 
@@ -104,7 +80,7 @@ def plan_participation(
     FileNotFoundError: the log or the matrix is missing.
   """
   kind, schedule = config.participation.kind, config.canaries.schedule
-  rounds, n = config.rounds, data.num_clients
+  rounds, n, is_secret = config.rounds, data.num_clients, not config.simulation
   rng = streams.host_rng(canary_seed, 'canary rounds')
   clients, assigned = _assign_rounds(config, data, client_seed, rng)
   cohorts = [clients(t) for t in range(rounds)]
@@ -113,29 +89,36 @@ def plan_participation(
     cohorts.__getitem__, rounds=rounds, num_clients=n
   )
   max_rounds, slots = int(counts.max()), max(1, *sizes)
-  if kind in ('fixed_size', 'poisson', 'cyclic') and not config.simulation:
+  if is_secret and kind in ('fixed_size', *_RANDOM_SIZE):
     # Imported late, because it takes most of a second.
     from scipy import stats
 
-    groups = config.participation.separation if kind == 'cyclic' else 1
-    q = config.clients_per_round * groups / count_population(config, n)
-    turns, in_group = -(-rounds // groups), -(-n // groups)
+    groups, q = _find_probability(config, n)
     # How often the busiest client came is a secret.
+    turns = -(-rounds // groups)
     max_rounds = max(1, int(stats.binom.isf(_TAIL / n, turns, q)))
-    if kind != 'fixed_size':
+    if kind in _RANDOM_SIZE:
+      in_group = -(-n // groups)
       slots = max(slots, int(stats.binom.isf(_TAIL / rounds, in_group, q)))
-  if kind not in ('log', 'poisson', 'cyclic') and not config.simulation:
+  if is_secret and kind not in ('log', *_RANDOM_SIZE):
     slots = max(slots, config.clients_per_round)
   if kind == 'limited':
     allowed = -(-rounds // config.participation.separation)
     max_rounds = min(config.participation.max_rounds or rounds, allowed)
-  if kind == 'log' and schedule == 'replace' and not config.simulation:
+  if is_secret and kind == 'log' and schedule == 'replace':
     # Room for all clients of the log, as those whom canaries replace are secret.
     slots = max(1, *(sizes + assigned.sum(axis=1)))
   logged = _list_rounds(cohorts) if kind == 'log' else []
-  population = count_population(config, n)
-  schema = _find_schema(config, population, max_rounds, logged)
-  correlation, sensitivity = _make_correlation(config, schema), None
+  schema = _find_schema(config, n, max_rounds, logged)
+  noise, sensitivity = config.noise, None
+  correlation = _make_correlation(
+    noise.correlation,
+    rounds,
+    noise.restart,
+    noise.bands,
+    noise.buffers,
+    schema,
+  )
   is_worst = schedule == 'worst_case' and assigned.size > 0
   if correlation is not None or is_worst:
     strategy = np.eye(rounds) if correlation is None else correlation.strategy
@@ -159,32 +142,46 @@ def plan_participation(
       assigned[:, : observed.shape[1]] = observed
   coins = schedule == 'coin_flip'
   canaries = canary_schedules.flip_coins(rng, assigned) if coins else assigned
-  _check_groups(canaries, rounds=rounds, coins=coins)
+  _check_groups(canaries, coins=coins)
   # With coins half of them, and not the number that took part, which would reveal
   # something of every coin.
   mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
-  # These schedules add canaries to a round; the others count them among its
-  # clients.
   mean = config.clients_per_round
-  in_periods = schedule in ('once_per_period', 'coin_flip')
-  if in_periods or schedule == 'worst_case':
+  if kind == 'log':
+    mean = np.mean(sizes)
+  if kind == 'log' or schedule in _ADDED:
     mean += mean_inserted
+  periods = None
+  if coins or schedule == 'once_per_period':
+    # A canary is in one round of each.
+    periods = int(assigned.sum(axis=0).max(initial=0)) or None
   return Participation(
     clients=cohorts.__getitem__,
     canaries=canaries,
     assigned=assigned,
     design='coin_flip' if coins else 'fixed',
-    expected_clients=np.mean(sizes) + mean_inserted if kind == 'log' else mean,
+    expected_clients=float(mean),
     slots=slots,
     max_canaries=_bound_canaries(config, canaries, assigned, slots, n),
-    # A canary is in one round of each.
-    periods=int(assigned.sum(axis=0).max(initial=0)) or None
-    if in_periods
-    else None,
+    periods=periods,
     max_rounds=max_rounds,
     correlation=correlation,
     sensitivity=sensitivity,
   )
+
+
+def count_population(config: Config, num_clients: int) -> int:
+  """Counts the population from which a round is drawn, with its canaries."""
+  c = config.canaries
+  return num_clients + (c.observed if c.schedule == 'as_clients' else 0)
+
+
+def _find_probability(config: Config, num_clients: int) -> tuple[int, float]:
+  """Groups of clients, and the probability of one in a round of its group."""
+  p = config.participation
+  groups = p.separation if p.kind == 'cyclic' else 1
+  population = count_population(config, num_clients)
+  return groups, config.clients_per_round * groups / population
 
 
 def _bound_canaries(
@@ -204,14 +201,13 @@ def _bound_canaries(
     return most
   from scipy import stats
 
-  kind, tail = config.participation.kind, _TAIL / config.rounds
-  population = count_population(config, num_clients)
-  if kind in ('poisson', 'cyclic'):
-    groups = config.participation.separation if kind == 'cyclic' else 1
-    q = config.clients_per_round * groups / population
+  tail = _TAIL / config.rounds
+  if config.participation.kind in _RANDOM_SIZE:
+    groups, q = _find_probability(config, num_clients)
     in_group = k if schedule == 'replace' else -(-k // groups)
     return max(most, int(stats.binom.isf(tail, in_group, q)))
   # Whom a round has is a sample without replacement, whatever the other rounds have.
+  population = count_population(config, num_clients)
   return max(most, int(stats.hypergeom.isf(tail, population, k, slots)))
 
 
@@ -225,15 +221,12 @@ def _list_rounds(cohorts: Sequence[np.ndarray]) -> list[list[int]]:
 
 
 def _find_schema(
-  config: Config,
-  population: int,
-  max_rounds: int,
-  logged: Sequence[list[int]],
+  config: Config, num_clients: int, max_rounds: int, logged: Sequence[list[int]]
 ) -> ParticipationSchema:
   """Finds the rounds that a client may have."""
   p = config.participation
   if p.kind in ('shuffled', 'one_order'):
-    epoch = population // config.clients_per_round
+    epoch = count_population(config, num_clients) // config.clients_per_round
     shuffled = p.kind == 'shuffled'
     return ParticipationSchema(
       epoch, max_rounds, is_fixed=not shuffled, in_blocks=shuffled
@@ -249,33 +242,20 @@ def _find_schema(
   return ParticipationSchema(separation, max_rounds)
 
 
-def _make_correlation(
-  config: Config, schema: ParticipationSchema
-) -> Correlation | None:
-  """Makes the matrix mechanism of a run; None if rounds have independent noise."""
-  noise = config.noise
-  if noise.correlation == 'independent':
-    return None
-  return _cache_correlation(
-    noise.correlation,
-    config.rounds,
-    noise.restart,
-    noise.bands,
-    noise.buffers,
-    schema,
-  )
-
-
 # BLT takes seconds, and a sweep plans the same many times.
 @functools.lru_cache(maxsize=4)
-def _cache_correlation(
+def _make_correlation(
   name: str,
   rounds: int,
   restart: int | None,
   bands: int,
   buffers: int,
   schema: ParticipationSchema,
-) -> Correlation:
+) -> Correlation | None:
+  """Makes the matrix mechanism of a run; None if rounds have independent noise."""
+  if name == 'independent':
+    return None
+
   def make(num_rounds: int) -> Correlation:
     return correlated_noise.CORRELATIONS[name](
       num_rounds, bands=bands, buffers=buffers, schema=schema
@@ -284,12 +264,6 @@ def _cache_correlation(
   if restart is None:
     return make(rounds)
   return correlated_noise.restart(make, rounds, restart)
-
-
-def count_population(config: Config, num_clients: int) -> int:
-  """Counts the population from which a round is drawn, with its canaries."""
-  c = config.canaries
-  return num_clients + (c.observed if c.schedule == 'as_clients' else 0)
 
 
 def find_client_shifts(
@@ -309,30 +283,27 @@ def find_client_shifts(
     By the law of the participation: where clients are drawn for each round, of any;
     else of one who takes part most often, and of a log, of whom the model keeps most.
   """
-  p, rounds, m = config.participation, config.rounds, config.clients_per_round
+  kind, rounds = config.participation.kind, config.rounds
   population = count_population(config, data.num_clients)
 
   def every(step: int, start: int = 0, *, probability: float = 1.0) -> Schedule:
     """Independent draws in every so many rounds."""
     return [([t], probability) for t in range(start, rounds, step)]
 
-  epoch = population // m if p.kind in ('shuffled', 'one_order') else 0
-  if p.kind == 'shuffled':
+  epoch = population // config.clients_per_round
+  if kind == 'shuffled':
     epochs = np.split(np.arange(rounds), range(epoch, rounds, epoch))
     schedules = [[(of_epoch, 1 / len(of_epoch)) for of_epoch in epochs]]
-  elif p.kind == 'one_order':
+  elif kind == 'one_order':
     # The first rounds of the order come again in an epoch that is not whole.
     most = rounds % epoch or epoch
     schedules = [every(epoch, t) for t in range(most)]
-  elif p.kind == 'cyclic':
-    q = m * p.separation / population
-    groups = range(p.separation)
-    schedules = [every(p.separation, t, probability=q) for t in groups]
-  elif p.kind in ('poisson', 'fixed_size'):
-    schedules = [every(1, probability=m / population)]
+  elif kind == 'fixed_size' or kind in _RANDOM_SIZE:
+    groups, q = _find_probability(config, data.num_clients)
+    schedules = [every(groups, t, probability=q) for t in range(groups)]
   else:
     several = [clients]
-    if p.kind == 'limited':
+    if kind == 'limited':
       # As others whom the same law may draw: these are no secret.
       seeds = range(-(-_TYPICAL // population))
       several = [
@@ -344,7 +315,7 @@ def find_client_shifts(
         taken[t, i, clients(t)] = True
     taken = taken.reshape(rounds, -1)
     chosen = np.arange(_TYPICAL)
-    if p.kind == 'log':
+    if kind == 'log':
       chosen = [np.argmax(of_rounds @ taken)]
     schedules = [
       [([t], 1.0) for t in np.flatnonzero(taken[:, client]).tolist()]
@@ -359,39 +330,32 @@ def _schedule_clients(
   """Makes the schedule of this many clients, canaries included."""
   p, m = config.participation, config.clients_per_round
   sizes = {'num_clients': num_clients, 'clients_per_round': m}
-  if p.kind in ('shuffled', 'one_order'):
-    return client_schedules.shuffled_epochs(
-      seed, **sizes, reshuffle=p.kind == 'shuffled'
-    )
-  if p.kind == 'fixed_size':
-    return client_schedules.fixed_size(seed, **sizes)
-  if p.kind == 'poisson':
-    return client_schedules.poisson(
-      seed, num_clients=num_clients, expected_clients=m
-    )
-  if p.kind == 'cyclic':
-    if m * p.separation > num_clients:
-      raise ValueError(
-        f'clients_per_round={m} and participation.separation={p.separation} with '
-        f"participation.kind='cyclic', but there are {num_clients} clients; give two "
-        'whose product is no more.'
+  means = {'num_clients': num_clients, 'expected_clients': m}
+  match p.kind:
+    case 'shuffled' | 'one_order':
+      return client_schedules.shuffled_epochs(
+        seed, **sizes, reshuffle=p.kind == 'shuffled'
       )
-    if p.separation > config.rounds:
-      raise ValueError(
-        f"participation.separation={p.separation} with participation.kind='cyclic', "
-        f'but rounds={config.rounds}, so that some groups never take part; give no more.'
+    case 'fixed_size':
+      return client_schedules.fixed_size(seed, **sizes)
+    case 'poisson':
+      return client_schedules.poisson(seed, **means)
+    case 'cyclic':
+      if p.separation > config.rounds:
+        raise ValueError(
+          f"participation.separation={p.separation} with participation.kind='cyclic', "
+          f'but rounds={config.rounds}, so that some groups never take part; give no '
+          'more.'
+        )
+      return client_schedules.cyclic(seed, **means, period=p.separation)
+    case 'limited':
+      return client_schedules.limited(
+        seed,
+        rounds=config.rounds,
+        **sizes,
+        min_separation=p.separation,
+        max_participations=p.max_rounds,
       )
-    return client_schedules.cyclic(
-      seed, num_clients=num_clients, expected_clients=m, period=p.separation
-    )
-  if p.kind == 'limited':
-    return client_schedules.limited(
-      seed,
-      rounds=config.rounds,
-      **sizes,
-      min_separation=p.separation,
-      max_participations=p.max_rounds,
-    )
   if p.log is None or num_clients != data.num_clients:
     raise ValueError(
       f"participation.kind='log' with participation.log={p.log!r} and "
@@ -419,77 +383,35 @@ def _assign_rounds(
   A canary whose column has no round is unobserved for sure.
   """
   c, rounds, n = config.canaries, config.rounds, data.num_clients
-  if c.observed + c.unobserved == 0:
-    return _schedule_clients(config, data, seed, n), np.zeros((rounds, 0), bool)
+  num = c.observed + c.unobserved
+  drawn_from = count_population(config, n) if num else n
+  clients = _schedule_clients(config, data, seed, drawn_from)
+  if num == 0:
+    return clients, np.zeros((rounds, 0), bool)
+  sizes = {'rounds': rounds, 'num': c.observed, 'num_clients': n}
   if c.schedule == 'as_clients':
-    assigned, clients = client_schedules.as_clients(
-      _schedule_clients(config, data, seed, count_population(config, n)),
-      rounds=rounds,
-      num=c.observed,
-      num_clients=n,
-    )
+    assigned, clients = client_schedules.as_clients(clients, **sizes)
   elif c.schedule == 'replace':
-    assigned, clients = client_schedules.replacing(
-      rng,
-      _schedule_clients(config, data, seed, n),
-      rounds=rounds,
-      num=c.observed,
-      num_clients=n,
-    )
-  else:
-    clients = _schedule_clients(config, data, seed, n)
-    assigned = _insert_canaries(config, rng, clients, n)
-  unassigned = c.observed + c.unobserved - assigned.shape[1]
-  return clients, np.pad(assigned, ((0, 0), (0, unassigned)))
-
-
-def _check_groups(
-  canaries: Bool[np.ndarray, 'T k'], *, rounds: int, coins: bool
-) -> None:
-  """Raises a ValueError if a group is too small for a spread of its scores.
-
-  Observed canaries always need a spread. Unobserved ones need it if coins decide;
-  without coins their null law may be known.
-  """
-  k, observed = canaries.shape[1], int(canaries.any(axis=0).sum())
-  if k == 0:
-    return
-  if coins and min(observed, k - observed) < 2:
-    raise ValueError(
-      f'{observed} of {k} canaries take part by their coins, and the spread of '
-      'scores takes two that do and two that do not. Give more of '
-      'canaries.observed or canaries.unobserved.'
-    )
-  if observed < 2:
-    raise ValueError(
-      f'{observed} canaries take part in {rounds} rounds, and the spread of '
-      'scores takes two. Give more of canaries.observed, or more rounds.'
-    )
-
-
-def _insert_canaries(
-  config: Config,
-  rng: np.random.Generator,
-  clients: client_schedules.ClientSchedule,
-  num_clients: int,
-) -> Bool[np.ndarray, 'T n']:
-  """Assigns rounds to canaries that are added to the clients of a round."""
-  c, rounds = config.canaries, config.rounds
-  if c.schedule == 'worst_case':
+    assigned, clients = client_schedules.replacing(rng, clients, **sizes)
+  elif c.schedule == 'worst_case':
     # Their rounds follow from those of clients.
-    return np.zeros((rounds, c.observed), bool)
-  # They take no client's place, so a round holds any number of them.
-  num = c.observed + (c.unobserved if c.schedule == 'coin_flip' else 0)
-  repetitions = _count_repetitions(config, clients, num_clients)
-  if repetitions > rounds:
-    raise ValueError(
-      f'canaries.repetitions={repetitions}, but there are {rounds} rounds, and a '
-      f'canary takes part once in each of so many periods; give at most {rounds}, or '
-      'more rounds.'
+    assigned = np.zeros((rounds, c.observed), bool)
+  else:
+    repetitions = _count_repetitions(config, clients, n)
+    if repetitions > rounds:
+      raise ValueError(
+        f'canaries.repetitions={repetitions}, but there are {rounds} rounds, and a '
+        f'canary takes part once in each of so many periods; give at most {rounds}, or '
+        'more rounds.'
+      )
+    # They take no client's place, so a round holds any number of them.
+    assigned = canary_schedules.once_per_period(
+      rng,
+      rounds=rounds,
+      num=num if c.schedule == 'coin_flip' else c.observed,
+      periods=repetitions,
     )
-  return canary_schedules.once_per_period(
-    rng, rounds=rounds, num=num, periods=repetitions
-  )
+  return clients, np.pad(assigned, ((0, 0), (0, num - assigned.shape[1])))
 
 
 def _count_repetitions(
@@ -499,7 +421,7 @@ def _count_repetitions(
   repetitions, kind = config.canaries.repetitions, config.participation.kind
   if repetitions != 'as_clients':
     return repetitions
-  if kind not in KNOWN_IN_ADVANCE:
+  if kind not in config_lib.KNOWN_IN_ADVANCE:
     raise ValueError(
       f"canaries.repetitions='as_clients', but with participation.kind={kind!r} "
       'the number of rounds of a client is drawn; give a number, or '
@@ -510,3 +432,24 @@ def _count_repetitions(
     clients, rounds=config.rounds, num_clients=num_clients
   )
   return int(counts.max())
+
+
+def _check_groups(canaries: Bool[np.ndarray, 'T k'], *, coins: bool) -> None:
+  """Refuses groups that are too small for a spread of their scores.
+
+  Observed canaries always need a spread. Unobserved ones need it if coins decide;
+  without coins their null law may be known.
+  """
+  rounds, k = canaries.shape
+  observed = int(canaries.any(axis=0).sum())
+  if k and coins and min(observed, k - observed) < 2:
+    raise ValueError(
+      f'{observed} of {k} canaries take part by their coins, and the spread of '
+      'scores takes two that do and two that do not. Give more of '
+      'canaries.observed or canaries.unobserved.'
+    )
+  if k and observed < 2:
+    raise ValueError(
+      f'{observed} canaries take part in {rounds} rounds, and the spread of '
+      'scores takes two. Give more of canaries.observed, or more rounds.'
+    )

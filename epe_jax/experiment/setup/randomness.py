@@ -18,7 +18,7 @@ import numpy as np
 from epe_jax import streams
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.setup import threefry_seeds
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import hosts
 from epe_jax.types import Array, Key
 

@@ -9,7 +9,7 @@ import numpy as np
 from epe_jax import python_path
 from epe_jax.data import data_sets, federated, workload
 from epe_jax.data.workload import Workload
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.types import Task, Weighted
 
 LABELS = ('label', 'y')

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from epe_jax import io
 from epe_jax.audit import attackers, upper_bounds
 from epe_jax.experiment import workdirs
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup.config import Config
 from epe_jax.experiment.sweeps import seeds, sweep_points
 from epe_jax.several_runs import over_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate

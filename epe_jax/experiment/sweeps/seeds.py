@@ -23,8 +23,9 @@ from epe_jax.experiment import (
   model_evaluation,
   programs,
 )
-from epe_jax.experiment.setup import build, config_checks, config_files
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup.config import Config
 from epe_jax.training import fedavg
 
 Progress: TypeAlias = Callable[..., Any]
@@ -91,15 +92,15 @@ def run_seeds(
   """
   if at_once is None:
     at_once = 1 if jax.default_backend() == 'cpu' else 16
-  config = config_checks.check_config(config)
+  config = config_lib.check_config(config)
   check_seeds(config, seeds, at_once=at_once)
   # No checkpoint is written, so no round has to be scored early for one.
-  config = config_files.replace_fields(config, checkpoint_every=config.rounds)
+  config = config_lib.replace_fields(config, checkpoint_every=config.rounds)
   first, sizes = None, Sizes(0, 1, 1)
   with progress(total=len(seeds) * config.rounds, unit='round') as bar:
     for start in range(0, len(seeds), at_once):
       setups = {
-        seed: build.build(config_files.replace_fields(config, seed=seed))
+        seed: build.build(config_lib.replace_fields(config, seed=seed))
         for seed in seeds[start : start + at_once]
       }
       if first is None:

@@ -8,8 +8,8 @@ import os
 from typing import Any, NamedTuple
 
 from epe_jax import io
-from epe_jax.experiment.setup import config_files
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup.config import Config
 
 # The field of a config that a point with many seeds has beyond those of a run.
 NUM_SEEDS = 'num_seeds'
@@ -55,7 +55,7 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
   for name in fields:
     if fields.count(name) > 1:
       raise ValueError(f'two axes set {name}; keep one of them.')
-    config_files.check_field(name, known)
+    config_lib.check_field(name, known)
     if name not in known:
       below = [field for field in known if field.startswith(f'{name}.')]
       raise ValueError(
@@ -89,7 +89,7 @@ def add_seeds(points: Sequence[Point], num_seeds: int) -> list[Point]:
     )
   return [
     point._replace(
-      config=config_files.replace_fields(point.config, **{NUM_SEEDS: num_seeds})
+      config=config_lib.replace_fields(point.config, **{NUM_SEEDS: num_seeds})
     )
     for point in points
   ]

@@ -16,8 +16,9 @@ from absl import logging
 from ml_collections import config_dict
 
 from epe_jax.experiment import audited_run, programs, stopping, workdirs
-from epe_jax.experiment.setup import build, config_checks, workloads
-from epe_jax.experiment.setup.config_files import Config
+from epe_jax.experiment.setup import build, workloads
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup.config import Config
 from epe_jax.experiment.sweeps import launch, seed_sweep, sweep_points
 from epe_jax.parallel import hosts
 
@@ -50,7 +51,7 @@ def find_faults(configs: Mapping[str, Config]) -> dict[str, str]:
     try:
       # Consecutive points mostly share their data.
       if loaded is None or loaded[0] != key:
-        checked = config_checks.check_config(config)
+        checked = config_lib.check_config(config)
         loaded = key, workloads.load_workload(checked)
       build.check(config, loaded[1])
     except (ValueError, OSError) as error:

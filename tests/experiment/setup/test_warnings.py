@@ -4,7 +4,8 @@ from absl import logging
 import pytest
 
 from epe_jax.epsilon import checks
-from epe_jax.experiment.setup import build, config_files
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup import config as config_lib
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def check(monkeypatch):
     monkeypatch.setattr(
       logging, 'warning', lambda text, *values: said.append(text % values)
     )
-    config = config_files.load_config(name)
+    config = config_lib.load_config(name)
     config.update_from_flattened_dict(fields)
     build.check(config)
     return said

@@ -10,7 +10,8 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.record_file import load_record
 from epe_jax.data import cohort
 from epe_jax.experiment import audited_run, loop, programs
-from epe_jax.experiment.setup import build, config_files
+from epe_jax.experiment.setup import build
+from epe_jax.experiment.setup import config as config_lib
 from epe_jax.experiment.sweeps import seeds
 from epe_jax.tasks import digits as digits_task
 from tests import helpers
@@ -118,8 +119,7 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
   )
   which = [3, 4, 5]
   runs = [
-    build.build(config_files.replace_fields(config, seed=seed))
-    for seed in which
+    build.build(config_lib.replace_fields(config, seed=seed)) for seed in which
   ]
   needed = [seeds.measure_sizes(setup) for setup in runs]
   # The case is a hard one.
@@ -152,7 +152,7 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
 def test_scoring_all_canaries_stays_a_condition_of_the_round():
   config = small_config()
   runs = [
-    build.build(config_files.replace_fields(config, seed=s)) for s in (0, 1)
+    build.build(config_lib.replace_fields(config, seed=s)) for s in (0, 1)
   ]
   room = seeds.Sizes(*map(max, *map(seeds.measure_sizes, runs)))
   draws = seeds.stack_draws(runs, room)

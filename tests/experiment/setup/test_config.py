@@ -13,7 +13,8 @@ from epe_jax import io
 from epe_jax.cli import command_flags, config_flags
 from epe_jax.configs import common, digits, emnist, stackoverflow
 from epe_jax.experiment import audited_run
-from epe_jax.experiment.setup import config_checks, config_files, workloads
+from epe_jax.experiment.setup import config as config_lib
+from epe_jax.experiment.setup import workloads
 
 CONFIGS = {
   f'{module.__name__}:{mode}': lambda m=module, mode=mode: m.get_config(mode)
@@ -134,13 +135,13 @@ def test_a_config_with_a_field_less_or_more_is_refused(which):
       place = place[group]
     del place[last]
     with pytest.raises(ValueError, match=f'^{name}'):
-      config_checks.check_config(changed)
-  more = config_files.replace_fields(config, momentun=0.9)
+      config_lib.check_config(changed)
+  more = config_lib.replace_fields(config, momentun=0.9)
   with pytest.raises(ValueError, match=r'momentun=0\.9 is not a field'):
-    config_checks.check_config(more)
+    config_lib.check_config(more)
   config.server = config_dict.ConfigDict(dict(config.server) | {'mometum': 0.9})
   with pytest.raises(ValueError, match=r"mean 'server\.momentum'"):
-    config_checks.check_config(config)
+    config_lib.check_config(config)
 
 
 @pytest.mark.parametrize('which', CONFIGS)
@@ -148,16 +149,16 @@ def test_a_right_config_stays_what_it_is(which):
   config = CONFIGS[which]()
   # What suits the noise.
   config.canaries.schedule = 'once_per_period'
-  assert config_checks.check_config(config).to_dict() == config.to_dict()
-  assert config_checks.check_config(config_checks.check_config(config)) == (
-    config_checks.check_config(config)
+  assert config_lib.check_config(config).to_dict() == config.to_dict()
+  assert config_lib.check_config(config_lib.check_config(config)) == (
+    config_lib.check_config(config)
   )
 
 
 def test_canaries_of_correlated_noise_take_part_in_the_worst_rounds():
   config = digits.get_config()
   config.noise.correlation = 'tree'
-  assert config_checks.check_config(config).canaries.schedule == 'worst_case'
+  assert config_lib.check_config(config).canaries.schedule == 'worst_case'
 
 
 def test_numbers_of_numpy_and_paths_become_those_of_python():
@@ -174,7 +175,7 @@ def test_numbers_of_numpy_and_paths_become_those_of_python():
     ('participation.log', pathlib.Path('a', 'b'), 'a/b'),
     ('client.learning_rate', 0, 0.0),
   ):
-    checked = config_checks.check_config(with_field(config, name, value))
+    checked = config_lib.check_config(with_field(config, name, value))
     found = io.flatten(checked.to_dict())[name]
     assert found == plain
     assert type(found) is type(plain)
@@ -186,7 +187,7 @@ def test_repetitions_are_a_number_or_those_of_clients(text):
   command_flags.define(values, command_flags.CONFIG)
   argv = ['run', 'digits', f'--config.canaries.repetitions={text}']
   config = config_flags.parse(values, argv).config
-  found = config_checks.check_config(config).canaries.repetitions
+  found = config_lib.check_config(config).canaries.repetitions
   assert found == (text if text == 'as_clients' else 3)
 
 
@@ -209,6 +210,105 @@ def test_the_ends_of_ranges_are_where_they_should_be(name, wrong, right):
   config = digits.get_config()
   for value in wrong:
     with pytest.raises(ValueError, match=f'^{name}={value}; give'):
-      config_checks.check_config(with_field(config, name, value))
+      config_lib.check_config(with_field(config, name, value))
   for value in right:
-    config_checks.check_config(with_field(config, name, value))
+    config_lib.check_config(with_field(config, name, value))
+
+
+# By name and by path.
+
+
+def test_the_jobs_that_ship_are_found_by_their_names(tmp_path, monkeypatch):
+  # From a folder without any.
+  monkeypatch.chdir(tmp_path)
+  assert config_lib.list_configs() == ['digits', 'emnist', 'stackoverflow']
+  for name in config_lib.list_configs():
+    assert config_lib.load_config(name).task == name
+    full = config_lib.load_config(name).rounds
+    assert config_lib.load_config(f'{name}:smoke').rounds < full
+
+
+def test_grids_are_found_by_their_names_and_in_files(tmp_path):
+  axes = config_lib.load_grid('repetitions').axes
+  assert [name for name, _ in axes] == [
+    'noise_multiplier',
+    'canaries.repetitions',
+  ]
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'from ml_collections import config_dict\n'
+    'def get_config(mode):\n'
+    '  return config_dict.create(axes=((mode, (1, 2)),))\n'
+  )
+  assert config_lib.load_grid(f'{path}:seed').axes == (('seed', (1, 2)),)
+
+
+def test_a_file_of_ones_own_builds_on_the_common_fields(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'from epe_jax.configs import common\n'
+    'def get_config():\n'
+    "  return common.make_config(task='digits', rounds=3)\n"
+  )
+  assert config_lib.load_config(path).rounds == 3
+  with pytest.raises(ValueError, match='takes no mode; leave out :smoke'):
+    config_lib.load_config(f'{path}:smoke')
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('x = 1', r'no function get_config\(\); give a file that has'),
+    ('def get_config(:', r'mine\.py: SyntaxError: .*line 1'),
+  ],
+)
+def test_a_file_that_is_no_config_is_refused(tmp_path, text, message):
+  path = tmp_path / 'mine.py'
+  path.write_text(text)
+  with pytest.raises(ValueError, match=message):
+    config_lib.load_config(path)
+
+
+@pytest.mark.parametrize('name', ['common', 'nothing', 'os'])
+def test_a_name_that_is_none_is_refused_with_those_that_are(name):
+  # Modules beside the jobs are no jobs, though a grid and the paper's sizes are
+  # loaded by their names elsewhere.
+  if name == 'common':
+    message = 'no function get_config'
+  else:
+    message = 'is not a config; give one of digits, emnist, stackoverflow'
+  with pytest.raises(ValueError, match=message):
+    config_lib.load_config(name)
+
+
+def test_a_config_may_have_dataclasses_with_late_annotations(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'from __future__ import annotations\n'
+    'import dataclasses\n'
+    'from ml_collections import config_dict\n'
+    '@dataclasses.dataclass\n'
+    'class Sizes:\n'
+    '  rounds: int = 3\n'
+    'def get_config():\n'
+    '  return config_dict.ConfigDict(dataclasses.asdict(Sizes()))\n'
+  )
+  assert config_lib.load_config(path).rounds == 3
+
+
+def test_what_a_config_raises_names_its_file(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text('def get_config():\n  return 1 / 0\n')
+  with pytest.raises(
+    ValueError, match=r'mine\.py: ZeroDivisionError: division'
+  ):
+    config_lib.load_config(path)
+
+
+def test_modules_beside_a_config_are_found(tmp_path):
+  (tmp_path / 'beside_mine.py').write_text('ROUNDS = 3\n')
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'import beside_mine\n\ndef get_config():\n  return beside_mine.ROUNDS\n'
+  )
+  assert config_lib.load_config(path) == 3
