@@ -34,8 +34,7 @@ def splice_page(page: str) -> str:
   num = max(p.min_canaries or 0 for p in weak.predictions)
   larger = dataclasses.replace(run, num_observed=num, num_unobserved=num)
   few, many = (
-    plans.format_plan(plan, markdown=True)
-    for plan in (weak, planning.plan(larger))
+    plans.format_plan(plan) for plan in (weak, planning.plan(larger))
   )
   advised = f'\nWith as many as it advises, {num:,}:\n\n{many}\n'
   return tables.splice(page, {'plan': f'\n{few}\n', 'advised plan': advised})

@@ -200,7 +200,7 @@ def test_without_an_extra_the_error_names_it(tmp_path):
   expected = {
     'import epe_jax.tasks.stackoverflow': cure('haiku', 'haiku'),
     "from epe_jax.report import report; report.write_report('run')": cure(
-      'markdown_it', 'reports'
+      'matplotlib', 'reports'
     ),
     'import epe_jax.auditor.adapters.flower': cure('flwr', 'flower'),
     'import epe_jax.conformance.adapters.flower': cure('flwr', 'flower'),

@@ -67,9 +67,9 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   parsed = config_flags.parse(values, argv)
   if values.status is not None:
-    from epe_jax.report import sweep_progress
+    from epe_jax.report import sweeps
 
-    print(sweep_progress.format_progress(values.status))
+    print(sweeps.format_progress(values.status))
     return 0
   name, config = config_flags.require_config(parsed)
   grid, own_axes = values.grid, values.axis
@@ -78,7 +78,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import io
   from epe_jax.experiment.setup import config as config_lib
   from epe_jax.experiment.sweeps import sweep, sweep_points
-  from epe_jax.report import comparison, sweep_progress
+  from epe_jax.report import sweeps
 
   axes = [
     *(config_lib.load_grid(grid).axes if grid else ()),
@@ -89,7 +89,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   points = sweep_points.make_grid(config, axes)
   if values.seeds is not None:
     points = sweep_points.add_seeds(points, values.seeds)
-  write = functools.partial(comparison.write_sweep, workdir, points)
+  write = functools.partial(sweeps.write_sweep, workdir, points)
   written: list[str] = []
   outcome = sweep.run_sweep(
     points,
@@ -104,7 +104,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if outcome.failed:
     raise ValueError(
       f'{len(outcome.failed)} of {len(points)} points failed; --retry tries '
-      f'them again.\n\n{sweep_progress.quote_logs(workdir, outcome.failed)}'
+      f'them again.\n\n{sweeps.quote_logs(workdir, outcome.failed)}'
     )
   return 0
 

@@ -18,7 +18,7 @@ from epe_jax.experiment import client_rounds
 from epe_jax.fact import Fact, Facts
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Reason
-from epe_jax.report import cells, clients, tables
+from epe_jax.report import cells, clients, page, tables
 from epe_jax.report import plans as words
 
 MAX_CANARIES = 100_000
@@ -176,7 +176,7 @@ class Plan(NamedTuple):
     }
 
   def __str__(self) -> str:
-    return format_plan(self)
+    return tables.render_text(format_plan(self))
 
 
 def _without_name(one: Prediction | NotPlanned) -> dict[str, Any]:
@@ -184,16 +184,11 @@ def _without_name(one: Prediction | NotPlanned) -> dict[str, Any]:
   return {field: x for field, x in one._asdict().items() if field != 'name'}
 
 
-def format_plan(plan: Plan, *, markdown: bool = False) -> str:
-  """Predictions for each attacker, costs and weaknesses, without a final newline."""
-  table = _make_table(plan)
-  if markdown:
-    text = tables.format_markdown(table)
-    warnings = '\n'.join(f'- {x}' for x in describe_warnings(plan))
-  else:
-    text = tables.format_text(tables.fold_table(table))
-    warnings = tables.fill_items(describe_warnings(plan))
-  return f'{text}\n\n{warnings}' if warnings else text
+def format_plan(plan: Plan) -> str:
+  """Predictions for each attacker, costs and weaknesses, in Markdown."""
+  table = tables.format_plain_markdown(_make_table(plan))
+  warnings = page.make_list(describe_warnings(plan))
+  return f'{table}\n\n{warnings}' if warnings else table
 
 
 def _make_table(plan: Plan) -> tables.Table:

@@ -1,5 +1,9 @@
 """What people see: reports, tables, figures.
 
+All that is read is Markdown, made here once: a file as it is, HTML by `html`, and a
+terminal by `tables.render_text`. `words`, `checks` and `audit_notes` have the sentences,
+`cells` the numbers.
+
 Arguments that many functions share:
   result: what result.json holds of a run.
   audit: of a run or of scores; `attacks` are its attackers, `attack` is one of them.

@@ -1,7 +1,5 @@
 """A sentence for each check of an audit, made from its key and its numbers."""
 
-import math
-
 from epe_jax.epsilon.diagnostics import MIN_SCORES
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.fact import Fact
@@ -22,7 +20,6 @@ def describe_check(check: Fact) -> str:
 _SWAPPED = 'canaries that took part score lower than others ({p_value:p})'
 _TEST = 'Anderson-Darling {statistic:.3g}, {p_value:p}'
 _NOT_OF_RUN = 'so that the ε that the mechanism allows is not that of this run'
-_OWN_LAW = 'the null law is taken from the canaries that took no part'
 _SEPARATED = (
   'every canary that took part scores above every other one, and {num:,} of them '
   'show no more than the lower bound'
@@ -36,16 +33,6 @@ _SETTINGS = {
   'repetitions': 'canaries in up to {repetitions:,} rounds each',
   'min_separation': 'rounds of one {min_separation:,} apart',
 }
-
-
-def _null_law_rejected(dim: float | str) -> str:
-  law = 'the law of random directions, d = {dim}'
-  if math.isinf(float(dim)):
-    law = 'the spread of the noise that is claimed'
-  return (
-    f'scores of canaries that took no part do not follow {law}, so their own law '
-    'is taken instead'
-  )
 
 
 def _below_bound(
@@ -71,32 +58,9 @@ def _below_bound(
   )
 
 
-def _crowded(design: str, **_: float) -> str:
-  smaller = (
-    '; the lower bound is one that needs no known law (all thresholds, one test), '
-    'and is smaller'
-  )
-  return (
-    'canaries make up more than {share:g %} of what this attacker sees, so '
-    'the null law is taken from those that took no part and is not that of random '
-    f'directions{smaller if design == "fixed" else ""}'
-  )
-
-
-def _extrapolates(epsilon: float | str, **_: float) -> str:
-  tails = '; the rest is read from tails of that law, where there are no scores'
-  return (
-    f'the fitted-law estimate {{epsilon:number}} extrapolates: {_SEPARATED}'
-    f'{tails if float(epsilon) < math.inf else ""}'
-  )
-
-
-def _describe_correlation(lag: int) -> str:
-  apart = {0: 'any two rounds', 1: 'consecutive rounds'}
-  return (
-    f'the noise of {apart.get(lag, "rounds {lag:,} apart")} has a correlation of '
-    f'{{correlation:.2g}}{"" if lag else " on average"}'
-  )
+_CORRELATION = (
+  'the noise of {lag:apart} has a correlation of {correlation:.2g}{lag:average}'
+)
 
 
 def _rounds_missed(fewest: int, most: int, **_: int) -> str:
@@ -142,7 +106,10 @@ def _sign_reversed(higher: str, option: str, **_: float) -> str:
 
 
 SENTENCES: words.Words = {
-  'null_law_rejected': _null_law_rejected,
+  'null_law_rejected': (
+    'scores of canaries that took no part do not follow {dim:law}, so their own law '
+    'is taken instead'
+  ),
   'swapped': (
     f'{_SWAPPED}: a high score has to say "took part", so the groups may be swapped '
     'or the sign be wrong'
@@ -180,36 +147,43 @@ SENTENCES: words.Words = {
     f'({_TEST}): use dim=None, so that their law is taken from the unobserved scores'
   ),
   'below_bound': _below_bound,
-  'crowded': _crowded,
+  'crowded': (
+    'canaries make up more than {share:g %} of what this attacker sees, so the null '
+    'law is taken from those that took no part and is not that of random directions'
+    '{design:bound}'
+  ),
   'sum_over_rounds': (
     'a canary is scored by a sum over several rounds, whose null law is taken from '
     'the canaries that took no part, so that its bound that assumes no shape is far '
     'below the estimate'
   ),
   'noise_varies': (
-    'the noise varies from round to round by more than that of the claim, so '
-    f'{_OWN_LAW}'
+    'the noise varies from round to round by more than that of the claim, so the '
+    'null law is taken from the canaries that took no part'
   ),
   'noise_correlates': (
     'the noise is correlated over rounds otherwise than claimed, so the null law of '
     'sums over rounds is taken from the canaries that took no part'
   ),
   'separated': _SEPARATED,
-  'extrapolates': _extrapolates,
+  'extrapolates': (
+    f'the fitted-law estimate {{epsilon:number}} extrapolates: {_SEPARATED}'
+    '{epsilon:tails}'
+  ),
   'noise_not_as_claimed': (
     "what is left of a release without the others' updates and the canaries is "
     '{ratio:ratio} times as long as the noise that is claimed, '
     f'{_NOT_OF_RUN}. Check that the noise multiplier, the clip norm, the divisor and '
     'the updates of others are those of the loop, and that the canaries were added'
   ),
-  'noise_not_independent': lambda lag, **_: (
-    f'{_describe_correlation(lag)}, and it is claimed to be independent, {_NOT_OF_RUN}. '
+  'noise_not_independent': (
+    f'{_CORRELATION}, and it is claimed to be independent, {_NOT_OF_RUN}. '
     'Check that each round draws its noise from a key of its own, and that the '
     'updates of others are those of the loop'
   ),
-  'noise_not_of_strategy': lambda lag, **_: (
+  'noise_not_of_strategy': (
     "the noise's correlation over rounds does not match the stated strategy: where "
-    f'that is undone, {_describe_correlation(lag)}, {_NOT_OF_RUN}. Give the C of the '
+    f'that is undone, {_CORRELATION}, {_NOT_OF_RUN}. Give the C of the '
     'noise C⁻¹ Z that the loop adds'
   ),
   'settings_read': lambda **values: (

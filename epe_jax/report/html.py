@@ -112,14 +112,14 @@ def embed_svg(text: str, label: str) -> str:
 
 def _add_attributes(tokens: Sequence[Token]) -> None:
   """Marks sections, heads of rows, and cells that are not to be broken."""
-  for before, token, after in zip([None, *tokens], tokens, tokens[1:]):
+  for i, token in enumerate(tokens):
     if token.type == 'heading_open':
-      token.attrs = {'id': re.sub(r'\W+', '-', after.content.lower())}
+      token.attrs = {'id': re.sub(r'\W+', '-', tokens[i + 1].content.lower())}
     elif token.type in ('fence', 'table_open'):
       token.attrs = {'tabindex': '0'}  # They scroll.
-    elif token.type == 'td_open' and before and before.type == 'tr_open':
-      token.attrs = {'class': 'name'}
-    elif token.type == 'td_open' and len(after.content) < _SHORT:
+    elif token.type == 'td_open' and tokens[i - 1].type == 'tr_open':
+      token.attrs, token.tag, tokens[i + 2].tag = {'scope': 'row'}, 'th', 'th'
+    elif token.type == 'td_open' and len(tokens[i + 1].content) < _SHORT:
       token.attrs = {'class': 'number'}
 
 

@@ -21,7 +21,7 @@ from epe_jax.experiment import finished_runs, workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.sweeps import seed_sweep
 from epe_jax.experiment.sweeps.seed_sweep import SeedEstimates
-from epe_jax.report import audit_notes, leaks, provenance
+from epe_jax.report import audit_notes, cells, leaks, provenance
 from epe_jax.several_runs import over_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate
 
@@ -199,6 +199,15 @@ def format_setting(value: Any) -> str:
   """A value that a sweep sets, without folders: tables and figures are published."""
   value = io.hide_paths(value)
   return f'{value:g}' if isinstance(value, float) else str(value)
+
+
+def format_analytic(run: LabelledRun) -> str:
+  """The analytic ε of a canary, and of a client where it is not the same."""
+  texts = [
+    cells.format_number(epsilon) + (' (clients)' if who == 'clients' else '')
+    for who, epsilon in run.analytic.items()
+  ]
+  return '; '.join(texts) or '-'
 
 
 def list_attackers(runs: Sequence[LabelledRun]) -> list[ThreatModel]:

@@ -16,7 +16,29 @@ from epe_jax.report import cells
 Words = Mapping[str, str | Callable[..., str]]
 """Key of a fact -> the format of its words, or what chooses it by values."""
 
+
+def _name_law(dim: float | str) -> str:
+  if math.isinf(float(dim)):
+    return 'the spread of the noise that is claimed'
+  return f'the law of random directions, d = {dim}'
+
+
+def _name_lag(lag: int) -> str:
+  apart = {0: 'any two rounds', 1: 'consecutive rounds'}
+  return apart.get(lag, f'rounds {lag:,} apart')
+
+
+_SMALLER = (
+  '; the lower bound is one that needs no known law (all thresholds, one test), and '
+  'is smaller'
+)
+_TAILS = '; the rest is read from tails of that law, where there are no scores'
 _FORMS: Mapping[str, Callable[[Any], str]] = {
+  'apart': _name_lag,
+  'average': lambda lag: '' if lag else ' on average',
+  'bound': lambda design: _SMALLER if design == 'fixed' else '',
+  'law': _name_law,
+  'tails': lambda epsilon: _TAILS if float(epsilon) < math.inf else '',
   'errors': cells.format_errors,
   'g %': lambda share: f'{100 * share:g} %',
   'is': lambda number: 'is' if number == 1 else 'are',

@@ -9,7 +9,7 @@ import pytest
 from epe_jax.audit import attackers, evaluation, results
 from epe_jax.epsilon.types import Estimate, Floor
 from epe_jax.experiment.sweeps.seed_sweep import SeedEstimates
-from epe_jax.report import comparison, labelled_runs
+from epe_jax.report import comparison, labelled_runs, sweeps
 from epe_jax.report.figures import comparison as figures
 from epe_jax.several_runs import over_runs
 from tests import recorded_runs
@@ -154,7 +154,7 @@ def test_points_of_several_seeds_are_compared_by_their_means():
   assert low < point.estimates[_OWN].epsilon < high
   assert list(point.estimates) == [_OWN]
   assert point.analytic == {}
-  table = comparison.make_settings_table([point])
+  table = sweeps.make_settings_table([point])
   (line,) = table.body
   row = dict(zip(table.head, line, strict=True))
   # The standard deviation of 90, 91, 92 and 93 is 1.29.
@@ -173,7 +173,7 @@ def test_points_of_several_seeds_are_compared_by_their_means():
 def test_points_that_failed_have_a_line_and_a_reason(runs):
   point = runs[0]._replace(settings={'noise': 0.5})
   failed = {'noise=0': ({'noise': 0.0}, 'no noise in /home/ada/x')}
-  table = comparison.make_settings_table([point], failed)
+  table = sweeps.make_settings_table([point], failed)
   assert [line[0] for line in table.body] == ['0.5', '0']
   assert table.body[1][1] == 'failed'
   assert {len(line) for line in table.body} == {len(table.head)}

@@ -74,7 +74,7 @@ def test_plans_hold_no_english_and_every_key_has_words(changes):
 
 
 def test_a_sentence_in_a_result_is_found(tmp_path):
-  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  audit = recorded_runs.audit_by_law(floors=False)
   path = tmp_path / 'result.json'
   run_result.write_result(path, recorded_runs.result(audit=audit))
   values = io.read_json(path)

@@ -56,7 +56,7 @@ def test_the_page_of_a_recorded_run_has_at_most_250_words(name):
 
 
 def test_the_pages_of_scores_and_of_comparisons_have_at_most_250_words():
-  audit = evaluation.evaluate(recorded_runs.by_law())
+  audit = recorded_runs.audit_by_law()
   result = recorded_runs.result(audit=audit)
   runs = [labelled_runs.label_run(name, result) for name in ('one', 'two')]
   compared = comparison.make_page(runs, figure='summary.png')
@@ -96,7 +96,7 @@ def test_what_was_not_measured_has_a_limit_and_no_number():
 
 
 def test_an_estimate_above_its_limit_is_explained():
-  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  audit = recorded_runs.audit_by_law(floors=False)
   own = audit.find(attackers.OWN)
   above = float(own.first.epsilon) / 1.01
   for limit, is_said in ((above, True), (2 * above, False)):
@@ -117,7 +117,7 @@ def test_no_sentence_of_the_first_page_is_in_the_appendix():
 
 
 def test_the_day_and_what_the_page_belongs_to_are_its_last_line():
-  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  audit = recorded_runs.audit_by_law(floors=False)
   result = recorded_runs.result(audit=audit)
   last = report.format_summary(result, _BELONGS).rpartition('\n\n')[2]
   assert ' '.join(last.split()) == (
@@ -170,7 +170,7 @@ def test_the_page_says_where_the_epsilon_of_a_client_comes_from(
 ):
   record = recorded_runs.by_law()
   result = recorded_runs.result(
-    audit=evaluation.evaluate(record, floors=False),
+    audit=recorded_runs.audit_by_law(floors=False),
     participations=of_canaries,
     clients_participations=of_clients,
     clients_shifts=recorded_runs.client_shifts(record, of_clients),
@@ -182,7 +182,7 @@ def test_the_page_says_where_the_epsilon_of_a_client_comes_from(
 def test_what_is_predicted_of_a_client_is_not_called_measured():
   record = recorded_runs.by_law()
   result = recorded_runs.result(
-    audit=evaluation.evaluate(record, floors=False),
+    audit=recorded_runs.audit_by_law(floors=False),
     clients_shifts=recorded_runs.client_shifts(record, 2),
   )
   final, *_ = found = leaks.find_leaks(result)
@@ -202,7 +202,7 @@ def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven(
   of_rounds = upper_bounds.expect_shifts(record)
   drawn = [[([t], 0.05) for t in range(record.num_rounds)]]
   result = recorded_runs.result(
-    audit=evaluation.evaluate(record, floors=False),
+    audit=recorded_runs.audit_by_law(floors=False),
     config=recorded_runs.result().config
     | {'participation': {'kind': 'poisson'}},
     clients_participations=12,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attackers
-from epe_jax.report import comparison, labelled_runs
+from epe_jax.report import labelled_runs, sweeps
 from epe_jax.several_runs.over_runs import ShiftEstimate
 
 DELTA = 1e-5
@@ -28,7 +28,7 @@ def test_the_scatter_of_canaries_is_no_variance_of_privacy():
     label({'kind': name}, draw(rng, 2.0, tau, 200))
     for name, tau in (('alike', 0.0), ('unlike', 0.5))
   ]
-  table = comparison.make_variation_table(runs)
+  table = sweeps.make_variation_table(runs)
   assert table is not None
   columns = {name: i for i, name in enumerate(table.head)}
   alike, unlike = table.body

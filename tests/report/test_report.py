@@ -237,7 +237,7 @@ def _alarms(result):
 
 
 def test_the_headline_is_the_bound_and_the_final_model_in_a_sentence():
-  audit = evaluation.evaluate(recorded_runs.by_law())
+  audit = recorded_runs.audit_by_law()
   result = _result(audit=audit)
   _, bound, _ = audit.headline
   # With the initial model, which clients were sent.
@@ -255,7 +255,7 @@ def test_the_headline_is_the_bound_and_the_final_model_in_a_sentence():
 
 
 def test_an_attack_that_differs_from_what_is_implied_is_an_alarm():
-  audit = evaluation.evaluate(recorded_runs.by_law())
+  audit = recorded_runs.audit_by_law()
   *weaker, strongest = audit.attacks
   # Of a dozen tests one is off by as much by chance.
   for errors, p_value, alarmed in ((-2.6, 0.009, False), (-3.9, 1e-4, True)):
@@ -274,7 +274,7 @@ def test_an_attack_that_differs_from_what_is_implied_is_an_alarm():
 
 
 def test_a_failed_check_of_a_row_is_on_the_first_page_and_others_are_not():
-  audit = evaluation.evaluate(recorded_runs.by_law())
+  audit = recorded_runs.audit_by_law()
   for model, is_first in ((_CHANGE, True), (_MAXIMUM, False)):
     changed = tuple(
       dataclasses.replace(a, failed_checks=(_given('it is not'),))
@@ -582,7 +582,7 @@ def test_who_sees_every_round_learns_no_less_than_from_the_model(
 
 def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   record = recorded_runs.by_law()
-  audit = evaluation.evaluate(record, floors=False)
+  audit = recorded_runs.audit_by_law(floors=False)
   shifts = recorded_runs.client_shifts(record, 2)
   result = _result(audit=audit, clients_participations=2, clients_shifts=shifts)
   text = ' '.join(report.format_summary(result).split())
@@ -916,7 +916,7 @@ def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
 
 
 def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
-  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  audit = recorded_runs.audit_by_law(floors=False)
   text = 'digits <script>alert(1)</script>'
   text += '![a](https://b.example/c) [d](javascript:e)'
   path = tmp_path / 'result.json'

@@ -14,7 +14,7 @@ from epe_jax.experiment.sweeps import (
   sweep_points,
   sweep_process,
 )
-from epe_jax.report import comparison, labelled_runs, sweep_progress
+from epe_jax.report import labelled_runs, sweeps
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -207,11 +207,11 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   row = rows[1]
   assert row.epsilon['own_round'] == pytest.approx(own, rel=1e-3)
   run = labelled_runs.load_point('z', path.parent, points[0].settings)
-  ((noise, num, *_),) = comparison.make_settings_table([run]).body
+  ((noise, num, *_),) = sweeps.make_settings_table([run]).body
   assert (noise, num) == ('0.3', '2')
-  text = comparison.write_sweep(tmp_path / 'sweep', points, outcome)
+  text = sweeps.write_sweep(tmp_path / 'sweep', points, outcome)
   assert 'How much ε varies between runs' in text
-  status = sweep_progress.format_progress(tmp_path / 'sweep')
+  status = sweeps.format_progress(tmp_path / 'sweep')
   assert status.startswith('1 point: 1 finished; 2 of 2 rounds\n')
   # Again: read and not run.
   path.write_text('[]')
@@ -241,7 +241,7 @@ def test_points_without_canaries_stand_beside_those_with(tmp_path):
   for point in points:
     audited_run.run(point.config, tmp_path / point.name)
   outcome = sweep.run_sweep(points, tmp_path)
-  text = comparison.write_sweep(tmp_path, points, outcome)
+  text = sweeps.write_sweep(tmp_path, points, outcome)
   without, with_canaries = text.splitlines()[1:3]
   assert '(clients)' in without
   assert 'not of this sweep' not in text
@@ -250,6 +250,6 @@ def test_points_without_canaries_stand_beside_those_with(tmp_path):
   assert (tmp_path / 'sweep.png').read_bytes()[:4] == b'\x89PNG'
   # A sweep of fewer points into the same folder says that there are more.
   outcome = sweep.run_sweep(points[1:], tmp_path)
-  comparison.write_sweep(tmp_path, points[1:], outcome)
+  sweeps.write_sweep(tmp_path, points[1:], outcome)
   written = (tmp_path / 'sweep.md').read_text()
   assert 'Points of the folder that are not of this sweep: 1.' in written

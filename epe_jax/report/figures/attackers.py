@@ -23,6 +23,14 @@ _UNCALIBRATED = {
   'ms': 5,
   'label': 'not calibrated: no estimate of ε',
 }
+_FREE = {'label': 'lower bound, 95 %, no shape assumed', 'ms': 18, 'mew': 3}
+_SHAPED = {
+  'label': 'bound, 95 %, if scores are Gaussian',
+  'marker': 'd',
+  'ms': 6,
+  'mfc': 'white',
+  'mew': 1.2,
+}
 
 
 def draw_leaks(found: Sequence[Leak], *, delta: float) -> figure.Figure:
@@ -37,13 +45,21 @@ def draw_leaks(found: Sequence[Leak], *, delta: float) -> figure.Figure:
   shown = [(x.at_least, x.about) for x in found]
   values = [float(e.epsilon) for pair in shown for e in pair if e is not None]
   highest = style.find_highest([*values, *(leak.at_most for leak in found)])
-  row: dict[str, Any] = {'label': 'about', 'floor': 'no leak', 'line_width': 5}
-  row |= {'color': style.BLUE, 'height': 0.3, 'highest': highest}
-  limit: dict[str, Any] = {'label': 'at most', 'height': 0.38, 'lw': 1.8}
   for y, leak in enumerate(found):
-    style.draw_row(axes, y, leak.about, **row)
-    style.draw_bound(axes, y, leak.at_least, label='at least', ms=16, mew=2.5)
-    style.draw_limit(axes, y, leak.at_most, color=style.VERMILLION, **limit)
+    style.draw_row(
+      axes,
+      y,
+      leak.about,
+      height=0.3,
+      color=style.BLUE,
+      label='about',
+      floor='no leak',
+      highest=highest,
+      line_width=5,
+      bounds=[(leak.at_least, {'label': 'at least', 'ms': 16, 'mew': 2.5})],
+      analytic=leak.at_most,
+      line={'label': 'at most', 'color': style.VERMILLION, 'lw': 1.8},
+    )
   style.set_rows(axes, [leak.name for leak in found], first=0.6, last=0.6)
   style.set_epsilon_axis(axes, 'x', highest)
   axes.set_xlabel(f'ε of a canary at δ = {cells.format_delta(delta)}')
@@ -107,23 +123,24 @@ def _draw_attacker(
     epsilon = min(float(first.epsilon), 1.5 * highest)
     first = dataclasses.replace(first, epsilon=epsilon, interval=None)
     marks, said = _UNCALIBRATED, ['not calibrated']
-  row: dict[str, Any] = {'height': 0.36, 'highest': highest, 'line_width': 6}
-  style.draw_row(axes, y, first, **row, **marks)
-  if analytic is not None:
-    label, line = 'analytic ε of the attacker', '--'
-    if analytic.kind != 'bound':
-      label, line = 'expected of a linear server', ':'
-    style.draw_limit(
-      axes, y, analytic.epsilon, height=0.42, ls=line, label=label
-    )
+  line = {'label': 'analytic ε of the attacker', 'ls': '--'}
+  if analytic is not None and analytic.kind != 'bound':
+    line = {'label': 'expected of a linear server', 'ls': ':'}
   # The first of several bounds from counts is the pre-declared one.
   free = (x for x in attack.bounds if x.is_shape_free)
   shaped = (x for x in attack.bounds if Assumption.GAUSSIAN_SCORES in x.assumes)
-  label = 'lower bound, 95 %, no shape assumed'
-  style.draw_bound(axes, y, next(free, None), label=label, ms=18, mew=3)
-  label = 'bound, 95 %, if scores are Gaussian'
-  diamond = {'marker': 'd', 'ms': 6, 'mfc': 'white', 'mew': 1.2}
-  style.draw_bound(axes, y, next(shaped, None), label=label, **diamond)
+  style.draw_row(
+    axes,
+    y,
+    first,
+    height=0.36,
+    highest=highest,
+    line_width=6,
+    bounds=[(next(free, None), _FREE), (next(shaped, None), _SHAPED)],
+    analytic=math.nan if analytic is None else analytic.epsilon,
+    line=line,
+    **marks,
+  )
   if attack.bounds:
     said.append(f'≥ {cells.format_epsilon(attack.bounds[0])}')
   axes.annotate(

@@ -50,9 +50,8 @@ def draw_comparison(
       if difference.interval is not None:
         lower.plot(difference.interval, [at, at], color=color, lw=4, alpha=0.45)
       lower.plot(difference.epsilon, at, 'o', color=color, ms=7)
-    style.draw_limit(
-      upper, y, run.analytic_epsilon, height=0.42, label='analytic ε'
-    )
+    line = {'label': 'analytic ε'}
+    style.draw_row(upper, y, height=0, analytic=run.analytic_epsilon, line=line)
   lower.axvline(0, color='#999999', lw=1)
   for axes in (upper, lower):
     style.set_rows(axes, [run.label for run in runs], first=0.5, last=0.5)
@@ -84,6 +83,7 @@ def _draw_estimate(
   estimate = run.estimates.get(attacker)
   if estimate is None:
     return
+  tick = {'label': 'lower bound, 95 %', 'color': color, 'ms': 11, 'mew': 2}
   style.draw_row(
     axes,
     y,
@@ -94,10 +94,8 @@ def _draw_estimate(
     ms=7,
     # What the scores contradict is hollow.
     mfc='white' if estimate.is_rejected else color,
-    ls='none',
+    bounds=[(run.bounds.get(attacker), tick)],
   )
-  bound, label = run.bounds.get(attacker), 'lower bound, 95 %'
-  style.draw_bound(axes, y, bound, label=label, color=color, ms=11, mew=2)
 
 
 def draw_sweep(

@@ -36,6 +36,8 @@ TOOK_PART, NO_PART = VERMILLION, BLUE
 FLOOR = 'noise floor: 5 to 95 % when nothing leaks'
 """The legend of what an estimator reports when nothing leaks."""
 
+# Of the line of an analytic ε above and below its row.
+_REACH = 0.42
 # Text stays text, which is small, sharp and searchable; a fixed salt makes the file
 # reproducible.
 _SVG: Any = {'svg.fonttype': 'none', 'svg.hashsalt': 'epe_jax'}
@@ -195,67 +197,50 @@ def style_analytic_line(epsilon: float) -> dict[str, Any]:
 def draw_row(
   axes: mpl_axes.Axes,
   y: float,
-  estimate: Estimate | None,
+  estimate: Estimate | None = None,
   *,
-  color: str,
   height: float,
+  color: str = BLACK,
   label: str | None = None,
   floor: str = FLOOR,
   highest: float = math.inf,
   line_width: float = 4,
+  bounds: Sequence[tuple[Estimate | None, dict[str, Any]]] = (),
+  analytic: float = math.nan,
+  line: dict[str, Any] | None = None,
   **point: Any,
 ) -> None:
-  """Draws an estimate on a row of a panel: its floor, its interval, and a point.
+  """Draws floor, interval, point, lower bounds and analytic ε on a row of a panel.
+
+  What is None, or not finite, is left out.
 
   Args:
     height: of the floor above and below the row.
     label: of the point in the legend; `floor` is that of the floor.
     highest: the largest ε of the panel; an interval ends at twice of it.
     line_width: of the interval.
+    bounds: each with arguments of `Axes.plot`; a tick unless these say otherwise.
+    analytic: a line across the row.
+    line: arguments of `Axes.plot` for it.
     **point: arguments of `Axes.plot` for the point.
   """
-  if estimate is None:
-    return
-  if estimate.floor is not None:
+  if estimate is not None and estimate.floor is not None:
     ends = estimate.floor.q05, estimate.floor.q95
     band = [y - height, y + height]
     axes.fill_betweenx(band, *ends, color=GREY, lw=1, label=floor)
-  ends = [min(float(x), 2 * highest) for x in estimate.interval or ()]
+  interval = estimate and estimate.interval
+  ends = [min(float(x), 2 * highest) for x in interval or ()]
   if ends and all(map(math.isfinite, ends)):
     axes.plot(ends, [y, y], color=color, lw=line_width, alpha=0.45)
-  if math.isfinite(estimate.epsilon):
-    options = {'color': color, 'label': label} | point
-    axes.plot(float(estimate.epsilon), y, 'o', **options)
-
-
-def draw_bound(
-  axes: mpl_axes.Axes,
-  y: float,
-  bound: Estimate | None,
-  *,
-  label: str,
-  **marks: Any,
-) -> None:
-  """Draws a lower bound on a row, as a tick unless `marks` say otherwise."""
-  if bound is not None and math.isfinite(bound.epsilon):
-    options: dict[str, Any] = {'color': BLACK, 'ls': 'none', 'marker': '|'}
-    options |= {'label': label} | marks
-    axes.plot(float(bound.epsilon), y, **options)
-
-
-def draw_limit(
-  axes: mpl_axes.Axes,
-  y: float,
-  epsilon: float,
-  *,
-  height: float,
-  label: str,
-  **line: Any,
-) -> None:
-  """Draws a limit of ε across a row; nothing if it is not finite."""
-  if math.isfinite(epsilon):
-    options = {'color': BLACK, 'ls': '--', 'lw': 1.5, 'label': label} | line
-    axes.plot([epsilon] * 2, [y - height, y + height], **options)
+  tick: dict[str, Any] = {'color': BLACK, 'ls': 'none', 'marker': '|'}
+  dot: dict[str, Any] = {'color': color, 'label': label, 'marker': 'o'} | point
+  for shown, options in ((estimate, dot), *bounds):
+    if shown is not None and math.isfinite(shown.epsilon):
+      axes.plot(float(shown.epsilon), y, **tick | options)
+  if math.isfinite(analytic):
+    across = [y - _REACH, y + _REACH]
+    options = {'color': BLACK, 'ls': '--', 'lw': 1.5} | (line or {})
+    axes.plot([analytic] * 2, across, **options)
 
 
 def set_rows(

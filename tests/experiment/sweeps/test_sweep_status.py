@@ -12,7 +12,7 @@ import pytest
 from epe_jax import io, locks
 from epe_jax.experiment.sweeps import sweep, sweep_points, sweep_status
 from epe_jax.experiment.sweeps.sweep_status import PointStatus
-from epe_jax.report import sweep_progress
+from epe_jax.report import sweeps
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_sweep_that_ended_is_shown_with_its_results(tmp_path, capsys):
   assert said.startswith('2 points: 2 finished; 3 of 3 rounds\n')
   assert 'rounds=1' in said
   assert 'accuracy' in said
-  assert sweep_progress.format_progress(tmp_path) == said.rstrip('\n')
+  assert sweeps.format_progress(tmp_path) == said.rstrip('\n')
 
 
 def test_the_last_lines_of_a_long_log_are_quoted(make_point, tmp_path):
@@ -138,7 +138,7 @@ def test_the_last_lines_of_a_long_log_are_quoted(make_point, tmp_path):
   (tmp_path / 'a.log').write_text('\n'.join(lines) + '\n\n')
   make_point('b', done=1)
   (tmp_path / f'b{sweep_status.FAILED}').write_text('ended by SIGKILL')
-  text = sweep_progress.format_progress(tmp_path)
+  text = sweeps.format_progress(tmp_path)
   quoted = '\n'.join(f'  {line}' for line in lines[-10:])
   assert f'\n\n{tmp_path}/a.log:\n{quoted}\n\n{tmp_path}/b.log:\n' in text
   assert text.endswith('  (no output)')
