@@ -95,12 +95,6 @@ _KINDS: dict[str, dict[str, Any]] = {
       ('blt', 'buffers', 2, 7),
     )
   },
-  'one band': _CORRELATED
-  | {
-    'noise.correlation': 'banded',
-    'noise.bands': 1,
-    'noise.restart': None,
-  },
   **{
     f'tree, restart={restart}': _CORRELATED
     | {'noise.correlation': 'tree', 'noise.restart': restart}
@@ -118,8 +112,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     )
   },
 }
-# One band correlates nothing, so that nothing is held from round to round.
-_QUICK = ('one band',)
+_QUICK = ('independent',)
 
 
 @pytest.mark.integration
