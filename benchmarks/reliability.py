@@ -324,6 +324,9 @@ def summarize(samples: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+  if _OUT.value:
+    # Before hours of work, not after them.
+    pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
   seeds, sizes, rounds, points = (
     range(25),
     np.geomspace(4, 6000, 12),

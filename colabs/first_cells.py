@@ -16,8 +16,7 @@ import tomllib
 from absl import app
 import nbformat
 
-from epe_jax import extras
-from epe_jax._version import __version__
+from epe_jax import __version__, extras
 
 _NOTEBOOKS = pathlib.Path(__file__).parent
 _EXTRAS = '[training,reports,dpsgd]'

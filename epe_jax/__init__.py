@@ -8,7 +8,8 @@ not installed.
 import lazy_loader
 
 from epe_jax import extras
-from epe_jax._version import __version__
+
+__version__ = '0.1.0'
 
 _ROOMS = [
   'accounting',

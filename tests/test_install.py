@@ -200,7 +200,7 @@ def test_without_an_extra_the_error_names_it(tmp_path):
   expected = {
     'import epe_jax.tasks.stackoverflow': cure('haiku', 'haiku'),
     "from epe_jax.report import report; report.write_report('run')": cure(
-      'jinja2', 'reports'
+      'markdown_it', 'reports'
     ),
     'import epe_jax.auditor.adapters.flower': cure('flwr', 'flower'),
     'import epe_jax.conformance.adapters.flower': cure('flwr', 'flower'),
@@ -356,7 +356,8 @@ def test_a_minimum_is_stated_of_every_package():
 CALLING = (
   'accounting',
   'data/test_arrays.py',
-  'data/test_examples.py',
+  'data/test_decoding.py',
+  'data/test_example_proto.py',
   'data/test_hdf5.py',
   'data/test_store.py',
   'data/test_tfds.py',
@@ -371,13 +372,20 @@ CALLING = (
 CORE = 'accounting', 'audit', 'canaries', 'epsilon', 'sampling', 'training'
 
 
+def test_what_runs_with_other_versions_is_there():
+  names = [
+    name for name in (*CORE, *CALLING) if not (ROOT / 'tests' / name).exists()
+  ]
+  assert not names
+
+
 @pytest.mark.slow  # Downloads all packages: minutes.
 @pytest.mark.parametrize('versions', ['lowest', 'newest'])
 def test_the_versions_that_are_stated_run(tmp_path, versions):
   python = '.'.join(map(str, sys.version_info[:2]))
   if versions == 'lowest' and PROJECT['requires-python'] != f'>={python}':
     pytest.skip('The lowest versions have wheels for the lowest Python.')
-  sources = copy_sources(tmp_path, 'benchmarks', 'scripts', 'tests')
+  sources = copy_sources(tmp_path, 'benchmarks', 'papers', 'scripts', 'tests')
   constraints = tmp_path / 'constraints.txt'
   lines = list_lowest() if versions == 'lowest' else ()
   constraints.write_text('\n'.join(lines))

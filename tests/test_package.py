@@ -55,7 +55,7 @@ def test_what_is_to_be_cited_is_on_the_page_of_the_bibliography():
 
 @pytest.mark.integration
 def test_a_release_has_its_version_and_its_day(tmp_path):
-  names = '.ci/run', 'epe_jax/_version.py', 'CHANGELOG.md', 'CITATION.cff'
+  names = '.ci/run', 'epe_jax/__init__.py', 'CHANGELOG.md', 'CITATION.cff'
   for name in names:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     shutil.copy(ROOT / name, tmp_path / name)

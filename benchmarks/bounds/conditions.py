@@ -19,8 +19,7 @@ from benchmarks import study
 from benchmarks.bounds import simulated_runs
 from epe_jax import accounting
 from epe_jax.audit import attackers, upper_bounds
-from epe_jax.audit.record import Record, make_record
-from epe_jax.audit.server_response import respond_at_end
+from epe_jax.audit.record import Record, make_record, respond_at_end
 from epe_jax.epsilon import Gaussian, Scores, tradeoff
 from epe_jax.epsilon.known_shifts import epsilon_mixture, location_mixture_bound
 from epe_jax.experiment import client_rounds

@@ -55,6 +55,9 @@ _RUN_SHAPES = (
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+  if _OUT.value:
+    # Before hours of work, not after them.
+    pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
   files: dict[str, pd.DataFrame] = {}
   reports, broken = None, []
   if not _ONLY_CONDITIONS.value:

@@ -22,7 +22,7 @@ from epe_jax.epsilon import (
   known_shifts,
   lower_bounds,
   one_run_bounds,
-  threshold,
+  paper_estimates,
   tradeoff,
 )
 from epe_jax.epsilon.types import (
@@ -81,7 +81,7 @@ class Row(NamedTuple):
 
 
 NO_BOUNDS: tuple[Estimator, ...] = (
-  threshold.eps_lo,
+  paper_estimates.eps_lo,
   functools.partial(_BOUND, multiplicity=uncorrected.Uncorrected()),
 )
 """Numbers that are mistaken for bounds but guarantee nothing."""

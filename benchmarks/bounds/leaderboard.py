@@ -144,6 +144,9 @@ def run(entry: entries.Entry, sets: Sequence[score_sets.ScoreSet]) -> Standing:
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+  if _OUT.value:
+    # Before hours of work, not after them.
+    pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
   if _MAKE_SETS.value:
     score_sets.make(score_sets.PATH)
   competing = entries.list_entries(_ADD.value)

@@ -21,7 +21,7 @@ from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Scores
-from epe_jax.report import attacker_names
+from epe_jax.report import words
 from epe_jax.types import Array, Key
 
 ROUNDS = 4
@@ -106,7 +106,7 @@ def simulate(
       beyond = float(tradeoff.epsilon_gdp(1 / float(np.sqrt(variance)), delta))
     audits_of = Audits(
       title=f'{directions}, d = {dim:,}: {describe(num, delta, audits)}',
-      law=attacker_names.spell_statistic(reading),
+      law=words.spell_statistic(reading),
       epsilon=analytic.epsilon,
       delta=delta,
       # In units of the null's standard deviation.

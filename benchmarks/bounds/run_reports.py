@@ -21,7 +21,7 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import known_shifts
-from epe_jax.report import attacker_names, tables
+from epe_jax.report import tables, words
 
 DIM = 4000
 # Cosines up to this value have the standard deviation of the null within 2 %.
@@ -85,7 +85,7 @@ def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
   ]
   k, rounds, noise = (_SHAPES[n] for n in ('observed', 'rounds', 'noise'))
   intervals = '; '.join(
-    f'{attacker_names.spell_statistic(attacker)}: {inside} of {total}'
+    f'{words.spell_statistic(attacker)}: {inside} of {total}'
     for attacker, (inside, total) in _inside(found).items()
   )
   return tables.Table(
@@ -93,7 +93,7 @@ def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
     ['scores', 'bound at 95 %', 'runs', '> analytic ε', '> ε of the scores'],
     [
       [
-        attacker_names.spell_statistic(attacker),
+        words.spell_statistic(attacker),
         method,
         f'{len(above):,}',
         _share(above),
@@ -125,13 +125,13 @@ def find_broken(found: Sequence[SimulatedReport]) -> list[str]:
   """
   bad = []
   for (attacker, method), pair in _claims(found).items():
-    name = attacker_names.spell_statistic(attacker)
+    name = words.spell_statistic(attacker)
     for what, failed in zip(('analytic ε', 'ε of its scores'), pair):
       if study.fails_too_often(sum(failed), len(failed), 0.05, 1e-3):
         bad.append(f'{method} of {name} exceeds the {what} in {_share(failed)}')
   for attacker, (inside, total) in _inside(found).items():
     if study.fails_too_often(total - inside, total, 0.1, 1e-3):
-      name = attacker_names.spell_statistic(attacker)
+      name = words.spell_statistic(attacker)
       bad.append(f'{inside} of {total} intervals of {name} hold its ε')
   return bad
 

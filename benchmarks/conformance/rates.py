@@ -361,6 +361,9 @@ def tabulate_bugs() -> pd.DataFrame:
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+  if _OUT.value:
+    # Before hours of work, not after them.
+    pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
   batches = make_batches(_RUNS.value, _SEED.value)
   # Every process has one thread: matrices are small. It keeps the memory that it
   # has, or half of its time is the system's.

@@ -44,7 +44,7 @@ class Analytic(NamedTuple):
   Attributes:
     epsilon: >= 0; inf without noise.
     assumes: the participation and the attacker that it holds for, as keys with
-      numbers; `epe_jax.report.assumptions` has the words.
+      numbers; `epe_jax.report.words` has the words.
     kind: 'bound' if no attacker of that kind can exceed it; 'expectation' if it
       also takes clients not to respond to what the model learns.
     is_gaussian: the trade-off between errors is that of the Gaussian mechanism with

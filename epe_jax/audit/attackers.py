@@ -53,8 +53,8 @@ from epe_jax.epsilon import (
   known_shifts,
   maximum,
   noise_floor,
+  paper_estimates,
   registry,
-  threshold,
 )
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Estimate, Gaussian, Scores, Sphere, Unknown
@@ -125,7 +125,7 @@ def describe_maxima(
     registry.FITTED
     if failed_checks.scores_differ(scores)
     else registry.COUNTED,
-    threshold.eps_lo,
+    paper_estimates.eps_lo,
   )
   failed, tau = failed_checks.check_not_swapped(scores), float(rounds)
   if own_shifts is not None:
@@ -165,7 +165,7 @@ def score_likelihood(record: Record) -> AttackScores | None:
     view=record.released,
     scores=scores,
     unit='log_likelihood_ratio',
-    points=(registry.COUNTED, threshold.eps_lo),
+    points=(registry.COUNTED, paper_estimates.eps_lo),
     bounds=registry.choose_bounds(scores),
     failed_checks=failed_checks.check_not_swapped(scores),
   )

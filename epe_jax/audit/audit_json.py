@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from epe_jax import typed_json
-from epe_jax._version import __version__
+from epe_jax import __version__, typed_json
 from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import FPRS, AttackResult, Audit, Headline

@@ -17,7 +17,7 @@ import numpy as np
 from epe_jax.audit.audit_step import CanaryRows, canary_rows
 from epe_jax.audit.observers import VIEWS, Observer, RoundView, Trace
 from epe_jax.canaries import Canaries, effective_dimension
-from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import fusion_barrier
 from epe_jax.training import algorithms
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Array, Params

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from epe_jax.audit.audit_step import divide_by_norm
 from epe_jax.canaries import Canaries
 from epe_jax.parallel import sharding
-from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import fusion_barrier
 from epe_jax.types import Array, Params
 
 

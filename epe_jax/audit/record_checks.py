@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.audit.record import find_fault_of_strategy
-from epe_jax.audit.server_response import weigh_canaries
+from epe_jax.audit.record import find_fault_of_strategy, weigh_canaries
 from epe_jax.training.round_scalars import (
   CLIP_NORMS,
   MAX_CLIP_NORM,

@@ -16,8 +16,7 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
-from epe_jax.audit.record import Record
-from epe_jax.audit.server_response import respond_at_end
+from epe_jax.audit.record import Record, respond_at_end
 from epe_jax.epsilon import known_shifts, registry, tradeoff
 from epe_jax.epsilon.tradeoff import Curve
 from epe_jax.epsilon.types import Estimate

@@ -19,8 +19,7 @@ from epe_jax.canaries import threefry
 from epe_jax.canaries.base import Canaries, accept_stacks, derive_root
 from epe_jax.canaries.threefry import ALL_ROWS, LANES, ORDER, ROWS, TILE
 from epe_jax.parallel import sharding
-from epe_jax.parallel.barrier import fusion_barrier
-from epe_jax.parallel.sharding import REPLICATED
+from epe_jax.parallel.sharding import REPLICATED, fusion_barrier
 from epe_jax.types import Array, Key
 
 

@@ -18,8 +18,7 @@ from jaxtyping import Complex, Float, Int, UInt32
 from epe_jax.canaries import threefry
 from epe_jax.canaries.base import Canaries, accept_stacks, derive_root
 from epe_jax.parallel import sharding
-from epe_jax.parallel.barrier import fusion_barrier
-from epe_jax.parallel.sharding import REPLICATED, SHARDED
+from epe_jax.parallel.sharding import REPLICATED, SHARDED, fusion_barrier
 from epe_jax.types import Array, Key
 
 # Pairs of coordinates that are made at once, 8 KB a canary: a block of canaries

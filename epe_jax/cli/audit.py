@@ -48,13 +48,13 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if values.delta is not None and not 0 < values.delta < 1:
     raise ValueError(f'--delta={values.delta}; give a number in (0, 1).')
   from epe_jax import io
-  from epe_jax.report import worded_json
+  from epe_jax.report import audit_notes
 
   score_input.warn_of_delta(values.delta or 0)
   as_json = values.format == 'json'
   audited, text = _audit(pathlib.Path(paths[0]), values, as_json)
   if as_json:
-    text = io.format_json(worded_json.describe_in_json(audited))
+    text = io.format_json(audit_notes.describe_in_json(audited))
   print(text)
   bounds = claims.choose_bounds(audited)
   return claims.report_claim(values.claim, bounds, to_stderr=as_json)
@@ -67,7 +67,7 @@ def _audit(
   from epe_jax.audit import evaluation, load_record
   from epe_jax.auditor.auditor import Auditor, format_report
   from epe_jax.experiment import finished_runs, workdirs
-  from epe_jax.report import provenance, report
+  from epe_jax.report import loop_report, provenance, report
 
   as_recorded = values.delta is None and not values.simultaneous
   if path.is_dir():
@@ -89,31 +89,9 @@ def _audit(
   if as_json:
     return audited, ''
   if auditor is None or values.simultaneous:
-    return audited, _format_audit(path, record, audited)
+    return audited, loop_report.format_record(path.name, record, audited)
   # As loops print it.
   return audited, format_report(auditor, record, audited)
-
-
-def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
-  from epe_jax.report import audit_notes, cells, run_tables, tables
-
-  counts = record.included.sum(axis=0)[record.observed]
-  most = int(counts.max())
-  head = (
-    f'{path.name}: {record.num_rounds:,} rounds, d = {record.dim:,}, '
-    f'{record.observed.sum():,} of {record.observed.size:,} canaries in, '
-    f'in {"up to " if counts.min() < most else ""}'
-    f'{cells.format_rounds(most)}, '
-    f'δ = {cells.format_delta(audited.attacks[0].first.delta)}'
-  )
-  found = audited.headline
-  parts = [
-    tables.fill_paragraph(head),
-    found and tables.fill_paragraph(cells.format_headline(found)),
-    run_tables.format_summary_table(audited),
-    tables.fill_items(audit_notes.format_notes(audited)),
-  ]
-  return '\n\n'.join(part for part in parts if part)
 
 
 def _find_kind(path: pathlib.Path) -> str:

@@ -41,9 +41,9 @@ def describe_whom(
     return ''
   from epe_jax.epsilon import tradeoff
   from epe_jax.experiment import client_rounds
-  from epe_jax.report import audit_notes, facts
+  from epe_jax.report import audit_notes, leaks
 
-  run, of_canary = facts.count_participations(result), result.analytic_epsilon
+  run, of_canary = leaks.count_participations(result), result.analytic_epsilon
   if of_canary is not None:
     if delta not in (None, result.delta):
       mu = tradeoff.mu_of_epsilon(of_canary, result.delta)

@@ -193,7 +193,7 @@ def _needs_all(given: flags.FlagValues) -> bool:
 
 def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
   from epe_jax.report import report
-  from epe_jax.report.worded_json import describe_in_json
+  from epe_jax.report.audit_notes import describe_in_json
 
   form = report.format_estimates
   if not given.all:
@@ -266,9 +266,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
       )
   runs = {path: score_input.load(given, [path]).scores for path in paths}
   effects = run_effects.evaluate_runs(runs, delta=given.delta)
-  text = over_reports.format_over_runs(
-    effects, markdown=given.format == 'markdown'
-  )
+  text = _show(given, over_reports.format_over_runs(effects))
   # Of the strongest attacker, as of a single run.
   bounds = [effects[-1].bound]
   return Estimated(run_effects.runs_to_json(effects), text, bounds)
@@ -286,9 +284,7 @@ def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
       )
     score_input.tell(f'warning: {path}: {warning}')
   bound = counted.bound_counts(counts, delta=_require_delta(given, path))
-  text = counted.format_counts(
-    counts, bound, markdown=given.format == 'markdown'
-  )
+  text = _show(given, counted.format_counts(counts, bound))
   return Estimated([dataclasses.asdict(bound)], text, [bound])
 
 
@@ -301,9 +297,7 @@ def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
   bounds = sequential.bound_sequentially(
     record, delta=given.delta, claim=given.claim
   )
-  text = over_reports.format_over_rounds(
-    rounds, bounds, markdown=given.format == 'markdown'
-  )
+  text = _show(given, over_reports.format_over_rounds(rounds, bounds))
   values = rounds_json.rounds_to_json(by_round.Rounds(tuple(rounds), bounds))
   if given.claim is None or bounds is None:
     return Estimated(values, text, [])
@@ -340,10 +334,16 @@ def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
   bounds = by_round.bound_simultaneously(
     record, rounds=rounds if given.by_round else None, deltas=deltas
   )
-  text = over_reports.format_simultaneous(
-    bounds, markdown=given.format == 'markdown'
-  )
+  text = _show(given, over_reports.format_simultaneous(bounds))
   return Estimated(rounds_json.estimates_to_json(bounds), text, [])
+
+
+def _show(given: flags.FlagValues, markdown: str) -> str:
+  from epe_jax.report import tables
+
+  if given.format == 'markdown':
+    return markdown
+  return tables.render_text(markdown, is_folded=False)
 
 
 def _require_delta(given: flags.FlagValues, path: str) -> float:

@@ -17,8 +17,7 @@ from types import MappingProxyType, ModuleType
 
 from absl import app, flags
 
-from epe_jax import extras
-from epe_jax._version import __version__
+from epe_jax import __version__, extras
 from epe_jax.cli import config_flags
 from epe_jax.report import tables, terminal
 

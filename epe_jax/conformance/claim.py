@@ -14,7 +14,6 @@ from scipy import optimize
 
 from epe_jax import accounting
 from epe_jax.epsilon import checks, epsilon_gdp, mu_of_epsilon
-from epe_jax.epsilon.checks import check_delta
 
 
 class Refused(Exception):
@@ -25,15 +24,22 @@ class Refused(Exception):
   """
 
 
+_CHOICES = {
+  'release': ('mean', 'sum'),
+  'adjacency': ('zero_out', 'add_or_remove', 'replace'),
+  'noise': ('gaussian', 'discrete_gaussian', 'skellam', 'laplace'),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Claim:
   """What a mechanism claims of one round: noise of z clip norms on a sum.
 
   Attributes:
     clip_norm: S > 0, bound of the norm of a client's update.
-    noise_multiplier: z > 0. The noise has a standard deviation of z S in units of
-      the sum of updates, so that a round is a Gaussian mechanism with μ = 1/z.
-      Laplace noise has the scale z S, and a round ε = 1/z; see `mu`.
+    noise_multiplier: z > 0. Noise has the standard deviation z S in units of the sum
+      of updates, so that a round is a Gaussian mechanism with μ = 1/z. Laplace noise
+      has the scale z S, and a round ε = 1/z; see `mu`.
     num_clients: n >= 1, expected number of clients in a round; for example-level
       training, of examples in a batch.
     shapes: of the tensors of an update.
@@ -42,19 +48,16 @@ class Claim:
       it is subtracted.
     adjacency: of two neighbouring rounds one has the client's update, the other a
       zero update ('zero_out', the client is counted in both), no such client
-      ('add_or_remove'), or any other update of it ('replace'). Two updates are up
-      to 2 S apart, so that with 'replace' a round is a Gaussian mechanism with
-      μ = 2/z. Influences are then half of what an update and its opposite differ
-      by, so that they are compared with 1/z all the same; each ε is that of both
-      halves.
+      ('add_or_remove'), or any other update of it, up to 2 S apart ('replace', so
+      that μ = 2/z). With 'replace', influences are half of what an update and its
+      opposite differ by, so that they are compared with 1/z all the same.
     max_rounds: maximum number of rounds of a run; None if there is none.
     delta: δ of `epsilon`, in (0, 1).
     noise: law of the noise in each coordinate.
     norm: p of the Lp norm in which updates are clipped: 1, 2 or infinity.
-    participations: k, the number of rounds in which a client takes part at most. If
-      it is 2 or more, z is that of all of them together: what the rounds of a run
-      release of a client has μ = 1/z, as with noise that is correlated between
-      rounds. Each ε that is claimed is that of the run.
+    participations: k, the maximum number of rounds of a client. From 2 on, z is that
+      of all of them together, as with noise that is correlated between rounds, and
+      each ε that of the run.
     min_separation: a client of round t takes part again in round t + b at the
       earliest.
     granularity: step of the grid of discrete noise, in units of the sum, z S at
@@ -113,43 +116,28 @@ class Claim:
 
   def __post_init__(self):
     for name in ('clip_norm', 'noise_multiplier'):
-      value = getattr(self, name)
-      if not 0 < value < math.inf:
-        raise ValueError(f'{name}={value}; give a finite number > 0.')
+      checks.check_number(name, getattr(self, name), '(0, inf)')
     for name in ('num_clients', 'participations', 'min_separation'):
-      value = getattr(self, name)
-      if value < 1 or int(value) != value:
-        raise ValueError(f'{name}={value}; give an integer of 1 or more.')
+      checks.check_integer(name, getattr(self, name))
+    if self.max_rounds is not None:
+      checks.check_integer('max_rounds', self.max_rounds)
+    for name, choices in _CHOICES.items():
+      checks.check_choice(name, getattr(self, name), choices)
+    checks.check_delta(self.delta)
     if not self.shapes or any(x < 1 for shape in self.shapes for x in shape):
       raise ValueError(
         f'shapes={self.shapes}; give the shape of each tensor of an update, '
         'each with a number in it, such as ((20, 30), (30,)).'
       )
-    if self.release not in ('mean', 'sum'):
-      raise ValueError(f"release={self.release!r}; give 'mean' or 'sum'.")
-    if not 0 < abs(self.step_size) < math.inf:
-      raise ValueError(f'step_size={self.step_size}; give a finite one, not 0.')
-    if self.adjacency not in ('zero_out', 'add_or_remove', 'replace'):
-      raise ValueError(
-        f"adjacency={self.adjacency!r}; give 'zero_out', 'add_or_remove' or "
-        "'replace'."
-      )
-    check_delta(self.delta)
-    laws = ('gaussian', 'discrete_gaussian', 'skellam', 'laplace')
-    checks.check_choice('noise', self.noise, laws)
+    checks.check_number('step_size', abs(self.step_size), '(0, inf)')
     if self.norm not in (1, 2, math.inf):
       raise ValueError(f'norm={self.norm!r}; give 1, 2 or inf.')
     is_discrete = self.noise in ('discrete_gaussian', 'skellam')
-    if not 0 <= self.granularity < math.inf or is_discrete != (
-      self.granularity > 0
-    ):
+    checks.check_number('granularity', self.granularity, '[0, inf)')
+    if is_discrete != (self.granularity > 0):
       raise ValueError(
         f'granularity={self.granularity} of noise={self.noise!r}; give the step '
         'of the grid of discrete noise, such as S/(16 √d), and 0 for other noise.'
-      )
-    if self.max_rounds is not None and self.max_rounds < 1:
-      raise ValueError(
-        f'max_rounds={self.max_rounds}; give 1 or more, or leave it out.'
       )
 
   @functools.cached_property

@@ -1,289 +1,385 @@
-"""The noise of a mechanism, and p-values of influences against it."""
+"""What a mechanism is sent, and how far one client moves what it releases.
+
+Influences are read with a tiny noise multiplier: the release of a round with the
+client less that of a round without it, in units of the largest influence that the
+claim allows a client.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 import math
+from typing import Any, NamedTuple, TypeVar
 
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
-from epe_jax.conformance.influences import HUGE
-from epe_jax.conformance.laws import ALPHA, TOLERANCE
-from epe_jax.conformance.noise import Noise
-from epe_jax.conformance.processing import Processing
+from epe_jax.conformance.laws import TOLERANCE
+from epe_jax.conformance.noise import Layout, norm
 from epe_jax.conformance.session import (
   Cohort,
+  Make,
   NotChecked,
+  Run,
+  Session,
   Vector,
-  check_finite,
-  norm,
 )
 
-_MAX_RUNS, _MAX_ROUNDS = 16, 32
-MAX_LATER = 16
-"""Rounds in which later ones are compared with the first."""
-MAX_CARRIED = 0.02
-"""Arithmetic moves later rounds by no more than this, in influences of a client."""
-# Numbers in the influences of a client on all rounds.
-_MAX_NUMBERS = 20_000_000
+T = TypeVar('T')
+
+HUGE = 1e6
+"""Norm of an update that has to be clipped, in clip norms."""
+HEAVY = 1000.0
+"""Weight, relative to the other clients, of one that must count as they do."""
+MIN_RUNS = 6
+
+_READABLE = 1e-3
+# Rounding to float32 must not lift an update of norm S above S.
+_BELOW = 1 - 1e-6
+# Rounds of a long run, and numbers in the influences of a client on all of them.
+_MAX_ROUNDS, _MAX_NUMBERS = 32, 20_000_000
 
 
-class Measurements(Processing):
-  """All that rules measure; each measurement is made once, when it is first needed."""
+class Probe(NamedTuple):
+  """Two rounds that differ in one client.
 
-  def sample_noise(
-    self,
-    cohort: Cohort,
-    *,
-    runs: int | None = None,
-    rounds: int = 1,
-    claim: Claim | None = None,
-    repair: bool = True,
-  ) -> Noise:
-    """Noise of the first round, or a later one, under other conditions.
+  Attributes:
+    cohort: of the round with the client.
+    baseline: of the neighbouring round.
+    distance: of the two updates of the client, in those that influences are of.
+  """
 
-    Args:
-      cohort: of each round.
-      runs: number of samples; by default as many as time allows.
-      rounds: that are run; the noise is that of the last one.
-      claim: of the mechanism.
-      repair: leave out what `tensor_noise` and `noise_between_coordinates` report;
-        False if influences cannot be read.
-    """
-    if runs is None:
-      runs = self.plan(0.05, rounds=1, max_runs=_MAX_RUNS)
-    samples = self.sample_rounds(runs, rounds, cohort, claim)[:, -1]
-    if self.repeats[0] < ALPHA:
-      # Equal noise is counted once; see `noise_between_runs`.
-      scale = np.sqrt(np.mean(samples**2)) or 1.0
-      samples = scale * np.unique(np.round(samples / scale, 4), axis=0)
-    if not repair:
-      return Noise(self.layout, samples)
-    return Noise(
-      self.layout,
-      samples,
-      self.short_tensors,
-      self.effective_share,
-      self.is_layered,
+  cohort: Cohort
+  baseline: Cohort
+  distance: float = 1
+
+
+class Measurements:
+  """A mechanism that is measured, with all that rules share.
+
+  Attributes:
+    claim: of the mechanism.
+    layout: of the coordinates of an update and of a release.
+    session: in which rounds are run.
+    zero: an update without effect: zeros, or next to them if zeros fail.
+    zero_error: what zeros lead to if they fail, else None.
+    place: of the client in question among those of a round.
+    publishes: whether the mechanism has a public clip norm.
+    uniform: an update of norm S, of equal size in all coordinates.
+    equal: the same, of equal norm in all tensors.
+    made: measurements by the function that made them; see `measured`.
+  """
+
+  def __init__(
+    self, make: Make, claim: Claim, *, budget: float, rng: np.random.Generator
+  ):
+    self.claim = claim
+    self.layout = Layout(claim.sizes, claim.order, claim.granularity > 0)
+    self.session = Session(make, claim, seconds=budget)
+    self.budget, self.rng = budget, rng
+    self.zero, self.zero_error = np.zeros(claim.dim), None
+    self.place, self.publishes = 0, False
+    self.made: dict[Callable, Any] = {}
+    self._signs = rng.choice([-1.0, 1.0], claim.dim)
+    self.uniform = self._scale(self._signs)
+    tensors = self.layout.split(self._signs)
+    self.equal = self._scale(
+      np.concatenate([t / claim.measure(t) for t in tensors])
     )
 
-  @functools.cached_property
-  def is_layered(self) -> bool:
-    """Whether tensors that have enough noise differ in it."""
-    noise = dataclasses.replace(self.all_noise, repaired=self.short_tensors)
-    return not noise.is_isotropic
-
-  def check_gaussian(self) -> None:
-    """Checks that several releases together have a μ.
-
-    Raises:
-      NotChecked: they have none with such noise.
-    """
-    if self.claim.order == 1:
-      raise NotChecked('several releases are judged with Gaussian noise only')
-
-  def check_influence(self) -> None:
-    """Checks that some client has an influence, which is not lost in rounding.
-
-    Raises:
-      NotChecked: it has none, or it is rounded too coarsely.
-    """
-    if self.is_readable and norm(self.base) == 0:
-      raise NotChecked(
-        'the first round is the same whatever one client sends, if the others '
-        'send zeros'
-      )
-    self.check_rounding()
-
-  def check_rounding(self) -> None:
-    """Checks that influences are not lost as releases are rounded.
-
-    Raises:
-      NotChecked: they are rounded too coarsely.
-    """
-    if not self.is_readable:
-      return
+  def try_zeros(self) -> None:
+    """Runs a round of zeros; if it fails, other rounds have tiny updates instead."""
     try:
-      step, base = self.rounding_step, np.abs(self.base)
-    except NotChecked:
-      return  # A rule that needs an influence says so itself.
-    if self.claim.granularity:
-      # Clients that agree are rounded alike, and their sum is coarser.
-      step = min(step, self.claim.granularity / self.claim.clip_norm)
-    if math.isinf(step):
-      raise NotChecked(
-        'the first round is the same whatever clients send; let each call of '
-        'aggregate release a round, and return what comes before rounding'
-      )
-    if step and norm(np.maximum(base - step, 0)) <= 0.9 * norm(base):
-      raise NotChecked(
-        f'releases are rounded to {step:.2g} {self.unit}, in which the influence '
-        'of a client is lost; return what comes before rounding'
-      )
+      released = self.session.start(self.claim).release(self.cohort(self.zero))
+    except NotChecked as error:
+      self.zero_error = str(error)
+    else:
+      if not np.all(np.isfinite(released)):
+        self.zero_error = 'numbers are released that are not finite'
+    if self.zero_error is not None:
+      self.zero = 1e-12 * self.uniform
 
-  def check_processed(self) -> None:
-    """Checks that releases are not cut off or scaled.
-
-    Raises:
-      NotChecked: they are.
-    """
-    if self.is_processed:
-      raise NotChecked(
-        'releases are cut off or scaled after the noise is added; return what comes '
-        'before'
+  def find_place(self) -> None:
+    """Puts the client in question at the position of least nonzero influence."""
+    if self.claim.num_clients > 1:
+      counts = {place: size for place, size in self.counts.items() if size > 0}
+      self.place = min(
+        counts, key=lambda place: (counts[place], place), default=0
       )
 
-  def check_level(self) -> None:
-    """Checks that all runs have equally much noise, in all coordinates.
-
-    Raises:
-      NotChecked: they have not, so that nothing can be compared with it.
-    """
-    if self.is_masked:
-      raise NotChecked(
-        'random coordinates of a release are zero, with noise and updates; return '
-        'what comes before they are left out'
-      )
-    self.check_rounding()
-    self.check_processed()
-    if self.level[0] < ALPHA:
-      raise NotChecked('the amount of noise is random; see noise_level')
-
-  @functools.cached_property
-  def short_tensors(self) -> frozenset[int]:
-    """Tensors with less noise than an update within them needs."""
-    noise, allowed = self.all_noise, self.allowed_by(self.all_noise)
-    return frozenset(
-      k
-      for k in range(len(self.claim.sizes))
-      if self.p_of_tensor(noise, k, allowed) < ALPHA / len(self.claim.sizes)
-    )
-
-  def p_of_tensor(self, noise: Noise, k: int, allowed: float) -> float:
-    """p-value of the noise in one tensor."""
-    influence = self.tensor_influences[k]
-    if noise.is_isotropic or influence < 1e-6:
-      return 1.0
-    if not noise.stds[k] > 1e-3 * noise.stds.max():
-      return 0.0
-    mu = influence / noise.stds[k]
-    return laws.p_of_mu(mu, allowed, num=noise.count(noise.tensors[k].size))
-
-  @functools.cached_property
-  def tensor_influences(self) -> Float[np.ndarray, 'L']:
-    """Largest influence in each tensor of ordinary updates of norm S."""
-    largest = self.layout.length(self.base)
-    norms = [self.layout.norms(influence) for _, influence in self.exact]
-    for k in range(8, len(self.claim.sizes)):
-      norms.append(self.layout.norms(self.influence_of(self.in_tensor(k))))
-    return np.minimum(np.max(norms, axis=0), largest)
-
-  @functools.cached_property
-  def noise(self) -> Noise:
-    """Noise of ordinary rounds, without what `tensor_noise` reports.
-
-    Raises:
-      NotChecked: there is no noise.
-    """
-    self.check_level()
-    if self.all_noise.common_std == 0:
-      raise NotChecked('there is no noise; see noise_scale')
-    return dataclasses.replace(self.all_noise, repaired=self.short_tensors)
-
-  def allowed_by(self, noise: Noise) -> float:
-    """Largest μ that other rules allow: that of ordinary clients if it is larger.
-
-    What is wrong for all clients is reported once, by `noise_scale`. Their μ is
-    measured, so its upper bound is allowed.
-    """
-    common = noise.common_std
-    if common == 0:
-      return math.inf
-    measured = self.layout.length(self.base) / common
-    p = laws.p_of_mu(measured, self.claimed_mu, num=noise.num)
-    if p >= ALPHA:
-      return self.claimed_mu
-    return 1.02 * laws.upper_mu(measured, num=noise.num)
-
-  @functools.cached_property
-  def allowed_mu(self) -> float:
-    """Largest μ that rules allow in ordinary rounds; see `allowed_by`."""
-    if self.common_p_value >= ALPHA:
-      return self.claimed_mu
-    num = self.noise.num
-    if not self.noise.is_isotropic:
-      num = min(self.noise.count(t.size) for t in self.noise.tensors)
-    return 1.02 * laws.upper_mu(self.common_mu, num=num)
+  # What is sent.
 
   @property
-  def claimed_mu(self) -> float:
-    """μ of one round by the claim, with the tolerance for arithmetic."""
-    return (1 + TOLERANCE) * self.claim.mu
+  def step(self) -> float:
+    """Step of the claimed grid over S, 0 if there is none."""
+    return self.claim.granularity / self.claim.clip_norm
 
-  def excess(
-    self, influence: Vector, noise: Noise, *, tests: int = 1
-  ) -> tuple[float, float]:
-    """Compares an influence with the noise.
+  @functools.cached_property
+  def background(self) -> Sequence[Vector]:
+    """Three updates of half the clip norm, for the other clients."""
+    vectors = self.rng.standard_normal((3, self.claim.dim))
+    return [vector / self.claim.measure(vector) / 2 for vector in vectors]
+
+  def in_coordinate(self, k: int) -> Vector:
+    """An update of norm S that is zero outside one coordinate."""
+    vector = np.zeros(self.claim.dim)
+    vector[k] = _BELOW
+    return vector
+
+  def in_tensor(self, k: int) -> Vector:
+    """An update of norm S that is zero outside one tensor."""
+    parts = self.layout.split(np.zeros(self.claim.dim))
+    parts[k] = self.layout.split(self._signs)[k]
+    return self._scale(np.concatenate(parts))
+
+  def _scale(self, vector: Vector) -> Vector:
+    """Scales an update to norm S, with numbers on the claimed grid if there is one."""
+    step, p = self.step, self.claim.norm
+    vector = vector / self.claim.measure(vector)
+    if 0 < step <= 1:
+      # To a step below, then as many to the next as the norm allows.
+      steps, used = np.floor(np.abs(vector) / step + 1e-6), vector != 0
+      if math.isfinite(p):
+        costs = ((steps + 1) ** p - steps**p) * used
+        steps += used * (np.cumsum(costs) <= step**-p - np.sum(steps**p))
+      vector = step * np.sign(vector) * steps
+    return vector * _BELOW
+
+  def cohort(
+    self,
+    update: Vector | None,
+    others: Sequence[Vector] = (),
+    *,
+    present: int | None = None,
+    weight: float = 1.0,
+    claim: Claim | None = None,
+    place: int | None = None,
+  ) -> Cohort:
+    """The clients of a round: the one in question, and others of weight 1.
 
     Args:
-      influence: of one client in a round.
-      noise: in such rounds.
-      tests: number of influences that the rule compares.
-
-    Returns:
-      μ, and the p-value of the hypothesis that it is at most the allowed one.
+      update: of the client; None if it is absent.
+      others: updates that the others send in turn; zeros by default.
+      present: number of clients, with the one in question; n by default.
+      weight: of the client.
+      claim: the claim that gives n.
+      place: of the client; `self.place` by default.
     """
-    mu, allowed = noise.mu(influence), self.allowed_mu
-    if math.isinf(allowed):
-      return mu, 1.0
-    return mu, min(1.0, tests * noise.p_value(influence, allowed))
+    num = (present or (claim or self.claim).num_clients) - 1
+    options = list(others) or [self.zero]
+    updates = [options[i % len(options)] for i in range(num)]
+    weights = [1.0] * num
+    if update is None:
+      return Cohort(updates, weights)
+    place = min(self.place if place is None else place, num)
+    updates.insert(place, update)
+    weights.insert(place, weight)
+    return Cohort(updates, weights)
 
-  @functools.cached_property
-  def common_mu(self) -> float:
-    """μ of an ordinary client whose update has norm S."""
-    if self.all_noise.common_std == 0:
-      return math.inf
-    return self.noise.mu(self.base)
+  def probe(
+    self, update: Vector, others: Sequence[Vector] = (), **given: Any
+  ) -> Probe:
+    """A client against one that sends zeros; `given` is that of `cohort`.
 
-  @functools.cached_property
-  def common_p_value(self) -> float:
-    """Probability of this μ or more although the claim holds."""
-    if math.isinf(self.common_mu):
-      return 0.0
-    return self.noise.p_value(self.base, self.claimed_mu)
-
-  def count_rounds(self, most: int = _MAX_ROUNDS) -> int:
-    """Number of rounds of a long run, at most so many.
-
-    Raises:
-      NotChecked: there is no second one.
+    With adjacency 'replace' it is against the opposite update, and counts half.
     """
-    num = min(self.max_rounds, most)
-    if num < 2:
-      raise NotChecked('it needs two rounds or more, and time for them')
-    return num
+    replaces = self.claim.adjacency == 'replace'
+    without = -update if replaces else self.zero
+    cohort = functools.partial(self.cohort, others=others, **given)
+    return Probe(cohort(update), cohort(without), self.claim.distance)
+
+  # What is run.
+
+  def quiet(self, claim: Claim | None = None) -> Run:
+    """A fresh run with next to no noise."""
+    claim = claim or self.claim
+    tiny = min(1e-8, 1e-5 / math.sqrt(claim.dim))
+    return self.session.start(dataclasses.replace(claim, noise_multiplier=tiny))
+
+  def release_afresh(self, cohort: Cohort, runs: int) -> Iterator[Vector]:
+    """Releases of the first round of fresh runs under the claim."""
+    for _ in range(runs):
+      yield self.session.start(self.claim).release(cohort)
+
+  def sample_rounds(
+    self, runs: int, rounds: int, cohort: Cohort, claim: Claim | None = None
+  ) -> Float[np.ndarray, 'R T k']:
+    """Noise of the first rounds of fresh runs: releases less the quiet release."""
+    claim = claim or self.claim
+    keep = self.layout.keep
+    run = self.quiet(claim)
+    expected = np.stack([keep(run.release(cohort)) for _ in range(rounds)])
+    if not self.is_readable:
+      expected = np.zeros_like(expected)
+    sampled = np.empty((runs, *expected.shape))
+    for i in range(runs):
+      run = self.session.start(claim)
+      for t in range(rounds):
+        sampled[i, t] = keep(run.release(cohort))
+    return sampled - expected
 
   @functools.cached_property
-  def carried_rest(self) -> float:
-    """How much more an update that is clipped moves later rounds than one that is not."""
-    huge, whole = (self.cohort(f * self.base_update) for f in (HUGE, 1.0))
-    zeros, clipped, kept = self.cohort(self.zero), self.quiet(), self.quiet()
-    rest = []
-    for t in range(self.count_rounds(MAX_LATER)):
-      # In units of the first clip norm: the two may differ afterwards.
-      usual = kept.release_by_claim(zeros if t else whole)
-      check_finite(usual, t)
-      rest.append(clipped.release_by_claim(zeros if t else huge) - usual)
-    return norm(np.array(rest[1:]))
+  def seconds_per_round(self) -> float:
+    """Seconds to make a mechanism and run a round of zero updates."""
+    seconds = []
+    # The least of three, as the machine may do something else.
+    for _ in range(3):
+      before = self.session.elapsed
+      self.session.start(self.claim).release(self.cohort(self.zero))
+      seconds.append(self.session.elapsed - before)
+    return min(seconds)
+
+  def plan(self, share: float, *, rounds: int = 1, max_runs: int) -> int:
+    """Number of runs that fit into a share of the budget."""
+    seconds = self.seconds_per_round * rounds
+    return max(MIN_RUNS, min(max_runs, int(share * self.budget / seconds)))
 
   @property
   def max_rounds(self) -> int:
     """Maximum number of rounds of a long run."""
     allowed = self.claim.max_rounds or _MAX_ROUNDS
-    in_time = int(0.3 * self._budget / (5 * self.seconds_per_round))
+    in_time = int(0.3 * self.budget / (5 * self.seconds_per_round))
     in_space = _MAX_NUMBERS // self.claim.dim
     return min(allowed, in_time, in_space, _MAX_ROUNDS)
+
+  # What one client changes.
+
+  @property
+  def unit(self) -> str:
+    """The unit of influences, as text."""
+    return 'S / n' if self.claim.release == 'mean' else 'S'
+
+  @functools.cached_property
+  def floor(self) -> float:
+    """Norm of the difference of two quiet releases of the same updates."""
+    cohorts = [
+      self.cohort(self.zero),
+      # Randomness may multiply updates, so zeros are not enough; nor is a sum of 0.
+      self.cohort(0.3 * self.uniform, self.background),
+    ]
+    # Few coordinates, or clients, may agree by accident if some are left out at random.
+    fewest = min(self.claim.dim / 128, self.claim.num_clients / 20)
+    repeats = math.ceil(1 / fewest)
+    return max(
+      norm(self.quiet().release(cohort) - self.quiet().release(cohort))
+      for cohort in cohorts * repeats
+    )
+
+  @property
+  def is_readable(self) -> bool:
+    """Whether a tiny noise multiplier leaves next to no noise."""
+    return self.floor < _READABLE
+
+  def check_quiet(self) -> None:
+    """Raises NotChecked unless a tiny noise multiplier leaves next to no noise."""
+    if not self.is_readable:
+      raise NotChecked(
+        'influences cannot be read: with next to no noise claimed, releases of '
+        f'the same updates still differ by {self.floor:.2g} clients. If they are '
+        'rounded at random, or clients are drawn, leave that out for the check'
+      )
+
+  def influence(self, probe: Probe, claim: Claim | None = None) -> Vector:
+    """Release of the cohort less that of the baseline, nearly without noise.
+
+    Raises:
+      NotChecked: influences cannot be read.
+    """
+    self.check_quiet()
+    released = self.quiet(claim).release(probe.cohort)
+    moved = released - self.quiet(claim).release(probe.baseline)
+    return moved / probe.distance
+
+  def influences(self, probes: Sequence[Probe]) -> list[Vector]:
+    """Influences of several probes; equal baselines are run once."""
+    self.check_quiet()
+    moved, baselines = [], {}
+    for cohort, baseline, distance in probes:
+      key = (*map(id, baseline.updates), *baseline.weights)
+      if key not in baselines:
+        baselines[key] = self.quiet().release(baseline)
+      released = self.quiet().release(cohort)
+      moved.append((released - baselines[key]) / distance)
+    return moved
+
+  def influence_of(
+    self, update: Vector, others: Sequence[Vector] = (), **given: Any
+  ) -> Vector:
+    """Influence of a client, as of its `probe`."""
+    return self.influence(
+      self.probe(update, others, **given), given.get('claim')
+    )
+
+  @functools.cached_property
+  def exact(self) -> Sequence[tuple[Vector, Vector]]:
+    """(update, influence) of updates of norm S, spread over tensors in many ways."""
+    some = range(min(len(self.claim.sizes), 8))
+    updates = [self.uniform, self.equal, *map(self.in_tensor, some)]
+    if self.claim.norm < self.claim.order:
+      # Longest in the norm of the noise if it is in one coordinate.
+      updates.append(self.in_coordinate(0))
+    # If tensors have clip norms of their own, an update arrives whole only if it is
+    # spread as an update that is clipped in every tensor arrives.
+    clipped = self.influence_of(HUGE * self.equal) * np.sign(self.claim.unit)
+    if 0 < norm(clipped) < math.inf:
+      updates.append(self._scale(clipped))
+    return [(u, self.influence_of(u)) for u in updates]
+
+  @functools.cached_property
+  def _best(self) -> int:
+    lengths = [self.layout.length(influence) for _, influence in self.exact]
+    is_best = np.array(lengths) >= (1 - TOLERANCE) * max(lengths)
+    return int(np.argmax(is_best))
+
+  @property
+  def base(self) -> Vector:
+    """Largest influence of an ordinary client whose update has norm S."""
+    return self.exact[self._best][1]
+
+  @property
+  def base_update(self) -> Vector:
+    """The update that has this influence."""
+    return self.exact[self._best][0]
+
+  @functools.cached_property
+  def counts(self) -> dict[int, float]:
+    """Influence of an update of half the clip norm, by its place in the round.
+
+    They are equal to the precision of arithmetic, or not equal at all; two digits
+    say how much less than the largest they are.
+    """
+    n = self.claim.num_clients
+    sizes = {}
+    for place in sorted({0, n // 2, n - 1}):
+      make = functools.partial(self.cohort, place=place)
+      moved = self.influence(Probe(make(self.uniform / 2), make(self.zero)))
+      size = norm(moved) / norm(self.uniform / 2)
+      sizes[place] = size if size > _READABLE else 0.0
+    most = max(sizes.values())
+    if not 0 < most < math.inf:
+      return sizes
+    return {
+      place: most * float(f'{size / most:.2g}') for place, size in sizes.items()
+    }
+
+  @property
+  def count_alike(self) -> bool:
+    """Whether clients count alike, wherever they are in a round."""
+    return max(self.counts.values()) <= 1.02 * min(self.counts.values())
+
+
+def measured(
+  measure: Callable[[Measurements], T],
+) -> Callable[[Measurements], T]:
+  """Makes a measurement of a mechanism once, when it is first needed."""
+
+  @functools.wraps(measure)
+  def measure_once(m: Measurements) -> T:
+    if measure not in m.made:
+      m.made[measure] = measure(m)
+    return m.made[measure]
+
+  return measure_once

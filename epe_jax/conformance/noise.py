@@ -20,6 +20,12 @@ _NONE = 1e-3
 _KEPT, _KEPT_OF_TENSOR = 20_000, 256
 
 
+def norm(vector: Float[np.ndarray, '...'], order: float | None = None) -> float:
+  """Euclidean norm, or one of another order; inf if an entry is not finite."""
+  value = float(np.linalg.norm(vector, order))
+  return value if math.isfinite(value) else math.inf
+
+
 def split(
   vectors: Float[np.ndarray, '*r d'], sizes: tuple[int, ...]
 ) -> list[Float[np.ndarray, '*r _']]:
@@ -40,8 +46,8 @@ class Layout:
   Attributes:
     sizes: coordinates of each tensor.
     order: of the norm in which influences count, 1 for Laplace noise.
-    is_discrete: whether the claimed noise is on a grid, so that updates are rounded
-      to it before and not with it.
+    is_discrete: whether noise is claimed on a grid, to which updates are rounded
+      before they meet it.
   """
 
   sizes: tuple[int, ...]
@@ -83,8 +89,7 @@ class Layout:
 
   def length(self, vector: Float[np.ndarray, 'd']) -> float:
     """The same of the whole vector; inf if an entry is not finite."""
-    value = float(np.linalg.norm(self.norms(vector), self.order))
-    return value if math.isfinite(value) else math.inf
+    return norm(self.norms(vector), self.order)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +99,8 @@ class Noise:
   Attributes:
     layout: of the coordinates.
     samples: [R, k] noise of R runs in the kept coordinates.
-    repaired: tensors whose noise another rule reports. Here they count as having
-      the noise of the other tensors, so that each cause is reported once.
+    repaired: tensors whose noise another rule reports. They count as having that of
+      the others, so that each cause is reported once.
     effective_share: independent values per coordinate, <= 1.
     is_layered: whether a larger sample shows that tensors have noise of their own.
   """

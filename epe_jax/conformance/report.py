@@ -8,12 +8,16 @@ import math
 from typing import Any
 
 from epe_jax.conformance.claim import Claim
+from epe_jax.conformance.needs import Status
 from epe_jax.conformance.rule import Finding, Result
 from epe_jax.conformance.session import OUT_OF_TIME
 from epe_jax.report import cells, tables, terminal
 
 SCHEMA_VERSION = 1
 """Of a report as JSON."""
+# Fields of a claim that are shown unless they are usual.
+_SHOWN = ('adjacency', 'noise', 'norm', 'granularity')
+_SHOWN += ('participations', 'min_separation')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,21 +54,20 @@ class Report:
   @property
   def passed(self) -> tuple[str, ...]:
     """Rules that hold."""
-    return tuple(r.rule for r in self.results if r.status == 'passed')
+    return tuple(self._select('passed'))
 
   @property
   def not_checked(self) -> Mapping[str, str]:
     """Rules that could not be checked, and why; they may be broken."""
-    return {
-      r.rule: r.measured for r in self.results if r.status == 'not checked'
-    }
+    return self._select('not checked')
 
   @property
   def not_applicable(self) -> Mapping[str, str]:
     """Rules that say nothing of such a claim or mechanism, and why."""
-    return {
-      r.rule: r.measured for r in self.results if r.status == 'does not apply'
-    }
+    return self._select('does not apply')
+
+  def _select(self, status: Status) -> Mapping[str, str]:
+    return {r.rule: r.measured for r in self.results if r.status == status}
 
   def to_json(self) -> dict[str, Any]:
     """The report as a JSON value; `io` spells the numbers that are not finite."""
@@ -87,28 +90,31 @@ def format_report(report: Report) -> str:
     (r.status, r.rule, r.measured + _format_p(r.p_value))
     for r in report.results
   ]
-  parts = [_summarize(report), tables.align_columns(rows, '<<<')]
-  for finding in report.findings:
-    texts = [
-      finding.measured,
-      f'Likely: {finding.likely}',
-      f'To do: {finding.cure}',
-    ]
-    if finding.epsilon is not None:
-      where = ''
-      if finding.at:
-        where = f', if noise is as short as it is with {finding.at}'
-      texts.append(
-        f'ε = {cells.format_number(finding.epsilon)} of one client at '
-        f'δ = {report.delta:g}{where}; claimed '
-        f'{cells.format_number(report.claimed_epsilon)}.'
-      )
-    title = f'{finding.severity.upper()}  {finding.rule}: '
-    lines = [title + finding.cause.replace('_', ' ')]
-    lines += [tables.fill_paragraph(text, bullet='  ') for text in texts]
-    parts.append('\n'.join(lines))
-  parts.append(_count(report))
+  table = tables.align_columns(rows, '<<<')
+  findings = [_format_finding(report, x) for x in report.findings]
+  parts = [_summarize(report), table, *findings, _count(report)]
   return terminal.quote_commands('\n\n'.join(parts))
+
+
+def _format_finding(report: Report, finding: Finding) -> str:
+  cause = finding.cause.replace('_', ' ')
+  lines = [f'{finding.severity.upper()}  {finding.rule}: {cause}']
+  texts = [
+    finding.measured,
+    f'Likely: {finding.likely}',
+    f'To do: {finding.cure}',
+  ]
+  if finding.epsilon is not None:
+    epsilon, claimed = map(
+      cells.format_number, (finding.epsilon, report.claimed_epsilon)
+    )
+    where = f', if noise is as short as it is with {finding.at}'
+    texts.append(
+      f'ε = {epsilon} of one client at δ = {report.delta:g}'
+      f'{where * bool(finding.at)}; claimed {claimed}.'
+    )
+  lines += [tables.fill_paragraph(text, bullet='  ') for text in texts]
+  return '\n'.join(lines)
 
 
 def make_badge(report: Report) -> dict[str, Any]:
@@ -179,20 +185,22 @@ def _format_p(p: float | None) -> str:
 
 
 def _summarize(report: Report) -> str:
-  broken = len(report.findings)
-  checked, unchecked = broken + len(report.passed), len(report.not_checked)
-  measured = 'ε of one round was not measured'
+  broken, unchecked = len(report.findings), len(report.not_checked)
+  measured, error = 'ε of one round was not measured', ''
   if report.epsilon is not None:
     measured = f'one round has ε = {cells.format_number(report.epsilon)}'
-  error = ''
-  if _exceeds_claim_by_chance(report):
-    error = ', which is within the error of the measurement'
+    # More than the claim, and yet no rule of the noise is broken.
+    is_above = report.claimed_epsilon < report.epsilon < math.inf
+    if is_above and {'noise_scale', 'tensor_noise'} <= {*report.passed}:
+      error = ', which is within the error of the measurement'
+  claim = report.claim
   text = (
-    f'{broken} of the {checked} rules checked {"is" if broken == 1 else "are"} broken; '
+    f'{broken} of the {broken + len(report.passed)} rules checked '
+    f'{"is" if broken == 1 else "are"} broken; '
     f'{unchecked} {"was" if unchecked == 1 else "were"} not checked. At the claim, with '
     f'δ = {report.delta:g}, {measured} for an ordinary client; '
     f'claimed {cells.format_number(report.claimed_epsilon)}'
-    f'{" for all its rounds" * (report.claim.participations > 1)}{error}. '
+    f'{" for all its rounds" * (claim.participations > 1)}{error}. '
     f'{report.rounds:,} rounds in {report.seconds:.1f} s.'
   )
   if report.resolution is not None:
@@ -200,32 +208,15 @@ def _summarize(report: Report) -> str:
       f' Noise that is {100 * report.resolution:.2g} % too small would have been '
       'detected with probability 99 %.'
     )
-  claim = report.claim
   shapes = ', '.join('x'.join(map(str, x)) or '()' for x in claim.shapes)
+  unusual = ''.join(
+    f', {field.name} {getattr(claim, field.name)}'
+    for field in dataclasses.fields(claim)
+    if field.name in _SHOWN and getattr(claim, field.name) != field.default
+  )
   head = (
     f'Claim: clip norm {claim.clip_norm:g}, noise multiplier '
     f'{claim.noise_multiplier:g}, {claim.num_clients} clients, {claim.release} of '
-    f'tensors {shapes}{_list_other(claim)}.'
+    f'tensors {shapes}{unusual}.'
   )
   return tables.fill_paragraph(head) + '\n' + tables.fill_paragraph(text)
-
-
-def _list_other(claim: Claim) -> str:
-  """What else a claim says, if that is not usual."""
-  named = ('adjacency', 'noise', 'norm', 'granularity')
-  named += ('participations', 'min_separation')
-  return ''.join(
-    f', {field.name} {getattr(claim, field.name)}'
-    for field in dataclasses.fields(claim)
-    if field.name in named and getattr(claim, field.name) != field.default
-  )
-
-
-def _exceeds_claim_by_chance(report: Report) -> bool:
-  """Whether the measured ε is above the claim, and no rule of the noise broken."""
-  if report.epsilon is None or math.isinf(report.epsilon):
-    return False
-  return report.epsilon > report.claimed_epsilon and {
-    'noise_scale',
-    'tensor_noise',
-  } <= {*report.passed}

@@ -36,10 +36,7 @@ OUT_OF_TIME = 'out of time'
 
 
 class OutOfTime(Exception):
-  """The time of a check is spent, which says nothing of the mechanism.
-
-  It is not a `NotChecked`, which some rules take for a refusal of what they send.
-  """
+  """The time of a check is spent. Not a `NotChecked`, as it is no refusal of input."""
 
 
 class NeverEnds(NotChecked):
@@ -51,13 +48,7 @@ class _Alarm(BaseException):
 
 
 class Cohort(NamedTuple):
-  """Clients of a round.
-
-  Attributes:
-    updates: of each client present, in clip norms; several clients may share an
-      array.
-    weights: of each client.
-  """
+  """Updates in clip norms, some of which may be one array, and weights of clients."""
 
   updates: Sequence[Vector]
   weights: Sequence[float]
@@ -79,7 +70,7 @@ class Session:
     self.rounds = 0
     self._start = time.perf_counter()
     self.seconds = seconds
-    # Timers of the system end, too.
+    # Timers of the system have a maximum.
     self._max_seconds = min(max(_MAX_SECONDS, seconds), 1e6)
     self._is_first = True
 
@@ -98,13 +89,7 @@ class Session:
       self._start = time.perf_counter() - before
 
   def start(self, claim: Claim) -> Run:
-    """Makes a fresh mechanism.
-
-    Raises:
-      OutOfTime: time is up.
-      NotChecked: the factory fails for this claim, or not for the first time.
-      TypeError: the factory returned something that cannot aggregate.
-    """
+    """Makes a fresh mechanism; raises as `spend` and `call`."""
     self.spend(0)
     with self.call(f'make({_changes(self.claim, claim)})'):
       mechanism = self._make(claim)
@@ -116,11 +101,7 @@ class Session:
     return Run(self, mechanism, claim)
 
   def spend(self, rounds: int) -> None:
-    """Counts rounds.
-
-    Raises:
-      OutOfTime: time is up.
-    """
+    """Counts rounds; raises OutOfTime if time is up."""
     # The first round is run however long the factory takes.
     if self.rounds and self.elapsed > self.seconds:
       raise OutOfTime(f'{OUT_OF_TIME}: {self.seconds:g} s are spent')
@@ -134,13 +115,9 @@ class Session:
     as much as that took. Only in the main thread of POSIX systems can code be
     interrupted.
 
-    Args:
-      what: runs, for messages.
-
     Raises:
       NeverEnds: it takes longer.
-      NotChecked: it raises something, but for the first round.
-      Exception: whatever is raised up to the end of the first round.
+      NotChecked: it raises something; up to the end of the first round that itself.
     """
     start = time.perf_counter()
     # However long the factory takes, the first round is run.
@@ -177,16 +154,14 @@ class Run:
       value = getattr(self.mechanism, 'clip_norm', None)
       if value is None:
         return None
-      number = math.nan
       with contextlib.suppress(TypeError, ValueError):
-        number = float(value)
-      if not 0 < number < math.inf:
-        raise ValueError(
-          f'the mechanism publishes the clip norm {value!r}; let its attribute '
-          'clip_norm be a finite number > 0, or give it another name if it is not a '
-          'public clip norm.'
-        )
-      return number
+        if 0 < float(value) < math.inf:
+          return float(value)
+      raise ValueError(
+        f'the mechanism publishes the clip norm {value!r}; let its attribute '
+        'clip_norm be a finite number > 0, or give it another name if it is not a '
+        'public clip norm.'
+      )
 
   def release(self, cohort: Cohort) -> Vector:
     """Runs a round.
@@ -195,22 +170,12 @@ class Run:
     influence that a client of that norm may have. Updates u_i within the clip norm
     are thus released as Σ u_i with noise of standard deviation z, for any S and n.
 
-    Returns:
-      [d] float64.
-
-    Raises:
-      OutOfTime: time is up.
-      NotChecked: the mechanism refuses this input, fails, or releases no tensors of
-        the shapes of the claim.
-      NeverEnds: the round does not end.
-      Exception: whatever is raised in the very first round.
+    Raises as `Session.spend` and `Session.call`.
     """
     clip_norm = self.public_clip_norm or self.claim.clip_norm
     self.session.spend(1)
-    tensors: dict[int, list[np.ndarray]] = {}
-    for update in cohort.updates:
-      if id(update) not in tensors:
-        tensors[id(update)] = self._split(update * clip_norm)
+    distinct = {id(update): update for update in cohort.updates}
+    tensors = {k: self._split(u * clip_norm) for k, u in distinct.items()}
     # A mechanism may clip in place: no client may have the arrays of another one.
     updates = [
       [tensor.copy() for tensor in tensors[id(update)]]
@@ -224,26 +189,20 @@ class Run:
     return joined / (clip_norm * self.claim.unit)
 
   def release_by_claim(self, cohort: Cohort) -> Vector:
-    """Runs a round, as `release`, in units of the claimed clip norm and not the public one."""
-    scale = (
-      self.public_clip_norm or self.claim.clip_norm
-    ) / self.claim.clip_norm
-    return scale * self.release(cohort)
+    """As `release`, in units of the claimed clip norm and not the public one."""
+    clip_norm = self.public_clip_norm or self.claim.clip_norm
+    return clip_norm / self.claim.clip_norm * self.release(cohort)
 
   def _split(self, vector: Vector) -> list[np.ndarray]:
     parts = split(vector.astype(np.float32), self.claim.sizes)
     return [t.reshape(shape) for t, shape in zip(parts, self.claim.shapes)]
 
   def _join(self, released: Any) -> Vector:
-    if released is None:
+    if released is None or isinstance(released, Mapping):
+      kind = 'None' if released is None else 'a dict'
       raise ValueError(
-        'aggregate returned None; return what the round releases, one tensor for '
-        'each shape of the claim.'
-      )
-    if isinstance(released, Mapping):
-      raise ValueError(
-        'aggregate returned a dict; return its tensors in the order of the shapes of '
-        'the claim, such as list(result.values()).'
+        f'aggregate returned {kind}; return its tensors in the order of the shapes of '
+        'the claim.'
       )
     arrays = [np.asarray(tensor, np.float64) for tensor in released]
     shapes = tuple(array.shape for array in arrays)
@@ -291,19 +250,9 @@ def _limit_time(seconds: float, what: str) -> Iterator[None]:
 
 
 def check_finite(released: Vector, t: int) -> None:
-  """Checks that round t of ordinary updates releases numbers.
-
-  Raises:
-    NotChecked: some are not finite.
-  """
+  """Raises NotChecked if round t of ordinary updates releases no finite numbers."""
   if not np.all(np.isfinite(released)):
     raise NotChecked(f'round {t} releases numbers that are not finite')
-
-
-def norm(vector: Float[np.ndarray, '...']) -> float:
-  """Euclidean norm; inf if an entry is not finite."""
-  value = float(np.linalg.norm(vector))
-  return value if math.isfinite(value) else math.inf
 
 
 def _changes(old: Claim, new: Claim) -> str:

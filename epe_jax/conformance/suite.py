@@ -9,26 +9,21 @@ from typing import TypeVar
 import numpy as np
 from scipy import stats
 
+from epe_jax.conformance import comparison, samples
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.report import Report
-from epe_jax.conformance.rule import Result
 from epe_jax.conformance.rules import (
-  arithmetic,
+  amount,
+  clients,
   clip_norm,
   clipping,
-  independence,
-  noise_level,
-  noise_scale,
+  noise,
   own_claim,
-  participation,
   processes,
-  resume,
   rounds,
-  zero_update,
 )
-from epe_jax.conformance.samples import LEVEL_DIM
 from epe_jax.conformance.session import Make, NotChecked, OutOfTime
 from epe_jax.epsilon import checks
 from epe_jax.epsilon.checks import check_delta
@@ -38,36 +33,33 @@ T = TypeVar('T')
 RULES = {
   rule.name: rule
   for rule in (
-    noise_level.noise_level,
-    noise_scale.noise_scale,
-    noise_scale.tensor_noise,
+    amount.noise_level,
+    amount.noise_scale,
+    amount.tensor_noise,
     clipping.clipping,
-    zero_update.not_finite,
+    clipping.not_finite,
     rounds.rounds,
     rounds.later_rounds,
-    participation.weights,
-    participation.dropout,
-    participation.places,
-    independence.noise_between_coordinates,
-    independence.noise_between_runs,
+    clients.weights,
+    clients.dropout,
+    clients.places,
+    noise.noise_between_coordinates,
+    noise.noise_between_runs,
     processes.noise_between_processes,
-    independence.noise_law,
-    independence.noise_grid,
+    noise.noise_law,
+    noise.noise_grid,
     clip_norm.clip_norm,
-    resume.resume,
+    rounds.resume,
     rounds.memory,
-    arithmetic.wrap_around,
+    clipping.wrap_around,
     clipping.arrives_whole,
-    arithmetic.rounding,
-    participation.add_or_remove,
+    clipping.rounding,
+    clients.add_or_remove,
     own_claim.own_claim,
-    zero_update.zero_update,
+    clipping.zero_update,
   )
 }
 """Each rule by its name, in the order in which they are checked."""
-
-_OF_OTHERS = 'weights', 'dropout', 'places', 'rounding'
-_OF_ROUNDS = 'rounds', 'later_rounds', 'memory', 'resume'
 
 
 def check(
@@ -123,7 +115,7 @@ def check(
   with np.errstate(all='ignore'):
     try:
       run = m.session.start(claim)
-      publishes = run.public_clip_norm is not None
+      m.publishes = run.public_clip_norm is not None
       first = run.release(ordinary)
     except NotChecked as error:
       raise ValueError(
@@ -132,57 +124,26 @@ def check(
       ) from error
     _attempt(m.try_zeros)
     _attempt(m.find_place)
-    adapts = publishes and bool(_attempt(lambda: m.adapts))
+    if m.publishes:
+      _attempt(lambda: samples.adapts(m))
   if not np.all(np.isfinite(first)):
     raise ValueError(
       'a round in which clients send updates of half the clip norm releases '
       'numbers that are not finite; nothing can be checked.'
     )
-  results = tuple(
-    Result(name, 'does not apply', why)
-    if (why := _explain_exemption(name, claim, publishes, adapts))
-    else rule.check(m, delta=delta)
-    for name, rule in RULES.items()
-  )
+  results = tuple(rule.check(m, delta=delta) for rule in RULES.values())
   return Report(
     claim,
     results,
     delta,
     epsilon=_attempt(
-      lambda: claim.compute_epsilon(m.all_noise.mu(m.base), delta)
+      lambda: claim.compute_epsilon(samples.measure_noise(m).mu(m.base), delta)
     ),
     claimed_epsilon=claim.compute_epsilon(claim.mu, delta),
     rounds=m.session.rounds,
     seconds=m.session.elapsed,
-    resolution=_attempt(lambda: _resolve(m.noise.num)),
+    resolution=_attempt(lambda: _resolve(comparison.measure_noise(m).num)),
   )
-
-
-def _explain_exemption(
-  name: str, claim: Claim, publishes: bool, adapts: bool
-) -> str | None:
-  """Why a rule says nothing about such mechanisms; None if it has to hold."""
-  if name == 'add_or_remove' and claim.adjacency != name:
-    return 'the claim is not one of a client that is present or absent'
-  if name in _OF_OTHERS and claim.num_clients == 1:
-    return 'a round has one client'
-  if name in _OF_ROUNDS and claim.max_rounds == 1:
-    return 'a run has one round'
-  if name == 'memory' and adapts:
-    return 'the clip norm is public and adapts; see clip_norm'
-  if name == 'clip_norm' and not publishes:
-    return 'the mechanism publishes no clip_norm'
-  if name == 'noise_between_coordinates' and claim.dim == 1:
-    return 'there is one coordinate'
-  if name == 'noise_level' and claim.dim < LEVEL_DIM:
-    return (
-      f'below {LEVEL_DIM} coordinates a random amount of noise is another law; see '
-      'noise_law'
-    )
-  small = 1e-4 * claim.num_clients * claim.clip_norm
-  if name == 'rounding' and claim.granularity > small:
-    return 'a small update is less than a step of the claimed grid'
-  return None
 
 
 def _attempt(measure: Callable[[], T]) -> T | None:

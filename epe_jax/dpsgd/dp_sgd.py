@@ -19,7 +19,7 @@ import optax
 
 from epe_jax import extras
 from epe_jax.epsilon import checks
-from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import fusion_barrier
 from epe_jax.training import (
   aggregation,
   algorithms,

@@ -25,7 +25,7 @@ from epe_jax import io, streams
 from epe_jax.dpsgd import dp_sgd, poisson_batches
 from epe_jax.dpsgd.gradient_canaries import GradientCanary
 from epe_jax.epsilon.types import Scores
-from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import fusion_barrier
 from epe_jax.training import algorithms
 from epe_jax.types import Array, Batch, Key, Params, Task
 

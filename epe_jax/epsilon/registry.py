@@ -19,7 +19,7 @@ from epe_jax.epsilon import (
   maximum,
   noise_floor,
   one_run_bounds,
-  threshold,
+  paper_estimates,
   tradeoff,
   two_gaussians,
 )
@@ -60,7 +60,7 @@ MIXTURE: Estimator = known_shifts.location_mixture
 MOST_EXPOSED: Estimator = known_shifts.most_exposed
 NULL_STD: Estimator = partial(two_gaussians.two_gaussian, std='null')
 FITTED: Estimator = partial(two_gaussians.two_gaussian, std='fitted')
-COUNTED: Estimator = partial(threshold.max_threshold, rates='empirical')
+COUNTED: Estimator = partial(paper_estimates.max_threshold, rates='empirical')
 INDEPENDENT_GDP: Estimator = partial(
   one_run_bounds.one_run_independent, family=tradeoff.gaussian_family()
 )
@@ -96,7 +96,7 @@ ENTRIES: tuple[Entry, ...] = (
   ),
   Entry(FITTED, {'two_gaussian_fitted': 'two Gaussians, std fitted'}, _POINT),
   Entry(
-    threshold.max_threshold,
+    paper_estimates.max_threshold,
     {'max_threshold_gaussian': 'best threshold, Gaussian rates'},
     _POINT,
   ),
@@ -106,7 +106,9 @@ ENTRIES: tuple[Entry, ...] = (
     _POINT,
     is_extra=True,
   ),
-  Entry(threshold.eps_lo, {'eps_lo': "the paper's ε_lo (no bound)"}, _POINT),
+  Entry(
+    paper_estimates.eps_lo, {'eps_lo': "the paper's ε_lo (no bound)"}, _POINT
+  ),
   Entry(one_run_bounds.one_run, {'one_run': 'from one run, Bernoulli(1/2)'}),
   Entry(
     one_run_bounds.one_run_gdp, {'one_run_gdp': 'one run, if f is Gaussian'}
@@ -177,8 +179,10 @@ def choose_points(
   if scores.shift is not None:
     is_equal = np.ptp(scores.shift) <= _UNIFORM_WITHIN * np.max(scores.shift)
     first = (MIXTURE,) if is_equal else (MIXTURE, MOST_EXPOSED)
-  by_rates = (FITTED, threshold.max_threshold) if has_spread else (COUNTED,)
-  return (*first, *by_rates, threshold.eps_lo)
+  by_rates = (
+    (FITTED, paper_estimates.max_threshold) if has_spread else (COUNTED,)
+  )
+  return (*first, *by_rates, paper_estimates.eps_lo)
 
 
 def choose_bounds(

@@ -181,7 +181,7 @@ class Floor(NamedTuple):
 class Assumption(enum.StrEnum):
   """A condition without which an estimate is not what it says it is.
 
-  Its value is a key; `epe_jax.report.assumptions` has the words.
+  Its value is a key; `epe_jax.report.words` has the words.
   """
 
   INDEPENDENT = 'independent_canaries'

@@ -22,8 +22,17 @@ from epe_jax.training import fedavg
 def set_chunk_size(
   config: Config, setup: build.Setup, *, mesh: sharding.Mesh | None = None
 ) -> build.Setup:
-  """Sets the chunk that config.chunk=None leaves to the device, in the plan."""
+  """Sets the chunk that config.chunk=None leaves to the device, in the plan.
+
+  Of several processes it is one, since none is tried.
+  """
   if config.chunk is not None or jax.default_backend() == 'cpu':
+    return setup
+  if not is_tried():
+    logging.warning(
+      'Of several processes clients are trained one at a time, because nobody can try '
+      'how many fit; set chunk to train more of them at once.'
+    )
     return setup
   return _set_even(setup, setup.participants.slots, mesh)
 
@@ -32,7 +41,7 @@ def is_tried() -> bool:
   """Says whether the chunk of a run is tried before its first round.
 
   Of several processes one alone may run out of memory, and the others would wait
-  for it; they keep what is set.
+  for it; they keep what is set, or one.
   """
   return jax.default_backend() != 'cpu' and jax.process_count() == 1
 

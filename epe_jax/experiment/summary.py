@@ -10,8 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import canaries, io
-from epe_jax._version import __version__
+from epe_jax import __version__, canaries, io
 from epe_jax.audit import effective_dimensions
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.experiment.setup import build

@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.audit import attack_scores, record, statistics
-from epe_jax.audit.record import Record
-from epe_jax.audit.server_response import respond_at_end
+from epe_jax.audit.record import Record, respond_at_end
 from epe_jax.epsilon.types import NullLaw
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.training.round_scalars import RoundScalars

@@ -11,7 +11,7 @@ import numpy as np
 from epe_jax import accounting, typed_json
 from epe_jax.audit import attack_scores, audit_step
 from epe_jax.audit.attackers import CHANGE, FINAL
-from epe_jax.audit.server_response import respond_at_end
+from epe_jax.audit.record import respond_at_end
 from epe_jax.canaries import registry
 from epe_jax.epsilon.types import Floor
 from epe_jax.experiment import client_rounds

@@ -1,32 +1,34 @@
 """What a reader has to know next to the numbers of an audit: warnings, and plain notes.
 
-Texts, JSON, pages and comparisons all take them from here.
+Texts, JSON, pages and comparisons all take them from here: sentences without a full
+stop, each once, after the names of the attackers that it is about.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterator
 import dataclasses
+from typing import Any, Literal
 
 from scipy import special
 
-from epe_jax.audit import upper_bounds
+from epe_jax.audit import audit_json, upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import EXTERNAL
 from epe_jax.audit.results import SIGNIFICANCE, AttackResult, Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.fact import Fact
-from epe_jax.report import assumptions, attacker_names, cells, checks
+from epe_jax.report import cells, checks, words
 
 # With fewer canaries a perfect attack shows no more than ε of about 2.5.
 _FEW = 50
+_LEVEL = f'{100 - 100 * SIGNIFICANCE:g} %'
 _CLAIM_IS_WRONG = 'the run does not match its claim'
+
+Level = Literal['serious', 'other', 'note']
 
 
 def list_warnings(audit: Audit) -> list[str]:
-  """What speaks against the numbers of an audit, in sentences without a full stop.
-  Returns:
-    The serious ones first, then the others; each once.
-  """
+  """What speaks against the numbers of an audit, the serious first."""
   return [*list_serious_warnings(audit), *list_other_warnings(audit)]
 
 
@@ -35,72 +37,26 @@ def list_serious_warnings(
 ) -> list[str]:
   """What a reader of the numbers has to know before all else.
 
-  Args:
-    shown: the attackers whose numbers are read; None for all.
-
-  Returns:
-    The failed checks of these attackers; of all attackers, what contradicts the claim
-    at a level that counts all tests; and that canaries are few.
+  That canaries are few; the failed checks of the attackers that are shown, None for
+  all; of all attackers, what contradicts the claim at a level that counts all tests.
   """
-  failed = _describe_failed_checks(audit, lambda model: _is_in(model, shown))
-  violations = (
-    (attack, violation)
-    for attack in audit.attacks
-    if attack.is_violated
-    and (violation := describe_violation(attack)) is not None
-  )
-  measured = (
-    (attack, checks.describe_check(check))
-    for attack in audit.attacks
-    for check in attack.contradictions
-  )
-  above = _describe_estimates_above(audit, beyond_chance=True)
-  return [
-    *_warn_of_few(audit),
-    *_name_attackers(failed),
-    *_name_attackers([*violations, *measured]),
-    *_name_attackers(above),
-  ]
+  return [*_warn_of_few(audit), *_list_remarks(audit, 'serious', shown)]
 
 
 def list_other_warnings(
   audit: Audit, shown: Container[ThreatModel] | None = None
 ) -> list[str]:
-  """The warnings that `list_serious_warnings` leaves out: chance explains them.
-
-  Args:
-    shown: as there.
-  """
-  failed = _describe_failed_checks(
-    audit, lambda model: not _is_in(model, shown)
-  )
-  by_chance = (
-    (attack, violation)
-    for attack in audit.attacks
-    if not attack.is_violated
-    and (violation := describe_violation(attack)) is not None
-  )
-  return [
-    *_name_attackers(failed),
-    *_name_attackers(by_chance),
-    *_list_other_violations(audit),
-  ]
+  """The warnings that `list_serious_warnings` leaves out: chance explains them."""
+  return _list_remarks(audit, 'other', shown)
 
 
 def list_notes(audit: Audit) -> list[str]:
-  """What to know of the numbers of an audit, in sentences without a full stop.
-  Returns:
-    Why a bound is another than usual, what an estimate extrapolates, and every point
-    estimate that is above the ε that the mechanism allows, as chance may put it.
+  """What to know of the numbers of an audit, and speaks against none of them.
+
+  Why a bound is another than usual, what an estimate extrapolates, and every point
+  estimate that is above the ε that the mechanism allows, as chance may put it.
   """
-  notes = (
-    (attack, checks.describe_check(note))
-    for attack in audit.attacks
-    for note in attack.notes
-  )
-  return _name_attackers(
-    [*notes, *_describe_estimates_above(audit, beyond_chance=False)]
-  )
+  return _list_remarks(audit, 'note', None)
 
 
 def format_notes(audit: Audit) -> list[str]:
@@ -111,6 +67,23 @@ def format_notes(audit: Audit) -> list[str]:
   ]
 
 
+def describe_in_json(audit: Audit) -> dict[str, Any]:
+  """What `audit_json.to_json` gives, with names of attackers, labels and notes."""
+  values, found = audit_json.to_json(audit), audit.headline
+  for attack, row in zip(audit.attacks, values['attacks']):
+    row['name'] = words.spell_name(attack.threat_model)
+    row['statistic'] = words.spell_statistic(attack.threat_model)
+    for estimate, one in zip(attack.estimates, row['estimates']):
+      one['label'] = cells.describe_method(estimate)
+  if found is not None:
+    row = values['headline']
+    row['text'] = cells.format_headline(found)
+    row['label'] = cells.describe_method(found.bound)
+    if found.point is not None:
+      row['point_estimate']['label'] = cells.describe_method(found.point)
+  return values | {'warnings': list_warnings(audit), 'notes': list_notes(audit)}
+
+
 def replace_checks(audit: Audit, check: Fact) -> Audit:
   """The same audit with one failed check in place of those that follow from it."""
   attacks = (
@@ -118,32 +91,6 @@ def replace_checks(audit: Audit, check: Fact) -> Audit:
     for attack in audit.attacks
   )
   return audit._replace(attacks=tuple(attacks))
-
-
-def describe_violation(attack: AttackResult) -> str | None:
-  """That the bound of an attacker, fixed in advance, is above what is allowed.
-  Returns:
-    A sentence without its attacker and full stop; None if the bound is not above.
-  """
-  if not attack.bounds:
-    return None
-  bound = attack.bounds[0]
-  if attack.describe_excess(bound) != 'violation':
-    return None
-  above = f'the lower bound {cells.format_epsilon(bound)} is above {_name_limit(attack)}'
-  if not attack.is_violated:
-    return (
-      f'{above}, which happens by chance, as there are several bounds of '
-      f'{100 - 100 * SIGNIFICANCE:g} %: at a level that counts all tests of this '
-      'audit it is not above'
-    )
-  assert attack.joint_bound is not None, 'it is above'
-  return (
-    f'{above}, and so is {cells.format_epsilon(attack.joint_bound)}, which holds '
-    f'with {100 - 100 * SIGNIFICANCE:g} % confidence if all tests of this audit are '
-    f'counted: {_CLAIM_IS_WRONG}, or what the bound assumes is untrue '
-    f'({", ".join(assumptions.list_assumptions(bound.assumes))})'
-  )
 
 
 def describe_participations(run: Participations) -> str:
@@ -161,48 +108,27 @@ def describe_participations(run: Participations) -> str:
   )
 
 
-def _list_other_violations(audit: Audit) -> list[str]:
-  """Bounds other than those fixed in advance that are above what is allowed.
-  Returns:
-    A sentence for each attacker who has such bounds, without a full stop.
-  """
-  level = f'{100 - 100 * SIGNIFICANCE:g} %'
-  worth = f'each holds at {level} by itself, and several not all at once'
-  if audit.is_simultaneous:
-    worth = f'all bounds hold together at {level}'
-  warnings = []
-  for attack in audit.attacks:
-    above = [
-      f'{cells.format_epsilon(bound)} ({cells.describe_method(bound)}; holds if '
-      f'{", ".join(assumptions.list_assumptions(bound.assumes))})'
-      for bound in attack.bounds[1:]
-      if attack.describe_excess(bound) == 'violation'
-    ]
-    if above:
-      warnings.append(
-        (
-          attack,
-          f'{len(above)} of {len(attack.bounds) - 1} other lower bounds '
-          f'{"is" if len(above) == 1 else "are"} above {_name_limit(attack)}: '
-          f'{", ".join(above)}. Of these bounds {worth}',
-        )
+def _list_remarks(
+  audit: Audit, level: Level, shown: Container[ThreatModel] | None
+) -> list[str]:
+  """The remarks of a level, kind by kind."""
+  remarks = []
+  for describe in _REMARKS:
+    names: dict[str, list[str]] = {}
+    for attack in audit.attacks:
+      is_shown = shown is None or attack.threat_model in shown
+      # Scores from elsewhere are of one attacker, who needs no name.
+      name = [words.spell_name(attack.threat_model)] * (
+        attack.threat_model != EXTERNAL
       )
-  return _name_attackers(warnings)
-
-
-def _describe_failed_checks(
-  audit: Audit, is_of: Callable[[ThreatModel], bool]
-) -> list[tuple[AttackResult, str]]:
-  return [
-    (attack, checks.describe_check(check))
-    for attack in audit.attacks
-    if is_of(attack.threat_model)
-    for check in attack.failed_checks
-  ]
-
-
-def _is_in(model: ThreatModel, shown: Container[ThreatModel] | None) -> bool:
-  return shown is None or model in shown
+      for at, text in describe(audit, attack, is_shown):
+        if at == level:
+          names.setdefault(text, []).extend(name)
+    remarks += [
+      f'{"; ".join(who)}: {text}' if who else text
+      for text, who in names.items()
+    ]
+  return remarks
 
 
 def _warn_of_few(audit: Audit) -> list[str]:
@@ -221,43 +147,117 @@ def _warn_of_few(audit: Audit) -> list[str]:
   ]
 
 
-def _describe_estimates_above(
-  audit: Audit, *, beyond_chance: bool
-) -> list[tuple[AttackResult, str]]:
-  """The point estimates above what is allowed, by chance or beyond it.
+_Remarks = Iterator[tuple[Level, str]]
+
+
+def _list_failed_checks(
+  audit: Audit, attack: AttackResult, is_shown: bool
+) -> _Remarks:
+  for check in attack.failed_checks:
+    yield 'serious' if is_shown else 'other', checks.describe_check(check)
+
+
+def _list_contradictions(
+  audit: Audit, attack: AttackResult, is_shown: bool
+) -> _Remarks:
+  """That the bound fixed in advance is above what is allowed; and what was measured."""
+  if attack.bounds and _is_above(attack, attack.bounds[0]):
+    yield _describe_violation(attack, attack.bounds[0])
+  for check in attack.contradictions:
+    yield 'serious', checks.describe_check(check)
+
+
+def _describe_violation(
+  attack: AttackResult, bound: Estimate
+) -> tuple[Level, str]:
+  above = f'the lower bound {cells.format_epsilon(bound)} is above {_name_limit(attack)}'
+  if not attack.is_violated:
+    return 'other', (
+      f'{above}, which happens by chance, as there are several bounds of {_LEVEL}: at '
+      'a level that counts all tests of this audit it is not above'
+    )
+  assert attack.joint_bound is not None, 'it is above'
+  return 'serious', (
+    f'{above}, and so is {cells.format_epsilon(attack.joint_bound)}, which holds '
+    f'with {_LEVEL} confidence if all tests of this audit are counted: '
+    f'{_CLAIM_IS_WRONG}, or what the bound assumes is untrue ({_assumed(bound)})'
+  )
+
+
+def _list_notes(audit: Audit, attack: AttackResult, is_shown: bool) -> _Remarks:
+  for note in attack.notes:
+    yield 'note', checks.describe_check(note)
+
+
+def _list_estimate_above(
+  audit: Audit, attack: AttackResult, is_shown: bool
+) -> _Remarks:
+  """A point estimate above what is allowed, by chance or beyond it.
 
   Nothing follows from one but by an interval, at a level that counts all tests.
   """
-  described = []
-  for attack in audit.attacks:
-    first, analytic = attack.first, attack.analytic
-    if not attack.is_calibrated or analytic is None or analytic.kind != 'bound':
-      continue
-    if not upper_bounds.is_above(float(first.epsilon), analytic):
-      continue
-    interval, why, accuses = (
-      '',
-      'it has no interval, so that nothing follows',
-      False,
-    )
-    if first.interval is not None:
-      interval = f' (90 % interval {cells.format_interval(first.interval)})'
-      why = 'random scatter suffices'
-      lowest = _find_lowest(first, audit.significance_of_one)
-      accuses = upper_bounds.is_above(lowest, analytic)
-    if accuses:
-      why = (
+  first, analytic = attack.first, attack.analytic
+  if not attack.is_calibrated or analytic is None or analytic.kind != 'bound':
+    return
+  if not upper_bounds.is_above(float(first.epsilon), analytic):
+    return
+  level: Level = 'note'
+  interval, why = '', 'it has no interval, so that nothing follows'
+  if first.interval is not None:
+    interval = f' (90 % interval {cells.format_interval(first.interval)})'
+    why = 'random scatter suffices'
+    lowest = _find_lowest(first, audit.significance_of_one)
+    if upper_bounds.is_above(lowest, analytic):
+      level, why = (
+        'serious',
         'random scatter does not suffice, even if all tests of this audit are '
         f'counted: {_CLAIM_IS_WRONG}, or what the estimate assumes is untrue '
-        f'({", ".join(assumptions.list_assumptions(first.assumes))})'
+        f'({_assumed(first)})',
       )
-    if accuses == beyond_chance:
-      text = (
-        f'the point estimate {cells.format_epsilon(first)}{interval} is above '
-        f'{_name_limit(attack)}: {why}'
-      )
-      described.append((attack, text))
-  return described
+  yield (
+    level,
+    f'the point estimate {cells.format_epsilon(first)}{interval} is above '
+    f'{_name_limit(attack)}: {why}',
+  )
+
+
+def _list_other_bounds_above(
+  audit: Audit, attack: AttackResult, is_shown: bool
+) -> _Remarks:
+  """Bounds other than that fixed in advance that are above what is allowed."""
+  above = [
+    f'{cells.format_epsilon(bound)} ({cells.describe_method(bound)}; holds if '
+    f'{_assumed(bound)})'
+    for bound in attack.bounds[1:]
+    if _is_above(attack, bound)
+  ]
+  worth = f'each holds at {_LEVEL} by itself, and several not all at once'
+  if audit.is_simultaneous:
+    worth = f'all bounds hold together at {_LEVEL}'
+  if above:
+    yield (
+      'other',
+      f'{len(above)} of {len(attack.bounds) - 1} other lower bounds '
+      f'{"is" if len(above) == 1 else "are"} above {_name_limit(attack)}: '
+      f'{", ".join(above)}. Of these bounds {worth}',
+    )
+
+
+_REMARKS: tuple[Callable[[Audit, AttackResult, bool], _Remarks], ...] = (
+  _list_failed_checks,
+  _list_contradictions,
+  _list_notes,
+  _list_estimate_above,
+  _list_other_bounds_above,
+)
+
+
+def _is_above(attack: AttackResult, bound: Estimate) -> bool:
+  return attack.describe_excess(bound) == 'violation'
+
+
+def _assumed(estimate: Estimate) -> str:
+  return ', '.join(words.list_assumptions(estimate.assumes))
 
 
 def _find_lowest(estimate: Estimate, significance: float) -> float:
@@ -270,19 +270,3 @@ def _find_lowest(estimate: Estimate, significance: float) -> float:
 
 def _name_limit(attack: AttackResult) -> str:
   return f'{cells.format_analytic(attack.analytic)}, the most that the mechanism allows'
-
-
-def _name_attackers(texts: Iterable[tuple[AttackResult, str]]) -> list[str]:
-  """Each text once, after the names of the attackers it is about.
-
-  Scores from elsewhere are of one attacker, who needs no name.
-  """
-  names: dict[str, list[str]] = {}
-  for attack, text in texts:
-    of_run = attack.threat_model != EXTERNAL
-    names.setdefault(text, []).extend(
-      [attacker_names.spell_name(attack.threat_model)] * of_run
-    )
-  return [
-    f'{"; ".join(who)}: {text}' if who else text for text, who in names.items()
-  ]

@@ -1,11 +1,7 @@
 """Numbers and estimates as people read them, in cells of tables and sentences."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 import math
-from typing import NamedTuple
-
-from jaxtyping import Float
-import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit.results import Headline
@@ -17,19 +13,6 @@ _SHAPES = {
   Assumption.GAUSSIAN_CURVE: 'f Gaussian',
   Assumption.FAMILY: 'of the family',
 }
-
-HEAD = ('ε', 'μ', '90 % interval', 'floor 5-95 %', 'kind')
-"""Names of the columns of `EstimateCells`."""
-
-
-class EstimateCells(NamedTuple):
-  """An estimate as text."""
-
-  epsilon: str
-  mu: str
-  interval: str
-  floor: str
-  kind: str
 
 
 def spell_key(key: str) -> str:
@@ -43,9 +26,6 @@ def spell_key(key: str) -> str:
 
 def format_number(value: float | str) -> str:
   """A number for people: two decimals below 10, none from 1000 on.
-
-  Args:
-    value: a number; one that is not finite may be spelled out, as in JSON.
 
   >>> [format_number(x) for x in (0.304, 29.33, 45800.0, 'Infinity')]
   ['0.30', '29.3', '45,800', '∞']
@@ -67,7 +47,7 @@ def format_epsilon(estimate: Estimate) -> str:
   return format_number(float(estimate.epsilon))
 
 
-def format_mu(epsilon: float | Float[np.ndarray, ''], delta: float) -> str:
+def format_mu(epsilon: float, delta: float) -> str:
   """μ of the Gaussian mechanism that has this ε at δ.
 
   >>> format_mu(4.3772, 1e-5)
@@ -197,27 +177,10 @@ def format_range(low: float | str, high: float | str) -> str:
 
 
 def format_floor(estimate: Estimate) -> str | None:
-  """5 to 95 % of what the estimator reports when nothing leaks.
-
-  None if the estimate has no floor.
-  """
+  """5 to 95 % of what the estimator reports when nothing leaks; None without."""
   if estimate.floor is None:
     return None
   return format_interval((estimate.floor.q05, estimate.floor.q95))
-
-
-def format_short_floor(estimate: Estimate) -> str | None:
-  """The same as `format_floor` in few letters; None if the estimate has no floor.
-
-  >>> from epe_jax import epsilon
-  >>> floor = epsilon.Floor(mean=0.1, q05=0.0, q50=0.05, q95=0.31)
-  >>> format_short_floor(Estimate(7.06, 1e-5, 'any', None, floor=floor))
-  '0-0.31'
-  """
-  if estimate.floor is None:
-    return None
-  low, high = map(format_number, (estimate.floor.q05, estimate.floor.q95))
-  return f'{"0" if low == "0.00" else low}-{"0" if high == "0.00" else high}'
 
 
 def format_with_interval(estimate: Estimate | None) -> str:
@@ -226,8 +189,7 @@ def format_with_interval(estimate: Estimate | None) -> str:
     return '-'
   text = format_epsilon(estimate)
   if estimate.interval is not None and math.isfinite(estimate.epsilon):
-    low, high = map(format_number, estimate.interval)
-    text += f' [{low}, {high}]'
+    text += f' [{", ".join(map(format_number, estimate.interval))}]'
   return f'{text} †' if estimate.is_rejected else text
 
 
@@ -271,31 +233,13 @@ def describe_kind(estimate: Estimate) -> str:
   return f'{name}, {100 * estimate.confidence:.4g} %'
 
 
-def format_cells(estimate: Estimate) -> EstimateCells:
-  """ε, μ, interval, floor and kind of an estimate; '-' where it has none.
-
-  μ is that of the Gaussian mechanism with this ε at this δ.
-  """
-  return EstimateCells(
-    format_epsilon(estimate),
-    format_mu(estimate.epsilon, estimate.delta),
-    format_interval(estimate.interval) or '-',
-    format_floor(estimate) or '-',
-    describe_kind(estimate),
-  )
-
-
 def format_headline(headline: Headline) -> str:
-  """The headline in one line.
+  """The headline of an audit in one line.
 
-  Args:
-    headline: of an `Audit`.
-
-  Returns:
-    Such as 'ε ≥ 2.00 (95 %, no shape assumed); point estimate 7.06; floor 0-0.31;
-    δ = 1e-5'.
+  Such as 'ε ≥ 2.00 (95 %, no shape assumed); point estimate 7.06; floor 0-0.31;
+  δ = 1e-5'.
   """
-  bound, point = headline.bound, headline.point
+  _, bound, point = headline
   assert bound.confidence is not None, 'bounds have one'
   shape = 'no shape assumed' if bound.is_shape_free else 'if of its shape'
   parts = [
@@ -305,8 +249,9 @@ def format_headline(headline: Headline) -> str:
     parts.append('no calibrated point estimate')
   else:
     parts.append(f'point estimate {format_epsilon(point)}')
-    if floor := format_short_floor(point):
-      parts.append(f'floor {floor}')
+    if point.floor is not None:
+      ends = map(format_number, (point.floor.q05, point.floor.q95))
+      parts.append(f'floor {"-".join(x if x != "0.00" else "0" for x in ends)}')
   return '; '.join([*parts, f'δ = {format_delta(bound.delta)}'])
 
 
@@ -317,3 +262,13 @@ def format_rounds(num: int) -> str:
   ('one round', '2,048 rounds')
   """
   return 'one round' if num == 1 else f'{num:,} rounds'
+
+
+COLUMNS: Mapping[str, Callable[[Estimate], str]] = {
+  'ε': format_epsilon,
+  'μ': lambda estimate: format_mu(float(estimate.epsilon), estimate.delta),
+  '90 % interval': lambda estimate: format_interval(estimate.interval) or '-',
+  'floor 5-95 %': lambda estimate: format_floor(estimate) or '-',
+  'kind': describe_kind,
+}
+"""Name of a column of a table of estimates -> what it shows of one."""

@@ -5,26 +5,24 @@ import math
 from epe_jax.epsilon.diagnostics import MIN_SCORES
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.fact import Fact
-from epe_jax.report import assumptions, cells, wording
+from epe_jax.report import cells, words
 
 
 def describe_check(check: Fact) -> str:
   """The check in words, without a full stop.
-
-  Args:
-    check: of a key of `SENTENCES`, or of an attacker that is not of this package.
 
   >>> describe_check(Fact('separated', {'num': 100}))[:41]
   'every canary that took part scores above '
   >>> describe_check(Fact('mine', {'share': 0.5}))
   'mine (share = 0.5)'
   """
-  return wording.describe_fact(check, SENTENCES)
+  return words.describe_fact(check, SENTENCES)
 
 
 _SWAPPED = 'canaries that took part score lower than others ({p_value:p})'
 _TEST = 'Anderson-Darling {statistic:.3g}, {p_value:p}'
 _NOT_OF_RUN = 'so that the ε that the mechanism allows is not that of this run'
+_OWN_LAW = 'the null law is taken from the canaries that took no part'
 _SEPARATED = (
   'every canary that took part scores above every other one, and {num:,} of them '
   'show no more than the lower bound'
@@ -63,89 +61,53 @@ def _below_bound(
   )
   # The key of a method of others may have braces.
   label = cells.describe_method(estimate).replace('{', '{{').replace('}', '}}')
-  reasons = 'the estimate is wrong, or the bound is one of the few that exceed the true ε'
-  if not estimate.is_shape_free:
-    reasons += ', or what the bound assumes is untrue'
+  untrue = ', or what the bound assumes is untrue'
   return (
     'the first point estimate, {epsilon:number}, is below a lower bound of the same '
     'scores, {bound:number} at {confidence:g %} '
-    f'({label}; holds if '
-    f'{", ".join(assumptions.list_assumptions(assumed))}): {reasons}'
+    f'({label}; holds if {", ".join(words.list_assumptions(assumed))}): the estimate is '
+    'wrong, or the bound is one of the few that exceed the true ε'
+    f'{"" if estimate.is_shape_free else untrue}'
   )
 
 
 def _crowded(design: str, **_: float) -> str:
-  text = (
+  smaller = (
+    '; the lower bound is one that needs no known law (all thresholds, one test), '
+    'and is smaller'
+  )
+  return (
     'canaries make up more than {share:g %} of what this attacker sees, so '
     'the null law is taken from those that took no part and is not that of random '
-    'directions'
+    f'directions{smaller if design == "fixed" else ""}'
   )
-  if design == 'fixed':
-    text += (
-      '; the lower bound is one that needs no known law (all thresholds, one test), '
-      'and is smaller'
-    )
-  return text
 
 
 def _extrapolates(epsilon: float | str, **_: float) -> str:
-  text = (
+  tails = '; the rest is read from tails of that law, where there are no scores'
+  return (
     f'the fitted-law estimate {{epsilon:number}} extrapolates: {_SEPARATED}'
+    f'{tails if float(epsilon) < math.inf else ""}'
   )
-  if float(epsilon) < math.inf:
-    text += (
-      '; the rest is read from tails of that law, where there are no scores'
-    )
-  return text
 
 
 def _describe_correlation(lag: int) -> str:
   apart = {0: 'any two rounds', 1: 'consecutive rounds'}
   return (
     f'the noise of {apart.get(lag, "rounds {lag:,} apart")} has a correlation of '
-    f'{{correlation:.2g}}{" on average" if lag == 0 else ""}'
-  )
-
-
-def _noise_not_independent(lag: int, **_: float) -> str:
-  return (
-    f'{_describe_correlation(lag)}, and it is claimed to be independent, {_NOT_OF_RUN}. '
-    'Check that each round draws its noise from a key of its own, and that the '
-    'updates of others are those of the loop'
-  )
-
-
-def _noise_not_of_strategy(lag: int, **_: float) -> str:
-  return (
-    "the noise's correlation over rounds does not match the stated strategy: where "
-    f'that is undone, {_describe_correlation(lag)}, {_NOT_OF_RUN}. Give the C of the '
-    'noise C⁻¹ Z that the loop adds'
-  )
-
-
-def _settings_read(**values: float | str) -> str:
-  return f'read from the {{source}}: {", ".join(_SETTINGS[x] for x in values if x != "source")}'
-
-
-def _rounds_not_audited(num: int, rounds: int) -> str:
-  return (
-    '{num:rounds} beyond the {rounds:,} that the audit was made for '
-    f'{"is" if num == 1 else "are"} not audited, and not in its numbers; give rounds '
-    'as many as training will make'
+    f'{{correlation:.2g}}{"" if lag else " on average"}'
   )
 
 
 def _rounds_missed(fewest: int, most: int, **_: int) -> str:
-  text = (
-    '{num:,} of {planned:,} assigned participations of canaries took place in the '
-    'rounds observed'
+  unequal = (
+    '. Canaries took part in {fewest} to {most} rounds: an estimate is of all of '
+    'them together, and the analytic ε, of {most} rounds, above what others allow'
   )
-  if fewest < most:
-    text += (
-      '. Canaries took part in {fewest} to {most} rounds: an estimate is of all of '
-      'them together, and the analytic ε, of {most} rounds, above what others allow'
-    )
-  return text
+  return (
+    '{num:,} of {planned:,} assigned participations of canaries took place in the '
+    f'rounds observed{unequal if fewest < most else ""}'
+  )
 
 
 def _larger_clients(
@@ -157,15 +119,6 @@ def _larger_clients(
     f'{largest / canary:.3g} times as far as a canary with {{canary:g}}, and its ε in '
     'a round is {epsilon:number}, where {claimed:number} is claimed (δ = {delta:g}). '
     f'{cure} to audit it, or give all clients the same weight'
-  )
-
-
-def _larger_sensitivity(norm: float, accounted: float, **_: float | str) -> str:
-  return (
-    'the noise of the {source} is for a sensitivity of {accounted:.3g} clip norms, '
-    'and that of its matrix is {norm:.3g}: ε = {epsilon:number}, where '
-    '{claimed:number} is claimed (δ = {delta:g}). Multiply the noise multiplier by '
-    f'{norm / accounted:.3g}, or scale the matrix'
   )
 
 
@@ -188,7 +141,7 @@ def _sign_reversed(higher: str, option: str, **_: float) -> str:
   )
 
 
-SENTENCES: wording.Words = {
+SENTENCES: words.Words = {
   'null_law_rejected': _null_law_rejected,
   'swapped': (
     f'{_SWAPPED}: a high score has to say "took part", so the groups may be swapped '
@@ -234,8 +187,8 @@ SENTENCES: wording.Words = {
     'below the estimate'
   ),
   'noise_varies': (
-    'the noise varies from round to round by more than that of the claim, so the '
-    'null law is taken from the canaries that took no part'
+    'the noise varies from round to round by more than that of the claim, so '
+    f'{_OWN_LAW}'
   ),
   'noise_correlates': (
     'the noise is correlated over rounds otherwise than claimed, so the null law of '
@@ -249,10 +202,23 @@ SENTENCES: wording.Words = {
     f'{_NOT_OF_RUN}. Check that the noise multiplier, the clip norm, the divisor and '
     'the updates of others are those of the loop, and that the canaries were added'
   ),
-  'noise_not_independent': _noise_not_independent,
-  'noise_not_of_strategy': _noise_not_of_strategy,
-  'settings_read': _settings_read,
-  'rounds_not_audited': _rounds_not_audited,
+  'noise_not_independent': lambda lag, **_: (
+    f'{_describe_correlation(lag)}, and it is claimed to be independent, {_NOT_OF_RUN}. '
+    'Check that each round draws its noise from a key of its own, and that the '
+    'updates of others are those of the loop'
+  ),
+  'noise_not_of_strategy': lambda lag, **_: (
+    "the noise's correlation over rounds does not match the stated strategy: where "
+    f'that is undone, {_describe_correlation(lag)}, {_NOT_OF_RUN}. Give the C of the '
+    'noise C⁻¹ Z that the loop adds'
+  ),
+  'settings_read': lambda **values: (
+    f'read from the {{source}}: {", ".join(_SETTINGS[name] for name in values if name in _SETTINGS)}'
+  ),
+  'rounds_not_audited': (
+    '{num:rounds} beyond the {rounds:,} that the audit was made for {num:is} not '
+    'audited, and not in its numbers; give rounds as many as training will make'
+  ),
   'rounds_missed': _rounds_missed,
   'coordinates_wrapped': (
     '{num:,} of the {of:,} coordinates of all rounds wrapped around the ring of '
@@ -261,7 +227,12 @@ SENTENCES: wording.Words = {
     'secure_aggregation.bits, or a larger secure_aggregation.granularity'
   ),
   'larger_clients': _larger_clients,
-  'larger_sensitivity': _larger_sensitivity,
+  'larger_sensitivity': lambda norm, accounted, **_: (
+    'the noise of the {source} is for a sensitivity of {accounted:.3g} clip norms, '
+    'and that of its matrix is {norm:.3g}: ε = {epsilon:number}, where '
+    '{claimed:number} is claimed (δ = {delta:g}). Multiply the noise multiplier by '
+    f'{norm / accounted:.3g}, or scale the matrix'
+  ),
   'release_shorter_than_noise': (
     'releases are {ratio:ratio} times as long as the noise that is claimed to be in '
     'them, so that there is at most so much of it. Check the noise, and that '

@@ -9,8 +9,9 @@ an update of the full clip norm in round t leaves a shift w_t, in units of the n
   Σ w_t   if its updates agree, as a canary's do,   √Σ w_t²   if they are orthogonal.
 
 An attacker who does not know B tells N(0, 1) from the mixture over all rounds that
-clients may have (`experiment.client_rounds`). Canaries show by which factor the shifts of a model are those that are
-expected. `compute_attack_risks` says what follows for a person, in probabilities.
+clients may have (`experiment.client_rounds`). Canaries show by which factor the shifts
+of a model are those that are expected. `compute_attack_risks` says what follows for a
+person, in probabilities.
 """
 
 import functools
@@ -24,24 +25,20 @@ from scipy import optimize
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.results import AttackResult
-from epe_jax.epsilon import known_shifts, tradeoff
-from epe_jax.epsilon.tradeoff import Curve, Risks
+from epe_jax.epsilon import known_shifts, risks, tradeoff
+from epe_jax.epsilon.risks import Risks
+from epe_jax.epsilon.tradeoff import Curve
 from epe_jax.experiment.client_rounds import Participations, Shifts
 
 FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001
-"""What risks of a report are stated for, as in `tradeoff.compute_risks`."""
+"""What risks of a report are stated for, as in `compute_risks`."""
 
 
 class ClientEpsilon(NamedTuple):
-  """ε of a client of the run, to expect of one attacker.
-
-  Attributes:
-    orthogonal: if the updates of the client are orthogonal to each other.
-    agreeing: if they all agree. It is no less.
-  """
+  """ε of a client to expect of one attacker: if its updates are orthogonal, and agree."""
 
   orthogonal: float
-  agreeing: float
+  agreeing: float  # It is no less.
 
 
 def is_measured(attack: AttackResult) -> bool:
@@ -52,16 +49,7 @@ def is_measured(attack: AttackResult) -> bool:
 def scale_shifts(
   epsilon: float, analytic: Analytic, delta: float, shifts: Shifts
 ) -> Shifts:
-  """Scales laws of clients by the factor that canaries show.
-
-  Args:
-    epsilon: ε >= 0 of canaries.
-    analytic: what is expected of canaries, with its law.
-    shifts: that are expected of clients.
-
-  Returns:
-    The laws, times the factor at which that of canaries has their ε.
-  """
+  """Scales laws of clients by the factor at which that of canaries has their ε."""
   assert isinstance(analytic.law, Mixture), 'it is of a linear server'
   factor = 1.0
   if epsilon != analytic.epsilon:
@@ -119,19 +107,15 @@ def expect_shifts(
   """Laws of the shift of clients to an attacker who sees no more than the model.
 
   The factor is that which was measured of canaries; where the estimate is not
-  calibrated or within its floor, that of a linear server.
-  Returns:
-    None where rounds are seen, the server is not linear, or the estimate is nan.
+  calibrated or within its floor, that of a linear server. None where rounds are seen,
+  the server is not linear, or the estimate is nan.
   """
   analytic, shifts = attack.analytic, participations.shifts
   if analytic is None or not isinstance(analytic.law, Mixture):
     return None
-  if shifts is None:
-    return None
-  epsilon = float(attack.first.epsilon)
-  if not is_measured(attack):
-    epsilon = analytic.epsilon
-  if math.isnan(epsilon):
+  is_known = is_measured(attack)
+  epsilon = float(attack.first.epsilon) if is_known else analytic.epsilon
+  if shifts is None or math.isnan(epsilon):
     return None
   return scale_shifts(epsilon, analytic, attack.first.delta, shifts)
 
@@ -140,68 +124,61 @@ def expect_client(
   attack: AttackResult, participations: Participations
 ) -> ClientEpsilon | None:
   """ε of a client by an attacker who sees no more than the model.
+
   Returns:
-    No more than the analytic ε of a client; None as in `expect_shifts`, and nothing but
-    that ε is known.
+    No more than the analytic ε of a client; None as in `expect_shifts`.
   """
-  laws = expect_shifts(attack, participations)
-  if laws is None:
-    return None
-  return compute_epsilons(
-    laws, attack.first.delta, participations.analytic_epsilon
-  )
+  laws, delta = expect_shifts(attack, participations), attack.first.delta
+  limit = participations.analytic_epsilon
+  return None if laws is None else compute_epsilons(laws, delta, limit)
 
 
 class AttackRisks(NamedTuple):
-  """Risks of a client of a run by one attacker.
+  """Risks of a client of a run by one attacker; None where they are not known.
 
   Attributes:
     estimate: of the Gaussian mechanism with the first estimate at its δ; None if what
       the mechanism allows the attacker is not a Gaussian curve, and ε at one δ says
       little of the others, and if canaries do not take part as clients do.
-    interval: likewise, of both limits of its interval; None if it has none.
+    interval: likewise, of both limits of its interval.
     expected: in the final model of a linear server, if the updates of a client are
       orthogonal, and if they agree; None of one update, and of other attackers.
     limit: by what the mechanism allows a client, or is expected to leave of one that
-      takes part as canaries do; None if that is not known.
+      takes part as canaries do.
   """
 
-  estimate: Risks | None
-  interval: tuple[Risks, Risks] | None
-  expected: tuple[Risks, Risks] | None
-  limit: Risks | None
+  estimate: Risks | None = None
+  interval: tuple[Risks, Risks] | None = None
+  expected: tuple[Risks, Risks] | None = None
+  limit: Risks | None = None
 
 
 def compute_attack_risks(
   attack: AttackResult, participations: Participations
 ) -> AttackRisks | None:
-  """Computes the risks of a client by one attacker.
-  Returns:
-    The risks; None where the first estimate is not calibrated.
-  """
+  """The risks of a client by one attacker; None where that is not calibrated."""
   if not attack.is_calibrated or math.isnan(attack.first.epsilon):
     return None
   delta, analytic = attack.first.delta, attack.analytic
 
   def of(epsilon: float) -> Risks:
     mu = tradeoff.mu_of_epsilon(float(epsilon), delta)
-    return tradeoff.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
+    return risks.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
 
-  allowed = Analytic(
-    participations.analytic_epsilon,
-    (),
-    is_gaussian=not participations.is_amplified,
+  is_gaussian = not participations.is_amplified
+  allowed = upper_bounds.find_curve(
+    Analytic(participations.analytic_epsilon, (), is_gaussian=is_gaussian),
+    delta,
   )
-  allowed = upper_bounds.find_curve(allowed, delta)
   laws = expect_shifts(attack, participations)
   if laws is not None and (participations.differ or participations.clients > 1):
     orthogonal, agreeing = (
       _compute_of_curve(functools.partial(_find_fnr, law, allowed))
       for law in laws
     )
-    return AttackRisks(None, None, (orthogonal, agreeing), None)
+    return AttackRisks(expected=(orthogonal, agreeing))
   if participations.differ:
-    return AttackRisks(None, None, None, _compute_of_curve(allowed))
+    return AttackRisks(limit=_compute_of_curve(allowed))
   limit = (
     None
     if analytic is None
@@ -211,7 +188,7 @@ def compute_attack_risks(
   if analytic is not None and not (
     analytic.is_gaussian or analytic.kind == 'expectation'
   ):
-    return AttackRisks(None, None, None, limit)
+    return AttackRisks(limit=limit)
   interval = attack.first.interval
   return AttackRisks(
     of(float(attack.first.epsilon)),
@@ -222,7 +199,7 @@ def compute_attack_risks(
 
 
 def _compute_of_curve(curve: Curve) -> Risks:
-  return tradeoff.compute_risks_of_curve(
+  return risks.compute_risks_of_curve(
     curve, fpr=FPR, prior=PRIOR, baseline=BASELINE
   )
 

@@ -1,33 +1,29 @@
 """A comparison of labelled runs: its tables, its page and the files of a sweep."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
 import os
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.results import Headline
+from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.sweeps import sweep, sweep_points, sweep_status
-from epe_jax.report import (
-  attacker_names,
-  cells,
-  html,
-  labelled_runs,
-  page,
-  tables,
-)
+from epe_jax.report import cells, html, labelled_runs, page, tables, words
 from epe_jax.report.figures import comparison as figures
-from epe_jax.report.figures import pictures
+from epe_jax.report.figures import style
 from epe_jax.report.labelled_runs import (
   Difference,
   LabelledRun,
   format_setting,
 )
-from epe_jax.report.page import Cells, Figure, Items, Page, Section, Text
+from epe_jax.report.page import Page
 from epe_jax.several_runs import over_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate
 
@@ -41,6 +37,19 @@ CAVEATS = (
 )
 """What the numbers of a comparison do not say."""
 
+_ABOUT_VARIATION = (
+  'μ is by how much taking part shifts a canary, in standard deviations of the '
+  'null: its mean over runs, and its standard deviation τ between them, without '
+  'the scatter of canaries. I² is the share of the scatter of estimates that is '
+  'not from canaries; p is its p-value if all runs leaked the same.',
+  'ε is that of the Gaussian mechanism with the mean μ, and its spread over runs '
+  'is that of μ: the empirical privacy variance. Point estimates: no guarantee.',
+  'Std and range show how far ε varies between runs beyond the error of each '
+  "run's own estimate, so they are narrower than the estimates themselves "
+  'scatter. With τ = 0 (-) errors alone explain all of the scatter; the interval '
+  'of τ says what else is possible.',
+  'The runs of a line differ in the seed alone.',
+)
 
 CAPTION = (
   'Above, what each attacker learns in each run, with 90 % intervals; what is estimated '
@@ -55,11 +64,8 @@ def write_comparison(
 ) -> str:
   """Writes NAME.md, NAME.html and the figure of a comparison, NAME.png and .svg.
 
-  Args:
-    folder: where the files go.
-
   Returns:
-    The page and its appendix as text, without a final newline.
+    The page and its appendix as text.
 
   Raises:
     ValueError: there are fewer than two runs, or they are of several δ.
@@ -73,32 +79,22 @@ def write_comparison(
 
 
 def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
-  """The report of a comparison.
-
-  Args:
-    figure: the name of its file.
-  """
-  alarms = [
-    Text(f'{run.label}: Warning: {text}.', 'alarm')
-    for run in runs
-    for text in run.warnings
-  ]
+  """The report of a comparison, with a figure by the name of its file."""
+  form = tables.format_plain_markdown
   return Page(
     f'Comparison of {len(runs)} audits',
     [
-      Text(f'{make_title(runs)}.', 'headline'),
-      *alarms,
-      Cells(make_headline_table(runs)),
-      Figure(figure, CAPTION),
-      Items(CAVEATS),
+      page.make_bold(f'{make_title(runs)}.'),
+      *(
+        page.make_bold(f'{run.label}: Warning: {text}.')
+        for run in runs
+        for text in run.warnings
+      ),
+      form(make_headline_table(runs)),
+      page.make_figure(figure, CAPTION),
+      page.make_list(CAVEATS),
     ],
-    [
-      Section(
-        'Every attacker, and differences',
-        [Cells(make_table(runs))],
-        key='differences',
-      )
-    ],
+    {'Every attacker, and differences': [form(make_table(runs))]},
   )
 
 
@@ -109,18 +105,15 @@ def write_sweep(
 ) -> str:
   """Writes the tables, the figure and the comparison of the points of a sweep.
 
+  These are sweep.md and sweep.tex; sweep.png and .svg, where there is anything to
+  draw; and, where two points of one δ or more have estimates, comparison.html, .md,
+  .png and .svg, as of any runs.
+
   Args:
-    folder: where the files go: sweep.md and sweep.tex; sweep.png and .svg, where
-      there is anything to draw; and, where two points of one δ or more have
-      estimates, comparison.html, .md, .png and .svg, as of any runs.
     outcome: what `sweep.run_sweep` returned for them, or what there is of it.
 
   Returns:
-    The tables as text, without a final newline.
-
-  Raises:
-    FileNotFoundError: a file of a finished point is missing.
-    ValueError: a file is damaged or of another version.
+    The tables as text.
   """
   runs = [
     labelled_runs.load_point(
@@ -151,10 +144,10 @@ def write_sweep(
   io.write_text(folder / 'sweep.md', f'{text}\n')
   drawing = figures.draw_sweep(runs, finding=make_title(runs))
   if drawing is not None:
-    pictures.write_figure(drawing, folder / 'sweep.png')
+    style.write_figure(drawing, folder / 'sweep.png')
   if labelled_runs.is_comparable(runs):
     write_comparison(folder, runs, name='comparison')
-  return '\n\n'.join(map(tables.format_text, shown))
+  return tables.render_text(text, is_folded=False)
 
 
 def make_title(runs: Sequence[LabelledRun]) -> str:
@@ -166,55 +159,61 @@ def make_title(runs: Sequence[LabelledRun]) -> str:
   ]
   if not (runs and shared):
     return 'No attacker was estimated in all runs'
-  attacker = shared[-1]
-  epsilons = {run.label: run.estimates[attacker] for run in runs}
-  low = min(epsilons, key=lambda label: float(epsilons[label].epsilon))
-  high = max(epsilons, key=lambda label: float(epsilons[label].epsilon))
-  return (
-    f'{attacker_names.spell_name(attacker)}: ε ≈ {cells.format_epsilon(epsilons[low])} ({low}) to '
-    f'{cells.format_epsilon(epsilons[high])} ({high})'
+  by_label = {run.label: run.estimates[shared[-1]] for run in runs}
+  low, high = (
+    f'{cells.format_epsilon(by_label[label])} ({label})'
+    for choose in (min, max)
+    for label in [choose(by_label, key=lambda x: float(by_label[x].epsilon))]
   )
+  return f'{words.spell_name(shared[-1])}: ε ≈ {low} to {high}'
 
 
 def make_table(runs: Sequence[LabelledRun]) -> tables.Table:
   """A line for each attacker and run: estimate, floor, bound and difference."""
-  differences = labelled_runs.subtract_first(runs)
-  body = [
-    _list_cells(run, attacker, of_run.get(attacker))
+  rows = [
+    _Row(attacker, run, run.estimates[attacker], of_run.get(attacker))
     for attacker in labelled_runs.list_attackers(runs)
-    for run, of_run in zip(runs, differences)
+    for run, of_run in zip(runs, labelled_runs.subtract_first(runs))
     if attacker in run.estimates
   ]
+  table = tables.select_columns(
+    rows,
+    {
+      'attacker': lambda row: words.spell_name(row.attacker),
+      'run': lambda row: row.run.label,
+      'ε [90 % interval]': lambda row: cells.format_with_interval(row.estimate),
+      'floor 5-95 %': lambda row: cells.format_floor(row.estimate) or '-',
+      'bound, 95 %': _format_bound,
+      'difference [90 % interval]': _format_difference,
+    },
+    title=f'ε at δ = {cells.format_delta(runs[0].delta)}',
+  )
   notes = [
-    *cells.explain_rejected(cell for line in body for cell in line),
+    *cells.explain_rejected(cell for line in table.body for cell in line),
     # Warnings are on the first page.
     *(f'{run.label}: Note: {text}.' for run in runs for text in run.notes),
   ]
-  head = (
-    'attacker',
-    'run',
-    'ε [90 % interval]',
-    'floor 5-95 %',
-    'bound, 95 %',
-    'difference [90 % interval]',
-  )
-  delta = cells.format_delta(runs[0].delta)
-  return tables.Table(f'ε at δ = {delta}', head, body, notes)
+  return table._replace(notes=notes)
 
 
 def make_headline_table(runs: Sequence[LabelledRun]) -> tables.Table:
   """A line for each run: the attacker of its headline, with bound and estimate."""
-  body = []
-  for run in runs:
-    name = bound = point = '–'
-    if run.headline is not None:
-      name = attacker_names.spell_name(run.headline.attack.threat_model)
-      bound = cells.format_epsilon(run.headline.bound)
-      if run.headline.point is not None:
-        point = cells.format_epsilon(run.headline.point)
-    body.append([run.label, name, bound, point, _format_analytic(run)])
-  head = ('run', 'attacker', 'at least', 'about', 'at most')
-  return tables.Table('', head, body)
+
+  def show(
+    name: Callable[[Headline], str | None],
+  ) -> Callable[[LabelledRun], str]:
+    return lambda run: (run.headline and name(run.headline)) or '–'
+
+  return tables.select_columns(
+    runs,
+    {
+      'run': lambda run: run.label,
+      'attacker': show(lambda x: words.spell_name(x.attack.threat_model)),
+      'at least': show(lambda x: cells.format_epsilon(x.bound)),
+      'about': show(lambda x: x.point and cells.format_epsilon(x.point)),
+      'at most': _format_analytic,
+    },
+  )
 
 
 def make_settings_table(
@@ -232,50 +231,40 @@ def make_settings_table(
       *(x for x in attackers.THREAT_MODELS if x.is_shift),
     ]
   )
-  fields = [*runs[0].settings] if runs else [*next(iter(failed.values()))[0]]
-  seeds = max((len(run.accuracies) for run in runs), default=1)
+  has_seeds = any(len(run.accuracies) > 1 for run in runs)
+  columns: dict[str, Callable[[LabelledRun], str]] = {
+    **({'seeds': lambda run: f'{len(run.accuracies)}'} if has_seeds else {}),
+    'accuracy': _format_accuracies,
+    'analytic ε': _format_analytic,
+    **{
+      f'ε, {words.spell_name(attacker)}': _show(attacker) for attacker in models
+    },
+  }
+  table = tables.select_columns(runs, columns)
+  all_settings = [run.settings for run in runs]
+  all_settings += [settings for settings, _ in failed.values()]
+  lost = [['failed', *[''] * (len(columns) - 1)]] * len(failed)
   body = [
-    [
-      *map(format_setting, run.settings.values()),
-      *([f'{len(run.accuracies)}'] if seeds > 1 else []),
-      _format_accuracies(run.accuracies),
-      _format_analytic(run),
-      *(cells.format_with_interval(run.estimates.get(a)) for a in models),
-    ]
-    for run in runs
-  ]
-  width = len(models) + 2 + (seeds > 1)
-  body += [
-    [*map(format_setting, settings.values()), 'failed', *[''] * (width - 1)]
-    for settings, _ in failed.values()
+    [*map(format_setting, settings.values()), *line]
+    for settings, line in zip(all_settings, [*table.body, *lost])
   ]
   note = 'ε are point estimates, no bounds; in brackets 90 % intervals.'
-  if seeds > 1:
+  if has_seeds:
     note += (
       ' They are means over seeds, each of other data, clients, canaries, noise and '
       'models; accuracies are mean ± standard deviation.'
     )
-  return tables.Table(
-    '',
-    [
-      *fields,
-      *(['seeds'] if seeds > 1 else []),
-      'accuracy',
-      'analytic ε',
-      *(f'ε, {attacker_names.spell_name(attacker)}' for attacker in models),
-    ],
-    body,
-    [
-      note,
-      *cells.explain_rejected(cell for line in body for cell in line),
-      # The table may be published, and paths tell of the machine.
-      *(f'Data: {x}.' for x in dict.fromkeys(r.source for r in runs) if x),
-      *(
-        f'{name} failed: {io.hide_paths(why)}'
-        for name, (_, why) in failed.items()
-      ),
-    ],
-  )
+  notes = [
+    note,
+    *cells.explain_rejected(cell for line in body for cell in line),
+    # The table may be published, and paths tell of the machine.
+    *(f'Data: {x}.' for x in dict.fromkeys(r.source for r in runs) if x),
+    *(
+      f'{name} failed: {io.hide_paths(why)}'
+      for name, (_, why) in failed.items()
+    ),
+  ]
+  return tables.Table('', [*all_settings[0], *columns], body, notes)
 
 
 def make_variation_table(
@@ -286,7 +275,7 @@ def make_variation_table(
     [
       ', '.join(f'{k} = {format_setting(x)}' for k, x in run.settings.items())
       or 'all seeds',
-      attacker_names.spell_name(attacker),
+      words.spell_name(attacker),
       *_list_variation(shifts, run.delta),
     ]
     for run in replicates
@@ -295,35 +284,13 @@ def make_variation_table(
   ]
   if not body:
     return None
+  of_mu = 'number', 'μ', 'τ', '90 % interval', 'I²', 'p'
+  of_epsilon = 'ε', 'std of ε', '5-95 % of runs'
   return tables.Table(
     'How much ε varies between runs',
-    [
-      'runs',
-      'attacker',
-      'number',
-      'μ',
-      'τ',
-      '90 % interval',
-      'I²',
-      'p',
-      'ε',
-      'std of ε',
-      '5-95 % of runs',
-    ],
+    ['runs', 'attacker', *of_mu, *of_epsilon],
     body,
-    [
-      'μ is by how much taking part shifts a canary, in standard deviations of the '
-      'null: its mean over runs, and its standard deviation τ between them, without '
-      'the scatter of canaries. I² is the share of the scatter of estimates that is '
-      'not from canaries; p is its p-value if all runs leaked the same.',
-      'ε is that of the Gaussian mechanism with the mean μ, and its spread over runs '
-      'is that of μ: the empirical privacy variance. Point estimates: no guarantee.',
-      'Std and range show how far ε varies between runs beyond the error of each '
-      "run's own estimate, so they are narrower than the estimates themselves "
-      'scatter. With τ = 0 (-) errors alone explain all of the scatter; the interval '
-      'of τ says what else is possible.',
-      'The runs of a line differ in the seed alone.',
-    ],
+    _ABOUT_VARIATION,
   )
 
 
@@ -334,67 +301,67 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
   dagger. After that of the final model is the range, 5 to 95 %, of what the same
   estimator reports when nothing leaks. The analytic ε is that of a canary, and of a
   client where it takes part in other numbers of rounds.
-
-  Args:
-    results: name of a run -> what its result.json holds.
   """
-  models = [
+  models = attackers.sort_by_strength(
+    [
+      *attackers.OF_INDEPENDENT_NOISE,
+      *(a.threat_model for r in results.values() for a in r.audit.attacks),
+    ]
+  )
+  shown = [
     attacker
-    for attacker in attackers.sort_by_strength(
-      [
-        *attackers.OF_INDEPENDENT_NOISE,
-        *(a.threat_model for r in results.values() for a in r.audit.attacks),
-      ]
-    )
+    for attacker in models
     # The first page has the attacker who knows the initial model too.
     if attacker.is_in_overview
     or attacker.is_worst_case
     or attacker == attackers.CHANGE
   ]
-  body = []
-  for name, result in results.items():
-    body.append(
-      [
-        name,
-        f'{result.rounds:,} x {result.config["clients_per_round"]:,}',
-        f'{result.dim:,}',
-        f'{result.noise_multiplier:g}',
-        f'{cells.format_percent(result.accuracy)} '
-        f'({cells.format_percent(result.baseline_accuracy)})',
-        _format_analytic(labelled_runs.label_run(name, result)),
-        *(_format_first(result, attacker) for attacker in models),
-      ]
-    )
-  head = [
-    'run',
-    'rounds x clients',
-    'd',
-    'noise',
-    'accuracy (majority class)',
-    'analytic ε',
-    *(f'ε, {attacker_names.spell_name(attacker)}' for attacker in models),
-  ]
-  return tables.Table('', head, body)
+  return tables.select_columns(
+    results.items(),
+    {
+      'run': lambda row: row[0],
+      'rounds x clients': lambda row: (
+        f'{row[1].rounds:,} x {row[1].config["clients_per_round"]:,}'
+      ),
+      'd': lambda row: f'{row[1].dim:,}',
+      'noise': lambda row: f'{row[1].noise_multiplier:g}',
+      'accuracy (majority class)': lambda row: (
+        f'{cells.format_percent(row[1].accuracy)} '
+        f'({cells.format_percent(row[1].baseline_accuracy)})'
+      ),
+      'analytic ε': lambda row: _format_analytic(labelled_runs.label_run(*row)),
+      **{f'ε, {words.spell_name(x)}': _show_first(x) for x in shown},
+    },
+  )
 
 
-def _list_cells(
-  run: LabelledRun, attacker: ThreatModel, difference: Difference | None
-) -> list[str]:
-  estimate, bound = run.estimates[attacker], run.bounds.get(attacker)
-  text = '-'
-  if difference is not None and math.isfinite(difference.epsilon):
-    text = _format_signed(difference.epsilon)
-    if difference.interval is not None:
-      low, high = map(_format_signed, difference.interval)
-      text += f' [{low}, {high}]'
-  return [
-    attacker_names.spell_name(attacker),
-    run.label,
-    cells.format_with_interval(estimate),
-    cells.format_floor(estimate) or '-',
-    '-' if bound is None else f'≥ {cells.format_epsilon(bound)}',
-    text,
-  ]
+class _Row(NamedTuple):
+  """What an attacker learns in a run, and by how much more than in the first."""
+
+  attacker: ThreatModel
+  run: LabelledRun
+  estimate: Estimate
+  difference: Difference | None
+
+
+def _format_bound(row: _Row) -> str:
+  bound = row.run.bounds.get(row.attacker)
+  return '-' if bound is None else f'≥ {cells.format_epsilon(bound)}'
+
+
+def _format_difference(row: _Row) -> str:
+  difference = row.difference
+  if difference is None or not math.isfinite(difference.epsilon):
+    return '-'
+  text = _format_signed(difference.epsilon)
+  if difference.interval is None:
+    return text
+  low, high = map(_format_signed, difference.interval)
+  return f'{text} [{low}, {high}]'
+
+
+def _show(attacker: ThreatModel) -> Callable[[LabelledRun], str]:
+  return lambda run: cells.format_with_interval(run.estimates.get(attacker))
 
 
 def _list_variation(shifts: Sequence[ShiftEstimate], delta: float) -> list[str]:
@@ -423,11 +390,11 @@ def _format_signed(value: float) -> str:
   return text if value < 0 else f'+{text}'
 
 
-def _format_accuracies(accuracies: Sequence[float]) -> str:
-  text = cells.format_percent(float(np.mean(accuracies)))
-  if len(accuracies) == 1:
+def _format_accuracies(run: LabelledRun) -> str:
+  text = cells.format_percent(float(np.mean(run.accuracies)))
+  if len(run.accuracies) == 1:
     return text
-  spread = cells.format_number(100 * float(np.std(accuracies, ddof=1)))
+  spread = cells.format_number(100 * float(np.std(run.accuracies, ddof=1)))
   return f'{text.removesuffix(" %")} ± {spread} %'
 
 
@@ -440,18 +407,23 @@ def _format_analytic(run: LabelledRun) -> str:
   return '; '.join(texts) or '-'
 
 
-def _format_first(result: RunResult, attacker: ThreatModel) -> str:
-  """The first estimate of an attacker, as a cell."""
-  if not result.is_audited:
-    return 'not audited'
-  attack = result.audit.find(attacker)
-  if attack is None:
-    return 'not measured'
-  text = cells.format_epsilon(attack.first)
-  if not attack.is_calibrated:
-    text += ' †'
-  # Where much leaks the floor says nothing.
-  floor = cells.format_floor(attack.first)
-  if attacker == attackers.FINAL and floor:
-    text += f' (floor {floor})'
-  return text
+def _show_first(
+  attacker: ThreatModel,
+) -> Callable[[tuple[str, RunResult]], str]:
+  def show(row: tuple[str, RunResult]) -> str:
+    _, result = row
+    if not result.is_audited:
+      return 'not audited'
+    attack = result.audit.find(attacker)
+    if attack is None:
+      return 'not measured'
+    text = cells.format_epsilon(attack.first)
+    if not attack.is_calibrated:
+      text += ' †'
+    # Where much leaks the floor says nothing.
+    floor = cells.format_floor(attack.first)
+    if attacker == attackers.FINAL and floor:
+      text += f' (floor {floor})'
+    return text
+
+  return show

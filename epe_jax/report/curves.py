@@ -24,7 +24,7 @@ from epe_jax.epsilon import (
 )
 from epe_jax.epsilon.types import Estimate, Scores
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts
+from epe_jax.report import leaks
 
 
 class DeltaCurve(NamedTuple):
@@ -37,13 +37,10 @@ class DeltaCurve(NamedTuple):
 
 
 class DeltaCurves(NamedTuple):
-  """ε at each δ.
+  """ε of attackers with a calibrated estimate, at the δ that so many canaries tell about.
 
-  Attributes:
-    deltas: of the curves, rising: those that so many canaries tell about.
-    curves: of the attackers whose estimate is calibrated.
-    gaussian: δ and ε of the Gaussian mechanism with the analytic ε at the δ of the
-      run; None if that ε is not known.
+  `gaussian` is δ and ε of the Gaussian mechanism with the analytic ε at the δ of the
+  run; None if that ε is not known.
   """
 
   deltas: Float[np.ndarray, ' n']
@@ -55,12 +52,10 @@ class Tradeoff(NamedTuple):
   """Rates of the attack "took part if the score is high".
 
   Attributes:
-    threat_model: the attacker.
     fpr: false positive rate of each threshold at a score, by the null law where
       that is known; else counted, and half a canary where none was.
     fnr: false negative rate counted there.
-    low: the lower limit of 95 % of it, for a threshold fixed in advance.
-    high: the upper limit.
+    low, high: limits of 95 % of it, for a threshold fixed in advance.
     grid: false positive rates of what follows, rising.
     fitted: the false negative rate of the fitted mixture; None where no mixture is
       calibrated.
@@ -83,13 +78,17 @@ class Tradeoff(NamedTuple):
 
 def compute_delta_curves(result: RunResult) -> DeltaCurves:
   """ε of each attacker and of the mechanism, at each δ."""
-  analytic, delta = facts.find_analytic_epsilon(result), result.delta
+  analytic, delta = leaks.find_analytic_epsilon(result), result.delta
   # No canary tells anything of outcomes that are rarer than one in all of them.
   known = np.geomspace(1 / max(result.num_observed, 3), 0.5, 30)
   gaussian = None
   if not math.isnan(analytic):
     wide = np.geomspace(min(known[0], delta / 3), 0.5, 30)
-    gaussian = (wide, _compute_gaussian(analytic, delta, wide))
+    epsilons = np.full(len(wide), math.inf)
+    if not math.isinf(analytic):
+      mu = tradeoff.mu_of_epsilon(analytic, delta)
+      epsilons = two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, wide)
+    gaussian = wide, np.asarray(epsilons)
   over_delta = [
     DeltaCurve(
       attack.threat_model, *known_shifts.compute_curve(attack.scores, known)
@@ -100,16 +99,6 @@ def compute_delta_curves(result: RunResult) -> DeltaCurves:
     and attack.scores.shift is not None
   ]
   return DeltaCurves(known, over_delta, gaussian)
-
-
-def _compute_gaussian(
-  analytic: float, delta: float, deltas: Float[np.ndarray, ' n']
-) -> Float[np.ndarray, ' n']:
-  """ε at each δ of the Gaussian mechanism with an analytic ε; inf if that is."""
-  if math.isinf(analytic):
-    return np.full(len(deltas), math.inf)
-  mu = tradeoff.mu_of_epsilon(analytic, delta)
-  return np.asarray(two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, deltas))
 
 
 def compute_tradeoffs(

@@ -5,34 +5,37 @@ and what they belong to. Of warnings it has the serious ones. A number of canari
 never said to be one of people.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
 
 from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.results import SIGNIFICANCE, Audit
-from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import DELTA_EXPONENT, RunResult
 from epe_jax.report import (
-  assumptions,
-  attacker_names,
   audit_notes,
   cells,
   clients,
-  facts,
   leaks,
+  page,
   sentences,
   tables,
+  words,
 )
 from epe_jax.report.leaks import EVERY_ROUND, WORST_CASE, Leak
-from epe_jax.report.page import Block, Cells, Figure, Items, Text
 from epe_jax.report.provenance import Provenance
 
 _NOT_MEASURED = '–'
 _ABOUT_DELTA = 'With probability δ more may leak; a smaller δ means a larger ε.'
-_ABOVE = '"About" above it: chance, or a warning says so.'
+_OF_SCORES = (
+  'These ε are of those that were scored: canaries, or members drawn at random. '
+  'Nobody else was measured.',
+  _ABOUT_DELTA,
+  'Stronger attacks may exist.',
+  'Whether scores are of one system, and independent, is assumed.',
+)
 
 
 def make_blocks(
@@ -40,94 +43,78 @@ def make_blocks(
   found: Sequence[Leak],
   provenance: Provenance,
   *,
-  figure: Figure | None = None,
+  figure: str = '',
   warnings: Sequence[str] = (),
-) -> list[Block]:
+) -> list[str]:
   """Makes the first page of a run."""
-  alarms: list[Block] = [
-    Text(f'Warning: {text}', 'alarm')
+  alarms = [
+    page.make_bold(f'Warning: {text}')
     for text in (*warnings, *list_alarms(result, found))
   ]
-  figures: list[Block] = [] if figure is None else [figure]
-  ending: list[Block] = [
-    Text(_describe_settings(result)),
-    Text(
-      f'{provenance}, epe_jax {result.versions.get("epe_jax", "?")}.', 'muted'
-    ),
+  version = result.versions.get('epe_jax', '?')
+  ending = [
+    page.make_paragraph(_describe_settings(result)),
+    page.make_paragraph(f'{provenance}, epe_jax {version}.'),
   ]
   if not result.is_audited:
     return [
-      Text(sentences.NOT_AUDITED, 'headline'),
+      page.make_bold(sentences.NOT_AUDITED),
       *alarms,
-      Text(_describe_limit_of_client(result)),
-      *figures,
-      Items(_warn_of_noise(result)),
+      page.make_paragraph(_describe_limit_of_client(result)),
+      figure,
+      page.make_list([_warn_of_noise(result)]),
       *ending,
     ]
   return [
-    Text(state_headline(result.audit, found), 'headline'),
+    page.make_bold(state_headline(result.audit, found)),
     *alarms,
-    Cells(
-      make_leak_table(found),
-      groups=[('', 1), ('a canary', 3), ('a client', 2)],
-    ),
-    Text(_explain_rows(found), 'muted'),
-    *figures,
-    Items(list_caveats(result, found)),
-    Text(_list_not_measured(found)),
+    tables.format_plain_markdown(make_leak_table(found)),
+    page.make_paragraph(_explain_rows(found)),
+    figure,
+    page.make_list(list_caveats(result, found)),
+    page.make_paragraph(_list_not_measured(found)),
     *ending,
   ]
 
 
 def make_audit_blocks(
-  audit: Audit, *, design: str = '', figure: Figure | None = None
-) -> list[Block]:
+  audit: Audit, *, design: str = '', figure: str = ''
+) -> list[str]:
   """Makes the first page of an audit without a run: of scores, or of a record."""
-  found = _find_leaks(audit)
   attack = audit.attacks[0]
   coins = ', each by a coin of its own' if design == 'coin_flip' else ''
-  about = (
+  about = [
     f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
     f'not{coins}.'
-  )
+  ]
   if any(x.view.startswith('published_models') for x in audit.attacks):
-    about += ' Attackers see published models, and no round between them.'
+    about.append('Attackers see published models, and no round between them.')
   return [
     *make_summary_blocks(audit),
-    Text(' '.join([about, *_explain_bounds(audit, found)]), 'muted'),
-    *([] if figure is None else [figure]),
-    Items(
-      [
-        'These ε are of those that were scored: canaries, or members drawn at random. '
-        'Nobody else was measured.',
-        _ABOUT_DELTA,
-        'Stronger attacks may exist.',
-        'Whether scores are of one system, and independent, is assumed.',
-      ]
-    ),
+    page.make_paragraph(' '.join([*about, *_explain_bounds(audit)])),
+    figure,
+    page.make_list(_OF_SCORES),
   ]
 
 
-def make_summary_blocks(audit: Audit) -> list[Block]:
+def make_summary_blocks(audit: Audit) -> list[str]:
   """The headline, serious warnings, and a row for each attacker."""
   found = _find_leaks(audit)
+  notes = audit_notes.list_notes(audit) if len(found) == 1 else ()
   return [
-    Text(state_headline(audit, found), 'headline'),
+    page.make_bold(state_headline(audit, found)),
     *(
-      Text(f'Warning: {text}.', 'alarm')
+      page.make_bold(f'Warning: {text}.')
       for text in audit_notes.list_serious_warnings(audit)
     ),
-    Cells(_make_audit_table(found)),
-    *(
-      Text(f'Note: {text}.', 'muted')
-      for text in (audit_notes.list_notes(audit) if len(found) == 1 else ())
-    ),
+    tables.format_plain_markdown(_make_audit_table(found)),
+    *(page.make_paragraph(f'Note: {text}.') for text in notes),
   ]
 
 
 def _find_leaks(audit: Audit) -> list[Leak]:
   return [
-    leaks.find_leak(attacker_names.spell_name(attack.threat_model), attack)
+    leaks.find_leak(words.spell_name(attack.threat_model), attack)
     for attack in audit.attacks
   ]
 
@@ -148,25 +135,18 @@ def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
       WORST_CASE: ' in the worst case',
       EVERY_ROUND: ' from every round',
     }.get(name, f' ({name})' if len(audit.attacks) > 1 else '')
-    epsilon = cells.format_epsilon(bound)
-    parts.append(f'at least {epsilon}{where} ({level})')
+    parts.append(f'at least {cells.format_epsilon(bound)}{where} ({level})')
   # The last of them has the initial model too.
-  of_model = [
-    (leak.about, leak.attack.threat_model)
-    for leak in found
-    if leak.attack is not None and leak.attack.threat_model in leaks.OF_MODEL
-  ]
-  about, attacker = of_model[-1] if of_model else (None, None)
-  if about is not None:
-    is_alone = attacker == attackers.FINAL
+  *_, of_model = None, *(x for x in found if _is_by(x, *leaks.OF_MODEL))
+  if of_model is not None and of_model.about is not None:
+    is_alone = _is_by(of_model, attackers.FINAL)
     view = 'final model alone' if is_alone else 'initial and final model'
-    parts.append(
-      f'nothing beyond chance from the {view}'
-      if about.is_within_floor
-      else f'about {cells.format_epsilon(about)} from the {view}'
-    )
-  elif len(found) == 1 and (about := found[0].about) is not None:
-    parts.append(f'about {_format_about(about)}')
+    said = f'about {cells.format_epsilon(of_model.about)}'
+    if of_model.about.is_within_floor:
+      said = 'nothing beyond chance'
+    parts.append(f'{said} from the {view}')
+  elif len(found) == 1 and found[0].about is not None:
+    parts.append(f'about {_show_about(found[0])}')
   if not parts:
     return f'Nothing can be said of ε at δ = {delta}: see the warnings.'
   return f'Canaries show ε of {" and ".join(parts)}, at δ = {delta}.'
@@ -174,72 +154,55 @@ def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
 
 def make_leak_table(found: Sequence[Leak]) -> tables.Table:
   """A row for each attacker: ε of a canary and of a client."""
-  head = [
-    'attacker sees',
-    *(f'canary, {name}' for name in ('at least', 'about', 'at most')),
-    *(f'client, {name}' for name in ('about', 'at most')),
-  ]
-  body = [
-    [
-      leak.name,
-      _format_at_least(leak.at_least),
-      _format_about(leak.about),
-      _format_limit(leak.at_most),
-      _format_client(leak),
-      _format_limit(leak.client_at_most),
-    ]
-    for leak in found
-  ]
-  return tables.Table('', head, body)
+  return tables.select_columns(
+    found,
+    {
+      'attacker sees': lambda leak: leak.name,
+      **{f'canary, {head}': form for head, form in _OF_CANARY.items()},
+      'client, about': _show_client,
+      'client, at most': lambda leak: _show_limit(leak.client_at_most),
+    },
+  )
 
 
 def _make_audit_table(found: Sequence[Leak]) -> tables.Table:
   """A row for each attacker: ε of a canary, with interval and floor."""
-  body = []
-  for leak in found:
-    interval = floor = None
-    if leak.about is not None:
-      interval = cells.format_interval(leak.about.interval)
-      floor = cells.format_floor(leak.about)
-    body.append(
-      [
-        leak.name,
-        _format_at_least(leak.at_least),
-        _format_about(leak.about),
-        interval or _NOT_MEASURED,
-        floor or _NOT_MEASURED,
-        _format_limit(leak.at_most),
-      ]
-    )
-  head = ['ε', 'at least', 'about', '90 % interval', 'floor', 'at most']
-  if all(line[-1] == _NOT_MEASURED for line in body):
-    head, body = head[:-1], [line[:-1] for line in body]
-  return tables.Table('', head, body)
+  at_least, about, at_most = _OF_CANARY.items()
+  columns: dict[str, Callable[[Leak], str]] = {
+    'ε': lambda leak: leak.name,
+    **dict([at_least, about]),
+    '90 % interval': lambda leak: _show(
+      leak.about and cells.format_interval(leak.about.interval)
+    ),
+    'floor': lambda leak: _show(leak.about and cells.format_floor(leak.about)),
+    **dict([at_most]),
+  }
+  if all(math.isnan(leak.at_most) for leak in found):
+    del columns['at most']
+  return tables.select_columns(found, columns)
 
 
 def list_alarms(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What a reader has to know before all numbers, a sentence each."""
-  claim = []
-  if result.claim is not None and result.claim.rejected_after is not None:
-    claim = sentences.describe_claim(result)
   low = warn_of_low_dimension(result.effective_dimension)
   serious = audit_notes.list_serious_warnings(result.audit, _list_shown(found))
   return [
-    *claim,
+    *(sentences.describe_claim(result) if _is_rejected(result) else []),
     *(f'{text}.' for text in serious),
     *sentences.contradict_expectation(result.audit),
     *([low] if low else []),
   ]
 
 
+def _is_rejected(result: RunResult) -> bool:
+  return result.claim is not None and result.claim.rejected_after is not None
+
+
 def list_other_notes(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """Warnings and notes that are not on the first page, for the appendix."""
-  claim = []
-  if result.claim is None or result.claim.rejected_after is None:
-    claim = sentences.describe_claim(result)
   others = audit_notes.list_other_warnings(result.audit, _list_shown(found))
   return [
-    *claim,
+    *([] if _is_rejected(result) else sentences.describe_claim(result)),
     *(f'Warning: {text}.' for text in others),
     *(f'Note: {text}.' for text in audit_notes.list_notes(result.audit)),
   ]
@@ -247,18 +210,17 @@ def list_other_notes(result: RunResult, found: Sequence[Leak]) -> list[str]:
 
 def list_caveats(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What the numbers of a run do not say."""
-  participations = facts.count_participations(result)
+  participations = leaks.count_participations(result)
   of_canary = sentences.count_rounds_of_canary(participations)
-  limit = 'Stronger attacks may exist'
-  if facts.find_analytic_epsilon(result) == math.inf:
-    limit += '; without noise there is no limit'
+  is_limitless = leaks.find_analytic_epsilon(result) == math.inf
+  limit = '; without noise there is no limit' if is_limitless else ''
   return [
-    *_warn_of_noise(result),
+    _warn_of_noise(result),
     f'A canary is an artificial client of {of_canary} with the largest update allowed. '
     f'{_explain_client(found[0], participations)}',
     *_explain_correlation(result),
     _ABOUT_DELTA,
-    f'{limit}.',
+    f'Stronger attacks may exist{limit}.',
   ]
 
 
@@ -304,97 +266,88 @@ def _list_shown(found: Sequence[Leak]) -> list[ThreatModel]:
 
 def _explain_rows(found: Sequence[Leak]) -> str:
   """Who the attackers are, and what the columns are worth."""
-  names = [leak.name for leak in found]
   parts = []
-  if any(
-    leak.attack is not None and leak.attack.threat_model == attackers.CHANGE
-    for leak in found
-  ):
+  if any(_is_by(leak, attackers.CHANGE) for leak in found):
     parts.append('Final model: knows the initial model too.')
-  of_rounds = [leak.attack for leak in found if leak.name == EVERY_ROUND]
-  if of_rounds:
-    (attack,) = of_rounds
-    shown = ', and when the canary took part'
-    if attack is not None and attack.threat_model in leaks.OF_MODEL:
-      shown = '; the final model, which is one of these, shows more'
-    parts.append(f'Every round: knows each release{shown}.')
-  if WORST_CASE in names:
-    parts.append('Worst case: also knows all other updates.')
+  for leak in found:
+    if leak.name == EVERY_ROUND:
+      shown = ', and when the canary took part'
+      if _is_by(leak, *leaks.OF_MODEL):
+        shown = '; the final model, which is one of these, shows more'
+      parts.append(f'Every round: knows each release{shown}.')
+    elif leak.name == WORST_CASE:
+      parts.append('Worst case: also knows all other updates.')
+  bounds = [leak.at_least for leak in found if leak.at_least is not None]
+  listed = words.list_assumptions(
+    dict.fromkeys(key for bound in bounds for key in bound.assumes)
+  )
+  assumed = ', if ' + ' and '.join(listed) if listed else ''
   parts.append(
-    f'At least: {100 - 100 * SIGNIFICANCE:g} % lower bound, '
-    f'each by itself{_state_assumptions(found)}. About: no guarantee. At most: by analysis, if '
-    'clipping and noise are as stated.'
+    f'At least: {100 - 100 * SIGNIFICANCE:g} % lower bound, each by itself{assumed}. '
+    'About: no guarantee. At most: by analysis, if clipping and noise are as stated.'
   )
   return ' '.join([*parts, *_explain_signs(found)])
 
 
-def _state_assumptions(found: Sequence[Leak]) -> str:
-  """What the lower bounds of a page assume; '' if there is none."""
-  bounds = [leak.at_least for leak in found if leak.at_least is not None]
-  keys = dict.fromkeys(key for bound in bounds for key in bound.assumes)
-  listed = assumptions.list_assumptions(keys)
-  return ', if ' + ' and '.join(listed) if listed else ''
-
-
-def _explain_bounds(audit: Audit, found: Sequence[Leak]) -> list[str]:
+def _explain_bounds(audit: Audit) -> list[str]:
   worth = 'each by itself; the largest of several is not a bound'
   if audit.is_simultaneous:
     worth = 'all together'
   elif sum(len(attack.bounds) for attack in audit.attacks) < 2:
     worth = 'fixed before any score was seen'
-  parts = [f'At least: lower bound, 95 %, {worth}. About: no guarantee.']
-  return [*parts, *_explain_signs(found)]
+  return [
+    f'At least: lower bound, 95 %, {worth}. About: no guarantee.',
+    *_explain_signs(_find_leaks(audit)),
+  ]
 
 
 def _explain_signs(found: Sequence[Leak]) -> list[str]:
-  parts, is_of_run = [], any(not math.isnan(x.client_at_most) for x in found)
-  is_complete = all(
-    x.about and x.at_least and (x.client_about or not is_of_run) for x in found
+  abouts = [(leak.about, leak) for leak in found if leak.about is not None]
+  is_of_run = any(not math.isnan(leak.client_at_most) for leak in found)
+  is_complete = len(abouts) == len(found) and all(
+    leak.at_least and (leak.client_about or not is_of_run) for leak in found
   )
-  if any(_is_above(leak) for leak in found):
-    parts.append(_ABOVE)
-  if any(leak.about and leak.about.is_within_floor for leak in found):
-    parts.append('(chance): no more than is found where nothing leaks.')
-  if not is_complete:
-    parts.append(f'{_NOT_MEASURED}: not estimated.')
-  return parts
+  signs = {
+    '"About" above it: chance, or a warning says so.': any(
+      float(about.epsilon) > leak.at_most for about, leak in abouts
+    ),
+    '(chance): no more than is found where nothing leaks.': any(
+      about.is_within_floor for about, _ in abouts
+    ),
+    f'{_NOT_MEASURED}: not estimated.': not is_complete,
+  }
+  return [text for text, is_shown in signs.items() if is_shown]
 
 
-def _is_above(leak: Leak) -> bool:
-  """Whether an estimate is above its limit."""
-  return leak.about is not None and float(leak.about.epsilon) > leak.at_most
-
-
-def _warn_of_noise(result: RunResult) -> list[str]:
+def _warn_of_noise(result: RunResult) -> str:
   """What the noise of a run is worth."""
   if not result.noise_multiplier > 0:
-    return ['No noise was added, so that nobody is protected.']
+    return 'No noise was added, so that nobody is protected.'
   if result.is_simulation:
-    return [
+    return (
       'Do not publish this model: its seed reveals the noise '
       f'({cells.spell_key(result.noise)}).'
-    ]
-  return ['Noise was drawn fresh; that it is random enough was not checked.']
+    )
+  return 'Noise was drawn fresh; that it is random enough was not checked.'
 
 
 def _list_not_measured(found: Sequence[Leak]) -> str:
-  missing = [f'the {leak.name}' for leak in found if leak.attack is None]
-  listed = [
-    *missing,
-    'clients and their clipping',
-    'tuning, logs, other releases',
-  ]
-  return f'Not measured: {"; ".join(listed)}.'
+  missing = [f'the {leak.name}; ' for leak in found if leak.attack is None]
+  return (
+    f'Not measured: {"".join(missing)}clients and their clipping; tuning, logs, other '
+    'releases.'
+  )
 
 
 def _describe_limit_of_client(result: RunResult) -> str:
-  run = facts.count_participations(result)
-  limit = _format_limit(run.analytic_epsilon)
-  delta = cells.format_delta(result.delta)
+  run = leaks.count_participations(result)
   client = f'a client of up to {cells.format_rounds(run.clients)}'
   if run.is_amplified:
     client = 'a client whose rounds are drawn in secret'
-  return f'By analysis ε of {client} is {limit} at most, at δ = {delta}.'
+  return (
+    f'By analysis ε of {client} is {_show_limit(run.analytic_epsilon)} at most, at '
+    f'δ = {cells.format_delta(result.delta)}.'
+  )
 
 
 def _describe_settings(result: RunResult) -> str:
@@ -420,22 +373,36 @@ def _describe_settings(result: RunResult) -> str:
   )
 
 
-def _format_at_least(bound: Estimate | None) -> str:
-  return _NOT_MEASURED if bound is None else cells.format_epsilon(bound)
+def _is_by(leak: Leak, *models: ThreatModel) -> bool:
+  """Whether something was found by one of these attackers."""
+  return leak.attack is not None and leak.attack.threat_model in models
 
 
-def _format_about(estimate: Estimate | None) -> str:
-  if estimate is None:
+def _show(text: str | None) -> str:
+  return text or _NOT_MEASURED
+
+
+def _show_about(leak: Leak) -> str:
+  if leak.about is None:
     return _NOT_MEASURED
-  text = cells.format_epsilon(estimate)
-  return f'{text} (chance)' if estimate.is_within_floor else text
+  chance = ' (chance)' if leak.about.is_within_floor else ''
+  return f'{cells.format_epsilon(leak.about)}{chance}'
 
 
-def _format_limit(epsilon: float) -> str:
+def _show_limit(epsilon: float) -> str:
   return _NOT_MEASURED if math.isnan(epsilon) else cells.format_number(epsilon)
 
 
-def _format_client(leak: Leak) -> str:
+def _show_client(leak: Leak) -> str:
   if leak.attack is None or leak.client_about is None:
     return _NOT_MEASURED
   return cells.format_range(*leak.client_about)
+
+
+_OF_CANARY: Mapping[str, Callable[[Leak], str]] = {
+  'at least': lambda leak: _show(
+    leak.at_least and cells.format_epsilon(leak.at_least)
+  ),
+  'about': _show_about,
+  'at most': lambda leak: _show_limit(leak.at_most),
+}

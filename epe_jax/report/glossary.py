@@ -5,17 +5,13 @@ from typing import NamedTuple
 
 
 class Term(NamedTuple):
-  """A definition.
-
-  Attributes:
-    name: of what is defined.
-    text: a sentence or two.
-    pattern: a regular expression of the words that it defines, in any case.
-  """
+  """A definition in a sentence or two."""
 
   name: str
   text: str
-  pattern: str
+  pattern: (
+    str  # A regular expression of the words that it defines, in any case.
+  )
 
 
 TERMS = {

@@ -1,22 +1,43 @@
 """A page as one HTML file that loads nothing, and as the files of a report."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+import html
+import importlib.resources
+import itertools
 import os
 import pathlib
 import re
 
-import jinja2
-import markupsafe
+import markdown_it
+from markdown_it.token import Token
 from matplotlib import figure
 
-from epe_jax import io
-from epe_jax._version import __version__
+from epe_jax import __version__, io
 from epe_jax.report import glossary, page
-from epe_jax.report.figures import pictures, style
+from epe_jax.report.figures import style
 
 # Of an inch.
 _POINTS = 72
+# Letters of a cell that is not broken into lines.
+_SHORT = 30
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="epe_jax {version}">
+<title>{title}</title>
+<style>
+{css}</style>
+</head>
+<body>
+<main>
+{first}</main>
+{appendix}</body>
+</html>
+"""
 
 
 def write_page(
@@ -37,7 +58,7 @@ def write_page(
   path = pathlib.Path(folder, f'{name}.md')
   path.parent.mkdir(parents=True, exist_ok=True)
   svgs = {
-    file: pictures.write_figure(fig, path.parent / file)
+    file: style.write_figure(fig, path.parent / file)
     for file, fig in figures.items()
   }
   io.write_text(path.with_suffix('.html'), render_html(content, svgs))
@@ -51,62 +72,77 @@ def render_html(content: page.Page, svgs: Mapping[str, str]) -> str:
   The head of a column leads to its definition, if the page defines it.
 
   Args:
-    svgs: file name -> SVG of each figure; figures without one are left out.
+    svgs: file name -> SVG of each figure.
   """
-  environment = jinja2.Environment(
-    loader=jinja2.PackageLoader('epe_jax.report'),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-  )
-  css = environment.get_template('style.css').render()
-  text = environment.get_template('page.html.jinja').render(
-    page=content,
-    appendix=page.name_appendix(content),
-    kind_of=lambda block: type(block).__name__,
-    embed=lambda shown: embed_svg(svgs[shown.file], shown.caption),
-    svgs=svgs,
-    glue=lambda text: text.replace(' %', '\N{NO-BREAK SPACE}%'),
-    link=lambda head: _link_head(head, content),
-    css=markupsafe.Markup(css),
+  parser = markdown_it.MarkdownIt('commonmark', {'html': True}).enable('table')
+  tokens = parser.parse(page.render_markdown(content))
+  _add_attributes(tokens)
+  _embed_figures(tokens, svgs)
+  _link_words(tokens)
+  text = parser.renderer.render(tokens, parser.options, {})
+  first, details, appendix = text.replace(
+    ' %', '\N{NO-BREAK SPACE}%'
+  ).partition('<details')
+  css = importlib.resources.files('epe_jax.report').joinpath('style.css')
+  return _PAGE.format(
     version=__version__,
+    title=html.escape(content.title),
+    css=css.read_text('utf-8'),
+    first=first,
+    appendix=details + appendix.replace(' markdown="1"', '', 1),
   )
-  return text.rstrip() + '\n'
 
 
-def embed_svg(text: str, label: str) -> markupsafe.Markup:
+def embed_svg(text: str, label: str) -> str:
   """An SVG file as an image of a page, which holds it as it is.
 
   Args:
-    text: the file, as `pictures.render_svg` makes it.
+    text: the file, as `style.render_svg` makes it.
     label: what the figure shows, for those who cannot see it.
   """
   width = re.search(r'viewBox="\S+ \S+ (\S+) [^"]*"', text)
   assert width is not None, 'every figure has a size'
-  is_narrow = float(width[1]) < _POINTS * style.WIDE / 2
-  return markupsafe.Markup(
-    '<img{} src="data:image/svg+xml;base64,{}" alt="{}">'
-  ).format(
-    markupsafe.Markup(' class="narrow"' if is_narrow else ''),
-    base64.b64encode(text.encode()).decode(),
-    label,
+  kind = ' class="narrow"' if float(width[1]) < _POINTS * style.WIDE / 2 else ''
+  data = base64.b64encode(text.encode()).decode()
+  return (
+    f'<img{kind} src="data:image/svg+xml;base64,{data}" '
+    f'alt="{html.escape(label)}">'
   )
 
 
-def _link_head(head: str, content: page.Page) -> markupsafe.Markup:
-  """The head of a column, which leads to its definition if there is one.
+def _add_attributes(tokens: Sequence[Token]) -> None:
+  """Marks sections, heads of rows, and cells that are not to be broken."""
+  for before, token, after in zip([None, *tokens], tokens, tokens[1:]):
+    if token.type == 'heading_open':
+      token.attrs = {'id': re.sub(r'\W+', '-', after.content.lower())}
+    elif token.type in ('fence', 'table_open'):
+      token.attrs = {'tabindex': '0'}  # They scroll.
+    elif token.type == 'td_open' and before and before.type == 'tr_open':
+      token.attrs = {'class': 'name'}
+    elif token.type == 'td_open' and len(after.content) < _SHORT:
+      token.attrs = {'class': 'number'}
 
-  Under a head of a group only what follows the name of the group is shown.
-  """
-  shown = re.sub('^(canary|client), ', '', head)
-  key = glossary.find_term(shown)
-  defined = (
-    key in block.terms
-    for section in content.sections
-    for block in section.blocks
-    if isinstance(block, page.Words)
-  )
-  if key is None or not any(defined):
-    return markupsafe.escape(shown)
-  return markupsafe.Markup('<a href="#word-{}">{}</a>').format(key, shown)
+
+def _embed_figures(tokens: Sequence[Token], svgs: Mapping[str, str]) -> None:
+  for child in (child for token in tokens for child in token.children or ()):
+    if child.type == 'image':
+      svg = svgs[str(child.attrs['src'])]
+      child.type, child.content = 'html_inline', embed_svg(svg, child.content)
+
+
+def _link_words(tokens: Sequence[Token]) -> None:
+  """Has the heads of columns lead to the definitions that the page has."""
+  keys = {term.name: key for key, term in glossary.TERMS.items()}
+  defined = set()
+  for token, _, inline in zip(tokens, tokens[1:], tokens[2:]):
+    if token.type == 'list_item_open':
+      name = re.match(r'\*\*(.+?)\*\*: ', inline.content)
+      if name and name[1] in keys:
+        token.attrs = {'id': f'word-{keys[name[1]]}'}
+        defined.add(keys[name[1]])
+  for token, inline in itertools.pairwise(tokens):
+    # What is of a canary is explained by what follows.
+    key = glossary.find_term(re.sub('^(canary|client), ', '', inline.content))
+    if token.type == 'th_open' and key in defined and inline.children:
+      link = Token('link_open', 'a', 1, {'href': f'#word-{key}'})
+      inline.children = [link, *inline.children, Token('link_close', 'a', -1)]

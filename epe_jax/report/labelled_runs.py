@@ -21,7 +21,7 @@ from epe_jax.experiment import finished_runs, workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.experiment.sweeps import seed_sweep
 from epe_jax.experiment.sweeps.seed_sweep import SeedEstimates
-from epe_jax.report import audit_notes, facts, provenance
+from epe_jax.report import audit_notes, leaks, provenance
 from epe_jax.several_runs import over_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate
 
@@ -30,7 +30,6 @@ class LabelledRun(NamedTuple):
   """A run, or several of one config that differ in the seed.
 
   Attributes:
-    label: its name.
     delta: of every ε.
     accuracies: of the final model of each seed, in [0, 1].
     estimates: attacker -> its first point estimate with a 90 % interval, which
@@ -39,9 +38,7 @@ class LabelledRun(NamedTuple):
       clients alone where there are no canaries, of canaries alone where clients take
       part as they do, of none where it is not known.
     bounds: attacker -> its pre-declared lower bound.
-    headline: the lower bound of the strongest attacker; None if there is none.
-    warnings: on its numbers, sentences without a full stop.
-    notes: likewise.
+    warnings, notes: on its numbers, sentences without a full stop.
     settings: what a sweep sets; field -> value.
     shifts: attacker -> by how much a canary is shifted in each seed.
     source: of its data.
@@ -76,17 +73,15 @@ class Difference(NamedTuple):
 def label_run(
   label: str, result: RunResult, settings: Mapping[str, Any] = {}
 ) -> LabelledRun:
-  """A finished run under a name.
+  """A finished run under a name; one that was not audited has no estimates.
 
-  Args:
-    result: what its result.json holds; a run that was not audited has no estimates.
-      Shifts of canaries are known if its attacks have their scores.
+  Shifts of canaries are known if its attacks have their scores.
   """
   attacks = {attack.threat_model: attack for attack in result.audit.attacks}
   analytic = {}
   if result.is_audited:
-    analytic['canaries'] = facts.find_analytic_epsilon(result)
-  participations = facts.count_participations(result)
+    analytic['canaries'] = leaks.find_analytic_epsilon(result)
+  participations = leaks.count_participations(result)
   if not result.is_audited or participations.differ:
     analytic['clients'] = participations.analytic_epsilon
   return LabelledRun(
@@ -120,11 +115,7 @@ def label_run(
 def label_seeds(
   label: str, rows: Sequence[SeedEstimates], settings: Mapping[str, Any] = {}
 ) -> LabelledRun:
-  """The means over runs of one config, with intervals over their seeds.
-
-  Args:
-    rows: a row for each seed, 1 or more.
-  """
+  """The means over runs of one config, with intervals over their seeds."""
   delta = rows[0].delta
   shifts, estimates = {}, {}
   for attacker in attackers.THREAT_MODELS:
@@ -154,11 +145,7 @@ def label_seeds(
 def load_point(
   label: str, workdir: str | os.PathLike[str], settings: Mapping[str, Any]
 ) -> LabelledRun:
-  """Loads a finished point of a sweep, a run or the runs of many seeds.
-  Raises:
-    FileNotFoundError: a file is missing.
-    ValueError: a file is damaged or of another version.
-  """
+  """Loads a finished point of a sweep, a run or the runs of many seeds."""
   files = workdirs.workdir_at(workdir)
   if files.rows.is_file():
     return label_seeds(label, seed_sweep.read_rows(files.rows), settings)
@@ -187,6 +174,7 @@ def label_workdirs(
 
 def group_replicates(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
   """Joins runs of a sweep that differ in the seed alone, or have many seeds.
+
   Returns:
     For each δ and setting of the other fields that two runs or more have, the first
     of these runs with the shifts of all.
@@ -196,18 +184,15 @@ def group_replicates(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
     others = {k: v for k, v in run.settings.items() if k != 'seed'}
     group = groups.setdefault((repr(others), run.delta), [])
     group.append(run._replace(settings=others))
-  return [
-    group[0]._replace(
-      shifts={
-        attacker: [
-          shift for run in group for shift in run.shifts.get(attacker, ())
-        ]
-        for attacker in dict.fromkeys(x for run in group for x in run.shifts)
-      }
-    )
-    for group in groups.values()
-    if sum(len(run.accuracies) for run in group) > 1
-  ]
+  joined = []
+  for group in groups.values():
+    shifts: dict[ThreatModel, list[ShiftEstimate]] = {}
+    for run in group:
+      for attacker, of_seeds in run.shifts.items():
+        shifts.setdefault(attacker, []).extend(of_seeds)
+    if sum(len(run.accuracies) for run in group) > 1:
+      joined.append(group[0]._replace(shifts=shifts))
+  return joined
 
 
 def format_setting(value: Any) -> str:
@@ -229,12 +214,8 @@ def subtract(estimate: Estimate, first: Estimate) -> Difference:
   The distance of a limit from its estimate stands for a standard error on that side;
   those of independent estimates add up in squares (MOVER).
 
-  Args:
-    estimate: with an interval, or without.
-    first: what is subtracted, at the same δ.
-
   Returns:
-    The difference; without an interval where one of the estimates has none.
+    Without an interval where one of the estimates has none.
 
   Raises:
     ValueError: they are of different δ.

@@ -1,16 +1,25 @@
-"""What a report says first: how much each of a few attackers learns."""
+"""Numbers of a finished run: its analytic ε, participations, and how much leaks to whom."""
 
 from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
+from jaxtyping import Float
+import numpy as np
+
 from epe_jax.audit import attackers
+from epe_jax.audit.record import Record
 from epe_jax.audit.results import AttackResult, Audit
-from epe_jax.epsilon.types import Estimate
+from epe_jax.audit.statistics import score_own_round
+from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import attacker_names, clients, facts
+from epe_jax.fact import Facts
+from epe_jax.report import clients, words
 from epe_jax.report.clients import ClientEpsilon
+
+# Schedules by which canaries may take part in different numbers of rounds.
+_VARYING = ('as_clients', 'replace')
 
 FINAL_MODEL, EVERY_ROUND, WORST_CASE = (
   'final model',
@@ -24,26 +33,88 @@ OF_MODEL = (attackers.FINAL, attackers.CHANGE)
 
 
 class Leak(NamedTuple):
-  """ε of a canary and of a client, by one attacker.
-
-  Attributes:
-    name: of the attacker.
-    attack: what was found; None where nothing was measured.
-    at_least: the pre-declared lower bound of a canary; None without.
-    about: the point estimate of a canary; None where it is not calibrated.
-    at_most: what the mechanism allows a canary; inf without noise, nan if that is
-      not known.
-    client_about: what is expected of a client; None where nothing is known.
-    client_at_most: what the mechanism allows a client, likewise.
-  """
+  """ε of a canary and of a client, by one attacker."""
 
   name: str
-  attack: AttackResult | None
-  at_least: Estimate | None
-  about: Estimate | None
-  at_most: float = math.nan
+  attack: AttackResult | None  # None where nothing was measured.
+  at_least: Estimate | None  # The pre-declared lower bound of a canary.
+  about: Estimate | None  # Its point estimate; None where not calibrated.
+  at_most: float = math.nan  # inf without noise, nan if it is not known.
   client_about: ClientEpsilon | None = None
   client_at_most: float = math.nan
+
+
+def is_coin_flip(result: RunResult) -> bool:
+  """Whether each canary was included independently with probability 1/2."""
+  return any(
+    Assumption.COINS in estimate.assumes
+    for attack in result.audit.attacks
+    for estimate in attack.estimates
+  )
+
+
+def find_analytic_epsilon(result: RunResult) -> float:
+  """The analytic ε of a canary, or of a client where there are no canaries.
+
+  Returns:
+    ε >= 0; inf without noise.
+  """
+  if not result.is_audited:
+    return result.clients_analytic_epsilon
+  assert result.analytic_epsilon is not None, 'canaries took part'
+  return result.analytic_epsilon
+
+
+def list_analytic_epsilons(result: RunResult) -> dict[str, tuple[float, Facts]]:
+  """Whom -> their analytic ε and what it assumes; once if both have the same."""
+  client = result.clients_analytic_epsilon, result.clients_analytic_assumes
+  if not result.is_audited:
+    return {'clients': client}
+  assert result.analytic_assumes is not None, 'canaries took part'
+  canary = find_analytic_epsilon(result), result.analytic_assumes
+  is_same = np.isclose(canary[0], client[0], equal_nan=True)
+  if is_same and canary[1] == client[1]:
+    return {'canaries and clients': canary}
+  return {'canaries': canary, 'clients': client}
+
+
+def count_participations(result: RunResult) -> Participations:
+  """How often canaries and clients of a run take part."""
+  schedule = result.config.get('canaries', {}).get('schedule')
+  limit, amplified = result.clients_analytic_epsilon, math.inf
+  if result.amplification and result.amplification.key == 'amplified':
+    amplified = float(str(result.amplification.values['epsilon']))
+  return Participations(
+    result.participations,
+    result.clients_participations,
+    min(limit, amplified),
+    canaries_vary=schedule in _VARYING,
+    is_sampled=result.is_sampled,
+    is_amplified=amplified < limit,
+    shifts=result.clients_shifts,
+  )
+
+
+def estimate_guesses(
+  attack: AttackResult, participations: Participations
+) -> float | None:
+  """The share of right guesses, at even odds, whether a canary took part.
+
+  It is the number of the table of risks where that table has one, else what the
+  attack itself reaches; None if it is not known.
+  """
+  found = clients.compute_attack_risks(attack, participations)
+  if found is not None and found.estimate is not None:
+    return float(found.estimate.accuracy)
+  return None if attack.rates is None else attack.rates.accuracy
+
+
+def find_typical_canary(record: Record, trace: Float[np.ndarray, 'T k']) -> int:
+  """The observed canary whose score in its own rounds is the median."""
+  observed = np.flatnonzero(record.observed)
+  own_round = score_own_round(trace[:, observed], record.included[:, observed])
+  middle = (len(own_round) - 1) // 2
+  return int(observed[np.argsort(own_round, kind='stable')[middle]])
 
 
 def find_leaks(result: RunResult) -> list[Leak]:
@@ -55,43 +126,62 @@ def find_leaks(result: RunResult) -> list[Leak]:
   may where noise is correlated, what it shows is that of both. An attacker who sees
   less cannot be allowed more: what is published last follows from what was published
   before, so the limit of the strongest attacker is one of all.
+
   Returns:
     Three, some perhaps not measured; none of a run without canaries.
   """
   if not result.is_audited:
     return []
-  limit = facts.find_analytic_epsilon(result)
-  participations = facts.count_participations(result)
-  by_strength = result.audit.by_strength
-  of_rounds = [
-    attack
-    for attack in by_strength
+  participations = count_participations(result)
+  strongest: dict[bool, AttackResult] = {
+    attack.threat_model.is_worst_case: attack
+    for attack in result.audit.by_strength
     if attack.threat_model not in OF_MODEL
-    and not attack.threat_model.is_worst_case
-  ]
-  worst = [a for a in by_strength if a.threat_model.is_worst_case]
-  chosen = {
-    FINAL_MODEL: result.audit.find(attackers.CHANGE)
-    or result.audit.find(attackers.FINAL),
-    EVERY_ROUND: of_rounds[-1] if of_rounds else None,
-    WORST_CASE: worst[-1] if worst else None,
   }
-  found = {
-    name: find_leak(name, attack)._replace(
-      at_most=_find_limit(attack, limit),
+  of_model = result.audit.find(attackers.CHANGE)
+  model, rounds, worst = [
+    find_leak(name, attack, find_analytic_epsilon(result))._replace(
       client_about=attack and _expect_client(attack, participations),
       client_at_most=participations.analytic_epsilon,
     )
-    for name, attack in chosen.items()
-  }
-  model, rounds = found[FINAL_MODEL], found[EVERY_ROUND]
+    for name, attack in {
+      FINAL_MODEL: of_model or result.audit.find(attackers.FINAL),
+      EVERY_ROUND: strongest.get(False),
+      WORST_CASE: strongest.get(True),
+    }.items()
+  ]
   if rounds.attack is not None and _find_about(model) > _find_about(rounds):
-    found[EVERY_ROUND] = model._replace(
-      name=rounds.name,
-      at_most=rounds.at_most,
-      client_at_most=rounds.client_at_most,
-    )
-  return [*found.values()]
+    rounds = model._replace(name=rounds.name, at_most=rounds.at_most)
+  return [model, rounds, worst]
+
+
+def find_leak(
+  name: str, attack: AttackResult | None, limit: float = math.nan
+) -> Leak:
+  """The leak to one attacker, of whose clients nothing is known.
+
+  Args:
+    attack: what was found; None where nothing was measured.
+    limit: an ε that bounds the attacker, besides its own; nan if there is none.
+  """
+  if attack is None:
+    return Leak(name, None, None, None, limit)
+  bound, point = None, attack.first if attack.is_calibrated else None
+  if (headline := Audit((attack,)).headline) is not None:
+    _, bound, point = headline
+  if point is not None and math.isnan(point.epsilon):
+    point = None
+  if attack.analytic is not None and attack.analytic.kind == 'bound':
+    limit = float(np.fmin(limit, attack.analytic.epsilon))
+  return Leak(name, attack, bound, point, limit)
+
+
+def name_headline(audit: Audit, leaks: Sequence[Leak]) -> str:
+  """The name of the attacker of the headline: that of its leak, or its own."""
+  assert audit.headline is not None
+  attack = audit.headline.attack
+  names = (leak.name for leak in leaks if leak.attack is attack)
+  return next(names, words.spell_name(attack.threat_model))
 
 
 def _find_about(leak: Leak) -> float:
@@ -107,37 +197,3 @@ def _expect_client(
   if is_known and not participations.differ and participations.clients == 1:
     return ClientEpsilon(epsilon, epsilon)
   return clients.expect_client(attack, participations)
-
-
-def find_leak(name: str, attack: AttackResult | None) -> Leak:
-  """The leak to one attacker, of whose clients nothing is known.
-
-  Args:
-    attack: what was found; None where nothing was measured.
-  """
-  if attack is None:
-    return Leak(name, None, None, None)
-  headline = Audit((attack,)).headline
-  bound = headline and headline.bound
-  point = attack.first if attack.is_calibrated else None
-  if headline is not None:
-    point = headline.point
-  if point is not None and math.isnan(point.epsilon):
-    point = None
-  return Leak(name, attack, bound, point, _find_limit(attack, math.nan))
-
-
-def name_headline(audit: Audit, leaks: Sequence[Leak]) -> str:
-  """The name of the attacker of the headline: that of its leak, or its own."""
-  assert audit.headline is not None
-  attack = audit.headline.attack
-  names = (leak.name for leak in leaks if leak.attack is attack)
-  return next(names, attacker_names.spell_name(attack.threat_model))
-
-
-def _find_limit(attack: AttackResult | None, limit: float) -> float:
-  """The least that is known to bound an attacker; nan if nothing is."""
-  analytic = attack and attack.analytic
-  if analytic is None or analytic.kind != 'bound':
-    return limit
-  return analytic.epsilon if math.isnan(limit) else min(analytic.epsilon, limit)

@@ -1,4 +1,4 @@
-"""The report of an audited loop as text: findings, the attackers, and notes."""
+"""The report of a record as text: findings, the headline, attackers, and notes."""
 
 import dataclasses
 
@@ -8,8 +8,39 @@ from epe_jax.audit import attackers, effective_dimensions, results
 from epe_jax.audit.record import Record
 from epe_jax.canaries import registry
 from epe_jax.fact import Facts
-from epe_jax.report import attacker_names, audit_notes, cells, checks, tables
-from epe_jax.report.run_tables import format_summary_table
+from epe_jax.report import (
+  audit_notes,
+  cells,
+  checks,
+  page,
+  run_tables,
+  tables,
+  words,
+)
+
+_WITHOUT_MOMENTUM = (
+  'What the model keeps of a canary is not known, so that it has bounds alone. '
+  'If the server adds up releases, set server_momentum, 0 for none.'
+)
+
+
+def format_record(name: str, record: Record, audit: results.Audit) -> str:
+  """Formats the headline of the record of a run, its attackers, and notes.
+
+  Args:
+    name: of the file.
+  """
+  counts = record.included.sum(axis=0)[record.observed]
+  most = int(counts.max())
+  head = (
+    f'{name}: {record.num_rounds:,} rounds, d = {record.dim:,}, '
+    f'{record.observed.sum():,} of {record.observed.size:,} canaries in, '
+    f'in {"up to " if counts.min() < most else ""}'
+    f'{cells.format_rounds(most)}, '
+    f'δ = {cells.format_delta(audit.attacks[0].first.delta)}'
+  )
+  headline = audit.headline and cells.format_headline(audit.headline)
+  return _join(audit, [head, headline or ''], audit_notes.format_notes(audit))
 
 
 def format_loop(
@@ -55,20 +86,26 @@ def format_loop(
     *_explain_uncalibrated(record, audit),
     *(f'Note: {_describe(x)}.' for x in settings),
   ]
-  parts = [
-    *(
-      tables.fill_paragraph(f'Finding: {text}.')
-      for text in dict.fromkeys(map(_describe, failed))
-    ),
-    '' if headline is None else cells.format_headline(headline),
-    tables.fill_paragraph(head),
-    format_summary_table(audit),
-    tables.fill_items(sentences),
+  findings = [
+    f'Finding: {text}.' for text in dict.fromkeys(map(_describe, failed))
   ]
-  return '\n\n'.join(part for part in parts if part)
+  about = '' if headline is None else cells.format_headline(headline)
+  return _join(audit, [*findings, about, head], sentences)
 
 
 _describe = checks.describe_check
+
+
+def _join(
+  audit: results.Audit, paragraphs: list[str], sentences: list[str]
+) -> str:
+  table = run_tables.make_summary_table(audit)
+  parts = [
+    *map(page.make_paragraph, paragraphs),
+    tables.format_plain_markdown(table),
+    page.make_list(sentences),
+  ]
+  return tables.render_text('\n\n'.join(filter(None, parts)))
 
 
 def _describe_headline(record: Record, headline: results.Headline) -> str:
@@ -77,21 +114,17 @@ def _describe_headline(record: Record, headline: results.Headline) -> str:
   return (
     f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
     f'{bound.epsilon:.3g} for an attacker who sees '
-    f'{attacker_names.describe_view(attack.view)} '
-    f'({attacker_names.spell_name(attack.threat_model)}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
-    'more may leak more.'
+    f'{words.describe_view(attack.view)} '
+    f'({words.spell_name(attack.threat_model)}). This is of a canary of '
+    f'{cells.format_rounds(rounds)}: a client of more may leak more.'
   )
 
 
 def _explain_uncalibrated(record: Record, audit: results.Audit) -> list[str]:
   """Why attackers have no estimate although no check failed."""
   models = [audit.find(attackers.FINAL), audit.find(attackers.CHANGE)]
-  notes = []
-  if record.momentum is None and any(models):
-    notes.append(
-      'What the model keeps of a canary is not known, so that it has bounds alone. '
-      'If the server adds up releases, set server_momentum, 0 for none.'
-    )
+  is_unknown = record.momentum is None and any(models)
+  notes = [_WITHOUT_MOMENTUM] if is_unknown else []
   if audit.find(attackers.LIKELIHOOD) is not None:
     notes.append('The likelihood over rounds has bounds alone.')
   return notes

@@ -1,4 +1,4 @@
-"""ε after each round, and over several runs of one config, as tables.
+"""ε after each round, and over several runs of one config, as tables in Markdown.
 
 Estimates of runs scatter because canaries are few and because runs differ. Random
 effects separate the two.
@@ -13,18 +13,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from epe_jax.audit import attackers
-from epe_jax.report import attacker_names, cells, checks, tables
-from epe_jax.several_runs.run_effects import Effect, OverRuns
+from epe_jax.report import cells, checks, tables, words
+from epe_jax.several_runs.run_effects import OverRuns
 from epe_jax.watch.by_round import RoundEstimate
 from epe_jax.watch.sequential import SequentialBounds
 
 _COLUMNS = (
   'μ is by how much taking part shifts a canary on average, in standard deviations '
-  'of the null,\n± its standard error; ε is that of a Gaussian mechanism with this '
-  'μ. All but the lower bound are\npoint estimates: no guarantee. The bound takes shifts '
-  'of runs to be Gaussian.'
+  'of the null, ± its standard error; ε is that of a Gaussian mechanism with this '
+  'μ. All but the lower bound are point estimates: no guarantee. The bound takes '
+  'shifts of runs to be Gaussian.'
 )
-_HEAD = ('', 'took part', 'μ', '90 % interval', 'ε', '90 % interval')
 _TITLES = (
   (False, 'Point estimates, with 90 % intervals: no guarantee'),
   (True, 'Lower bounds, 95 % at each round'),
@@ -34,51 +33,42 @@ _TITLES = (
 def format_over_rounds(
   estimates: Sequence[RoundEstimate],
   sequential: SequentialBounds | None = None,
-  *,
-  markdown: bool = False,
 ) -> str:
   """ε after each round, a column for each attacker: estimates, then bounds."""
-  delta = estimates[0].estimate.delta
-  made = []
-  for is_bound, title in _TITLES:
-    if rows := select_estimates(estimates, is_bound=is_bound):
-      made.append(_make_table(title, rows))
+  made = [
+    _make_table(title, rows)
+    for is_bound, title in _TITLES
+    if (rows := select_estimates(estimates, is_bound=is_bound))
+  ]
   if sequential is not None:
     shown = sorted({row.round for row in estimates})
-    title = (
-      f'Lower bounds, {100 - 100 * sequential.significance:g} % at all rounds at '
-      f'once: {attacker_names.spell_name(sequential.threat_model)}'
-    )
-    made.append(_make_sequential_table(title, sequential, shown))
-  form = tables.format_plain_markdown if markdown else tables.format_text
-  return '\n\n'.join([f'δ = {cells.format_delta(delta)}', *map(form, made)])
+    made.append(_make_sequential_table(sequential, shown))
+  delta = cells.format_delta(estimates[0].estimate.delta)
+  return '\n\n'.join([f'δ = {delta}', *map(tables.format_plain_markdown, made)])
 
 
-def format_simultaneous(
-  bounds: Sequence[RoundEstimate], *, markdown: bool = False
-) -> str:
+def format_simultaneous(bounds: Sequence[RoundEstimate]) -> str:
   """Bounds that hold together: a line for each round and attacker."""
-  by_line: dict[tuple[int, str], list[RoundEstimate]] = {}
+  by_line: dict[tuple[str, str], list[RoundEstimate]] = {}
   for row in bounds:
-    by_line.setdefault(
-      (row.round, attacker_names.spell_name(row.threat_model)), []
-    ).append(row)
+    name = words.spell_name(row.threat_model)
+    by_line.setdefault((f'{row.round:,}', name), []).append(row)
   deltas = [row.estimate.delta for row in next(iter(by_line.values()))]
   together = max(row.estimate.confidence or 0 for row in bounds)
-  table = tables.Table(
-    f'Lower bounds of ε, {100 * together:g} % all together',
-    ['round', 'attacker', *(f'δ = {cells.format_delta(d)}' for d in deltas)],
-    [
-      [f'{t:,}', name, *(cells.format_epsilon(row.estimate) for row in rows)]
-      for (t, name), rows in by_line.items()
-    ],
-    [
-      f'That any of these {len(bounds):,} bounds is above the true ε has a '
-      f'probability of at most {100 * (1 - together):.2g} %.'
-    ],
+  return tables.format_plain_markdown(
+    tables.Table(
+      f'Lower bounds of ε, {100 * together:g} % all together',
+      ['round', 'attacker', *(f'δ = {cells.format_delta(d)}' for d in deltas)],
+      [
+        [*line, *(cells.format_epsilon(row.estimate) for row in rows)]
+        for line, rows in by_line.items()
+      ],
+      [
+        f'That any of these {len(bounds):,} bounds is above the true ε has a '
+        f'probability of at most {100 * (1 - together):.2g} %.'
+      ],
+    )
   )
-  form = tables.format_plain_markdown if markdown else tables.format_text
-  return form(table)
 
 
 def select_estimates(
@@ -101,34 +91,33 @@ def _make_table(title: str, estimates: Sequence[RoundEstimate]) -> tables.Table:
     num_observed = next(iter(of_round.values())).num_observed
     epsilons = (_format_cell(of_round.get(attacker)) for attacker in models)
     body.append([f'{t:,}', f'{num_observed:,}', *epsilons])
-  names = [attacker_names.spell_name(attacker) for attacker in models]
+  names = map(words.spell_name, models)
   return tables.Table(title, ['round', 'took part', *names], body)
 
 
 def _make_sequential_table(
-  title: str, bounds: SequentialBounds, shown: Sequence[int]
+  bounds: SequentialBounds, shown: Sequence[int]
 ) -> tables.Table:
   """A line for each round that is shown: μ, ε, and the evidence against a claim."""
-  claimed = bounds.log_evidence is not None
-  head = ['round', 'ended', 'μ, if f Gaussian', 'ε, if f Gaussian', 'ε']
-  if claimed:
-    head.append(
-      f'evidence against ε = {cells.format_number(bounds.claim or 0)}'
+  columns = {
+    'ended': [f'{num:,}' for num in bounds.num_canaries],
+    'μ, if f Gaussian': map(cells.format_number, bounds.mu),
+    'ε, if f Gaussian': map(cells.format_number, bounds.epsilon_gdp),
+    'ε': map(cells.format_number, bounds.epsilon),
+  }
+  if bounds.log_evidence is not None:
+    claim = cells.format_number(bounds.claim or 0)
+    columns[f'evidence against ε = {claim}'] = map(
+      cells.format_evidence, bounds.log_evidence
     )
-  body = []
-  for t in shown:
-    i = int(np.searchsorted(bounds.rounds, t, side='right')) - 1
-    if i < 0:
-      continue
-    line = [f'{t:,}', f'{bounds.num_canaries[i]:,}']
-    line += [
-      cells.format_number(float(x[i]))
-      for x in (bounds.mu, bounds.epsilon_gdp, bounds.epsilon)
-    ]
-    if bounds.log_evidence is not None:
-      line.append(cells.format_evidence(float(bounds.log_evidence[i])))
-    body.append(line)
-  return tables.Table(title, head, body)
+  lines = [*zip(*columns.values())]
+  at = np.searchsorted(bounds.rounds, shown, side='right') - 1
+  return tables.Table(
+    f'Lower bounds, {100 - 100 * bounds.significance:g} % at all rounds at once: '
+    f'{words.spell_name(bounds.threat_model)}',
+    ['round', *columns],
+    [[f'{t:,}', *lines[i]] for t, i in zip(shown, at) if i >= 0],
+  )
 
 
 def _format_cell(row: RoundEstimate | None) -> str:
@@ -139,58 +128,61 @@ def _format_cell(row: RoundEstimate | None) -> str:
   return epsilon if interval is None else f'{epsilon} ({interval})'
 
 
-def format_over_runs(
-  rows: Sequence[OverRuns], *, markdown: bool = False
-) -> str:
+def format_over_runs(rows: Sequence[OverRuns]) -> str:
   """A table for each attack statistic, and what its columns are."""
-  form = tables.format_plain_markdown if markdown else tables.format_text
-  return '\n\n'.join(
-    [*(form(_make_effect_table(row)) for row in rows), _COLUMNS]
-  )
+  made = map(tables.format_plain_markdown, map(_make_effect_table, rows))
+  return '\n\n'.join([*made, _COLUMNS])
 
 
 def _make_effect_table(row: OverRuns) -> tables.Table:
-  body = [
-    [
-      run.run,
-      f'{run.num_observed:,}',
-      f'{cells.format_number(run.mu)} ± '
-      f'{cells.format_number(run.standard_error)}',
-      '-',
-      cells.format_number(run.epsilon),
-      '-',
-    ]
-    for run in row.runs
-  ]
-  effects = {'mean of runs': row.mean, 'a new run': row.new_run}
-  body += [
-    [name, '', *_format_effect(effect)] for name, effect in effects.items()
-  ]
-  view = attacker_names.describe_view(row.view)
+  number = cells.format_number
   confidence = 100 * (row.bound.confidence or 0)
-  body.append(
+  body = [
+    *(
+      [
+        run.run,
+        f'{run.num_observed:,}',
+        f'{number(run.mu)} ± {number(run.standard_error)}',
+        '-',
+        number(run.epsilon),
+        '-',
+      ]
+      for run in row.runs
+    ),
+    *(
+      [
+        name,
+        '',
+        number(effect.mu),
+        cells.format_interval(effect.mu_interval) or '-',
+        number(effect.epsilon),
+        cells.format_interval(effect.interval) or '-',
+      ]
+      for name, effect in (
+        ('mean of runs', row.mean),
+        ('a new run', row.new_run),
+      )
+    ),
     [
       f'lower bound of the mean, {confidence:g} %',
-      '',
-      '-',
-      '-',
+      *('', '-', '-'),
       cells.format_epsilon(row.bound),
       '-',
-    ]
-  )
+    ],
+  ]
+  view = words.describe_view(row.view)
   return tables.Table(
-    f'{view[0].upper()}{view[1:]}: {attacker_names.spell_statistic(row.threat_model)}, '
+    f'{view[0].upper()}{view[1:]}: {words.spell_statistic(row.threat_model)}, '
     f'{len(row.runs)} runs, δ = {cells.format_delta(row.delta)}',
-    _HEAD,
+    ('', 'took part', 'μ', '90 % interval', 'ε', '90 % interval'),
     body,
     [
-      f'Between runs μ has a standard deviation τ of '
-      f'{cells.format_number(row.tau)} '
+      f'Between runs μ has a standard deviation τ of {number(row.tau)} '
       f'({cells.format_interval(row.tau_interval)} at 90 %), and ε one of '
-      f'{cells.format_number(row.spread.std)}, the empirical privacy variance '
-      f'without the scatter of canaries; I² = {100 * row.i_squared:.0f} % of the '
-      'scatter of the estimates is not from canaries '
-      f'({cells.format_p_value(row.p_value)} if all runs had the same μ).',
+      f'{number(row.spread.std)}, the empirical privacy variance without the scatter '
+      f'of canaries; I² = {100 * row.i_squared:.0f} % of the scatter of the estimates '
+      f'is not from canaries ({cells.format_p_value(row.p_value)} if all runs had the '
+      'same μ).',
       *(
         f'{run}: {checks.describe_check(check)}'
         for run, failed in row.failed_checks.items()
@@ -198,12 +190,3 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
       ),
     ],
   )
-
-
-def _format_effect(effect: Effect) -> list[str]:
-  return [
-    cells.format_number(effect.mu),
-    cells.format_interval(effect.mu_interval) or '-',
-    cells.format_number(effect.epsilon),
-    cells.format_interval(effect.interval) or '-',
-  ]

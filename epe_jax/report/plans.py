@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from epe_jax.fact import Fact
-from epe_jax.report import checks, wording
+from epe_jax.report import checks, words
 
 BASIS = (
   'memory as measured at d = 4,050,748, in float32 on 2 cores of an AMD EPYC. '
@@ -60,7 +60,7 @@ def describe_warning(warning: Fact) -> str:
   """
   values = dict(warning.values)
   attacker = values.pop('attacker', '')
-  text = wording.describe_fact(warning._replace(values=values), WARNINGS)
+  text = words.describe_fact(warning._replace(values=values), WARNINGS)
   return f'{attacker}: {text}' if attacker else text
 
 
@@ -72,7 +72,7 @@ _ROUNDS = 'canaries take part in {repetitions} of {rounds:,} rounds'
 _DIFFER = f'{_ROUNDS}, clients in up to {{clients}}: a client is allowed ε = {{epsilon:number}}'
 _CURE = 'Plan with repetitions={clients} to measure it.'
 
-WARNINGS: wording.Words = {
+WARNINGS: words.Words = {
   'few_canaries': (
     f'{_WEAK}: use at least {{needed_observed:,}} in and {{needed_unobserved:,}} out.'
   ),

@@ -15,47 +15,27 @@ _SHOWN = 12
 
 
 class Provenance(NamedTuple):
-  """What a report belongs to.
+  """What a report belongs to: a day, and digests of what there is.
 
-  Attributes:
-    date: the day on which the run ended, such as '2026-11-24'; None where no run is
-      known.
-    run_id: of config, model and record; a run that is repeated bit for bit has the
-      same one. None where only the result is at hand.
-    model: SHA-256 of the file model.npz; None if it is not there.
-    record: SHA-256 as `release.hash_record` gives it; None without a record.
+  That of the run is of config, model and record; a run that is repeated bit for bit has
+  the same one.
   """
 
   date: str | None = None
-  run_id: str | None = None
+  run: str | None = None
   model: str | None = None
   record: str | None = None
 
   def __str__(self) -> str:
-    parts = [
-      self.date or 'date not recorded',
-      *(
-        f'{name} {digest[:_SHOWN]}'
-        for name, digest in (
-          ('run', self.run_id),
-          ('model', self.model),
-          ('record', self.record),
-        )
-        if digest
-      ),
-    ]
-    return ', '.join(parts)
+    date, *digests = zip(self._fields, self)
+    shown = [f'{name} {digest[:_SHOWN]}' for name, digest in digests if digest]
+    return ', '.join([date[1] or 'date not recorded', *shown])
 
 
 def identify_run(
-  result: RunResult,
-  *,
-  model: str | os.PathLike[str] | None = None,
+  result: RunResult, *, model: str | os.PathLike[str] | None = None
 ) -> Provenance:
-  """Identifies a finished run.
-
-  Args:
-    model: the file of the final model, which need not be there.
+  """Identifies a finished run, by the file of its final model if that is there.
 
   Raises:
     ValueError: the file is not that of the model that the run wrote.
@@ -76,6 +56,7 @@ def identify_workdir(
   workdir: str | os.PathLike[str], result: RunResult
 ) -> Provenance:
   """Identifies the run of a workdir from its files, as its report does.
+
   Raises:
     ValueError: its record or model is damaged, or of another run.
   """

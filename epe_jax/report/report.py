@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import pathlib
+import shlex
 
 from epe_jax import extras, io
 from epe_jax.audit.results import Audit
@@ -20,64 +21,44 @@ from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
   audit_notes,
-  facts,
   first_page,
   leaks,
   page,
   provenance,
-  reproduction,
   run_tables,
   sentences,
+  tables,
 )
 from epe_jax.report.leaks import Leak
-from epe_jax.report.page import (
-  Block,
-  Cells,
-  Code,
-  Figure,
-  Items,
-  Page,
-  Section,
-  Text,
-)
+from epe_jax.report.page import Page
 from epe_jax.report.provenance import Provenance
 
 
 def format_summary(
   result: RunResult, belongs_to: Provenance | None = None
 ) -> str:
-  """The first page of a report, as a terminal shows it.
-  Returns:
-    Text without a final newline, of at most 100 columns.
-  """
+  """The first page of a report, as a terminal shows it."""
   return page.render_text(make_page(result, belongs_to=belongs_to))
 
 
 def format_report(
   result: RunResult, belongs_to: Provenance | None = None
 ) -> str:
-  """The first page and the appendix: every estimate, and what it rests on.
-
-  Args:
-    result: what result.json holds. Every number comes from it; those that are
-      not finite may be strings, since JSON has none.
-  """
+  """The first page and the appendix: every estimate, and what it rests on."""
   content = make_page(result, belongs_to=belongs_to)
   return page.render_text(content, has_appendix=True)
 
 
 def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
   """The first page of an audit without a run."""
-  content = make_audit_page(audit)._replace(appendix=())
-  return _render_audit_page(content, markdown=markdown)
+  content = make_audit_page(audit)._replace(appendix={})
+  render = page.render_markdown if markdown else page.render_text
+  return render(content)
 
 
 def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
   """The first page of an audit without a run, and every estimate."""
-  return _render_audit_page(make_audit_page(audit), markdown=markdown)
-
-
-def _render_audit_page(content: Page, *, markdown: bool) -> str:
+  content = make_audit_page(audit)
   if markdown:
     return page.render_markdown(content)
   return page.render_text(content, has_appendix=True)
@@ -91,40 +72,26 @@ def make_page(
 ) -> Page:
   """The report of a run."""
   kind = 'Privacy audit' if result.is_audited else 'Training run, not audited'
-  first, others = _split_figures(captions)
+  first, others = _make_figures(captions)
   found = leaks.find_leaks(result)
   config = json.dumps(result.config, indent=2, ensure_ascii=False)
-  appendix = [
-    Section('Every attacker', _list_attackers(result, found), key='attackers'),
-    Section('Risks of a person', _state_risks(result), key='risks'),
-    Section('Figures', others, key='figures'),
-    Section(
-      'Assumptions',
-      [Items(sentences.list_assumptions(result))],
-      key='assumptions',
-    ),
-    Section(
-      'Every estimate',
-      [*map(Cells, run_tables.make_estimate_tables(result.audit.attacks))],
-      key='estimates',
-    ),
-    Section(
-      'Settings',
-      [
-        Cells(run_tables.make_settings_table(result)),
-        Code('Every field of the config:', config, 'json'),
-      ],
-      key='settings',
-    ),
-    Section(
-      'Commands',
-      [
-        Code(about, code, 'python' if code.startswith('import') else 'sh')
-        for about, code in reproduction.list_commands(result)
-      ],
-      key='reproduce',
-    ),
-  ]
+  appendix = {
+    'Every attacker': _list_attackers(result, found),
+    'Risks of a person': _state_risks(result),
+    'Figures': others,
+    'Assumptions': [page.make_list(sentences.list_assumptions(result))],
+    'Every estimate': _list_estimates(result.audit),
+    'Settings': [
+      tables.format_plain_markdown(run_tables.make_settings_table(result)),
+      page.make_code('Every field of the config:', config, 'json'),
+    ],
+    'Commands': [
+      page.make_code(
+        about, code, 'python' if code.startswith('import') else 'sh'
+      )
+      for about, code in list_commands(result)
+    ],
+  }
   blocks = first_page.make_blocks(
     result,
     found,
@@ -143,26 +110,17 @@ def make_audit_page(
   design: str = '',
 ) -> Page:
   """The report of an audit without a run: of scores from any system, or of a record."""
-  first, others = _split_figures(captions)
+  first, others = _make_figures(captions)
+  notes = [f'Warning: {x}.' for x in audit_notes.list_other_warnings(audit)]
+  # Those of one attacker are on the first page.
+  if len(audit.attacks) > 1:
+    notes += [f'Note: {x}.' for x in audit_notes.list_notes(audit)]
+  appendix = {
+    'Notes': [page.make_list(notes)],
+    'Every estimate': _list_estimates(audit),
+    'Figures': others,
+  }
   blocks = first_page.make_audit_blocks(audit, design=design, figure=first)
-  notes = [
-    *(f'Warning: {x}.' for x in audit_notes.list_other_warnings(audit)),
-    # Those of one attacker are on the first page.
-    *(
-      f'Note: {x}.'
-      for x in audit_notes.list_notes(audit)
-      if len(audit.attacks) > 1
-    ),
-  ]
-  appendix = [
-    Section('Notes', [Items(notes)] if notes else [], key='notes'),
-    Section(
-      'Every estimate',
-      [*map(Cells, run_tables.make_estimate_tables(audit.attacks))],
-      key='estimates',
-    ),
-    Section('Figures', others, key='figures'),
-  ]
   return page.define_words(Page(title, blocks, appendix))
 
 
@@ -210,36 +168,77 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   return html.write_page(files.folder, files.report.stem, content, figures)
 
 
-def _split_figures(
-  captions: Mapping[str, str],
-) -> tuple[Figure | None, list[Block]]:
+def _make_figures(captions: Mapping[str, str]) -> tuple[str, list[str]]:
   """The first figure, which everybody sees, and the others."""
-  first, *others = (*itertools.starmap(Figure, captions.items()), None)
-  return first, [figure for figure in others if figure is not None]
+  first, *others = [*itertools.starmap(page.make_figure, captions.items())] or [
+    ''
+  ]
+  return first, others
 
 
-def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[Block]:
+def _list_estimates(audit: Audit) -> list[str]:
+  made = run_tables.make_estimate_tables(audit.attacks)
+  return [*map(tables.format_plain_markdown, made)]
+
+
+def _list_attackers(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """All attackers with ranges of their estimates, and notes on these."""
   if not result.is_audited:
     return []
   headline = result.audit.headline
-  marked = headline and result.audit.attacks.index(headline.attack)
   table = run_tables.make_summary_table(
     result.audit,
-    participations=facts.count_participations(result),
+    participations=leaks.count_participations(result),
   )
-  notes = first_page.list_other_notes(result, found)
-  return [Cells(table, marked), *([Items(notes)] if notes else [])]
+  marked = headline and result.audit.attacks.index(headline.attack)
+  return [
+    tables.format_plain_markdown(table, marked_row=marked),
+    page.make_list(first_page.list_other_notes(result, found)),
+  ]
 
 
-def _state_risks(result: RunResult) -> list[Block]:
+def _state_risks(result: RunResult) -> list[str]:
   """The risks of a person, and what to know of their numbers."""
-  if not result.is_audited:
-    return []
-  attacks = result.audit.attacks
   table = run_tables.make_risk_table(
-    attacks, facts.count_participations(result)
+    result.audit.attacks, leaks.count_participations(result)
   )
   if table is None:
     return []
-  return [Cells(table), Text(sentences.ABOUT_RISKS)]
+  return [
+    tables.format_plain_markdown(table),
+    page.make_paragraph(sentences.ABOUT_RISKS),
+  ]
+
+
+def list_commands(result: RunResult) -> list[tuple[str, str]]:
+  """The purpose and the text of each command that reproduces a run."""
+  again = 'To repeat the run in a new directory'
+  if not result.is_simulation:
+    again += ' (with new noise and clients)'
+  if result.argv is None:
+    training = (
+      f'{again}, from the config in its workdir:',
+      'import json\n'
+      'from ml_collections import config_dict\n'
+      'from epe_jax.experiment import audited_run\n\n'
+      "with open('WORKDIR/config.json') as file:\n"
+      '  config = config_dict.ConfigDict(json.load(file))\n'
+      "audited_run.run(config, 'NEW')",
+    )
+  else:
+    training = f'{again}:', _write_command(result.argv)
+  return [
+    training,
+    (
+      'To write this page and its figures again, without training:',
+      'epe-jax report WORKDIR',
+    ),
+  ]
+
+
+def _write_command(argv: Sequence[str]) -> str:
+  """The command line of a run, with a line per flag."""
+  text = 'epe-jax run'
+  for word in (*argv, '--workdir=NEW'):
+    text += (' \\\n  ' if word.startswith('-') else ' ') + shlex.quote(word)
+  return text

@@ -5,20 +5,10 @@ import math
 from typing import Any
 
 from epe_jax.audit import attackers
-from epe_jax.audit.results import (
-  AttackResult,
-  Audit,
-)
+from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  assumptions,
-  attacker_names,
-  audit_notes,
-  cells,
-  clients,
-  facts,
-)
+from epe_jax.report import audit_notes, cells, clients, leaks, words
 from epe_jax.watch.by_round import RoundEstimate
 
 NOT_AUDITED = (
@@ -40,6 +30,10 @@ ABOUT_RISKS = (
 )
 """What the columns of the table of risks are."""
 
+_NEIGHBOURS = (
+  'Two runs are neighbours if they differ in one client, who takes part in one run '
+  'and not in the other. The divisor of a round is the same in both.'
+)
 _ABOUT_COIN_FLIPS = (
   'Each canary was included independently with probability 1/2. The bounds from one '
   'run need only this. The one for a Gaussian f also assumes that the mechanism is '
@@ -53,6 +47,13 @@ _ABOUT_CREDIBLE_BOUNDS = (
   'A credible bound holds as often as it states on average over its prior; at a given ε '
   'it may fail more often.'
 )
+_ABOUT_CLIENTS = (
+  'What is expected of a client in the model assumes a server that adds up aggregates, '
+  'updates of the full clip norm, and an attacker who does not know its rounds.'
+)
+_ABOUT_SEED = (
+  'Noise and sampling follow from the seed, and count as unknown to attackers.'
+)
 
 
 def count_rounds_of_canary(participations: Participations) -> str:
@@ -65,11 +66,8 @@ def describe_overflow(history: Sequence[Mapping[str, Any]]) -> list[str]:
   """The number of rounds in which clients diverged, so that their updates were lost.
 
   CLIP(x; S) = x min(1, S / |x|) is 0 where |x| overflows float32. Metrics have the
-  mean norm of a round's updates, so they do not tell how many of its clients it was.
-
-  Args:
-    history: the lines of metrics.jsonl. Those that may be published have no norms of
-      updates, and nothing is said of them.
+  mean norm of a round's updates, so they do not tell how many of its clients it was;
+  those that may be published have no norms, and nothing is said of them.
 
   Returns:
     One paragraph; nothing if all norms are finite.
@@ -79,16 +77,15 @@ def describe_overflow(history: Sequence[Mapping[str, Any]]) -> list[str]:
   if not lost:
     return []
   empty = sum(float(line.get('sum_norm', math.nan)) == 0 for line in lost)
-  text = (
+  nothing = (
+    f' In {empty:,} of them nothing was left of any update, so the model learned '
+    'nothing from its clients.'
+  )
+  return [
     f'In {len(lost):,} of {len(rounds):,} rounds clients diverged: the norm of at '
     'least one update overflowed, and clipping made such updates zero.'
-  )
-  if empty:
-    text += (
-      f' In {empty:,} of them nothing was left of any update, so the model learned '
-      'nothing from its clients.'
-    )
-  return [f'{text} Lower config.client.learning_rate.']
+    f'{nothing if empty else ""} Lower config.client.learning_rate.'
+  ]
 
 
 def describe_claim(result: RunResult) -> list[str]:
@@ -105,14 +102,14 @@ def describe_claim(result: RunResult) -> list[str]:
     return [f'{text} could not be tested: {reason}.']
   evidence = cells.format_evidence(test.log_evidence)
   if test.rejected_after is None:
+    whom = audit_notes.describe_participations(
+      leaks.count_participations(result)
+    )
     text += (
       f' is not contradicted: the evidence against it was at most {evidence}, '
-      f'and {1 / test.significance:g} rejects it.'
+      f'and {1 / test.significance:g} rejects it. {whom}'
     )
-    whom = audit_notes.describe_participations(
-      facts.count_participations(result)
-    )
-    return [f'{text} {whom}'.rstrip()]
+    return [text.rstrip()]
   return [
     f'{text} is rejected after round {test.rejected_after}, with evidence {evidence} '
     'in the end: of Gaussian mechanisms with this ε at most '
@@ -121,11 +118,7 @@ def describe_claim(result: RunResult) -> list[str]:
 
 
 def contradict_expectation(audit: Audit) -> list[str]:
-  """That the strongest attack finds another ε than norms imply, beyond chance.
-
-  Returns:
-    A sentence or none.
-  """
+  """That the strongest attack finds another ε than norms imply, beyond chance."""
   if not audit.attacks:
     return []
   strongest = audit.by_strength[-1]
@@ -146,38 +139,27 @@ def contradict_expectation(audit: Audit) -> list[str]:
 
 def list_assumptions(result: RunResult) -> list[str]:
   """What bounds and the analytic ε rest on, a sentence each."""
-  estimates = [e for attack in result.audit.attacks for e in attack.estimates]
-  kinds = {estimate.kind for estimate in estimates}
-  listed = [
-    'Two runs are neighbours if they differ in one client, who takes part in one run '
-    'and not in the other. The divisor of a round is the same in both.'
-  ]
-  if result.audit.headline is not None:
-    attack, bound, _ = result.audit.headline
-    assumed = (
-      '; '.join(assumptions.list_assumptions(bound.assumes)) or 'nothing'
-    )
-    listed.append(
+  audit = result.audit
+  kinds = {e.kind for attack in audit.attacks for e in attack.estimates}
+  of_headline = ''
+  if audit.headline is not None:
+    attack, bound, _ = audit.headline
+    assumed = '; '.join(words.list_assumptions(bound.assumes)) or 'nothing'
+    of_headline = (
       f'The pre-declared lower bound ({cells.describe_method(bound)}, '
-      f'{attacker_names.spell_name(attack.threat_model)}) assumes: {assumed}.'
+      f'{words.spell_name(attack.threat_model)}) assumes: {assumed}.'
     )
-  if facts.is_coin_flip(result):
-    listed.append(_ABOUT_COIN_FLIPS)
-  if 'confidence_bound' in kinds:
-    listed.append(_ABOUT_INDEPENDENCE)
-  if 'credible_bound' in kinds:
-    listed.append(_ABOUT_CREDIBLE_BOUNDS)
-  if result.is_audited and result.clients_participations > 1:
-    listed.append(
-      'What is expected of a client in the model assumes a server that adds up '
-      'aggregates, updates of the full clip norm, and an attacker who does not know '
-      'its rounds.'
-    )
-  if result.is_simulation:
-    listed.append(
-      'Noise and sampling follow from the seed, and count as unknown to attackers.'
-    )
-  return listed
+  are_many = result.is_audited and result.clients_participations > 1
+  said = {
+    _NEIGHBOURS: True,
+    of_headline: audit.headline is not None,
+    _ABOUT_COIN_FLIPS: leaks.is_coin_flip(result),
+    _ABOUT_INDEPENDENCE: 'confidence_bound' in kinds,
+    _ABOUT_CREDIBLE_BOUNDS: 'credible_bound' in kinds,
+    _ABOUT_CLIENTS: are_many,
+    _ABOUT_SEED: result.is_simulation,
+  }
+  return [sentence for sentence, is_so in said.items() if is_so]
 
 
 def title_attackers(result: RunResult) -> str:
@@ -187,7 +169,7 @@ def title_attackers(result: RunResult) -> str:
   attack, bound, _ = result.audit.headline
   return (
     f'ε ≥ {cells.format_epsilon(bound)} with {100 * (bound.confidence or 0):.4g} % '
-    f'confidence ({attacker_names.spell_name(attack.threat_model)}); {_describe_limit(result)}'
+    f'confidence ({words.spell_name(attack.threat_model)}); {_describe_limit(result)}'
   )
 
 
@@ -198,7 +180,7 @@ def title_attack(attack: AttackResult, participations: Participations) -> str:
   text = f'ε ≈ {cells.format_epsilon(attack.first)}'
   if participations.differ:
     text = f'{count_rounds_of_canary(participations)}: {text}'
-  guesses = facts.estimate_guesses(attack, participations)
+  guesses = leaks.estimate_guesses(attack, participations)
   if guesses is None:
     return text
   return f'{text}, {cells.format_estimated_share(guesses)} of guesses right'
@@ -206,18 +188,17 @@ def title_attack(attack: AttackResult, participations: Participations) -> str:
 
 def title_tradeoff(result: RunResult) -> str:
   """Title: whether errors stay above the least that the mechanism allows."""
-  headline = result.audit.headline
-  if headline is None:
+  if result.audit.headline is None:
     return 'Errors of each attack'
-  attack, bound, _ = headline
+  attack, bound, _ = result.audit.headline
+  name, epsilon = (
+    words.spell_name(attack.threat_model),
+    f'ε ≥ {cells.format_epsilon(bound)}',
+  )
   if attack.is_violated:
-    return (
-      f'{attacker_names.spell_name(attack.threat_model)}: errors are below what the mechanism allows, '
-      f'ε ≥ {cells.format_epsilon(bound)}'
-    )
+    return f'{name}: errors are below what the mechanism allows, {epsilon}'
   return (
-    f'{attacker_names.spell_name(attack.threat_model)}: errors reach down to ε ≥ '
-    f'{cells.format_epsilon(bound)} (95 %); {_describe_limit(result)}'
+    f'{name}: errors reach down to {epsilon} (95 %); {_describe_limit(result)}'
   )
 
 
@@ -228,13 +209,12 @@ def title_over_delta(result: RunResult) -> str:
     for attack in result.audit.attacks
     if attack.is_calibrated and math.isfinite(attack.first.epsilon)
   ]
-  if not epsilons:
-    return f'No estimate is calibrated; {_describe_limit(result)}'
-  between = cells.format_range(min(epsilons), max(epsilons))
-  return (
-    f'At δ = {cells.format_delta(result.delta)} attackers learn ε ≈ {between}; '
-    f'{_describe_limit(result)}'
-  )
+  learnt = 'No estimate is calibrated'
+  if epsilons:
+    between = cells.format_range(min(epsilons), max(epsilons))
+    delta = cells.format_delta(result.delta)
+    learnt = f'At δ = {delta} attackers learn ε ≈ {between}'
+  return f'{learnt}; {_describe_limit(result)}'
 
 
 def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
@@ -246,7 +226,7 @@ def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
     if row.round == last and row.estimate.kind == 'point_estimate'
   }
   parts = [
-    f'{attacker_names.spell_name(attacker)} ε ≈ {cells.format_epsilon(points[attacker])}'
+    f'{words.spell_name(attacker)} ε ≈ {cells.format_epsilon(points[attacker])}'
     for attacker in attackers.sort_by_strength(points)
     if attacker.is_in_overview
   ]
@@ -255,7 +235,7 @@ def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
 
 
 def _describe_limit(result: RunResult) -> str:
-  limit = facts.find_analytic_epsilon(result)
+  limit = leaks.find_analytic_epsilon(result)
   if math.isnan(limit):
     return 'the analytic ε is not known'
   if limit == math.inf:

@@ -16,12 +16,7 @@ _QUOTED = 10
 
 
 def format_progress(workdir: str | os.PathLike[str]) -> str:
-  """A line of how far a sweep is, a table of its points, results and failures.
-
-  Raises:
-    FileNotFoundError: it has no points.
-    ValueError: a file of a point is damaged.
-  """
+  """A line of how far a sweep is, a table of its points, results and failures."""
   points = sweep_status.find_status(workdir)
   parts = [describe_progress(points), tables.format_text(make_table(points))]
   finished = [
@@ -71,13 +66,14 @@ def describe_progress(points: Sequence[PointStatus]) -> str:
 
 def make_table(points: Sequence[PointStatus]) -> tables.Table:
   """A line for each point: its state, rounds, and who runs it or why it failed."""
-  body = [
-    [
-      point.name,
-      point.state,
-      f'{point.rounds_done:,} of {point.rounds:,}' if point.rounds else '-',
-      point.detail or '-',
-    ]
-    for point in points
-  ]
-  return tables.Table('', ['point', 'state', 'rounds', 'by, or why'], body)
+  return tables.select_columns(
+    points,
+    {
+      'point': lambda point: point.name,
+      'state': lambda point: point.state,
+      'rounds': lambda point: (
+        f'{point.rounds_done:,} of {point.rounds:,}' if point.rounds else '-'
+      ),
+      'by, or why': lambda point: point.detail or '-',
+    },
+  )

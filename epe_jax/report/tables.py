@@ -1,41 +1,39 @@
-"""Tables as text, for the terminal, Markdown and LaTeX; and paragraphs."""
+"""Tables and paragraphs: in Markdown, in LaTeX, and in columns for a terminal."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import contextvars
 import itertools
 import re
 import textwrap
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 import unicodedata
 
 WIDTH = 100
 """Columns of paragraphs, where `limit_width` does not say fewer."""
 
+_Row = TypeVar('_Row')
+
 _width = contextvars.ContextVar('width', default=WIDTH)
 _GAP = '  '
-_LATEX = {
-  '\\': r'\textbackslash{}',
-  '&': r'\&',
-  '%': r'\%',
-  '$': r'\$',
-  '#': r'\#',
-  '_': r'\_',
-  '{': r'\{',
-  '}': r'\}',
-  '~': r'\textasciitilde{}',
-  '^': r'\textasciicircum{}',
-  '∞': r'$\infty$',
-  'ε': r'$\varepsilon$',
-  'δ': r'$\delta$',
-  'σ': r'$\sigma$',
-  '±': r'$\pm$',
-  '√': r'$\surd$',
-  '²': r'$^2$',
-  '≥': r'$\geq$',
-  '≈': r'$\approx$',
-  '·': r'$\cdot$',
-}
+_LATEX = str.maketrans(
+  {
+    '\\': r'\textbackslash{}',
+    '~': r'\textasciitilde{}',
+    '^': r'\textasciicircum{}',
+    '∞': r'$\infty$',
+    'ε': r'$\varepsilon$',
+    'δ': r'$\delta$',
+    'σ': r'$\sigma$',
+    '±': r'$\pm$',
+    '√': r'$\surd$',
+    '²': r'$^2$',
+    '≥': r'$\geq$',
+    '≈': r'$\approx$',
+    '·': r'$\cdot$',
+    **{letter: f'\\{letter}' for letter in '&%$#_{}'},
+  }
+)
 
 
 class Table(NamedTuple):
@@ -52,6 +50,22 @@ class Table(NamedTuple):
   head: Sequence[str]
   body: Sequence[Sequence[str]]
   notes: Sequence[str] = ()
+
+
+def select_columns(
+  rows: Iterable[_Row],
+  columns: Mapping[str, Callable[[_Row], str]],
+  *,
+  title: str = '',
+  notes: Sequence[str] = (),
+) -> Table:
+  """A line for each row, of what each column shows of it.
+
+  >>> select_columns([1, 2], {'x': str, 'x²': lambda x: f'{x**2}'}).body
+  [['1', '1'], ['2', '4']]
+  """
+  body = [[form(row) for form in columns.values()] for row in rows]
+  return Table(title, [*columns], body, notes)
 
 
 @contextlib.contextmanager
@@ -82,29 +96,30 @@ def fold_table(table: Table) -> Table:
   round
   """
   columns = list(zip(table.head, *table.body))
-  if _measure_columns(columns) <= _width.get():
+  if sum(map(_measure_column, columns)) + len(_GAP) * (len(columns) - 1) <= (
+    get_width()
+  ):
     return table
   heads = [
-    textwrap.wrap(
-      head, max(map(_measure_width, [*head.split(), *cells]), default=1)
-    )
+    textwrap.wrap(head, max(_measure_column([*head.split(), *cells]), 1))
     for head, *cells in columns[1:]
   ]
   others = [
-    max(map(_measure_width, [*head, *cells]), default=0)
+    _measure_column([*head, *cells])
     for head, (_, *cells) in zip(heads, columns[1:])
   ]
   words = [word for cell in columns[0] for word in cell.split()]
-  room = _width.get() - sum(len(_GAP) + width for width in others)
-  first = max(room, *map(_measure_width, words))
-  rows = [[textwrap.wrap(table.head[0], first), *heads]]
-  rows += [
-    [textwrap.wrap(name, first), *([cell] for cell in cells)]
-    for name, *cells in table.body
+  room = get_width() - sum(len(_GAP) + width for width in others)
+  first = max(room, _measure_column(words))
+  rows = [
+    [textwrap.wrap(table.head[0], first), *heads],
+    *(
+      [textwrap.wrap(name, first), *([cell] for cell in cells)]
+      for name, *cells in table.body
+    ),
   ]
   head, *body = [list(itertools.zip_longest(*r, fillvalue='')) for r in rows]
-  lines = [*head[1:], *itertools.chain(*body)]
-  return table._replace(head=head[0], body=lines)
+  return table._replace(head=head[0], body=[*head[1:], *itertools.chain(*body)])
 
 
 def format_text(table: Table) -> str:
@@ -148,12 +163,17 @@ def align_columns(
    a    b
   10  200
   """
-  columns = zip(alignment, *rows, strict=True)
-  padded = [
-    _pad_cells(cells, side, width)
-    for (side, *cells), width in zip(columns, widths or itertools.repeat(0))
-  ]
-  return '\n'.join(gap.join(line).rstrip() for line in zip(*padded))
+  columns = []
+  for (side, *cells), least in zip(
+    zip(alignment, *rows, strict=True), widths or itertools.repeat(0)
+  ):
+    width = max(least, _measure_column(cells))
+    pads = [' ' * (width - _measure_column([cell])) for cell in cells]
+    is_left = side == '<'
+    columns.append(
+      [x + pad if is_left else pad + x for x, pad in zip(cells, pads)]
+    )
+  return '\n'.join(gap.join(line).rstrip() for line in zip(*columns))
 
 
 def fill_paragraph(text: str, *, bullet: str = '') -> str:
@@ -166,7 +186,7 @@ def fill_paragraph(text: str, *, bullet: str = '') -> str:
   glued = re.sub('(?<=[=≈]) | (?=[=≈%])', '\N{NO-BREAK SPACE}', text)
   filled = textwrap.fill(
     glued,
-    _width.get(),
+    get_width(),
     initial_indent=bullet,
     subsequent_indent=' ' * len(bullet),
     break_on_hyphens=False,
@@ -195,6 +215,52 @@ def format_markdown(table: Table) -> str:
   return '\n\n'.join(part for part in (title, rows, notes) if part)
 
 
+def format_plain_markdown(
+  table: Table, *, marked_row: int | None = None
+) -> str:
+  """The table as `format_markdown`, if nothing in it is Markdown.
+
+  Args:
+    marked_row: the row that is in bold.
+  """
+  body = [[*map(escape_markdown, line)] for line in table.body]
+  if marked_row is not None:
+    body[marked_row] = [f'**{cell}**' for cell in body[marked_row]]
+  return format_markdown(
+    Table(
+      escape_markdown(table.title),
+      [*map(escape_markdown, table.head)],
+      body,
+      [*map(escape_paragraph, table.notes)],
+    )
+  )
+
+
+def render_text(markdown: str, *, is_folded: bool = True) -> str:
+  r"""Markdown of plain texts, as functions of this room make it, for a terminal.
+
+  Args:
+    is_folded: whether tables have to fit into the columns that there are: their
+      rows become paragraphs if need be.
+
+  >>> print(render_text('**What**: 1 \\* 2\n\n| z | ε |\n| --- | --- |\n| 0 | ∞ |'))
+  What: 1 * 2
+  <BLANKLINE>
+  z  ε
+  0  ∞
+  """
+  parts = []
+  for part in markdown.split('\n\n'):
+    if part.startswith('| '):
+      parts.append(_render_table(part, is_folded))
+    elif part.startswith('- '):
+      items = part.removeprefix('- ').split('\n- ')
+      parts.append(fill_items(map(_unescape, items)))
+    else:
+      parts.append(fill_paragraph(_unescape(part)))
+  return '\n\n'.join(filter(None, parts))
+
+
 def escape_markdown(text: str) -> str:
   r"""Markdown that shows a text as it is: on one line, without links, images or HTML.
 
@@ -213,23 +279,12 @@ def escape_paragraph(text: str) -> str:
   return re.sub('^(?=[#>])', r'\\', escape_markdown(text))
 
 
-def format_plain_markdown(table: Table) -> str:
-  """The table as `format_markdown`, if nothing in it is Markdown."""
-  escape = lambda texts: [*map(escape_markdown, texts)]
-  title, head = escape_markdown(table.title), escape(table.head)
-  notes = [*map(escape_paragraph, table.notes)]
-  return format_markdown(Table(title, head, [*map(escape, table.body)], notes))
-
-
 def splice(text: str, blocks: Mapping[str, str]) -> str:
   """Replaces what a page has between markers.
 
   Args:
     text: with `<!-- begin NAME -->` and `<!-- end NAME -->` for each block.
     blocks: name -> what belongs between its markers.
-
-  Returns:
-    The page with every block between its markers.
 
   Raises:
     ValueError: a marker is missing.
@@ -250,52 +305,55 @@ def splice(text: str, blocks: Mapping[str, str]) -> str:
 def format_latex(table: Table) -> str:
   r"""The table in LaTeX, for a document that loads `booktabs`.
 
-  Returns:
-    A `table` environment, without a final newline.
-
   >>> print(format_latex(Table('At 5 %', ['z'], [['∞']])).splitlines()[2])
   \caption{At 5 \%.}
   """
-  columns = 'l' + 'r' * (len(table.head) - 1)
-  rows = [' & '.join(map(_escape_latex, row)) + r' \\' for row in table.body]
+  head, *body = [
+    rf'{" & ".join(cell.translate(_LATEX) for cell in line)} \\'
+    for line in (table.head, *table.body)
+  ]
   sentences = [f'{table.title}.' if table.title else '', *table.notes]
-  caption = _escape_latex(' '.join(sentences))
-  return '\n'.join(
-    [
-      r'\begin{table}',
-      r'\centering',
-      rf'\caption{{{caption.strip()}}}',
-      rf'\begin{{tabular}}{{{columns}}}',
-      r'\toprule',
-      ' & '.join(map(_escape_latex, table.head)) + r' \\',
-      r'\midrule',
-      *rows,
-      r'\bottomrule',
-      r'\end{tabular}',
-      r'\end{table}',
-    ]
+  caption = ' '.join(sentences).translate(_LATEX).strip()
+  rows = '\n'.join([r'\toprule', head, r'\midrule', *body, r'\bottomrule'])
+  return (
+    f'\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n'
+    f'\\begin{{tabular}}{{l{"r" * (len(table.head) - 1)}}}\n'
+    f'{rows}\n\\end{{tabular}}\n\\end{{table}}'
   )
 
 
-def _pad_cells(cells: Sequence[str], side: str, width: int) -> list[str]:
-  """The cells of a column, all as wide as the widest, or wider."""
-  width = max(width, *map(_measure_width, cells))
-  pads = [' ' * (width - _measure_width(cell)) for cell in cells]
-  return [
-    cell + pad if side == '<' else pad + cell for cell, pad in zip(cells, pads)
+def _render_table(markdown: str, is_folded: bool) -> str:
+  lines = [
+    [
+      _unescape(cell.strip().replace('\\|', '|'))
+      for cell in re.split(r'(?<!\\)\|', line)[1:-1]
+    ]
+    for line in markdown.splitlines()
   ]
+  table = Table('', lines[0], lines[2:])
+  if not is_folded:
+    return format_text(table)
+  text = format_text(fold_table(table))
+  if max(map(len, text.splitlines())) <= get_width():
+    return text
+  rows = []
+  for name, *values in table.body:
+    listed = [f'{head} {value}' for head, value in zip(table.head[1:], values)]
+    rows.append(f'{name}: {", ".join(listed if len(values) > 1 else values)}')
+  return fill_items(rows)
 
 
-def _measure_columns(columns: Sequence[Sequence[str]]) -> int:
-  """The width of a table."""
-  widths = [max(map(_measure_width, column)) for column in columns]
-  return sum(widths) + len(_GAP) * (len(widths) - 1)
+def _unescape(markdown: str) -> str:
+  """The text that `escape_paragraph` escaped, maybe in bold at its beginning."""
+  text = re.sub(r'^\*\*(.+)\*\*(?=:|$)', r'\1', markdown)
+  text = re.sub(r'\\([\\`[\]*~_#>])', r'\1', text)
+  return text.replace('&lt;', '<').replace('&amp;', '&')
 
 
-def _measure_width(cell: str) -> int:
+def _measure_column(cells: Iterable[str]) -> int:
+  """The width of the widest cell; 0 without any."""
   # A combining mark stands on the letter before it.
-  return sum(not unicodedata.combining(letter) for letter in cell)
-
-
-def _escape_latex(cell: str) -> str:
-  return ''.join(_LATEX.get(letter, letter) for letter in cell)
+  return max(
+    (sum(not unicodedata.combining(x) for x in cell) for cell in cells),
+    default=0,
+  )

@@ -119,21 +119,19 @@ def warn_if_reversed(counts: Counts) -> str | None:
   )
 
 
-def format_counts(
-  counts: Counts, bound: Estimate, *, markdown: bool = False
-) -> str:
-  """Counts with what `bound_counts` returns of them, as a table."""
+def format_counts(counts: Counts, bound: Estimate) -> str:
+  """Counts with what `bound_counts` returns of them, as a table in Markdown."""
   guesses = ', '.join(f'{n} {x:,}' for n, x in zip(FIELDS, counts))
   table = tables.Table(
     f'One threshold, {guesses}, δ = {cells.format_delta(bound.delta)}',
-    ('limits of both rates', *cells.HEAD),
-    [('Clopper-Pearson', *cells.format_cells(bound))],
+    ('limits of both rates', *cells.COLUMNS),
+    [('Clopper-Pearson', *(form(bound) for form in cells.COLUMNS.values()))],
     [
       'They hold if the threshold was chosen without these canaries, and if '
       'canaries score independently.'
     ],
   )
-  return (tables.format_markdown if markdown else tables.format_text)(table)
+  return tables.format_plain_markdown(table)
 
 
 def _check(where: str | os.PathLike, values: Mapping[str, Any]) -> Counts:

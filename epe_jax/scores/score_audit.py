@@ -19,7 +19,6 @@ from epe_jax.report import (
   report,
   tables,
   terminal,
-  worded_json,
 )
 from epe_jax.scores import formats
 
@@ -184,6 +183,6 @@ def write_score_report(
   with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
     path = pages.write_page(folder, 'report', content, figures)
   io.write_json(
-    path.parent / 'estimates.json', worded_json.describe_in_json(audit)
+    path.parent / 'estimates.json', audit_notes.describe_in_json(audit)
   )
   return path

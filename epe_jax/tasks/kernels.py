@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, UInt8, UInt32
 
-from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import fusion_barrier
 from epe_jax.tasks._cpu import convolution, pooling
 from epe_jax.tasks._cpu.cross_entropy import cross_entropy
 from epe_jax.tasks._cpu.lstm import lstm

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 import optax
 
-from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import fusion_barrier
 from epe_jax.training.aggregation import ROUNDING, Aggregation
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Array, Key, Params

@@ -36,7 +36,7 @@ import numpy as np
 
 from epe_jax.canaries import threefry
 from epe_jax.parallel import sharding
-from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import fusion_barrier
 from epe_jax.training import aggregation
 from epe_jax.types import Array, Key
 

@@ -13,7 +13,7 @@ import optax
 from epe_jax.parallel import sharding
 from epe_jax.parallel.sharding import REPLICATED, SHARDED
 from epe_jax.training import aggregation as aggregation_lib
-from epe_jax.training import algorithms, local_training, padding
+from epe_jax.training import algorithms, local_training
 from epe_jax.training import clipping as clipping_lib
 from epe_jax.training.algorithms import (
   Algorithm,
@@ -216,7 +216,7 @@ def make_sum(
 
     def add_chunk(sums: ClippedSums, chunk: Cohort) -> tuple[ClippedSums, None]:
       # The chunk takes as many steps and rows as any of its clients needs.
-      rows = padding.count_rows_in_use(chunk.mask.any(axis=0))
+      rows = local_training.count_rows_in_use(chunk.mask.any(axis=0))
       each = jax.vmap(train_and_clip, in_axes=(0, 0, 0, None))(
         chunk.batches, chunk.mask, chunk.clients, rows
       )

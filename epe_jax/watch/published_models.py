@@ -8,7 +8,12 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import linalg
 
-from epe_jax.audit.record import FINAL_MODEL, Record
+from epe_jax.audit.record import (
+  FINAL_MODEL,
+  Record,
+  respond_at_end,
+  respond_to_rounds,
+)
 from epe_jax.audit.release import (
   check_mask,
   every_nth_round,
@@ -16,7 +21,6 @@ from epe_jax.audit.release import (
   replace_views,
   restrict_to_rounds,
 )
-from epe_jax.audit.server_response import respond_at_end, respond_to_rounds
 from epe_jax.training.round_scalars import RoundScalars
 
 # Correlation of the change of the model with what it should be; the rest of it is

@@ -14,7 +14,7 @@ import tqdm
 from epe_jax import streams
 from epe_jax.audit import evaluation, statistics
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import threshold, two_gaussians
+from epe_jax.epsilon import paper_estimates, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.types import Array, Key, Params
 from papers import item
@@ -289,7 +289,7 @@ def _read_record(record: Record) -> dict[str, dict[str, float | None]]:
   scores = Scores(largest[record.observed], largest[~record.observed])
   paper = {
     'estimate': two_gaussians.two_gaussian(scores, delta=record.delta),
-    'bound': threshold.eps_lo(scores, delta=record.delta),
+    'bound': paper_estimates.eps_lo(scores, delta=record.delta),
   }
   ours[PAPER] = {name: float(x.epsilon) for name, x in paper.items()}
   return ours

@@ -8,9 +8,9 @@ import numpy as np
 
 from epe_jax.accounting import gaussian
 from epe_jax.audit import attackers
-from epe_jax.epsilon import threshold
+from epe_jax.epsilon import paper_estimates
 from epe_jax.epsilon.types import Scores
-from epe_jax.report import attacker_names, tables
+from epe_jax.report import tables, words
 from papers import item, reported
 from papers.canife import composition, runs, training
 
@@ -100,7 +100,7 @@ def _tabulate_methods(settings: Any, audited: Audited) -> tables.Table:
     [
       'ε_lo of the same scores, not a bound',
       _format_spread(_read(audited, runs.PAPER, 'bound')),
-      f'{float(threshold.eps_lo(separate, delta=delta).epsilon):.3g}',
+      f'{float(paper_estimates.eps_lo(separate, delta=delta).epsilon):.3g}',
     ],
   ]
   exact = gaussian.epsilon_of_releases(z, delta=delta).epsilon
@@ -143,7 +143,7 @@ def _tabulate_ours(settings: Any, audited: Audited) -> tables.Table:
       continue
     body.append(
       [
-        attacker_names.spell_name(model),
+        words.spell_name(model),
         _format_spread(_read(audited, key, 'estimate')),
         _format_spread(_read(audited, key, 'bound')),
         '-' if limit is None else f'{limit:.3g}',

@@ -24,7 +24,7 @@ from epe_jax.canaries.sphere import convert_to_normals
 from epe_jax.epsilon import tradeoff, two_gaussians
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.epsilon.checks import check_delta
-from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import fusion_barrier
 from epe_jax.types import Array, Key
 
 ESTIMATORS = ('null', 'fitted')  # The calibrated one first.

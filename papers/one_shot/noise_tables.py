@@ -6,7 +6,7 @@ from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import known_shifts
 from epe_jax.experiment import finished_runs
-from epe_jax.report import attacker_names, cells, facts, tables
+from epe_jax.report import cells, leaks, tables, words
 from papers import grid, item, reported
 
 _REPORTED = reported.Reported('papers.one_shot')
@@ -75,7 +75,7 @@ def make_tables(runs: Sequence[grid.Run], *, name: str) -> item.Product:
 def _list_as_printed(run: grid.Run, name: str) -> list[str]:
   """The line of a run with the columns of the paper."""
   paper = _REPORTED.find_row(name, noise=run.noise)
-  analytic = facts.find_analytic_epsilon(run.result)
+  analytic = leaks.find_analytic_epsilon(run.result)
   line = [f'{run.noise:g}', reported.add_reported(analytic, paper, 'analytic')]
   for column, (threat_model, method, _) in _PAPER.items():
     attack = run.result.audit.find(threat_model)
@@ -118,9 +118,9 @@ def _list_calibrated(run: grid.Run) -> list[str]:
     ),
     '-' if expected is None else cells.format_number(expected),
     cells.format_with_interval(run.result.audit.find_first(attackers.RESIDUAL)),
-    cells.format_number(facts.find_analytic_epsilon(run.result)),
+    cells.format_number(leaks.find_analytic_epsilon(run.result)),
   ]
 
 
 def _name_column(threat_model: ThreatModel) -> str:
-  return f'ε, {attacker_names.spell_name(threat_model)}'
+  return f'ε, {words.spell_name(threat_model)}'

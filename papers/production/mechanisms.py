@@ -9,7 +9,7 @@ import numpy as np
 from epe_jax.audit import attackers, release, upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import AttackResult
-from epe_jax.report import attacker_names, cells, tables
+from epe_jax.report import cells, tables, words
 from epe_jax.report.figures import style
 from epe_jax.watch import by_round
 from papers import grid, item
@@ -122,7 +122,7 @@ def _make_table(
     *names,
     'z',
     'accuracy',
-    *(f'ε, {attacker_names.spell_name(model)}' for model in models),
+    *(f'ε, {words.spell_name(model)}' for model in models),
     'analytic ε, canary',
     'client',
   ]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from epe_jax import io
+from epe_jax.audit.record import respond_at_end, respond_to_rounds
 from epe_jax.audit.record_file import load_record, write_record
-from epe_jax.audit.server_response import respond_at_end, respond_to_rounds
 from tests import recorded_runs
 
 

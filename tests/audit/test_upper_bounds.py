@@ -18,7 +18,7 @@ from epe_jax.audit import (
   upper_bounds,
 )
 from epe_jax.audit.record_file import load_record, write_record
-from epe_jax.epsilon import known_shifts, tradeoff, types
+from epe_jax.epsilon import known_shifts, risks, tradeoff, types
 from tests import recorded_runs
 
 _DELTA = 1e-5
@@ -205,9 +205,9 @@ def test_a_final_model_whose_canaries_weigh_alike_has_the_risks_of_its_mu():
   )
   found = upper_bounds.expect_final_model(record, 1e-3)
   curve = upper_bounds.find_curve(found, 1e-3)
-  of_curve = tradeoff.compute_risks_of_curve(curve)
+  of_curve = risks.compute_risks_of_curve(curve)
   # Two Gaussians that are 3 apart are told apart in 93.3 % of cases.
-  np.testing.assert_allclose(of_curve, tradeoff.compute_risks(3.0), rtol=1e-4)
+  np.testing.assert_allclose(of_curve, risks.compute_risks(3.0), rtol=1e-4)
 
 
 def test_the_risks_of_a_mixture_are_those_of_simulated_attacks():
@@ -220,7 +220,7 @@ def test_the_risks_of_a_mixture_are_those_of_simulated_attacks():
   )
   rng, num = np.random.default_rng(0), 400_000
   seen = rng.choice(shifts, num, p=(0.25, 0.25, 0.5)) + rng.normal(size=num)
-  of_curve = tradeoff.compute_risks_of_curve(curve, fpr=0.01, baseline=0.001)
+  of_curve = risks.compute_risks_of_curve(curve, fpr=0.01, baseline=0.001)
   for rate, found in ((0.01, of_curve.tpr), (0.001, of_curve.reconstruction)):
     tpr = np.mean(seen > -special.ndtri(rate))
     assert found == pytest.approx(tpr, abs=5 / math.sqrt(num))
@@ -242,7 +242,7 @@ def test_the_risks_of_a_random_round_are_those_of_simulated_attacks(
     x[:, 0] += took_part / noise
     log_ratio = x / noise - 0.5 / noise**2
     ratios.append(np.sort(special.logsumexp(log_ratio, axis=1)))
-  of_curve = tradeoff.compute_risks_of_curve(curve, fpr=0.01, baseline=0.01)
+  of_curve = risks.compute_risks_of_curve(curve, fpr=0.01, baseline=0.01)
   at = ratios[0][int(num * 0.99)]
   tpr = np.mean(ratios[1] > at)
   # Never below, but for chance, and above by no more than chance.

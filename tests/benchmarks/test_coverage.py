@@ -9,7 +9,7 @@ from benchmarks import pages
 from benchmarks.bounds import exceedance, laws, run_audits, simulated_runs
 from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Scores
-from epe_jax.report import attacker_names
+from epe_jax.report import words
 
 DELTA = 1e-5
 
@@ -81,7 +81,7 @@ def test_bounds_hold_of_runs_with_as_many_canaries_as_dimensions(what):
   rows = study('runs', [what], num=128, audits=60)
   assert not any(exceedance.find_broken(row) for row in rows)
   assert {r.law for r in rows} == {
-    attacker_names.spell_statistic(m) for m in run_audits.READINGS
+    words.spell_statistic(m) for m in run_audits.READINGS
   }
   # Canaries make much of what is seen, unless other updates are removed.
   exact = {r.law for r in rows if r.null == 'exact'}

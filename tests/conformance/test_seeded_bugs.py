@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax import accounting, conformance, epsilon
-from epe_jax.conformance import measurements
+from epe_jax.conformance import affine, measurements, samples
 from epe_jax.report import cells
 from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
@@ -56,8 +56,8 @@ def test_noise_of_a_random_amount_is_not_taken_for_a_scaled_release():
       budget=60.0,
       rng=np.random.default_rng(seed),
     )
-    assert not m.is_processed
-    assert m.level[0] < 1e-9
+    assert not affine.is_processed(m)
+    assert samples.measure_level(m)[0] < 1e-9
 
 
 def test_the_epsilon_of_a_finding_is_that_of_the_summary_or_says_where_it_is():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import bootstrap, threshold, two_gaussians
+from epe_jax.epsilon import bootstrap, paper_estimates, two_gaussians
 from epe_jax.epsilon.types import Estimate, Scores, Sphere
 
 DELTA = 1e-5
@@ -85,9 +85,9 @@ def test_the_estimate_itself_is_kept():
   for estimator in (
     two_gaussians.two_gaussian,
     functools.partial(two_gaussians.two_gaussian, std='pooled'),
-    threshold.eps_lo,
-    threshold.max_threshold,
-    functools.partial(threshold.max_threshold, rates='empirical'),
+    paper_estimates.eps_lo,
+    paper_estimates.max_threshold,
+    functools.partial(paper_estimates.max_threshold, rates='empirical'),
   ):
     plain = estimator(scores, delta=DELTA)
     rng = np.random.default_rng(0)
@@ -112,13 +112,13 @@ def test_blocks_of_resamples_do_not_change_the_result(monkeypatch):
 
 def test_an_interval_may_be_infinite_or_a_point():
   separated = Scores(np.linspace(5, 6, 50), np.linspace(0, 1, 50))
-  low, high = interval(threshold.eps_lo, separated)
-  assert low == high == threshold.eps_lo(separated, delta=DELTA).epsilon
+  low, high = interval(paper_estimates.eps_lo, separated)
+  assert low == high == paper_estimates.eps_lo(separated, delta=DELTA).epsilon
   certain = Scores(np.ones(30), np.empty(0), null=Sphere(10))
-  assert interval(threshold.eps_lo, certain) == (np.inf, np.inf)
+  assert interval(paper_estimates.eps_lo, certain) == (np.inf, np.inf)
   # Some resamples are infinite, and no infinity is subtracted from another.
   mixed = Scores(np.array([1.0] + [0.5] * 29), np.empty(0), null=Sphere(10))
-  low, high = interval(threshold.eps_lo, mixed)
+  low, high = interval(paper_estimates.eps_lo, mixed)
   assert np.isfinite(low)
   assert high == np.inf
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from epe_jax.dpsgd import families
 from epe_jax.dpsgd.uncorrected import Uncorrected
-from epe_jax.epsilon import lower_bounds, threshold, tradeoff
+from epe_jax.epsilon import lower_bounds, paper_estimates, tradeoff
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.lower_bounds import (
   Band,
@@ -89,7 +89,7 @@ def test_bounds_exceed_the_truth_as_rarely_as_they_say(strategy, dim, epsilon):
 def test_eps_lo_of_the_paper_fails_where_the_bounds_hold(dim):
   scores = draw(np.random.default_rng(0), 0, 300, 500, dim)
   limit = stats.binom.isf(1e-6, 300, 0.05)
-  paper = threshold.eps_lo(scores, delta=DELTA).epsilon
+  paper = paper_estimates.eps_lo(scores, delta=DELTA).epsilon
   assert np.sum(paper > 0) > limit
   for strategy in (Band(), Bonferroni()):
     valid = bound(scores, strategy, sides='both').epsilon

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import noise_floor, threshold, two_gaussians
+from epe_jax.epsilon import (
+  noise_floor,
+  paper_estimates,
+  two_gaussians,
+)
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import Estimate, Sphere, Unknown, make_null
 
@@ -133,7 +137,11 @@ def test_estimators_are_not_told_the_law_of_a_maximum():
 
 @pytest.mark.parametrize(
   'estimator',
-  [two_gaussians.two_gaussian, threshold.eps_lo, threshold.max_threshold],
+  [
+    two_gaussians.two_gaussian,
+    paper_estimates.eps_lo,
+    paper_estimates.max_threshold,
+  ],
 )
 @pytest.mark.parametrize('rounds', [1, 16])
 def test_every_estimator_keeps_the_vectorised_contract(estimator, rounds):

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import noise_floor, threshold, two_gaussians
+from epe_jax.epsilon import (
+  noise_floor,
+  paper_estimates,
+  threshold,
+  two_gaussians,
+)
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import Scores, Sphere, make_null
 
@@ -36,11 +41,13 @@ def posterior_mean(count, trials):
 
 
 def eps_lo(scores, delta):
-  return threshold.eps_lo(scores, delta=delta).epsilon
+  return paper_estimates.eps_lo(scores, delta=delta).epsilon
 
 
 def empirical(scores, delta):
-  return threshold.max_threshold(scores, delta=delta, rates='empirical').epsilon
+  return paper_estimates.max_threshold(
+    scores, delta=delta, rates='empirical'
+  ).epsilon
 
 
 ESTIMATORS = [(eps_lo, jeffreys), (empirical, posterior_mean)]
@@ -127,7 +134,7 @@ def test_eps_lo_is_no_lower_bound(num_unobserved, dim, simulations, excess):
     ),
     null=make_null(dim),
   )
-  estimate = threshold.eps_lo(scores, delta=DELTA)
+  estimate = paper_estimates.eps_lo(scores, delta=DELTA)
   assert estimate.confidence is None
   error = np.sqrt(excess * (1 - excess) / simulations)
   assert np.mean(estimate.epsilon > 0) == pytest.approx(excess, abs=5 * error)
@@ -187,7 +194,7 @@ def test_gaussian_thresholds_are_optimal_at_equal_stds():
   for gap, delta in ((0.3, 1e-3), (2.0, 1e-5), (40.0, 1e-8), (1e6, 1e-5)):
     scores = Scores(sample + gap, sample)
     exact = two_gaussians.two_gaussian(scores, delta=delta).epsilon
-    estimate = threshold.max_threshold(scores, delta=delta)
+    estimate = paper_estimates.max_threshold(scores, delta=delta)
     assert estimate.epsilon == pytest.approx(exact, rel=1e-9)
     assert estimate.method == 'max_threshold_gaussian'
     assert estimate.confidence is None
@@ -205,7 +212,7 @@ def test_gaussian_thresholds_are_the_best_of_a_dense_line_search():
       np.max(np.log(kept0[kept0 > 0]) - seen.logcdf(a[kept0 > 0])),
       np.max(np.log(kept1[kept1 > 0]) - null.logsf(a[kept1 > 0])),
     )
-    estimate = threshold.max_threshold(scores, delta=delta).epsilon
+    estimate = paper_estimates.max_threshold(scores, delta=delta).epsilon
     assert estimate == pytest.approx(expected, rel=1e-6)
     # An arbitrary event does at least as well as a half-line.
     exact = two_gaussians.two_gaussian(scores, delta=delta).epsilon
@@ -216,12 +223,14 @@ def test_gaussian_rates_use_the_known_null_and_broadcast():
   rng = np.random.default_rng(6)
   observed = rng.normal(0.1, 0.1, (4, 50))
   scores = Scores(observed, np.empty(0), null=Sphere(100))
-  together = threshold.max_threshold(scores, delta=DELTA).epsilon
+  together = paper_estimates.max_threshold(scores, delta=DELTA).epsilon
   assert together.shape == (4,)
   standard = stats.norm.ppf((np.arange(50) + 0.5) / 50)
   null = 0.1 * (standard - standard.mean()) / standard.std()
   for row, epsilon in zip(observed, together):
-    alone = threshold.max_threshold(Scores(row, null), delta=DELTA).epsilon
+    alone = paper_estimates.max_threshold(
+      Scores(row, null), delta=DELTA
+    ).epsilon
     assert epsilon == pytest.approx(alone, rel=1e-9)
 
 

@@ -6,7 +6,7 @@ from scipy import special, stats
 
 from epe_jax.dpsgd import families
 from epe_jax.epsilon import tradeoff
-from epe_jax.epsilon.tradeoff import compute_risks, compute_risks_of_curve
+from epe_jax.epsilon.risks import compute_risks, compute_risks_of_curve
 from tests.epsilon import plds
 
 DELTA = 1e-5

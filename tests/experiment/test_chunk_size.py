@@ -25,6 +25,9 @@ def test_a_chunk_is_one_on_a_cpu_and_elsewhere_even_or_what_is_set(
   assert chunk_size.set_chunk_size(config, setup).plan.chunk == 1
   monkeypatch.setattr(chunk_size.jax, 'default_backend', lambda: 'gpu')
   assert chunk_size.set_chunk_size(config, setup).plan.chunk == 40
+  with monkeypatch.context() as patch:
+    patch.setattr(chunk_size.jax, 'process_count', lambda: 2)
+    assert chunk_size.set_chunk_size(config, setup).plan.chunk == 1
   config.chunk = 3
   setup = chunk_size.set_chunk_size(config, build.build(config))
   assert setup.plan.chunk == 3

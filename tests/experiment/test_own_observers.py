@@ -13,7 +13,7 @@ from epe_jax.audit import (
 )
 from epe_jax.experiment import audited_run, loop, run_result
 from epe_jax.experiment.setup import build
-from epe_jax.report import attacker_names, report
+from epe_jax.report import report, words
 from tests import helpers
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -65,7 +65,7 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   assert first.bounds
   # A report knows of it what the file says, wherever it is made.
   read = run_result.load_result(tmp_path / 'result.json').audit.attacks[0]
-  assert attacker_names.spell_name(read.threat_model) == 'signs'
+  assert words.spell_name(read.threat_model) == 'signs'
   assert read.estimates == first.estimates
   # Only the process of the run can score it, so it has estimated all.
   assert SIGNS in {row.threat_model for row in result.leaks_by_round.each_round}

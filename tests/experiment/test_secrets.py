@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit.server_response import respond_to_rounds
+from epe_jax.audit.record import respond_to_rounds
 from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   arithmetic,

@@ -10,8 +10,7 @@ import pathlib
 
 import numpy as np
 
-from epe_jax import conformance, io
-from epe_jax._version import __version__
+from epe_jax import __version__, conformance, io
 from epe_jax.audit.record_file import load_record, write_record
 from epe_jax.auditor import auditor_file
 from epe_jax.conformance.example import NoNoiseOnBiases

@@ -16,7 +16,7 @@ from scipy import stats
 from benchmarks.bounds import simulated_runs
 from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import attack_scores, attackers
-from epe_jax.audit.server_response import respond_to_rounds
+from epe_jax.audit.record import respond_to_rounds
 from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Unknown
 from epe_jax.experiment import finished_runs

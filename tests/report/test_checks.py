@@ -12,7 +12,7 @@ from epe_jax import typed_json
 from epe_jax.audit import audit_json, evaluation, failed_checks
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.fact import Fact
-from epe_jax.report import assumptions, checks, plans
+from epe_jax.report import checks, plans, words
 from epe_jax.scores import score_audit
 
 _PACKAGE = pathlib.Path(epe_jax.__file__).parent
@@ -38,8 +38,8 @@ def made_keys():
 def test_each_fact_that_is_made_has_words_and_each_of_these_is_made():
   tables = (
     checks.SENTENCES,
-    assumptions.OF_ANALYTIC,
-    assumptions.OF_AMPLIFICATION,
+    words.OF_ANALYTIC,
+    words.OF_AMPLIFICATION,
     plans.WARNINGS,
   )
   named = [key for table in tables for key in table]

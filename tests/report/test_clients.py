@@ -9,7 +9,7 @@ import pytest
 from benchmarks.bounds import simulated_runs
 from epe_jax import accounting
 from epe_jax.audit import attackers, evaluation, upper_bounds
-from epe_jax.epsilon import known_shifts, tradeoff
+from epe_jax.epsilon import known_shifts, risks, tradeoff
 from epe_jax.experiment import client_rounds
 from epe_jax.report import clients, run_tables
 from epe_jax.sampling import client_schedules
@@ -185,7 +185,7 @@ def test_no_more_is_expected_of_a_client_than_it_is_allowed():
   # Nor are risks: they are those of the limit.
   table = clients.compute_attack_risks(attack, run)
   mu = tradeoff.mu_of_epsilon(limit, _DELTA)
-  expected = tradeoff.compute_risks(
+  expected = risks.compute_risks(
     mu, fpr=clients.FPR, prior=clients.PRIOR, baseline=clients.BASELINE
   )
   for found in table.expected:

@@ -15,13 +15,12 @@ from epe_jax.audit.attackers import (
   score_all,
 )
 from epe_jax.epsilon import tradeoff, two_gaussians
-from epe_jax.report import attacker_names, cells, facts
+from epe_jax.report import cells, leaks, words
 from epe_jax.report.figures import (
   attackers,
   cosines,
   epsilons,
   of_audit,
-  pictures,
   style,
   training,
 )
@@ -116,7 +115,7 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
   left, right = cosines.draw_trace(
     record,
     record.trace,
-    typical=facts.find_typical_canary(record, record.trace),
+    typical=leaks.find_typical_canary(record, record.trace),
   ).axes
   assert (
     left.get_title() == f'canary {typical}: the median of 61 that took part'
@@ -137,8 +136,7 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
 def test_the_trade_off_is_counted_and_that_of_both_epsilons(drawn):
   fig = drawn['tradeoff.png']
   assert [x.get_title().partition(':')[0] for x in fig.axes] == [
-    attacker_names.spell_name(threat_model)
-    for threat_model in OF_INDEPENDENT_NOISE
+    words.spell_name(threat_model) for threat_model in OF_INDEPENDENT_NOISE
   ]
   axes = titled(fig, 'own round: ε ≈ ')
   # A Gaussian mechanism is a straight line on axes of normal quantiles.
@@ -180,7 +178,7 @@ def test_attackers_are_points_with_intervals_floors_and_bounds():
   assert not axes.patches
   names = [text.get_text() for text in axes.get_yticklabels()]
   assert names == [
-    attacker_names.spell_name(attack.threat_model) for attack in audit.attacks
+    words.spell_name(attack.threat_model) for attack in audit.attacks
   ]
   bands = [c.get_paths()[0].get_extents() for c in axes.collections]
   sizes = {}
@@ -275,12 +273,12 @@ def test_by_round_shows_the_rows_and_their_intervals():
         and (one.estimate.confidence is not None) == is_bound
       ]
       if not mine:
-        assert attacker_names.spell_name(threat_model) not in labels(axes)
+        assert words.spell_name(threat_model) not in labels(axes)
         continue
       (line,) = [
         x
         for x in axes.get_lines()
-        if x.get_label() == attacker_names.spell_name(threat_model)
+        if x.get_label() == words.spell_name(threat_model)
       ]
       np.testing.assert_array_equal(
         line.get_xdata(), [one.round for one in mine]
@@ -379,11 +377,11 @@ def test_an_axis_has_room_for_any_finite_epsilon(highest, tmp_path):
 
 
 def test_a_figure_is_drawn_once_and_saved_as_png_and_svg(drawn, tmp_path):
-  text = pictures.write_figure(drawn['overview.png'], tmp_path / 'a.png')
+  text = style.write_figure(drawn['overview.png'], tmp_path / 'a.png')
   assert (tmp_path / 'a.png').read_bytes().startswith(b'\x89PNG')
   assert (tmp_path / 'a.svg').read_text() == text
   assert 'took part: n = 2,000</text>' in text
-  assert pictures.render_svg(drawn['overview.png']) == text
+  assert style.render_svg(drawn['overview.png']) == text
 
 
 @pytest.mark.integration

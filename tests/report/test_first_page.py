@@ -15,7 +15,6 @@ from epe_jax.fact import Fact
 from epe_jax.report import (
   cells,
   comparison,
-  facts,
   first_page,
   html,
   labelled_runs,
@@ -109,7 +108,7 @@ def test_an_estimate_above_its_limit_is_explained():
 def test_no_sentence_of_the_first_page_is_in_the_appendix():
   result = finished_runs.load_result(_RUNS / 'digits')
   content = report.make_page(result, {}, (), _BELONGS)
-  first = page.render_markdown(content._replace(appendix=()))
+  first = page.render_markdown(content._replace(appendix={}))
   rest = page.render_markdown(content).removeprefix(first)
   sentences = re.findall(r'[A-Z][^.|*]{30,}\.', first)
   assert len(sentences) > 5
@@ -224,7 +223,7 @@ def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven(
   assert 'A client takes part in rounds drawn in secret' in said
   assert '12' not in said
   table = run_tables.make_risk_table(
-    result.audit.attacks, facts.count_participations(result)
+    result.audit.attacks, leaks.count_participations(result)
   )
   # (ε, δ) allows no better guesses than e^ε to 1.
   most = cells.format_share(

@@ -41,14 +41,13 @@ addEventListener('error', event => problems.push(String(event.message)));
 addEventListener('load', () => {
   const root = document.documentElement;
   const appendix = document.querySelector('details');
-  const heading = appendix.querySelector('h2');
   const measure = () => ({
     overflow: root.scrollWidth - root.clientWidth,
     height: root.scrollHeight,
-    appendix: heading.checkVisibility(),
+    appendix: appendix.querySelector('h2').checkVisibility(),
   });
   const closed = measure();
-  const scrolling = [...document.querySelectorAll('main .scroll, main .leaks')]
+  const scrolling = [...document.querySelectorAll('main p, main table')]
     .filter(x => x.scrollWidth > x.clientWidth + 1).length;
   appendix.querySelector('summary').click();
   parent.postMessage({
@@ -58,7 +57,7 @@ addEventListener('load', () => {
 });
 </script>"""
 # In a frame, since a window of a browser has a least width.
-_FRAME = """<!doctype html><iframe src="{src}" width="{width}" height="800"
+_FRAME = """<!doctype html><iframe src="page.html" width="{width}" height="800"
 style="border: 0"></iframe><pre id="measured"></pre><script>
 addEventListener('message', event => {{
   document.getElementById('measured').textContent = JSON.stringify(event.data);
@@ -107,7 +106,7 @@ def measure(page, tmp_path, *, width, is_dark=False):
   text = page.read_text().replace('</head>', f'{_MEASURE}</head>')
   (tmp_path / 'page.html').write_text(text)
   frame = tmp_path / 'frame.html'
-  frame.write_text(_FRAME.format(src='page.html', width=width))
+  frame.write_text(_FRAME.format(width=width))
   scheme = f'--blink-settings=preferredColorScheme={0 if is_dark else 1}'
   shown = browse(
     scheme,

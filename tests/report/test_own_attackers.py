@@ -13,7 +13,7 @@ from epe_jax.experiment import (
   own_attacker_scores,
   run_result,
 )
-from epe_jax.report import attacker_names, comparison, labelled_runs, report
+from epe_jax.report import comparison, labelled_runs, report, words
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import of_audit, style
 from epe_jax.watch import by_round
@@ -67,9 +67,9 @@ def test_it_is_read_back_with_its_scores(run):
     attack.scores.observed, MINE.score(run.record).scores.observed
   )
   assert attack.scores.null == MINE.score(run.record).scores.null
-  assert attacker_names.spell_statistic(
-    attack.threat_model
-  ) == attacker_names.spell_statistic(MINE)
+  assert words.spell_statistic(attack.threat_model) == words.spell_statistic(
+    MINE
+  )
   # Of the attackers of this package the record has all.
   assert all(a.scores is not None for a in run.result.audit.attacks)
 

@@ -28,14 +28,14 @@ def test_a_report_belongs_to_a_run_a_model_a_record_and_a_day(record, tmp_path):
       record_sha256=release.hash_record(record),
     )
     belongs_to = provenance.identify_run(result, model=model)
-    assert f'2026-11-24, run {belongs_to.run_id}, model ' in str(belongs_to)
+    assert f'2026-11-24, run {belongs_to.run}, model ' in str(belongs_to)
     found.append(belongs_to)
   first, same, other = found
   assert first.date == '2026-11-24'
   assert first.model == hashlib.sha256(b'one').hexdigest()
   assert first.record == release.hash_record(record)
   # A run that is repeated bit for bit is the same run.
-  assert first.run_id == same.run_id != other.run_id
+  assert first.run == same.run != other.run
   model.write_bytes(b'one')
   with pytest.raises(ValueError, match=r'model\.npz'):
     provenance.identify_run(result, model=model)

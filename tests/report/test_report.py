@@ -20,11 +20,10 @@ from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.fact import Fact
 from epe_jax.report import (
-  attacker_names,
+  audit_notes,
   cells,
   clients,
   comparison,
-  facts,
   first_page,
   html,
   labelled_runs,
@@ -32,7 +31,8 @@ from epe_jax.report import (
   page,
   report,
   run_tables,
-  worded_json,
+  tables,
+  words,
 )
 from epe_jax.report.figures import of_audit, style
 from epe_jax.watch import by_round
@@ -53,53 +53,28 @@ _OWN = attackers.OWN
 _MAXIMUM = attackers.MAXIMUM
 
 
-def _row(
-  attack_scores,
-  method,
-  epsilon,
-  floor=(0.01, 0.7),
-  confidence=None,
-  interval=None,
-  kind='point_estimate',
-  assumes=(),
-):
+def _row(attacker, method, epsilon, floor=(0.01, 0.7), **fields):
+  """An estimate of an attacker."""
   level = floor and types.Floor(
     sum(floor) / 2, floor[0], sum(floor) / 2, floor[1]
   )
-  return attack_scores, types.Estimate(
+  return attacker, types.Estimate(
     float(epsilon),
     1e-5,
     method,
-    confidence,
-    kind,
-    assumes,
-    level,
-    interval,
+    **{'confidence': None, 'floor': level} | fields,
   )
 
 
-def _bound(attack_scores, method, epsilon, **settings):
-  return _row(
-    attack_scores,
-    method,
-    epsilon,
-    floor=None,
-    confidence=0.95,
-    **{'kind': 'confidence_bound'} | settings,
-  )
+def _bound(attacker, method, epsilon, **fields):
+  fields = {'confidence': 0.95, 'kind': 'confidence_bound'} | fields
+  return _row(attacker, method, epsilon, floor=None, **fields)
 
 
 def _given(text):
   return Fact(text.replace(' ', '_'))
 
 
-def _reading(
-  attack_scores, calibrated=True, failed=(), rates=None, agreement=None
-):
-  return attack_scores, (calibrated, tuple(failed), rates, agreement)
-
-
-_RATES = results.Rates(0.672, (0.123, 0.0321))
 _ROWS = [
   _row(_FINAL, 'location_mixture', 1.2, interval=(1.05, 1.35)),
   _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
@@ -109,34 +84,23 @@ _ROWS = [
   _row(_OWN, 'location_mixture', 8.25),
   _row(_OWN, 'max_threshold_gaussian', 8.5),
 ]
-_READINGS = [
-  _reading(_FINAL, rates=_RATES),
-  _reading(_MAXIMUM),
-  _reading(_OWN),
-]
 
 
-def _audit(rows, all_scores):
-  """An audit with these estimates, and what is known of their attackers."""
-  about = dict(all_scores)
-  return results.Audit(
-    tuple(
-      results.AttackResult(
-        threat_model,
-        'what is seen',
-        1000,
-        1000,
-        *about.get(threat_model, (True, (), None, None)),
-        tuple(estimate for other, estimate in rows if other == threat_model),
-      )
-      for threat_model in dict.fromkeys(one for one, _ in rows)
+def _attack(attacker, estimates, *, is_calibrated=True, analytic=None):
+  about = 'what is seen', 1000, 1000, is_calibrated, (), None, None
+  return results.AttackResult(attacker, *about, tuple(estimates), analytic)
+
+
+def _result(*, estimates=_ROWS, is_calibrated=True, **changes):
+  attacks = tuple(
+    _attack(
+      attacker,
+      (estimate for other, estimate in estimates if other == attacker),
+      is_calibrated=is_calibrated,
     )
+    for attacker in dict.fromkeys(one for one, _ in estimates)
   )
-
-
-def _result(*, estimates=_ROWS, all_scores=_READINGS, **changes):
-  audit = _audit(estimates, all_scores)
-  return recorded_runs.result(**{'audit': audit} | changes)
+  return recorded_runs.result(**{'audit': results.Audit(attacks)} | changes)
 
 
 def _finished_run(folder, result=None, **record):
@@ -246,12 +210,12 @@ def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
   audit = evaluation.evaluate(record)
   assert {a.analytic is None for a in audit.attacks} == {True, False}
   result = _result(audit=audit)
-  participations = facts.count_participations(result)
-  text = run_tables.format_summary_table(audit, participations=participations)
-  table = text.splitlines()[1:]
+  participations = leaks.count_participations(result)
+  table = run_tables.make_summary_table(audit, participations=participations)
+  table = tables.format_text(table).splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
-    assert line.startswith(attacker_names.spell_name(attack.threat_model))
+    assert line.startswith(words.spell_name(attack.threat_model))
     shown = cells.format_number(attack.first.epsilon)
     if attack.is_calibrated:
       assert re.search(rf' {re.escape(shown)} ', line)
@@ -319,7 +283,7 @@ def test_a_failed_check_of_a_row_is_on_the_first_page_and_others_are_not():
       for a in audit.attacks
     )
     result = _result(audit=audit._replace(attacks=changed))
-    text = f'{attacker_names.spell_name(model)}: it is not.'
+    text = f'{words.spell_name(model)}: it is not.'
     assert (text in _alarms(result)) == is_first
     assert (f'Warning: {text}' in report.format_summary(result)) == is_first
     assert report.format_report(result).count('it is not.') == 1
@@ -352,21 +316,9 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
 def _above_its_limit(*, bounds, interval):
   """A run whose strongest attacker is allowed an ε of 5."""
   own = attackers.RESIDUAL
-  attack = results.AttackResult(
-    own,
-    'what is seen',
-    1000,
-    1000,
-    True,
-    (),
-    None,
-    None,
-    (
-      _row(own, 'location_mixture', 5.6, interval=interval)[1],
-      *(bound for _, bound in bounds),
-    ),
-    Analytic(5.0, ()),
-  )
+  first = _row(own, 'location_mixture', 5.6, interval=interval)
+  estimates = [estimate for _, estimate in (first, *bounds)]
+  attack = _attack(own, estimates, analytic=Analytic(5.0, ()))
   return _result(audit=results.Audit((attack,)))
 
 
@@ -415,7 +367,7 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
   assert ('Warning' in said) == (kind == 'Warning')
   explained = '"About" above it: chance, or a warning says so.'
   assert explained in ' '.join(said.split())
-  values = worded_json.describe_in_json(result.audit)
+  values = audit_notes.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
   assert why in said
   assert len(values['warnings']) == (kind == 'Warning')
@@ -440,15 +392,14 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
     )
   for name, text in _show_everywhere(result).items():
     assert expected in text, name
-  (warning,) = worded_json.describe_in_json(result.audit)['warnings']
+  (warning,) = audit_notes.describe_in_json(result.audit)['warnings']
   assert expected in warning
 
 
 def test_the_first_page_has_no_estimate_that_is_not_calibrated():
   rows = [_row(_FINAL, 'location_mixture', 579.25)]
   for is_calibrated in (True, False):
-    all_scores = [_reading(_FINAL, is_calibrated)]
-    result = _result(estimates=rows, all_scores=all_scores)
+    result = _result(estimates=rows, is_calibrated=is_calibrated)
     text = report.format_summary(result)
     assert ('579' in text) == is_calibrated
 
@@ -641,7 +592,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   assert [row[-1] for row in table.body] == ['57.2'] * 3
   # Of rounds nothing is known of a client but the limit.
   assert [row[-2] for row in table.body[1:]] == ['–'] * 2
-  participations = facts.count_participations(result)
+  participations = leaks.count_participations(result)
   expected = clients.expect_client(audit.find(_CHANGE), participations)
   low, high = map(cells.format_number, expected)
   assert table.body[0][-2] == f'{low} to {high}'
@@ -848,37 +799,38 @@ def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
   assert not any((tmp_path / made).exists() for made in _FILES)
 
 
-def test_a_file_of_another_version_is_refused(tmp_path):
-  _finished_run(tmp_path)
-  values = io.read_sealed(tmp_path / 'result.json')
-  io.write_sealed(tmp_path / 'result.json', values | {'schema': 99})
-  with pytest.raises(ValueError, match=r'result\.json has schema=99'):
-    report.write_report(tmp_path)
-  _finished_run(tmp_path)
-  arrays = io.read_arrays(tmp_path / 'private/scores.npz')
-  io.write_arrays(
-    tmp_path / 'private/scores.npz', {**arrays, 'schema': np.asarray(99)}
-  )
-  with pytest.raises(ValueError, match=r'scores\.npz has schema=99'):
-    report.write_report(tmp_path)
+def _change_result(values):
+  def change(files):
+    io.write_sealed(files.result, io.read_sealed(files.result) | values)
+
+  return change
+
+
+def _change_version(files):
+  arrays = io.read_arrays(files.scores)
+  io.write_arrays(files.scores, {**arrays, 'schema': np.asarray(99)})
 
 
 @pytest.mark.parametrize(
   ('damage', 'said'),
   [
-    (lambda v: v.pop('dim'), "KeyError: 'dim'"),
-    (lambda v: v.update(audit=[]), 'TypeError'),
-    (lambda v: v.update(delta='x'), 'ValueError: could not convert'),
+    (_change_result({'schema': 99}), r'result\.json has schema=99'),
+    (_change_version, r'scores\.npz has schema=99'),
+    (
+      _change_result({'audit': []}),
+      r'result\.json is damaged: TypeError: .*; restore it,',
+    ),
+    (
+      _change_result({'delta': 'x'}),
+      r'result\.json is damaged: ValueError: could not convert.*; restore it, or make',
+    ),
   ],
 )
-def test_a_damaged_result_is_refused(tmp_path, damage, said):
-  _finished_run(tmp_path)
-  values = io.read_sealed(tmp_path / 'result.json')
-  damage(values)
-  io.write_sealed(tmp_path / 'result.json', values)
-  with pytest.raises(
-    ValueError, match=rf'result\.json is damaged: {said}.*; restore it, or make'
-  ):
+def test_a_damaged_file_or_one_of_another_version_is_refused(
+  tmp_path, damage, said
+):
+  damage(workdirs.workdir_at(_finished_run(tmp_path)))
+  with pytest.raises(ValueError, match=said):
     report.write_report(tmp_path)
 
 

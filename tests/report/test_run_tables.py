@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attackers, evaluation
-from epe_jax.epsilon import tradeoff
+from epe_jax.epsilon import risks, tradeoff
 from epe_jax.experiment import client_rounds
-from epe_jax.report import attacker_names, cells, clients, run_tables
+from epe_jax.report import cells, clients, run_tables, words
 from tests import recorded_runs
 
 _ALIKE = client_rounds.Participations(1, 1, 12.0)
@@ -48,7 +48,7 @@ def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
   table = run_tables.make_risk_table(audit.attacks, _ALIKE)
   names = [line[0] for line in table.body]
   assert names == [
-    attacker_names.spell_name(attack.threat_model)
+    words.spell_name(attack.threat_model)
     for attack in audit.attacks
     if attack.is_calibrated
   ]
@@ -89,7 +89,7 @@ def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
   change = audit.find(attackers.CHANGE)
   mu = tradeoff.mu_of_epsilon(float(change.first.epsilon), 1e-5)
   low, high = (
-    cells.format_share(float(tradeoff.compute_risks(times * mu).accuracy))
+    cells.format_share(float(risks.compute_risks(times * mu).accuracy))
     for times in (3, 9)
   )
   assert change.first.delta == 1e-5

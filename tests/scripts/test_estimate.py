@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from epe_jax._version import __version__
+from epe_jax import __version__
 from epe_jax.audit import attackers, evaluation
 from epe_jax.audit.record import Record
 from epe_jax.audit.record_file import write_record
 from epe_jax.epsilon import noise_floor, two_gaussians
 from epe_jax.epsilon.types import Assumption, Scores, Sphere
-from epe_jax.report import attacker_names, checks, report
+from epe_jax.report import checks, report, words
 from epe_jax.scores import score_files
 from tests import recorded_runs
 from tests.in_process import run_command
@@ -128,7 +128,7 @@ def test_only_fair_coins_get_a_one_run_bound():
 def test_the_ladder_leaves_out_what_cannot_be_read():
   def statistics(record):
     return [
-      attacker_names.spell_statistic(attack_scores.threat_model)
+      words.spell_statistic(attack_scores.threat_model)
       for attack_scores in attackers.score_all(record)
     ]
 

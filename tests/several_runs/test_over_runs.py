@@ -16,7 +16,7 @@ from epe_jax.epsilon.types import (
   Sphere,
   make_null,
 )
-from epe_jax.report import attacker_names, over_reports
+from epe_jax.report import over_reports, words
 from epe_jax.several_runs import over_runs, run_effects
 from tests import recorded_runs
 from tests.in_process import run_command
@@ -345,7 +345,7 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
     f'runs/{shift}': recorded_runs.by_law(shift=shift) for shift in (2, 3, 4)
   }
   rows = run_effects.evaluate_runs(runs)
-  assert [attacker_names.spell_statistic(row.threat_model) for row in rows] == [
+  assert [words.spell_statistic(row.threat_model) for row in rows] == [
     'cosine with the final model',
     'cosine with the change of the model',
     'own round',
@@ -364,7 +364,7 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   table = over_reports.format_over_runs(rows)
   for name in (*runs, 'mean of runs', 'a new run'):
     assert table.count(name) == 4
-  assert '| a new run |' in over_reports.format_over_runs(rows, markdown=True)
+  assert '| a new run |' in table
   with pytest.raises(ValueError, match='runs differ in more than their seeds'):
     run_effects.evaluate_runs(
       {'a': recorded_runs.by_law(), 'b': recorded_runs.by_law(dim=10**5)}

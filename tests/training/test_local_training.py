@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from epe_jax.tasks import digits, emnist, stackoverflow
-from epe_jax.training import local_training, padding
+from epe_jax.training import local_training
 from epe_jax.types import Weighted
 from tests import helpers
 
@@ -36,7 +36,7 @@ def weighing(column):
 def trained(task, data, mask, opt=None):
   params = helpers.linear_task().init(jax.random.key(0))
   train = jax.jit(local_training.local_training(task, opt or optax.sgd(0.1)))
-  rows = padding.count_rows_in_use(jnp.asarray(mask))
+  rows = local_training.count_rows_in_use(jnp.asarray(mask))
   return train(params, data, mask, rows, jax.random.key(1))
 
 
@@ -160,7 +160,11 @@ def test_bfloat16_rounds_what_a_client_computes_and_not_what_it_sends():
   params = helpers.linear_task().init(jax.random.key(0))
   exact, low = (
     jax.jit(precise(name))(
-      params, data, mask, padding.count_rows_in_use(mask), jax.random.key(1)
+      params,
+      data,
+      mask,
+      local_training.count_rows_in_use(mask),
+      jax.random.key(1),
     )
     for name in ('float32', 'bfloat16')
   )
@@ -179,7 +183,7 @@ def test_bfloat16_rounds_what_a_client_computes_and_not_what_it_sends():
     jax.tree.map(jnp.ones_like, params),
     data,
     mask,
-    padding.count_rows_in_use(mask),
+    local_training.count_rows_in_use(mask),
     jax.random.key(1),
   )
   np.testing.assert_allclose(sent.client_update['w'], -20 * 2**-9, rtol=1e-5)
@@ -209,7 +213,13 @@ def test_products_of_clients_are_as_precise_as_they_are_asked_to_be(
     for name, (shape, dtype) in batch.items()
   }
   mask = jnp.ones((2, 4), bool)
-  args = params, data, mask, padding.count_rows_in_use(mask), jax.random.key(0)
+  args = (
+    params,
+    data,
+    mask,
+    local_training.count_rows_in_use(mask),
+    jax.random.key(0),
+  )
   for precision, asked in (
     ('float32', 'Precision.HIGHEST'),
     ('tensorfloat32', 'Precision.HIGH,'),

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attackers, evaluation
+from epe_jax.audit.record import respond_to_rounds
 from epe_jax.audit.record_file import write_record
-from epe_jax.audit.server_response import respond_to_rounds
 from epe_jax.epsilon import known_shifts, registry, two_gaussians
 from epe_jax.epsilon.types import Scores
-from epe_jax.report import over_reports
+from epe_jax.report import over_reports, tables
 from epe_jax.watch import by_round, published_models, rounds_json, sequential
 from tests import recorded_runs
 from tests.in_process import run_command
@@ -150,7 +150,8 @@ def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
     rounds=[4, 12],
     resamples=20,
   )
-  text = over_reports.format_over_rounds(rows)
+  markdown = over_reports.format_over_rounds(rows)
+  text = tables.render_text(markdown, is_folded=False)
   points, bounds = text.split('Lower bounds')
   assert 'no guarantee' in points
   assert re.search(r'^4 +80 +- +[\d.]+ \([\d.]+ to [\d.]+\)', points, re.M)
@@ -161,7 +162,7 @@ def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
     lines = [s for s in part.splitlines() if re.match('(round|4|12) ', s)]
     assert len({len(s) for s in lines}) == 1
     assert len(lines) == 3
-  assert '| 12 | 240 |' in over_reports.format_over_rounds(rows, markdown=True)
+  assert '| 12 | 240 |' in markdown
 
 
 def test_bounds_of_all_rounds_at_once_are_a_table_of_their_own(simulated):
@@ -169,7 +170,8 @@ def test_bounds_of_all_rounds_at_once_are_a_table_of_their_own(simulated):
     simulated.record, rounds=[4, 12], resamples=20
   )
   bounds = sequential.bound_sequentially(simulated.record, claim=2.0)
-  text = over_reports.format_over_rounds(rows, bounds)
+  markdown = over_reports.format_over_rounds(rows, bounds)
+  text = tables.render_text(markdown, is_folded=False)
   part = text.split('95 % at all rounds at once: own round, others removed')[1]
   lines = part.strip().splitlines()
   assert lines[0].split() == [

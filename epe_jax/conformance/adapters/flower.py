@@ -44,15 +44,11 @@ class Mechanism:
   """
 
   def __init__(self, strategy: strategies.Strategy, claim: conformance.Claim):
-    """Starts a run.
+    """Starts a run of a strategy, in its wrapper for differential privacy.
 
-    Args:
-      strategy: of the claim, in its wrapper for differential privacy. It has to
-        accept rounds in which clients drop out.
-      claim: what is checked.
+    It has to accept rounds in which clients drop out.
     """
-    zeros = [np.zeros(shape, np.float32) for shape in claim.shapes]
-    self._arrays, self._strategy = _make_arrays(zeros), strategy
+    self._arrays, self._strategy = _make_zeros(claim), strategy
     self._grid, self._round = _Grid(claim.num_clients), 0
 
   @property
@@ -121,14 +117,8 @@ class LocalMod:
   def __init__(
     self, mod: Callable[[Message, Any, Any], Message], claim: conformance.Claim
   ):
-    """Starts a run.
-
-    Args:
-      mod: that clips the update of a client and adds noise, such as `LocalDpMod`.
-      claim: what is checked.
-    """
-    self._mod = mod
-    self._arrays = _make_arrays([np.zeros(x, np.float32) for x in claim.shapes])
+    """Starts a run of a mod that clips the update of a client and adds noise."""
+    self._mod, self._arrays = mod, _make_zeros(claim)
 
   def aggregate(
     self,
@@ -176,6 +166,10 @@ def _identify() -> None:
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
 
+def _make_zeros(claim: conformance.Claim) -> ArrayRecord:
+  return _make_arrays([np.zeros(shape, np.float32) for shape in claim.shapes])
+
+
 def _make_arrays(tensors: Sequence[np.ndarray]) -> ArrayRecord:
   return ArrayRecord(
     {f'{i}': Array(np.array(x)) for i, x in enumerate(tensors)}
@@ -188,15 +182,7 @@ def _make_reply(
   trained = [old + tensor for old, tensor in zip(before, update)]
   if all(np.array_equal(*pair) for pair in zip(before, trained)):
     trained = [x + np.maximum(np.spacing(np.abs(x)), _SMALLEST) for x in before]
-  content = RecordDict(
-    {
-      'arrays': _make_arrays(trained),
-      'metrics': MetricRecord({'num-examples': float(weight)}),
-    }
-  )
-  instruction = Message(
-    content=RecordDict({'config': ConfigRecord()}),
-    dst_node_id=1,
-    message_type='train',
-  )
-  return Message(content=content, reply_to=instruction)
+  metrics = MetricRecord({'num-examples': float(weight)})
+  content = RecordDict({'arrays': _make_arrays(trained), 'metrics': metrics})
+  order = Message(RecordDict({'config': ConfigRecord()}), 1, 'train')
+  return Message(content, reply_to=order)

@@ -1,185 +1,136 @@
-"""Rules `clipping` and `arrives_whole`: the norm of what a client contributes."""
+"""What a client contributes: of norm S at most, whole, and whatever it sends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 import math
 
 import numpy as np
 
-from epe_jax.conformance.influences import HEAVY, HUGE
+from epe_jax.conformance import comparison
 from epe_jax.conformance.laws import ALPHA
-from epe_jax.conformance.measurements import Measurements
-from epe_jax.conformance.rule import Cause, Outcome, rule
-from epe_jax.conformance.session import NotChecked, Vector
+from epe_jax.conformance.measurements import (
+  HEAVY,
+  HUGE,
+  Measurements,
+  Probe,
+)
+from epe_jax.conformance.needs import require
+from epe_jax.conformance.noise import norm
+from epe_jax.conformance.rule import Outcome, rule
+from epe_jax.conformance.session import (
+  Cohort,
+  NeverEnds,
+  NotChecked,
+  Vector,
+)
 
 _SIZES = (1.02, 1.1, 1.3, 1.6, 2, 3, 5, 7, 10, 20, 30, 60, 100, 300)
 """Norms of updates from slightly to far too large, in clip norms."""
-
-_NOT_CLIPPED = Cause(
-  'not_clipped',
-  'updates are not clipped, or not those that are averaged',
-  'Clip the update of each client to norm S.',
-)
-_ANOTHER_NORM = Cause(
-  'clipped_by_another_norm',
-  'what is compared with S is not the claimed norm of the update (L2, if the claim '
-  'has no other), or the update is not scaled by S over that norm',
-  'Compare that norm of the whole update with S, and scale by S / norm if it is '
-  'larger.',
-)
-_NOT_ALL_CLIPPED = Cause(
-  'some_clients_not_clipped',
-  'some clients of a round are not clipped',
-  'Clip the update of each client to norm S.',
-)
-_NORM_OF_SOME = Cause(
-  'norm_of_some_coordinates',
-  'the norm that is compared with S is that of some coordinates, or an estimate '
-  'of it',
-  'Compare the norm of all coordinates with S.',
-)
-_HALF_STEPS = 'half-way between two steps of the grid'
-_ROUNDED = Cause(
-  'rounded_after_clipping',
-  'updates are clipped, then rounded to the grid, which adds up to half a step to each '
-  'of d coordinates: the sensitivity is S + √d g / 2 for a step g, and noise is for S',
-  'Round towards zero, or clip to S - √d g / 2, or let the noise be for more.',
-)
-_AFTER_THE_MEAN = Cause(
-  'clipped_after_the_mean',
-  'the mean is clipped, not the update of each client: one client can turn '
-  'all of it',
-  'Clip the update of each client before the sum.',
-)
-_NOT_A_SUM = Cause(
-  'not_a_sum',
-  'the release is not a sum of clipped updates, but their median, a trimmed mean, a sum '
-  'of those that resemble the others, or another function, in which one client may '
-  'count for more than S / n',
-  'Add noise for the sensitivity of that function, or release the sum.',
-)
-_CLIP_ONCE = (
-  "Clip once, to S, after all scaling. This harms nobody's privacy, but noise is for S, "
-  'and canaries of norm S arrive shrunk, so that audits underestimate ε.'
-)
-_CLIPPED_TWICE = Cause(
-  'clipped_twice',
-  'updates are clipped to a smaller norm than S, or twice',
-  _CLIP_ONCE,
-  severity='utility',
-)
+# In float32 the square of this overflows, and not the sum of many.
+_LARGE = 1e30
 
 
-@rule
+@rule('readable', 'level')
 def clipping(m: Measurements) -> Outcome:
   """An update of any size moves the release no more than one of norm S."""
-  m.check_quiet()
-  m.check_level()
-  u = m.uniform
-  updates = {
-    f'of norm {HUGE:.0e} S': HUGE * u,
-    'of norm 1e+03 S': 1e3 * u,
-    'as large in each tensor': HUGE * m.equal,
-    **{f'of norm {size:g} S': size * u for size in _SIZES},
-  }
-  tensors = {
-    f'within tensor {k}': HUGE * m.in_tensor(k)
-    for k in range(min(len(m.claim.sizes), 8))
-  }
-  # A norm of some coordinates only misses what lies in the others.
-  parts = {
-    f'in {name}': HUGE * part / m.claim.measure(part)
-    for name, part in _list_parts(m.claim.sizes).items()
-  }
-  if m.claim.dim > 1:
-    # Nor does a norm that leaves out small coordinates.
-    parts |= {
-      f'of norm S in coordinate 0 and {c:g} S in all': m.in_coordinate(0)
-      + c * u
-      for c in (0.3, 0.6, 1, 3)
-    }
-  if m.step and m.claim.norm == 2:
-    parts[_HALF_STEPS] = _list_half_steps(m.claim.dim, m.step)
-  influences = m.influences_of(
-    [*updates.values(), *tensors.values()], m.background
-  ) + m.influences_of([*parts.values()])
-  probes = dict(zip([*updates, *tensors, *parts], influences))
-  for place in {0, m.claim.num_clients - 1} - {m.place}:
-    if count := m.counts[place]:
-      moved = m.influence_of(HUGE * u, m.background, place=place)
-      probes[f'in place {place}'] = moved * m.counts[m.place] / count
-  probes['against all others'] = m.influence_of(HUGE * u, [-1e3 * u])
-  among = {}
-  if m.claim.num_clients > 2:
-    among['of norm S between two halves of the others'] = m.influence_of(
-      u, [u, -u]
-    )
-    # It decides on which side the mean is, and which norm is the median.
-    for size, others in ((HUGE, [u, -u]), (-HUGE, [u, -u]), (1, [u / 10, u])):
-      zeros = m.cohort(m.zero, others)
-      moved = m.influence(m.cohort(size * u, others), zeros)
-      among[f'of norm {size:g} S among two kinds of others'] = (
-        moved / m.claim.distance
-      )
-  probes |= among
-  excesses = [m.excess(x, m.noise, tests=len(probes)) for x in probes.values()]
-  p = min(p for _, p in excesses)
-  sizes = {name: m.claim.measure(x) for name, x in probes.items()}
-  worst = max(sizes, key=lambda name: sizes[name])
-  ordinary = m.claim.measure(m.base)
+  kinds, names, probes = zip(*_list_probes(m))
+  influences = m.influences(probes)
+  judged = [comparison.compare(m, x, tests=len(probes)) for x in influences]
+  p = min(p for _, p in judged)
+  sizes = [m.claim.measure(x) for x in influences]
+  worst = int(np.argmax(sizes))
   measured = (
-    f'an update {worst} moves the release by {sizes[worst]:.4g} × {m.unit}, one '
-    f'of norm S by {ordinary:.4g}'
+    f'an update {names[worst]} moves the release by {sizes[worst]:.4g} × {m.unit}, one '
+    f'of norm S by {m.claim.measure(m.base):.4g}'
   )
   if p >= ALPHA:
     return Outcome(measured, p)
-  first, second, equal, *_ = sizes.values()
-  alike = max(sizes[name] for name in updates)
+  largest: dict[str, float] = {}
+  for kind, size in zip(kinds, sizes):
+    largest[kind] = max(size, largest.get(kind, 0.0))
+  cause = _find_cause(m, kinds[worst], sizes[worst], largest)
   num = len(m.claim.sizes)
-  layers = num ** (1 / m.claim.norm)
-  alone = max(sizes[name] for name in tensors)
+  details = {'num': num, 'root': f'√{num}' if m.claim.norm == 2 else num}
+  return Outcome(measured, p, cause, max(mu for mu, _ in judged), '', details)
+
+
+def _list_probes(m: Measurements) -> Iterator[tuple[str, str, Probe]]:
+  """(kind, name, probe), a row for each update that has to be clipped."""
+  u, others, claim = m.uniform, m.background, m.claim
+  yield 'huge', f'of norm {HUGE:.0e} S', m.probe(HUGE * u, others)
+  yield 'large', 'of norm 1e+03 S', m.probe(1e3 * u, others)
+  yield 'equal', 'as large in each tensor', m.probe(HUGE * m.equal, others)
+  for size in _SIZES:
+    yield 'size', f'of norm {size:g} S', m.probe(size * u, others)
+  for k in range(min(len(claim.sizes), 8)):
+    yield 'tensor', f'within tensor {k}', m.probe(HUGE * m.in_tensor(k), others)
+  # A norm of some coordinates only misses what lies in the others.
+  for name, part in _list_parts(m).items():
+    yield 'part', f'in {name}', m.probe(HUGE * part / claim.measure(part))
+  # Nor does a norm that leaves out small coordinates.
+  for c in (0.3, 0.6, 1, 3) if claim.dim > 1 else ():
+    name = f'of norm S in coordinate 0 and {c:g} S in all'
+    yield 'part', name, m.probe(m.in_coordinate(0) + c * u)
+  if m.step and claim.norm == 2:
+    probe = m.probe(_make_half_steps(claim.dim, m.step))
+    yield 'half steps', 'half-way between two steps of the grid', probe
+  for place in {0, claim.num_clients - 1} - {m.place}:
+    if count := m.counts[place]:
+      # As if it counted like the client in question.
+      probe = m.probe(HUGE * u, others, place=place)
+      distance = probe.distance * count / m.counts[m.place]
+      yield 'place', f'in place {place}', probe._replace(distance=distance)
+  yield 'opposed', 'against all others', m.probe(HUGE * u, [-1e3 * u])
+  if claim.num_clients > 2:
+    name = 'of norm S between two halves of the others'
+    yield 'among', name, m.probe(u, [u, -u])
+    # It decides on which side the mean is, and which norm is the median.
+    for size, rest in ((HUGE, [u, -u]), (-HUGE, [u, -u]), (1, [u / 10, u])):
+      name = f'of norm {size:g} S among two kinds of others'
+      zeros = m.cohort(m.zero, rest)
+      probe = Probe(m.cohort(size * u, rest), zeros, claim.distance)
+      yield 'among', name, probe
+
+
+def _find_cause(
+  m: Measurements, kind: str, worst: float, largest: dict[str, float]
+) -> str:
+  """The cause by the kind of the worst probe, and the largest size of each kind."""
+  u, others, ordinary = m.uniform, m.background, m.claim.measure(m.base)
+  num = len(m.claim.sizes)
+  layered = num ** (1 / m.claim.norm) * largest['tensor']
+  first = largest['huge']
   if m.claim.adjacency == 'replace':
     # Against its opposite, an update turns a mean that is clipped in any case.
-    others = m.background
-    first = m.claim.measure(
-      m.influence(m.cohort(HUGE * u, others), m.cohort(m.zero, others))
-    )
-  if worst in among and sizes[worst] > 1.02 * alike:
-    cause = _NOT_A_SUM
-  elif sizes[worst] < 1.01 * sizes.get(_HALF_STEPS, 0):
-    cause = _ROUNDED
-  elif worst.startswith('in place') and sizes[worst] > 1.02 * alike:
-    cause = _NOT_ALL_CLIPPED
-  elif worst in parts and sizes[worst] > 1.02 * alike:
-    cause = _NORM_OF_SOME
-  elif first > 100 * second:
-    cause = _NOT_CLIPPED
-  elif m.claim.norm < math.inf and num > 1 and _is_near(equal, layers * alone):
-    root = f'√{num}' if m.claim.norm == 2 else num
-    cause = Cause(
-      'per_layer_clipping',
-      f'each of {num} tensors is clipped to S by itself, so that an update may '
-      f'have norm S {root}, and the noise is for S',
-      f'Clip tensors to S / {root}, or the whole update to S.',
-    )
-  elif abs(first - sizes['against all others']) < 1e-3 * max(first, ordinary):
+    cohort, zeros = m.cohort(HUGE * u, others), m.cohort(m.zero, others)
+    first = m.claim.measure(m.influence(Probe(cohort, zeros)))
+  whole = [largest[x] for x in ('huge', 'large', 'equal', 'size')]
+  is_other = worst > 1.02 * max(whole)
+  if kind == 'among' and is_other:
+    return 'not_a_sum'
+  if worst < 1.01 * largest.get('half steps', 0):
+    return 'rounded_after_clipping'
+  if kind == 'place' and is_other:
+    return 'some_clients_not_clipped'
+  if kind in ('part', 'half steps') and is_other:
+    return 'norm_of_some_coordinates'
+  if first > 100 * largest['large']:
+    return 'not_clipped'
+  is_layered = abs(largest['equal'] / layered - 1) < 0.02
+  if m.claim.norm < math.inf and num > 1 and is_layered:
+    return 'per_layer_clipping'
+  if abs(first - largest['opposed']) < 1e-3 * max(first, ordinary):
     # The others change nothing, so clients are clipped one by one.
-    cause = _ANOTHER_NORM
-  elif m.claim.measure(m.influence_of(HUGE * u)) < 1.02 * ordinary:
-    cause = _NOT_A_SUM  # A client that is alone counts as it should.
-  else:
-    cause = _AFTER_THE_MEAN
-  return Outcome(measured, p, cause, max(mu for mu, _ in excesses))
+    return 'clipped_by_another_norm'
+  if m.claim.measure(m.influence_of(HUGE * u)) < 1.02 * ordinary:
+    return 'not_a_sum'  # A client that is alone counts as it should.
+  return 'clipped_after_the_mean'
 
 
-def _is_near(size: float, expected: float) -> bool:
-  return abs(size / expected - 1) < 0.02
-
-
-def _list_parts(sizes: Sequence[int]) -> dict[str, Vector]:
+def _list_parts(m: Measurements) -> dict[str, Vector]:
   """Ones in halves of the coordinates, one of each tensor, and single ones, by name."""
-  dim = sum(sizes)
+  dim = m.claim.dim
   if dim < 2:
     return {}
   index = np.arange(dim)
@@ -188,7 +139,9 @@ def _list_parts(sizes: Sequence[int]) -> dict[str, Vector]:
     'the second half of the coordinates': index >= dim // 2,
     'every second coordinate': index % 2 == 0,
     'the other coordinates': index % 2 == 1,
-    'the last coordinate of each tensor': np.isin(index + 1, np.cumsum(sizes)),
+    'the last coordinate of each tensor': np.isin(
+      index + 1, np.cumsum(m.claim.sizes)
+    ),
   }
   # Of a sample of half of them all ten are with a probability of 1e-3.
   some = np.random.default_rng(dim).integers(dim, size=8)
@@ -197,31 +150,73 @@ def _list_parts(sizes: Sequence[int]) -> dict[str, Vector]:
   return {name: mask.astype(float) for name, mask in masks.items()}
 
 
-def _list_half_steps(dim: int, step: float) -> Vector:
+def _make_half_steps(dim: int, step: float) -> Vector:
   """An update of norm 1 whose coordinates are just above half-way between steps."""
   k = max(0.0, math.ceil(1 / (step * math.sqrt(dim)) - 0.501))
   size = (k + 0.501) * step
   return np.where(np.arange(dim) < math.floor(1 / size**2), size, 0.0)
 
 
-@rule
+@rule('readable', 'level')
+def not_finite(m: Measurements) -> Outcome:
+  """NaN, inf, or numbers whose square overflows, move the release no more than S."""
+  u, others = m.uniform, m.background
+  if comparison.judge(m, m.probe(HUGE * u, others)).p_value < ALPHA:
+    raise NotChecked('large updates are not clipped; see clipping')
+  first = np.arange(m.claim.dim) == 0
+  updates = {
+    f'numbers of {_LARGE:g}': _LARGE / m.claim.clip_norm * np.sign(u),
+    'an inf': np.where(first, math.inf, u),
+    'a NaN': np.where(first, math.nan, u),
+  }
+  shown, p = [], 1.0
+  for name, update in updates.items():
+    m.session.spend(0)
+    probe = Probe(m.cohort(update, others), m.cohort(m.zero, others))
+    try:
+      judged = comparison.judge(m, probe, tests=len(updates))
+    except NeverEnds as error:
+      return Outcome(f'with {name} in an update {error}', cause='never_ends')
+    except NotChecked:
+      shown.append(f'{name} is refused')
+      continue
+    shown.append(f'{name} moves the release by {judged.size:.4g} {m.unit}')
+    if judged.p_value < ALPHA:
+      measured = f'an update with {shown[-1]}'
+      return Outcome(measured, judged.p_value, 'not_finite_enters', judged.mu)
+    p = min(p, judged.p_value)
+  return Outcome(f'an update with {", ".join(shown)}', p)
+
+
+@rule()
+def zero_update(m: Measurements) -> Outcome:
+  """A round of zero updates ends, and releases finite numbers."""
+  if m.zero_error is None:
+    return Outcome('rounds in which all clients send zeros are released')
+  if m.zero_error.startswith('the mechanism refuses'):
+    raise NotChecked(m.zero_error)
+  measured = (
+    f'if all clients send zeros, {m.zero_error}. All other rules are checked with '
+    'updates of 1e-12 S in place of zeros'
+  )
+  return Outcome(measured, cause='zero_update_fails')
+
+
+@rule('readable', 'level')
 def arrives_whole(m: Measurements) -> Outcome:
   """Some update of norm S arrives as it is, so that noise z S is not wasted."""
-  m.check_quiet()
-  m.check_level()
-  size = m.claim.measure(m.base)
+  u, n, claim = m.base_update, m.claim.num_clients, m.claim
+  size = claim.measure(m.base)
   if size < 0.99:
     # If weights are capped, an ordinary client counts for less.
-    heavy = m.influence_of(m.base_update, weight=HEAVY)
-    size = max(size, m.claim.measure(heavy))
+    size = max(size, claim.measure(m.influence_of(u, weight=HEAVY)))
   measured = f'an update of norm S arrives with norm {size:.4g} S at most'
-  large = m.claim.measure(m.influence_of(HUGE * m.base_update))
+  large = claim.measure(m.influence_of(HUGE * u))
   # A smooth clipping, or one that leaves room for rounding, wastes no noise.
-  if max(size, large) >= 0.99 - m.step * math.sqrt(m.claim.dim):
+  if max(size, large) >= 0.99 - m.step * math.sqrt(claim.dim):
     return Outcome(f'{measured}, a larger one with {large:.4g} S')
-  u, n = m.base_update, m.claim.num_clients
-  everyone = m.influence(m.cohort(u, [u]), m.cohort(m.zero))
-  together = m.claim.measure(everyone) / n
+  everyone = m.influence(Probe(m.cohort(u, [u]), m.cohort(m.zero)))
+  together = claim.measure(everyone) / n
   if together == 0:
     raise NotChecked('the first round is the same whatever clients send')
   if abs(together - size) > 0.01:
@@ -229,18 +224,86 @@ def arrives_whole(m: Measurements) -> Outcome:
       f'{measured}, and {n} that agree with {together:.4g} S each: the release is '
       'no sum, but a median, a trimmed mean, or another function'
     )
-  small = 20 * m.claim.measure(m.influence_of(m.base_update / 20))
+  small = 20 * claim.measure(m.influence_of(u / 20))
   measured += f', one of S / 20 with {small:.4g} of that'
-  cause = Cause('arrives_shrunk', 'none that is certain', _CLIP_ONCE, 'utility')
+  cause = 'arrives_shrunk'
   if small >= 0.99 and abs(large - size) < 0.02 * size:
-    cause = _CLIPPED_TWICE
+    cause = 'clipped_twice'
   elif abs(small - size) < 0.02 * size:
-    cause = Cause(
-      'arrives_scaled',
-      'all updates are scaled, before or after clipping; or the release is in other '
-      f'units than step_size={m.claim.step_size:g} and release={m.claim.release!r} of '
-      'the claim say',
-      _CLIP_ONCE,
-      'utility',
+    cause = 'arrives_scaled'
+  details = {'step_size': claim.step_size, 'release': claim.release}
+  return Outcome(measured, cause=cause, details=details)
+
+
+@rule('readable')
+def wrap_around(m: Measurements) -> Outcome:
+  """k clients that agree move the release k times as far as one, up to k = n."""
+  n = m.claim.num_clients
+  if n > 1:
+    require(m, 'clients that count alike')
+  largest = int(np.argmax(m.claim.sizes))
+  first = sum(m.claim.sizes[:largest])
+  u = m.in_coordinate(first)
+  released = {0: 0.0}
+
+  def measure(k: int) -> float:
+    if k not in released:
+      updates = [u] * k + [m.zero] * (n - k)
+      release = m.quiet().release(Cohort(updates, [1.0] * n))
+      released[k] = float(release[first])
+    return released[k]
+
+  step = measure(1)
+  if not 0.05 < step < 20:
+    raise NotChecked(
+      f'an update of norm S in one coordinate moves it by {step:.3g} of that'
     )
-  return Outcome(measured, cause=cause)
+  is_linear = lambda k: (
+    abs(measure(k) - k * step) < 0.02 * k * step + 0.05 * step
+  )
+  bad = next((k for k in (n, n // 2) if not is_linear(k)), None)
+  if bad is None:
+    return Outcome(
+      f'{n} clients that agree move a coordinate by {measure(n):.4g} {m.unit}'
+    )
+  good = 1
+  while bad - good > 1:
+    middle = (bad + good) // 2
+    good, bad = (middle, bad) if is_linear(middle) else (good, middle)
+  influence = np.zeros(m.claim.dim)
+  influence[first] = abs(measure(bad) - measure(good))
+  mu, p = comparison.compare(m, influence)
+  measured = (
+    f'{good} clients that agree move a coordinate by {measure(good):.4g} {m.unit}, '
+    f'{bad} by {measure(bad):.4g}, and all {n} by {measure(n):.4g}'
+  )
+  if p < ALPHA:
+    return Outcome(measured, p, 'modular_wrap_around', mu)
+  return Outcome(measured, cause='saturation')
+
+
+@rule('others', 'fine grid')
+def rounding(m: Measurements) -> Outcome:
+  """A small update arrives even if the other updates are large."""
+  # 1e-4 of the sum is far more than float32 rounds, and less than float16 does.
+  size, u = min(1.0, 1e-4 * m.claim.num_clients), m.base_update
+  alone = m.influence_of(size * u)
+  probes = {
+    'aligned with the others': m.influence_of(size * u, [u]),
+    'among others': m.influence_of(size * u, [2 * b for b in m.background]),
+  }
+  if not norm(alone) > 0.01 * size * norm(u):
+    raise NotChecked('small updates do not arrive even alone')
+  errors = {k: norm(x - alone) / norm(alone) for k, x in probes.items()}
+  worst = max(errors, key=lambda k: errors[k])
+  measured = (
+    f'an update of norm {size:.2g} S {worst} arrives with a relative error of '
+    f'{errors[worst]:.2g}'
+  )
+  if errors[worst] < 0.15:
+    return Outcome(measured)
+  # What is lost may be far below the noise, as of a secure sum of many bits.
+  error = max(float(np.abs(x - alone).max()) for x in probes.values())
+  share = error / comparison.measure_noise(m).common_std
+  measured += f', {share:.2g} of the noise in a coordinate'
+  return Outcome(measured, cause='low_precision' if share >= 0.01 else ())

@@ -14,32 +14,22 @@ import numpy as np
 from scipy import stats
 
 from epe_jax import python_path
-from epe_jax.conformance.laws import ALPHA
+from epe_jax.conformance import samples
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.noise import split
-from epe_jax.conformance.rule import Cause, Outcome, rule
+from epe_jax.conformance.rule import Outcome, rule
 from epe_jax.conformance.session import NotChecked, Session
 
 _PROCESSES, _FEWEST_NUMBERS = 2, 16
 # Closer than this in standard deviations, noise is equal; of this share of a tensor.
 _EQUAL, _SHARE = 1e-4, 0.01
-_EQUAL_NOISE = Cause(
-  'noise_equal_between_processes',
-  'each process seeds its noise alike: by a constant where a module is imported '
-  '(np.random.seed(0), jax.random.PRNGKey(0)), a counter that starts again, or a clock',
-  'Seed from the operating system (secrets.randbits(128)), not by a constant.',
-)
 _is_fresh = False
 
 
-@rule
+@rule('runs that differ', 'noise')
 def noise_between_processes(m: Measurements) -> Outcome:
   """Processes that are started alike have different noise."""
-  if m.repeats[0] < ALPHA:
-    raise NotChecked('noise repeats between runs; see noise_between_runs')
-  noise = m.all_noise
-  if noise.common_std == 0:
-    raise NotChecked('there is no noise')
+  noise = samples.measure_noise(m)
   runs = math.ceil(_FEWEST_NUMBERS / min(m.layout.kept_sizes))
   first, second = (
     np.stack([m.layout.keep(release) for release in releases])
@@ -62,9 +52,7 @@ def noise_between_processes(m: Measurements) -> Outcome:
     f'{counts[worst]:,} of {runs * m.layout.kept_sizes[worst]:,} numbers of the noise '
     f'of tensor {worst} are equal in {_PROCESSES} processes'
   )
-  if p >= ALPHA:
-    return Outcome(measured, p)
-  return Outcome(measured, p, _EQUAL_NOISE, math.inf)
+  return Outcome(measured, p, 'noise_equal_between_processes', math.inf)
 
 
 def _release_in_processes(

@@ -160,7 +160,7 @@ def plan_participation(
     canaries=canaries,
     assigned=assigned,
     design='coin_flip' if coins else 'fixed',
-    expected_clients=mean,
+    expected_clients=float(mean),
     slots=slots,
     max_canaries=_bound_canaries(config, canaries, assigned, slots, n),
     periods=periods,

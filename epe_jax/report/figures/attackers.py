@@ -1,6 +1,6 @@
 """What each attacker learns: estimate, interval, bounds, noise floor and limit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import dataclasses
 import math
 from typing import Any
@@ -9,32 +9,26 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
 from epe_jax.audit.results import AttackResult
-from epe_jax.epsilon.types import Assumption, Estimate
-from epe_jax.report import attacker_names, cells
+from epe_jax.epsilon.types import Assumption
+from epe_jax.report import cells, words
 from epe_jax.report.figures import style
 from epe_jax.report.leaks import Leak
 
 # Uncalibrated estimates must not stand out.
 _FAINT = '#777777'
-_BOUNDS: tuple[tuple[Callable[[Estimate], bool], dict[str, Any], str], ...] = (
-  (
-    lambda bound: bound.is_shape_free,
-    {'ms': 18, 'mew': 3},
-    'lower bound, 95 %, no shape assumed',
-  ),
-  (
-    lambda bound: Assumption.GAUSSIAN_SCORES in bound.assumes,
-    {'marker': 'd', 'ms': 6, 'mfc': 'white', 'mew': 1.2},
-    'bound, 95 %, if scores are Gaussian',
-  ),
-)
+_UNCALIBRATED = {
+  'color': _FAINT,
+  'mfc': 'white',
+  'mew': 1,
+  'ms': 5,
+  'label': 'not calibrated: no estimate of ε',
+}
 
 
 def draw_leaks(found: Sequence[Leak], *, delta: float) -> figure.Figure:
   """Draws the lower bound, the estimate and the limit of a canary, by attacker.
 
-  Returns:
-    One narrow panel, a line for each attacker, without marks if it was not measured.
+  One narrow panel, a line for each attacker, without marks if it was not measured.
   """
   fig, (axes,) = style.make_panels(
     1, columns=1, height=0.42 * len(found) + 0.8, width=style.NARROW
@@ -67,14 +61,7 @@ def draw_attackers(
   """Draws the estimate of each attacker, its interval, bounds and noise floor.
 
   Points instead of bars: on a partly logarithmic axis the length of a bar means
-  nothing.
-
-  Args:
-    analytic: ε of the run at its δ, drawn where attackers have none of their own;
-      inf without noise, nan if it is not known.
-
-  Returns:
-    One panel, a line for each attacker.
+  nothing. The analytic ε of the run is drawn where attackers have none of their own.
   """
   num = len(attacks)
   values = [float(attack.first.epsilon) for attack in attacks]
@@ -98,7 +85,7 @@ def draw_attackers(
       [-0.6, num - 0.4][: len(ends)],
       **style.style_analytic_line(analytic),
     )
-  names = [attacker_names.spell_name(attack.threat_model) for attack in attacks]
+  names = [words.spell_name(attack.threat_model) for attack in attacks]
   style.set_rows(axes, names, first=0.6, last=0.6)
   style.set_epsilon_axis(axes, 'x', highest)
   delta = cells.format_delta(attacks[0].first.delta)
@@ -112,30 +99,35 @@ def draw_attackers(
 def _draw_attacker(
   axes: mpl_axes.Axes, y: int, attack: AttackResult, highest: float, color: str
 ) -> None:
-  """Draws the floor, the first estimate and the bounds of an attacker."""
-  first = attack.first
-  if attack.is_calibrated:
-    shown, marks = first, {'color': color, 'ms': 9, 'zorder': 3}
-  else:
+  """Draws floor, first estimate, limit and bounds of an attacker, and their numbers."""
+  first, analytic = attack.first, attack.analytic
+  marks: dict[str, Any] = {'color': color, 'ms': 9, 'zorder': 3}
+  said = [f'ε ≈ {cells.format_epsilon(first)}']
+  if not attack.is_calibrated:
     epsilon = min(float(first.epsilon), 1.5 * highest)
-    shown = dataclasses.replace(first, epsilon=epsilon, interval=None)
-    marks = {
-      'color': _FAINT,
-      'mfc': 'white',
-      'mew': 1,
-      'ms': 5,
-      'label': 'not calibrated: no estimate of ε',
-    }
-  style.draw_row(
-    axes, y, shown, height=0.36, highest=highest, line_width=6, **marks
-  )
-  _draw_limit(axes, y, attack)
-  for is_of_kind, marker, label in _BOUNDS:
-    bounds = [bound for bound in attack.bounds if is_of_kind(bound)]
-    # The first of several bounds from counts is the pre-declared one.
-    style.draw_bound(axes, y, next(iter(bounds), None), label=label, **marker)
+    first = dataclasses.replace(first, epsilon=epsilon, interval=None)
+    marks, said = _UNCALIBRATED, ['not calibrated']
+  row: dict[str, Any] = {'height': 0.36, 'highest': highest, 'line_width': 6}
+  style.draw_row(axes, y, first, **row, **marks)
+  if analytic is not None:
+    label, line = 'analytic ε of the attacker', '--'
+    if analytic.kind != 'bound':
+      label, line = 'expected of a linear server', ':'
+    style.draw_limit(
+      axes, y, analytic.epsilon, height=0.42, ls=line, label=label
+    )
+  # The first of several bounds from counts is the pre-declared one.
+  free = (x for x in attack.bounds if x.is_shape_free)
+  shaped = (x for x in attack.bounds if Assumption.GAUSSIAN_SCORES in x.assumes)
+  label = 'lower bound, 95 %, no shape assumed'
+  style.draw_bound(axes, y, next(free, None), label=label, ms=18, mew=3)
+  label = 'bound, 95 %, if scores are Gaussian'
+  diamond = {'marker': 'd', 'ms': 6, 'mfc': 'white', 'mew': 1.2}
+  style.draw_bound(axes, y, next(shaped, None), label=label, **diamond)
+  if attack.bounds:
+    said.append(f'≥ {cells.format_epsilon(attack.bounds[0])}')
   axes.annotate(
-    _describe(attack),
+    ', '.join(said),
     (1, y),
     (6, 0),
     xycoords=('axes fraction', 'data'),
@@ -143,30 +135,3 @@ def _draw_attacker(
     va='center',
     color=style.BLACK if attack.is_calibrated else _FAINT,
   )
-
-
-def _draw_limit(axes: mpl_axes.Axes, y: int, attack: AttackResult) -> None:
-  """Draws the ε that the mechanism allows an attacker, or is expected to leave."""
-  if attack.analytic is None:
-    return
-  is_bound = attack.analytic.kind == 'bound'
-  style.draw_limit(
-    axes,
-    y,
-    attack.analytic.epsilon,
-    height=0.42,
-    ls='--' if is_bound else ':',
-    label='analytic ε of the attacker'
-    if is_bound
-    else 'expected of a linear server',
-  )
-
-
-def _describe(attack: AttackResult) -> str:
-  """The numbers of an attacker, to the right of its line."""
-  parts = ['not calibrated']
-  if attack.is_calibrated:
-    parts = [f'ε ≈ {cells.format_epsilon(attack.first)}']
-  if attack.bounds:
-    parts.append(f'≥ {cells.format_epsilon(attack.bounds[0])}')
-  return ', '.join(parts)

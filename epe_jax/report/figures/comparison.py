@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 import math
+from typing import Any
 
 from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.report import attacker_names, cells
+from epe_jax.report import cells, words
 from epe_jax.report.figures import style
 from epe_jax.report.labelled_runs import (
   Difference,
@@ -26,8 +27,8 @@ def draw_comparison(
   differences: Sequence[Mapping[ThreatModel, Difference]],
 ) -> figure.Figure:
   """Draws each attacker's ε in each run, and its difference to the first.
-  Returns:
-    Two narrow panels, one above the other, with a line for each run.
+
+  Two narrow panels, one above the other, with a line for each run.
   """
   shown = list_attackers(runs)
   styles = style.assign_styles(shown)
@@ -37,27 +38,25 @@ def draw_comparison(
   fig, (upper, lower) = style.make_panels(
     2, columns=1, height=height, width=style.NARROW
   )
-  highest = style.find_highest(
-    [
-      *(float(e.epsilon) for run in runs for e in run.estimates.values()),
-      *(x for run in runs for x in run.analytic.values()),
-    ]
-  )
   steps = max(len(shown) - 1, 1)
   for y, (run, of_run) in enumerate(zip(runs, differences)):
     for i, attacker in enumerate(shown):
       at = y + _SPREAD * (2 * i / steps - 1)
-      if attacker in run.estimates:
-        _draw_estimate(upper, at, attacker, run, styles[attacker].color)
-      if attacker in of_run:
-        _draw_difference(lower, at, of_run[attacker], styles[attacker].color)
+      color = styles[attacker].color
+      _draw_estimate(upper, at, attacker, run, color)
+      difference = of_run.get(attacker)
+      if difference is None or not math.isfinite(difference.epsilon):
+        continue
+      if difference.interval is not None:
+        lower.plot(difference.interval, [at, at], color=color, lw=4, alpha=0.45)
+      lower.plot(difference.epsilon, at, 'o', color=color, ms=7)
     style.draw_limit(
       upper, y, run.analytic_epsilon, height=0.42, label='analytic ε'
     )
   lower.axvline(0, color='#999999', lw=1)
   for axes in (upper, lower):
     style.set_rows(axes, [run.label for run in runs], first=0.5, last=0.5)
-  style.set_epsilon_axis(upper, 'x', highest)
+  style.set_epsilon_axis(upper, 'x', style.find_highest(_list_epsilons(runs)))
   delta = cells.format_delta(runs[0].delta)
   upper.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')
   lower.set_xlabel(f'difference of ε from {runs[0].label}')
@@ -67,12 +66,46 @@ def draw_comparison(
   return fig
 
 
+def _list_epsilons(runs: Sequence[LabelledRun]) -> list[float]:
+  return [
+    *(float(e.epsilon) for run in runs for e in run.estimates.values()),
+    *(x for run in runs for x in run.analytic.values()),
+  ]
+
+
+def _draw_estimate(
+  axes: mpl_axes.Axes,
+  y: float,
+  attacker: ThreatModel,
+  run: LabelledRun,
+  color: str,
+) -> None:
+  """Draws the floor, the estimate with its interval and the bound of an attacker."""
+  estimate = run.estimates.get(attacker)
+  if estimate is None:
+    return
+  style.draw_row(
+    axes,
+    y,
+    estimate,
+    color=color,
+    height=0.08,
+    label=words.spell_name(attacker),
+    ms=7,
+    # What the scores contradict is hollow.
+    mfc='white' if estimate.is_rejected else color,
+    ls='none',
+  )
+  bound, label = run.bounds.get(attacker), 'lower bound, 95 %'
+  style.draw_bound(axes, y, bound, label=label, color=color, ms=11, mew=2)
+
+
 def draw_sweep(
   runs: Sequence[LabelledRun], *, finding: str
 ) -> figure.Figure | None:
   """Draws ε along the last axis of a sweep, a panel for each setting of the others.
-  Returns:
-    None if there is nothing to draw, or more panels than can be read.
+
+  None if there is nothing to draw, or more panels than can be read.
   """
   panels: dict[str, list[LabelledRun]] = {}
   for run in runs:
@@ -82,13 +115,7 @@ def draw_sweep(
   if not panels or len(panels) > _MAX_PANELS:
     return None
   fig, all_axes = style.make_panels(len(panels), height=3.8)
-  highest = style.find_highest(
-    [
-      1.0,
-      *(float(e.epsilon) for run in runs for e in run.estimates.values()),
-      *(x for run in runs for x in run.analytic.values()),
-    ]
-  )
+  highest = style.find_highest([1.0, *_list_epsilons(runs)])
   attackers = list_attackers(runs)
   styles = style.assign_styles(attackers)
   for axes, (title, of_panel) in zip(all_axes, panels.items()):
@@ -129,58 +156,18 @@ def _draw_along(
   }
   if not estimates:
     return
-  epsilons = [float(estimate.epsilon) for estimate in estimates.values()]
   axes.plot(
     list(estimates),
-    epsilons,
-    label=attacker_names.spell_name(attacker),
+    [float(estimate.epsilon) for estimate in estimates.values()],
+    label=words.spell_name(attacker),
     **marks.line_options,
   )
   for x, estimate in estimates.items():
     if estimate.floor is not None:
+      ends = estimate.floor.q05, estimate.floor.q95
+      band: dict[str, Any] = {'color': style.GREY, 'lw': 0.8, 'zorder': 0}
       axes.fill_between(
-        [x - 0.028, x + 0.028],
-        estimate.floor.q05,
-        estimate.floor.q95,
-        color=style.GREY,
-        lw=0.8,
-        zorder=0,
-        label=style.FLOOR,
+        [x - 0.028, x + 0.028], *ends, label=style.FLOOR, **band
       )
     if estimate.interval is not None:
       axes.plot([x, x], estimate.interval, color=marks.color, lw=3, alpha=0.4)
-
-
-def _draw_estimate(
-  axes: mpl_axes.Axes,
-  y: float,
-  attacker: ThreatModel,
-  run: LabelledRun,
-  color: str,
-) -> None:
-  """Draws the floor, the estimate with its interval and the bound of an attacker."""
-  estimate = run.estimates[attacker]
-  style.draw_row(
-    axes,
-    y,
-    estimate,
-    color=color,
-    height=0.08,
-    label=attacker_names.spell_name(attacker),
-    ms=7,
-    # What the scores contradict is hollow.
-    mfc='white' if estimate.is_rejected else color,
-    ls='none',
-  )
-  bound, label = run.bounds.get(attacker), 'lower bound, 95 %'
-  style.draw_bound(axes, y, bound, label=label, color=color, ms=11, mew=2)
-
-
-def _draw_difference(
-  axes: mpl_axes.Axes, y: float, difference: Difference, color: str
-) -> None:
-  if not math.isfinite(difference.epsilon):
-    return
-  if difference.interval is not None:
-    axes.plot(difference.interval, [y, y], color=color, lw=4, alpha=0.45)
-  axes.plot(difference.epsilon, y, 'o', color=color, ms=7)

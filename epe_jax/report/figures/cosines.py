@@ -17,7 +17,7 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.results import AttackResult
 from epe_jax.epsilon import cosine_null
 from epe_jax.epsilon.types import NullLaw, Sphere
-from epe_jax.report import attacker_names
+from epe_jax.report import words
 from epe_jax.report.figures import style
 
 # Up to this many scores each is drawn; more are a histogram.
@@ -37,11 +37,8 @@ def draw_densities(
   maximum, nor for a sum over rounds.
 
   Args:
-    attacks: of one audit, each with its scores.
+    attacks: each with its scores.
     findings: attacker -> its result, after its name.
-
-  Returns:
-    A panel for each attacker.
   """
   is_narrow = width < style.WIDE
   fig, all_axes = style.make_panels(
@@ -56,11 +53,11 @@ def draw_densities(
     )
     if scores.has_known_null:
       _draw_null_density(axes, scores.null)
-    name = attacker_names.spell_name(attack.threat_model)
+    name = words.spell_name(attack.threat_model)
     finding = (findings or {}).get(attack.threat_model)
     title = f'{name}: {finding}' if finding else name
     axes.set_title('' if is_narrow else title, fontsize='medium')
-    axes.set_xlabel(attacker_names.describe_unit(attack.unit))
+    axes.set_xlabel(words.describe_unit(attack.unit))
     axes.set_yticks([])
     # Log likelihood ratios have many digits.
     axes.xaxis.set_major_locator(ticker.MaxNLocator(6))
@@ -82,10 +79,7 @@ def draw_trace(
   above is the expectation for a canary of that round.
 
   Args:
-    typical: the observed canary, as `facts.find_typical_canary` finds it.
-
-  Returns:
-    A panel for each of the two; only the first if no canary is unobserved.
+    typical: the observed canary, as `leaks.find_typical_canary` finds it.
   """
   canaries = [typical, *np.flatnonzero(~record.observed)[:1]]
   fig, all_axes = style.make_panels(len(canaries), columns=2)
@@ -96,21 +90,15 @@ def draw_trace(
     low, high = min(low, bottom), max(high, top)
   for axes in all_axes:
     axes.set_ylim(low, high)
-  fig.suptitle(_describe_trace(record, trace, typical))
-  all_axes[0].set_ylabel(f'cosine, in units of 1/√d, d = {record.dim:,}')
-  style.draw_legend(fig, all_axes)
-  return fig
-
-
-def _describe_trace(
-  record: Record, trace: Float[np.ndarray, 'T k'], canary: int
-) -> str:
-  """How far a canary stands out in a round of its own, as a title."""
-  own = np.sqrt(record.dim) * trace[record.included[:, canary], canary]
-  return (
+  # How far it stands out in a round of its own.
+  own = np.sqrt(record.dim) * trace[record.included[:, typical], typical]
+  fig.suptitle(
     f'In a round of its own a typical canary scores {own.mean():.1f}; others are '
     'within ±2 in 95 % of rounds'
   )
+  all_axes[0].set_ylabel(f'cosine, in units of 1/√d, d = {record.dim:,}')
+  style.draw_legend(fig, all_axes)
+  return fig
 
 
 def _draw_density(
@@ -140,10 +128,7 @@ def _draw_density(
 
 def _draw_null_density(axes: mpl_axes.Axes, null: NullLaw) -> None:
   """Draws the exact law of a cosine with a vector that is unrelated."""
-  law, label = (
-    cosine_null.null_distribution(null),
-    'exact null law',
-  )
+  law, label = cosine_null.null_distribution(null), 'exact null law'
   # Up to four standard deviations, but inside [-1, 1], where cosines are.
   edge = min(4.0, 0.999 / law.std) if isinstance(null, Sphere) else 4.0
   grid = np.linspace(-edge, edge, 400)
@@ -168,27 +153,15 @@ def _draw_canary(
     -2, 2, color=style.GREY, lw=0, label='±2: 95 % of those of other rounds'
   )
   if record.expected is not None:
-    axes.plot(
-      rounds,
-      scale * record.expected,
-      color=style.BLACK,
-      ls=':',
-      lw=1.5,
-      label='expected in its round',
-    )
+    line = {'color': style.BLACK, 'ls': ':', 'lw': 1.5}
+    label = 'expected in its round'
+    axes.plot(rounds, scale * record.expected, label=label, **line)
   marker = '.' if len(rounds) <= 300 else ','
   axes.plot(rounds, cosines, marker, color=color, ms=5)
   axes.vlines(rounds, 0, cosines, color=color, lw=0.6, alpha=0.6)
-  axes.plot(
-    rounds[included],
-    cosines[included],
-    'D',
-    color=style.BLACK,
-    mfc='none',
-    ms=10,
-    mew=2,
-    label='a round it took part in',
-  )
+  mark = {'color': style.BLACK, 'mfc': 'none', 'ms': 10, 'mew': 2}
+  label = 'a round it took part in'
+  axes.plot(rounds[included], cosines[included], 'D', label=label, **mark)
   if observed:
     group = f'the median of {record.observed.sum():,} that took part'
   else:

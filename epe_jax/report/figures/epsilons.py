@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 import math
 
-from jaxtyping import Float
 from matplotlib import axes as mpl_axes
 from matplotlib import figure
 import numpy as np
 
 from epe_jax.audit import attackers
 from epe_jax.audit.results import AttackResult
-from epe_jax.report import attacker_names, cells, over_reports
-from epe_jax.report.curves import DeltaCurve, DeltaCurves
+from epe_jax.report import cells, over_reports, words
+from epe_jax.report.curves import DeltaCurves
 from epe_jax.report.figures import style
 from epe_jax.watch.by_round import RoundEstimate
 from epe_jax.watch.sequential import SequentialBounds
@@ -27,12 +26,9 @@ def draw_over_delta(
 ) -> figure.Figure:
   """Draws ε at each δ, where the estimate is calibrated, with its scatter.
 
-  The shading is the 90 % interval of the shift of the scores. The analytic line is
-  of the Gaussian mechanism with the analytic ε at the δ of the run. Where that δ is
-  below those of the curves, the estimates at it stand alone: no canary was where
+  The shading is the 90 % interval of the shift of the scores. Where the δ of the run
+  is below those of the curves, the estimates at it stand alone: no canary was where
   they are read.
-  Returns:
-    One panel, a line for each attacker.
   """
   fig, (axes,) = style.make_panels(1, height=4.6)
   deltas, gaussian = curves.deltas, curves.gaussian
@@ -42,7 +38,18 @@ def draw_over_delta(
   epsilons = []
   styles = style.assign_styles(attack.threat_model for attack in attacks)
   for i, curve in enumerate(curves.curves):
-    _draw_delta_curve(axes, deltas, curve, styles[curve.threat_model], i)
+    marks = styles[curve.threat_model]
+    axes.fill_between(
+      deltas, curve.low, curve.high, color=marks.color, alpha=0.25, lw=0
+    )
+    axes.plot(
+      deltas,
+      curve.epsilon,
+      # The markers of attackers are at different points.
+      markevery=(i, 8),
+      label=words.spell_name(curve.threat_model),
+      **marks.line_options,
+    )
     epsilons += [*curve.epsilon, *curve.high]
   if gaussian is not None:
     # An infinite ε has a name in the legend, but no line.
@@ -90,10 +97,7 @@ def draw_over_rounds(
   analytic: float,
   finding: str,
 ) -> figure.Figure:
-  """Draws ε after each round, of canaries that had taken part by then.
-  Returns:
-    Two panels: point estimates with intervals, and lower bounds.
-  """
+  """Draws ε after each round, of canaries that had taken part by then."""
   fig, (left, right) = style.make_panels(2, columns=2, height=4.2)
   values = [float(row.estimate.epsilon) for row in estimates]
   values += [x for row in estimates for x in row.estimate.interval or ()]
@@ -102,19 +106,12 @@ def draw_over_rounds(
     rows = over_reports.select_estimates(estimates, is_bound=is_bound)
     _draw_attackers(axes, rows)
   if sequential is not None:
+    options = {'where': 'post', 'color': style.BLACK, 'lw': 1.2}
     for epsilons, line, label in (
       (sequential.epsilon_gdp, '-', 'all rounds at once, if f Gaussian'),
       (sequential.epsilon, ':', 'all rounds at once'),
     ):
-      right.step(
-        sequential.rounds,
-        epsilons,
-        line,
-        where='post',
-        color=style.BLACK,
-        lw=1.2,
-        label=label,
-      )
+      right.step(sequential.rounds, epsilons, line, label=label, **options)
   in_order = sorted(estimates, key=lambda row: row.round)
   first, last = in_order[0], in_order[-1]
   left.set_title('point estimates, shaded: 90 % interval')
@@ -160,29 +157,6 @@ def _draw_at_delta(
   return drawn
 
 
-def _draw_delta_curve(
-  axes: mpl_axes.Axes,
-  deltas: Float[np.ndarray, ' n'],
-  curve: DeltaCurve,
-  marks: style.Style,
-  first_marker: int,
-) -> None:
-  """Draws ε of one attacker at each δ, with its interval.
-
-  The markers of attackers are at different points, from `first_marker` on.
-  """
-  axes.fill_between(
-    deltas, curve.low, curve.high, color=marks.color, alpha=0.25, lw=0
-  )
-  axes.plot(
-    deltas,
-    curve.epsilon,
-    markevery=(first_marker, 8),
-    label=attacker_names.spell_name(curve.threat_model),
-    **marks.line_options,
-  )
-
-
 def _draw_attackers(axes: mpl_axes.Axes, rows: Sequence[RoundEstimate]) -> None:
   """Draws ε over rounds, a line for each attacker, with intervals."""
   styles = style.assign_styles(row.threat_model for row in rows)
@@ -196,7 +170,7 @@ def _draw_attackers(axes: mpl_axes.Axes, rows: Sequence[RoundEstimate]) -> None:
     axes.plot(
       rounds,
       epsilons,
-      label=attacker_names.spell_name(threat_model),
+      label=words.spell_name(threat_model),
       **marks.line_options,
     )
     intervals = [row.estimate.interval for row in of_attacker]

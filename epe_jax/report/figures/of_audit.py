@@ -10,7 +10,7 @@ from matplotlib import figure
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import Audit
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, curves, facts, sentences
+from epe_jax.report import cells, curves, leaks, sentences
 from epe_jax.report.figures import (
   attackers,
   cosines,
@@ -19,8 +19,6 @@ from epe_jax.report.figures import (
   tradeoff,
   training,
 )
-from epe_jax.report.leaks import find_leaks
-from epe_jax.watch.by_round import Rounds
 
 CAPTIONS = {
   'summary.png': (
@@ -94,10 +92,7 @@ def draw_run(
   record: Record | None,
   history: Sequence[Mapping[str, Any]],
 ) -> dict[str, figure.Figure]:
-  """Draws every figure that `CAPTIONS` names; without an audit, the training.
-  Returns:
-    File name -> figure.
-  """
+  """Draws every figure that `CAPTIONS` names; without an audit, the training."""
   figures = {'accuracy.png': training.draw_accuracy(history)}
   if record is not None:
     figures = _draw_audit(result, record) | figures
@@ -107,21 +102,19 @@ def draw_run(
 
 
 def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
-  """Draws every figure that `SCORE_CAPTIONS` names.
-  Returns:
-    File name -> figure.
-  """
+  """Draws every figure that `SCORE_CAPTIONS` names."""
   (attack,) = audit.attacks
   found = audit.headline
   assert found is not None, 'scores have a bound'
   finding = f'ε ≥ {cells.format_epsilon(attack.bounds[0])} (95 %)'
+  # Shown as an estimate where the headline shows it.
+  shown = dataclasses.replace(attack, is_calibrated=found.point is not None)
   figures = {
     'densities.png': cosines.draw_densities(
       audit.attacks, columns=1, width=style.NARROW
     ),
     'attackers.png': attackers.draw_attackers(
-      # Shown as an estimate where the headline shows it.
-      [dataclasses.replace(attack, is_calibrated=found.point is not None)],
+      [shown],
       analytic=math.nan,
       canaries=f'{attack.num_observed:,} canaries took part, '
       f'{attack.num_unobserved:,} did not',
@@ -137,32 +130,33 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
 
 
 def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
-  """Draws what attackers found."""
-  audit, analytic = result.audit, facts.find_analytic_epsilon(result)
-  finding = sentences.title_attackers(result)
+  """Draws what attackers found; of rounds, where their cosines are not missing."""
+  audit, analytic = result.audit, leaks.find_analytic_epsilon(result)
+  participations = leaks.count_participations(result)
   canaries = (
     f'{result.num_observed:,} canaries took part in '
     f'{cells.format_rounds(result.participations)}, {result.num_unobserved:,} did not'
   )
   scored = [attack for attack in audit.attacks if attack.scores is not None]
-  participations = facts.count_participations(result)
-  told = {
-    a.threat_model: sentences.title_attack(a, participations)
-    for a in audit.attacks
-  }
-  shown = [attack for attack in scored if attack.threat_model.is_in_overview]
   figures = {
-    'summary.png': attackers.draw_leaks(find_leaks(result), delta=result.delta),
+    'summary.png': attackers.draw_leaks(
+      leaks.find_leaks(result), delta=result.delta
+    ),
     'attackers.png': attackers.draw_attackers(
-      audit.attacks, analytic=analytic, canaries=canaries, finding=finding
+      audit.attacks,
+      analytic=analytic,
+      canaries=canaries,
+      finding=sentences.title_attackers(result),
     ),
   }
-  if shown:
+  if shown := [x for x in scored if x.threat_model.is_in_overview]:
+    findings = {
+      x.threat_model: sentences.title_attack(x, participations) for x in shown
+    }
     figures['overview.png'] = cosines.draw_densities(
-      shown, findings=told, columns=2
+      shown, findings=findings, columns=2
     )
-  return {
-    **figures,
+  figures |= {
     'densities.png': cosines.draw_densities(scored),
     'tradeoff.png': tradeoff.draw_tradeoff(
       audit,
@@ -176,26 +170,19 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
       canaries=canaries,
       finding=sentences.title_over_delta(result),
     ),
-    **_draw_rounds(result.leaks_by_round, record, analytic),
   }
-
-
-def _draw_rounds(
-  leaks: Rounds | None, record: Record, analytic: float
-) -> dict[str, figure.Figure]:
-  """Draws what needs the cosines of every round; nothing where they are missing."""
-  figures = {}
-  if leaks is not None and leaks.each_round:
+  rounds = result.leaks_by_round
+  if rounds is not None and rounds.each_round:
     figures['by_round.png'] = epsilons.draw_over_rounds(
-      leaks.each_round,
-      leaks.all_rounds,
+      rounds.each_round,
+      rounds.all_rounds,
       analytic=analytic,
-      finding=sentences.title_over_rounds(leaks.each_round),
+      finding=sentences.title_over_rounds(rounds.each_round),
     )
   if record.trace is not None:
     figures['trace.png'] = cosines.draw_trace(
       record,
       record.trace,
-      typical=facts.find_typical_canary(record, record.trace),
+      typical=leaks.find_typical_canary(record, record.trace),
     )
   return figures

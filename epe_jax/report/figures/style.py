@@ -5,13 +5,20 @@ colour blindness.
 """
 
 from collections.abc import Iterable, Sequence
+import functools
+import io as streams
 import itertools
 import math
+import os
+import pathlib
+import re
 from typing import Any, NamedTuple
 
+import matplotlib
 from matplotlib import axes as mpl_axes
 from matplotlib import figure, scale, ticker
 
+from epe_jax import io
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import THREAT_MODELS
 from epe_jax.epsilon.types import Estimate
@@ -29,15 +36,16 @@ TOOK_PART, NO_PART = VERMILLION, BLUE
 FLOOR = 'noise floor: 5 to 95 % when nothing leaks'
 """The legend of what an estimator reports when nothing leaks."""
 
+# Text stays text, which is small, sharp and searchable; a fixed salt makes the file
+# reproducible.
+_SVG: Any = {'svg.fonttype': 'none', 'svg.hashsalt': 'epe_jax'}
+_FAMILY = re.compile(r'font-family: [^;"]*')
+
 
 class Style(NamedTuple):
-  """How an attacker is drawn.
+  """How an attacker is drawn: its colour, and the marker on its line.
 
-  Attributes:
-    color: of its line or bar.
-    marker: on its line.
-    filled: the marker; hollow ones are larger, so that both show where two
-      agree.
+  Hollow markers are larger, so that both show where two agree.
   """
 
   color: str
@@ -93,15 +101,10 @@ def make_panels(
   share: bool = False,
   width: float = WIDE,
 ) -> tuple[figure.Figure, list[mpl_axes.Axes]]:
-  """Makes a figure of empty panels.
-
-  Args:
-    num: panels, >= 1.
-    height: of a panel, in inches.
-    share: whether all panels have the same axes.
+  """Makes a figure of empty panels, each of a height in inches.
 
   Returns:
-    The figure and its panels, row by row.
+    The figure and its panels, row by row; with the same axes if they `share` them.
   """
   rows = -(-num // columns)
   fig = figure.Figure(
@@ -141,11 +144,6 @@ def lay_out(
 
   Constrained layout would measure every text of a figure for each file that it is
   saved to; panels of `make_panels` do not need it.
-
-  Args:
-    fig: a finished figure of `make_panels`.
-    left: of the panels, for the labels of their axes.
-    right: of the panels, for text next to them.
   """
   width, height = fig.get_size_inches()
   grid = fig.axes[0].get_gridspec()
@@ -187,11 +185,7 @@ def lay_out(
 
 
 def style_analytic_line(epsilon: float) -> dict[str, Any]:
-  """Arguments of `Axes.plot` for the line of the analytic ε.
-
-  Args:
-    epsilon: >= 0; an infinite one has a label and no place.
-  """
+  """Arguments of `Axes.plot` for an analytic ε; ∞ has a label and no place."""
   label = f'analytic ε = {cells.format_number(epsilon)}'
   if epsilon == math.inf:
     label += ', off the axes'
@@ -214,10 +208,8 @@ def draw_row(
   """Draws an estimate on a row of a panel: its floor, its interval, and a point.
 
   Args:
-    color: of interval and point.
     height: of the floor above and below the row.
-    label: of the point in the legend.
-    floor: the label of the floor.
+    label: of the point in the legend; `floor` is that of the floor.
     highest: the largest ε of the panel; an interval ends at twice of it.
     line_width: of the interval.
     **point: arguments of `Axes.plot` for the point.
@@ -260,13 +252,7 @@ def draw_limit(
   label: str,
   **line: Any,
 ) -> None:
-  """Draws a limit of ε across a row; nothing if it is not finite.
-
-  Args:
-    epsilon: >= 0, or nan if it is not known.
-    height: of the line above and below the row.
-    **line: arguments of `Axes.plot`.
-  """
+  """Draws a limit of ε across a row; nothing if it is not finite."""
   if math.isfinite(epsilon):
     options = {'color': BLACK, 'ls': '--', 'lw': 1.5, 'label': label} | line
     axes.plot([epsilon] * 2, [y - height, y + height], **options)
@@ -277,9 +263,7 @@ def set_rows(
 ) -> None:
   """Gives a panel a row for each name, from the top down, with vertical lines.
 
-  Args:
-    first: space above the first row, in rows.
-    last: space below the last row, likewise.
+  `first` and `last` are the space above the first row and below the last, in rows.
   """
   axes.set_yticks(range(len(names)), names)
   axes.set_ylim(len(names) - 1 + last, -first)
@@ -289,11 +273,7 @@ def set_rows(
 
 
 def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
-  """Makes an axis linear up to 1 and logarithmic above, to show 0 and 100 both.
-
-  Args:
-    which: 'x' or 'y', the axis that ε is on.
-  """
+  """Makes the axis 'x' or 'y' linear up to 1 and logarithmic above."""
   decades = range(math.ceil(math.log10(max(highest, 1) * 1.5)) + 1)
   axes.set(
     **{
@@ -314,3 +294,23 @@ def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
 def make_round_locator() -> ticker.Locator:
   """Makes a locator of ticks at whole numbers, for axes of rounds."""
   return ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10])
+
+
+def write_figure(fig: figure.Figure, path: str | os.PathLike[str]) -> str:
+  """Writes a figure as the PNG of a path, and as SVG next to it, which it returns."""
+  path = pathlib.Path(path)
+  save = functools.partial(fig.savefig, format='png', dpi=150)
+  io.write_atomically(path, save)
+  text = render_svg(fig)
+  io.write_text(path.with_suffix('.svg'), text)
+  return text
+
+
+def render_svg(fig: figure.Figure) -> str:
+  """The figure as SVG; the same figure gives the same text."""
+  file = streams.StringIO()
+  with matplotlib.rc_context(_SVG):
+    fig.savefig(file, format='svg', metadata={'Date': None, 'Creator': None})
+  return _FAMILY.sub(
+    "font-family: 'DejaVu Sans', Verdana, sans-serif", file.getvalue()
+  )

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit.results import AttackResult, Audit
-from epe_jax.report import attacker_names, cells
+from epe_jax.report import cells, words
 from epe_jax.report.curves import Tradeoff
 from epe_jax.report.figures import style
 
@@ -38,15 +38,9 @@ def draw_tradeoff(
 ) -> figure.Figure:
   """Draws the rates of the attack "took part if the score is high".
 
-  The shading holds the false negative rate of a threshold fixed in advance in
-  19 of 20 audits. The dashed line is the least that the mechanism allows the attacker,
-  by the curve of the Gaussian mechanism and by the analytic ε of that attacker; it is
-  dotted where that is only an expectation. The solid one is of the fitted mixture of shifted
-  Gaussians, drawn where that is calibrated. The thin one is of (ε, δ)-DP with the lower
-  bound ε: with its confidence some attack gets that low. On probit axes small rates
-  show, which are what ε is about, and a Gaussian mechanism is a straight line.
-  Returns:
-    A panel for each attacker.
+  The shading holds the false negative rate of a threshold fixed in advance in 19 of
+  20 audits. On probit axes small rates show, which are what ε is about, and a Gaussian
+  mechanism is a straight line.
   """
   fig, all_axes = style.make_panels(len(curves), height=3.8)
   lowest = 0.5 / max(
@@ -139,7 +133,7 @@ def _draw_attack(
     parts.append(f'ε ≈ {cells.format_epsilon(attack.first)}')
   if attack.analytic is not None:
     parts.append(f'analytic {cells.format_analytic(attack.analytic)}')
-  name = attacker_names.spell_name(attack.threat_model)
+  name = words.spell_name(attack.threat_model)
   title = f'{name}: {", ".join(parts)}' if parts else name
   axes.set_title(title, fontsize=9.5)
   if curve.fitted is not None:
@@ -153,33 +147,15 @@ def _draw_counts(axes: mpl_axes.Axes, curve: Tradeoff, lowest: float) -> None:
   fpr, low, high = (
     np.clip(x[at], _TINY, 1 - _TINY) for x in (curve.fpr, curve.low, curve.high)
   )
-  axes.fill_between(
-    fpr,
-    low,
-    high,
-    color='#808080',
-    alpha=0.3,
-    lw=0,
-    label='95 % range of the counts',
-  )
+  grey: dict[str, Any] = {'color': '#808080', 'alpha': 0.3, 'lw': 0}
+  axes.fill_between(fpr, low, high, label='95 % range of the counts', **grey)
   if np.any((curve.fnr == 0) & (curve.fpr <= lowest)):
-    axes.text(
-      0.45,
-      0.5,
-      'all told apart',
-      transform=axes.transAxes,
-      ha='center',
-      style='italic',
-    )
+    middle: dict[str, Any] = {'ha': 'center', 'transform': axes.transAxes}
+    axes.text(0.45, 0.5, 'all told apart', style='italic', **middle)
   visible = at[(curve.fnr[at] > 0) & (curve.fpr[at] > _LOWEST_FPR)]
+  dots: dict[str, Any] = {'color': '#666666', 'ms': 3, 'zorder': 1}
   axes.plot(
-    curve.fpr[visible],
-    curve.fnr[visible],
-    '.',
-    color='#666666',
-    ms=3,
-    zorder=1,
-    label='counted',
+    curve.fpr[visible], curve.fnr[visible], '.', label='counted', **dots
   )
 
 

@@ -15,10 +15,7 @@ _MAX_LOSS_RATIO = 20
 
 
 def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
-  """Draws test accuracy, loss and clip norm over the rounds of a run.
-  Returns:
-    Three panels.
-  """
+  """Draws test accuracy, loss and clip norm over the rounds of a run."""
   fig, (left, middle, right) = style.make_panels(3, height=3.6)
   rounds, values = _read_column(metrics, 'test_accuracy')
   left.plot(rounds, 100 * values, 'o-', color=style.BLUE, ms=4)

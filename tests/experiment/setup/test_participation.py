@@ -14,7 +14,7 @@ from epe_jax.epsilon import known_shifts
 from epe_jax.experiment import audited_run
 from epe_jax.experiment.setup import analytic, build, participation
 from epe_jax.experiment.setup import config as config_lib
-from epe_jax.report import assumptions, report
+from epe_jax.report import report, words
 from epe_jax.sampling import client_schedules
 from tests.helpers import load_config
 
@@ -489,10 +489,10 @@ def test_amplification_is_known_for_poisson_and_unknown_elsewhere():
   poisson, fixed_size = find('poisson'), find('fixed_size')
   assert poisson.values['epsilon'] == amplified.epsilon
   assert f'ε = {amplified.epsilon:.4g} for clients: ' in (
-    assumptions.describe_amplification(poisson)
+    words.describe_amplification(poisson)
   )
   assert fixed_size.key == 'no_tight_analysis'
-  assert 'not known' in assumptions.describe_amplification(fixed_size)
+  assert 'not known' in words.describe_amplification(fixed_size)
   assert find('shuffled') is None
 
 
@@ -554,7 +554,7 @@ def test_clients_among_canaries_are_drawn_as_rarely_as_amplification_says(
     0.2, delta=1e-3, probability=q, rounds=100
   )
   assert found.values['epsilon'] == amplified.epsilon
-  said = assumptions.describe_amplification(found)
+  said = words.describe_amplification(found)
   assert f'with probability {q:.3g}' in said
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.parallel.sharding import fusion_barrier
 
 
 def scale(x, barrier=fusion_barrier):

@@ -5,14 +5,14 @@ import math
 from epe_jax import io, typed_json
 from epe_jax.epsilon.types import Assumption
 from epe_jax.fact import Fact
-from epe_jax.report import assumptions
+from epe_jax.report import words
 
 
 def test_every_assumption_has_words_of_its_own():
-  assert assumptions.ASSUMPTIONS.keys() == set(Assumption)
-  words = assumptions.list_assumptions(Assumption)
-  assert len(set(words)) == len(words)
-  assert all(' ' in text and not text.endswith('.') for text in words)
+  assert words.ASSUMPTIONS.keys() == set(Assumption)
+  told = words.list_assumptions(Assumption)
+  assert len(set(told)) == len(told)
+  assert all(' ' in text and not text.endswith('.') for text in told)
 
 
 def test_amplification_without_noise_is_infinite_in_files_too():
@@ -23,7 +23,7 @@ def test_amplification_without_noise_is_infinite_in_files_too():
     Fact, io.spell_non_finite(typed_json.to_plain(fact))
   )
   for one in (fact, read):
-    words = assumptions.describe_amplification(one)
-    assert words.startswith(
+    told = words.describe_amplification(one)
+    assert told.startswith(
       'ε = ∞ for clients: one who takes part in each of 10'
     )

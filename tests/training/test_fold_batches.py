@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax.training import padding
+from epe_jax.training import local_training
 
 
 def by_the_book(numbers, mask, key):
@@ -35,9 +35,9 @@ def test_batches_are_folded_as_by_a_python_loop_and_rows_left_out(b, computed):
 
   @jax.jit
   def fold(numbers, mask, key):
-    rows = padding.count_rows_in_use(mask)
+    rows = local_training.count_rows_in_use(mask)
     start = jnp.float32(0), jnp.int32(0)
-    return padding.fold_batches(step, start, numbers, mask, rows, key)
+    return local_training.fold_batches(step, start, numbers, mask, rows, key)
 
   rng, key = np.random.default_rng(0), jax.random.key(3)
   steps = 6
@@ -63,7 +63,7 @@ def test_steps_behind_the_last_rows_in_use_are_not_run():
 
   ones = jnp.ones((5, 8))
   fold = jax.jit(
-    lambda rows: padding.fold_batches(
+    lambda rows: local_training.fold_batches(
       step, jnp.float32(0), ones, ones > 0, rows, jax.random.key(0)
     )
   )

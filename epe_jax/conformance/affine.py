@@ -1,0 +1,272 @@
+"""Whether a release is a sum of updates plus noise.
+
+One that is processed together with its noise hides what rules measure: rounded, with
+coordinates left out, cut off, or scaled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from jaxtyping import Float
+import numpy as np
+from scipy import stats
+
+from epe_jax.conformance import laws, samples
+from epe_jax.conformance.laws import ALPHA, SUSPICION
+from epe_jax.conformance.measurements import (
+  MIN_RUNS,
+  Measurements,
+  Probe,
+  measured,
+)
+from epe_jax.conformance.noise import Noise, norm
+from epe_jax.conformance.session import NotChecked
+
+_MAX_RUNS = 16
+
+
+def check_level(m: Measurements) -> None:
+  """Raises NotChecked unless all runs have equally much noise, in all coordinates."""
+  if is_masked(m):
+    raise NotChecked(
+      'random coordinates of a release are zero, with noise and updates; return '
+      'what comes before they are left out'
+    )
+  check_rounding(m)
+  check_processed(m)
+  if samples.measure_level(m)[0] < ALPHA:
+    raise NotChecked('the amount of noise is random; see noise_level')
+
+
+def check_processed(m: Measurements) -> None:
+  """Raises NotChecked if releases are cut off or scaled."""
+  if is_processed(m):
+    raise NotChecked(
+      'releases are cut off or scaled after the noise is added; return what comes '
+      'before'
+    )
+
+
+def check_rounding(m: Measurements) -> None:
+  """Raises NotChecked if influences are lost as releases are rounded."""
+  if not m.is_readable:
+    return
+  try:
+    step, base = find_rounding_step(m), np.abs(m.base)
+  except NotChecked:
+    return  # A rule that needs an influence says so itself.
+  if m.claim.granularity:
+    # Clients that agree are rounded alike, and their sum is coarser.
+    step = min(step, m.step)
+  if math.isinf(step):
+    raise NotChecked(
+      'the first round is the same whatever clients send; let each call of '
+      'aggregate release a round, and return what comes before rounding'
+    )
+  if step and norm(np.maximum(base - step, 0)) <= 0.9 * norm(base):
+    raise NotChecked(
+      f'releases are rounded to {step:.2g} {m.unit}, in which the influence '
+      'of a client is lost; return what comes before rounding'
+    )
+
+
+@measured
+def find_rounding_step(m: Measurements) -> float:
+  """Step of the grid of releases without noise, whatever clients send.
+
+  It is 0 if there is no grid, and infinite if there is one number only.
+  """
+  values = []
+  for _ in range(math.ceil(32 / m.claim.dim)):
+    vector = m.rng.standard_normal(m.claim.dim)
+    vector *= m.rng.uniform(0.3, 0.9) / m.claim.measure(vector)
+    values.append(m.layout.keep(m.quiet().release(m.cohort(vector, [vector]))))
+  # Without noise next to nothing is left of it; float32 rounds to 1e-7.
+  sizes = np.abs(np.concatenate(values))
+  fine = 1e-4 * float(np.sqrt(np.mean(sizes**2)))
+  gaps = np.diff(np.unique(np.append(sizes, 0.0)))
+  gaps = gaps[gaps > fine]
+  if not gaps.size:
+    return math.inf
+  # The greatest common divisor, as the least gap may be several steps.
+  step, rests = float(gaps.min()), gaps
+  while rests.size:
+    step = float(rests.min())
+    rests = np.abs(gaps - step * np.rint(gaps / step))
+    rests = rests[rests > max(fine, 0.02 * step)]
+  multiples = sizes / step
+  is_grid = np.all(np.abs(multiples - np.rint(multiples)) < 0.02)
+  return step if is_grid else 0.0
+
+
+@measured
+def is_exact(m: Measurements) -> bool:
+  """Whether two rounds whose updates differ by 1e-6 of S never release the same.
+
+  They are sought where rounding, or a sign, turns from one value to another: there
+  noise would decide, whatever is left of it elsewhere.
+  """
+  if samples.measure_noise(m).common_std or not m.is_readable:
+    return False
+  u = m.in_coordinate(int(np.argmax(np.abs(m.base_update))))
+  make = lambda size: m.cohort(size * u, [size * u])
+  low, high = -1.0, 1.0
+  first, last = (m.quiet().release(make(x)) for x in (low, high))
+  if np.array_equal(first, last):
+    return False
+  while high - low > 1e-6:
+    middle = (low + high) / 2
+    released = m.quiet().release(make(middle))
+    if np.array_equal(released, first):
+      low = middle
+    else:
+      high, last = middle, released
+  error = 0.1 * np.abs(last - first).max()
+  return all(
+    np.abs(x - expected).max() < error
+    for size, expected in ((low, first), (high, last))
+    for x in m.release_afresh(make(size), 20)
+  )
+
+
+@measured
+def is_masked(m: Measurements) -> bool:
+  """Whether random coordinates of a release are zero, whatever clients send."""
+  early = samples.sample_early_rounds(m)[:, 0]
+  some = early[:, np.any(early != 0, axis=0)]
+  share = float(np.mean(some == 0)) if some.size else 0.0
+  drawn = some[some != 0]
+  # Noise on a grid is zero now and then.
+  if share < 0.01 or laws.find_step(drawn / np.sqrt(np.mean(drawn**2))):
+    return False
+  cohort = m.cohort(m.uniform, [m.uniform])
+  num = 6 + 64 // m.claim.dim
+  zeros = [np.mean(x == 0) for x in m.release_afresh(cohort, num)]
+  return float(np.mean(zeros)) > share / 2
+
+
+@measured
+def is_processed(m: Measurements) -> bool:
+  """Whether releases are cut off, or scaled, together with their noise.
+
+  A mechanism that refuses what is sent to find out is assumed not to do so.
+  """
+  try:
+    return _is_scaled(m) or _is_cut_off(m)
+  except NotChecked:
+    return False
+
+
+def _is_scaled(m: Measurements) -> bool:
+  """Whether releases are scaled, as a whole or in each coordinate.
+
+  Then all releases have the same norm or are signs, n clients that agree move a
+  noisy release less than one without noise, a coordinate that they move has less
+  noise, or noise falls short only where it is large.
+  """
+  unique = samples.list_unique_samples(m)
+  norms = np.linalg.norm(unique, axis=1)
+  if len(unique) < MIN_RUNS or not norms.all():
+    return False
+  if m.layout.kept_sizes != m.claim.sizes:
+    norms = [*map(norm, m.release_afresh(m.cohort(m.zero), 8))]
+  sizes = np.abs(unique)
+  if sizes.size >= 20 and np.ptp(sizes) < 1e-6 * sizes.max():
+    return True  # Signs.
+  if m.claim.dim > 1 and np.ptp(norms) < 1e-6 * np.mean(norms):
+    return True
+  if not m.is_readable or norm(m.base) == 0:
+    return False
+  # Of few numbers the law of all tells more than the amount in each run.
+  noise = samples.measure_noise(m)
+  if m.claim.dim < MIN_RUNS:
+    noise = samples.measure_ample_noise(m)
+  if _is_random(m, noise):
+    # If next to none is claimed it is not, if a noisy sum is over a noisy count.
+    faint = Noise(m.layout, _sample(m, 1e-3, len(noise.samples)))
+    return faint.common_std > 0 and not _is_random(m, faint)
+  return _is_short_where_large(m, unique) or _moves_less(m, unique)
+
+
+def _sample(
+  m: Measurements, multiplier: float, runs: int
+) -> Float[np.ndarray, 'R k']:
+  """Noise if that much is claimed, in units of min(1, z)."""
+  multiplier *= min(1.0, m.claim.noise_multiplier)
+  claim = dataclasses.replace(m.claim, noise_multiplier=multiplier)
+  return m.sample_rounds(runs, 1, m.cohort(m.zero), claim)[:, 0]
+
+
+def _is_random(m: Measurements, noise: Noise) -> bool:
+  """Whether runs have more noise and less, or noise deviates from the claimed law."""
+  if noise.samples.shape[1] >= samples.LEVEL_DIM:
+    return samples.compare_levels(m, noise.samples)[0] < ALPHA
+  if noise.samples.shape[1] < MIN_RUNS and noise.samples.size >= samples.AMPLE:
+    return samples.compare_law(m, noise)[0] < SUSPICION
+  rows = noise.standardized()
+  # Its law is that of many coordinates.
+  if min(rows.shape) < MIN_RUNS or np.any(np.ptp(rows, axis=1) == 0):
+    return False
+  return bool(stats.bartlett(*rows).pvalue < SUSPICION)
+
+
+def _is_short_where_large(
+  m: Measurements, unique: Float[np.ndarray, 'R k']
+) -> bool:
+  """Whether there is as much noise as claimed if next to none is, and else less."""
+  z = m.claim.noise_multiplier
+  base = m.layout.length(m.base) / (z * m.claim.mu)
+  runs = m.plan(0.02, max_runs=max(8, 256 // m.claim.dim))
+  low, high = 0.01 / math.sqrt(m.claim.dim), 8 * max(1.0, z)
+  faint, loud = (_sample(m, x, runs) / (x * min(1.0, z)) for x in (low, high))
+  square = float(np.mean(faint**2))
+  error = 0.02 + 5 / math.sqrt(2 * faint.size)
+  if not (square and abs(math.sqrt(square) / base - 1) < error):
+    return False
+  share = samples.measure_effective_share(m)
+  ratios = [
+    stats.f.cdf(
+      float(np.mean(x**2)) / square / 0.96,
+      *(y.size * share for y in (x, faint)),
+    )
+    for x in (unique / z, loud)
+  ]
+  return bool(min(ratios) < SUSPICION)
+
+
+def _moves_less(m: Measurements, unique: Float[np.ndarray, 'R k']) -> bool:
+  """Whether clients that agree move noisy releases less, or leave less noise."""
+  u, keep = m.base_update, m.layout.keep
+  cohort = m.cohort(u, [u])
+  quiet = keep(m.influence(Probe(cohort, m.cohort(m.zero))))
+  direction = quiet / np.linalg.norm(quiet)
+  runs = m.plan(0.03, max_runs=min(len(unique), _MAX_RUNS))
+  noisy = [float(keep(x) @ direction) for x in m.release_afresh(cohort, runs)]
+  spread = float(np.std(noisy, ddof=1))
+  missing = 0.8 * float(np.linalg.norm(quiet)) - float(np.mean(noisy))
+  t = missing * math.sqrt(runs) / spread if spread else math.inf * missing
+  if stats.t.sf(t, runs - 1) < SUSPICION:
+    return True
+  k = int(np.argmax(np.abs(u[: m.layout.kept_sizes[0]])))
+  one = m.in_coordinate(k)
+  moved = [x[k] for x in m.release_afresh(m.cohort(one, [one]), runs)]
+  usual = float(np.mean(unique[:, k] ** 2))
+  ratio = float(np.var(moved, ddof=1)) / usual if usual else 1.0
+  return bool(stats.f.cdf(ratio, runs - 1, len(unique)) < SUSPICION)
+
+
+def _is_cut_off(m: Measurements) -> bool:
+  """Whether a value that all noise stays below is one that updates reach and keep."""
+  sizes = np.abs(samples.list_unique_samples(m))
+  bound = float(sizes.max())
+  if not m.is_readable or np.mean(sizes > 0.999 * bound) < 3 / sizes.size:
+    return False
+  k = int(np.argmax(m.base_update**2))
+  reached = []
+  for share in (0.5, 1.0):
+    u = share * m.in_coordinate(k)
+    moved = m.influence(Probe(m.cohort(u, [u]), m.cohort(m.zero)))
+    reached.append(abs(float(moved[k])))
+  return reached[1] < 1.5 * reached[0] and reached[1] <= 1.01 * bound

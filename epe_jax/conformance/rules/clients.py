@@ -1,0 +1,152 @@
+"""Weights, places and presence of clients."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+from scipy import stats
+
+from epe_jax.conformance import comparison, laws
+from epe_jax.conformance.laws import ALPHA
+from epe_jax.conformance.measurements import (
+  HEAVY,
+  HUGE,
+  Measurements,
+  Probe,
+)
+from epe_jax.conformance.needs import require
+from epe_jax.conformance.noise import norm
+from epe_jax.conformance.rule import Outcome, rule
+from epe_jax.conformance.session import NotChecked, OutOfTime
+
+
+@rule('others', 'influence', 'level')
+def weights(m: Measurements) -> Outcome:
+  """A client with many examples moves the release no more than S / n."""
+  u = HUGE * m.base_update
+  # A mechanism may reject a huge weight and still accept a moderate one.
+  options, judged = (HEAVY, 3.0, 0.0), {}
+  for weight in options:
+    probe = m.probe(u, m.background, weight=weight)
+    noise_in = m.cohort(m.zero, weight=weight)
+    try:
+      judged[weight] = comparison.judge(m, probe, noise_in, tests=len(options))
+    except NotChecked:
+      if weight:
+        raise  # But a weight of 0 may be refused.
+  usual = comparison.measure_noise(m).common_std
+  sizes = {weight: x.size for weight, x in judged.items()}
+  stds = {weight: x.noise.common_std for weight, x in judged.items()}
+  measured = 'influence of a client ' + ', '.join(
+    f'{size / norm(m.base):.4g} × at weight {w:g}' for w, size in sizes.items()
+  )
+  measured += f'; noise {stds[HEAVY] / usual:.3g} × at {HEAVY:g}'
+  # What clipping lets through at any weight is reported by `clipping`.
+  plain = norm(m.influence_of(u, m.background))
+  cause = ''
+  if max(sizes[HEAVY], sizes[3.0]) > 1.02 * plain:
+    cause = 'weighted_mean'
+  elif max(sizes.values()) > 1.02 * plain:
+    cause = 'weight_of_zero'
+  elif min(stds.values()) < 0.9 * usual:
+    cause = 'noise_depends_on_weights'
+  p = min(x.p_value for x in judged.values())
+  return Outcome(measured, p, cause, max(x.mu for x in judged.values()))
+
+
+@rule('others', 'influence', 'clients that count alike', 'level')
+def dropout(m: Measurements) -> Outcome:
+  """The claim holds in rounds of fewer clients than expected, and of more."""
+  n = m.claim.num_clients
+  options = [*sorted({max(1, n // 2), 1}, reverse=True), 2 * n]
+  judged, refusal, late = {}, None, None
+  for present in options:
+    probe = m.probe(m.base_update, present=present)
+    noise_in = m.cohort(m.zero, present=present)
+    try:
+      judged[present] = comparison.judge(m, probe, noise_in, tests=len(options))
+    except OutOfTime as error:
+      late = error
+      break
+    except NotChecked as error:
+      refusal = refusal or NotChecked(f'with {present} of {n} clients {error}')
+  p = min((x.p_value for x in judged.values()), default=1.0)
+  if late and p >= ALPHA:
+    raise late
+  # More clients alone say nothing of those that drop out.
+  if refusal and set(judged) <= {2 * n} and p >= ALPHA:
+    raise refusal
+  ordinary, usual = norm(m.base), comparison.measure_noise(m).common_std
+  measured = 'with ' + ', with '.join(
+    f'{present} of {n} clients influence is {x.size / ordinary:.4g} × and noise '
+    f'{x.noise.common_std / usual:.3g} × that of {n}'
+    for present, x in judged.items()
+  )
+  if all(x.p_value >= ALPHA for k, x in judged.items() if k < n):
+    cause = 'more_clients_than_expected'
+  elif any(x.size > 1.02 * ordinary for x in judged.values()):
+    cause = 'dropout_not_counted'
+  else:
+    cause = 'dropped_noise_is_missing'
+  return Outcome(measured, p, cause, max(x.mu for x in judged.values()))
+
+
+@rule('others', 'influence')
+def places(m: Measurements) -> Outcome:
+  """Clients count alike, wherever they are among those of a round."""
+  low, high = min(m.counts.values()), max(m.counts.values())
+  measured = 'a client moves the release by ' + ', '.join(
+    f'{size:.3g} {m.unit} in place {place}' for place, size in m.counts.items()
+  )
+  if m.count_alike:
+    return Outcome(measured)
+  if low == 0:
+    return Outcome(measured, cause='client_left_out')
+  ratio = high / low
+  mu, p = comparison.compare(m, m.base * ratio)
+  is_whole = ratio > 1.9 and abs(ratio - round(ratio)) < 0.02 * ratio
+  cause = 'client_counted_twice' if is_whole else 'clients_count_unlike'
+  return Outcome(measured, p, cause, mu)
+
+
+@rule('presence')
+def add_or_remove(m: Measurements) -> Outcome:
+  """Presence itself moves the release no more than S / n."""
+  size, weight, mu, p = measure_presence(m)
+  measured = (
+    f'a client of weight {weight:g} against all others moves the release by '
+    f'{size:.4g} {m.unit} if it comes or stays away'
+  )
+  cause = 'count_not_private' if weight == 1 else 'weights_not_private'
+  return Outcome(measured, p, cause, mu)
+
+
+def measure_presence(m: Measurements) -> tuple[float, float, float, float]:
+  """What the presence of a client reveals: influence, weight of the client, μ and p.
+
+  Raises:
+    NotChecked: influences cannot be read, or there is no second client.
+  """
+  require(m, 'two clients')
+  u, others = m.base_update, [-m.base_update]
+  without = m.cohort(None, others)
+  moved = {1.0: m.influence(Probe(m.cohort(HUGE * u, others), without))}
+  with contextlib.suppress(NotChecked):
+    heavy = m.cohort(HUGE * u, others, weight=HEAVY)
+    moved[HEAVY] = m.influence(Probe(heavy, without))
+  weight = max(moved, key=lambda w: norm(moved[w]) / (1.02 if w > 1 else 1))
+  influence = moved[weight]
+  mu, p = comparison.compare(m, influence, tests=2)
+  # Noise of a count multiplies what all clients send, so it is seen where they agree.
+  direction = m.layout.keep(influence)
+  runs = m.plan(0.05, max_runs=100)
+  released = m.release_afresh(without, runs)
+  along = np.std([m.layout.keep(x) @ direction for x in released], ddof=1)
+  noise = comparison.measure_noise(m)
+  ratio = float(along / np.linalg.norm(direction) / noise.common_std)
+  if stats.f.sf(ratio**2, runs - 1, noise.num) < 1e-3:
+    mu /= ratio
+    allowed = comparison.find_allowed_mu(m)
+    p = min(1.0, 2 * laws.p_of_mu(mu, allowed, num=runs - 1))
+  return norm(influence), weight, mu, p

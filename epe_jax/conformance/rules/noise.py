@@ -1,0 +1,200 @@
+"""Is noise fresh in every coordinate and run, of the claimed law, and of fine steps?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from scipy import stats
+
+from epe_jax.conformance import laws, samples
+from epe_jax.conformance.comparison import claimed_mu
+from epe_jax.conformance.laws import ALPHA
+from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.rule import Outcome, rule
+from epe_jax.conformance.session import NotChecked
+
+# Coordinates from which on cosines have their law, if noise is not Gaussian, too.
+_CORRELATED, _FEWEST = 32, 8
+_GRID_RUNS = 100
+
+
+@rule()
+def noise_between_runs(m: Measurements) -> Outcome:
+  """No run repeats the noise of another."""
+  rows, run, t = samples.list_rows(m)
+  p_equal, equal = samples.find_repeats(m)
+  num, dim = rows.shape
+  if num < 2 or dim < 8:
+    raise NotChecked('it needs noise of 8 coordinates, or of 8 rounds')
+  pairs = run[:, None] < run[None, :]
+  unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+  cosines = np.abs(unit @ unit.T)[pairs]
+  largest, p_cosine = float(cosines.max()), 1.0
+  independent = dim * samples.measure_effective_share(m)
+  if independent >= _CORRELATED:
+    # Few large values, of noise that is often 0, count as fewer coordinates.
+    independent *= min(1.0, 3.5 / float(np.mean(rows**4))) ** 2
+    if int(independent) >= _FEWEST:
+      p_cosine = laws.p_of_cosine(
+        largest, dim=int(independent), pairs=cosines.size
+      )
+  p = min(1.0, 2 * min(p_equal, p_cosine))
+  if p >= ALPHA:
+    return Outcome(
+      f'noise of {len(samples.sample_steady_rounds(m))} runs has a correlation of '
+      f'{largest:.3f} at most between runs',
+      p,
+    )
+  same_round = equal[pairs & (t[:, None] == t[None, :])]
+  num_equal = int(np.sum(equal[pairs])) if 2 * p_equal < ALPHA else 0
+  measured = (
+    f'{num_equal:,} of {cosines.size:,} pairs of releases of different runs have '
+    f'the same noise; the largest correlation is {largest:.3f}'
+  )
+  if not num_equal:
+    return Outcome(measured, p, 'shared_part')
+  cause = 'fixed_seed' if np.mean(same_round) > 0.99 else 'few_seeds'
+  details = {'seeds': cosines.size / num_equal}
+  return Outcome(measured, p, cause, math.inf, details=details)
+
+
+@rule('coordinates', 'level', 'noise', 'ample noise')
+def noise_between_coordinates(m: Measurements) -> Outcome:
+  """Coordinates have independent noise, and each has some."""
+  rows = samples.measure_ample_noise(m).standardized()
+  p_mean, mean = _test_mean(m)
+  if p_mean < ALPHA:
+    measured = f'noise has a mean of {mean:.3g} of its root mean square'
+    return Outcome(measured, p_mean, 'noise_has_a_mean')
+  dim = rows.shape[1]
+  p_lag, lag, correlation = laws.p_of_lags(rows)
+  p_shape, effective = laws.p_of_sphericity(rows)
+  p_least, worst, variance = laws.p_of_smallest_variance(rows)
+  p_sum, sum_name, sum_variance, num_quiet = _find_quiet_sum(m)
+  p = min(1.0, p_mean, 5 * min(p_lag, p_shape, p_least, p_sum))
+  measured = (
+    f'noise has {effective:,.0f} effective of {dim:,} dimensions; the '
+    f'largest correlation of coordinates is {correlation:.3f}, {lag} apart; the '
+    f'least variance is {variance:.2f} of the mean'
+  )
+  if p < ALPHA and 5 * p_sum < ALPHA:
+    measured += (
+      f'; the sum of {sum_name} has {sum_variance:.2g} of the variance of '
+      'independent noise'
+    )
+    # Each sum without noise takes a dimension; numbers that serve twice take more.
+    if sum_variance < 0.5 and effective + num_quiet > 0.9 * dim:
+      mu = math.inf if sum_variance < 1e-6 else None
+      return Outcome(measured, p, 'direction_without_noise', mu)
+  # A client may spend its norm where the noise cancels.
+  cause, mu = 'noise_reused_between_parameters', math.inf
+  if 5 * p_least < ALPHA and variance < 1e-6:
+    cause = 'coordinate_without_noise'
+  elif max(abs(correlation), 1 - effective / dim) <= 0.02:
+    cause, mu = 'uneven_noise', None
+  details = {'coordinate': worst, 'where': _name_tensors(m, lag)}
+  return Outcome(measured, p, cause, mu, details=details)
+
+
+@rule('noise', 'ample noise')
+def noise_grid(m: Measurements) -> Outcome:
+  """Noise lies on no grid that updates do not lie on, and does not end too early."""
+  noise = samples.measure_ample_noise(m)
+  if noise.effective_share < 1 or samples.find_repeats(m).p_value < ALPHA:
+    raise NotChecked('noise repeats; see the rules of that')
+  # As released: what a quiet round has is subtracted from samples of noise.
+  runs = min(len(noise.samples), m.plan(0.03, max_runs=_GRID_RUNS))
+  releases = m.release_afresh(m.cohort(m.zero), runs)
+  values, p = laws.count_values(np.stack([*map(m.layout.keep, releases)]))
+  if not noise.step:
+    shown = (
+      f'{values:.2g} values' if values else 'more values than can be counted'
+    )
+    if p >= ALPHA or m.claim.noise != 'gaussian':
+      return Outcome(f'noise has {shown}', p)
+    # What only a client can move beyond the end tells that it was there.
+    end = laws.FLOAT32_END
+    floor = float(stats.norm.sf(end - claimed_mu(m) * m.claim.distance))
+    measured = (
+      f'noise has {shown}, as few as uniform float32 numbers give: none is beyond '
+      f'{end} std, so that no ε holds at δ below {floor:.1e}'
+    )
+    if m.claim.delta > floor:
+      return Outcome(measured)
+    return Outcome(measured, p, 'noise_ends_early', math.inf)
+  measured = (
+    f'noise is on a grid of step {noise.step:.3g} {m.unit}, '
+    f'{noise.step / noise.common_std:.2g} of its std'
+  )
+  # Updates are rounded to that grid too, or one can tell them from the noise.
+  (released,) = m.release_afresh(m.cohort(m.uniform, m.background), 1)
+  steps = m.layout.keep(released) / noise.step
+  if np.abs(steps - np.rint(steps)).max() < 0.02:
+    return Outcome(f'{measured}, and so are releases')
+  measured += ', and releases are not'
+  return Outcome(measured, 0.0, 'noise_on_a_grid', math.inf)
+
+
+@rule('level', 'noise', 'ample noise')
+def noise_law(m: Measurements) -> Outcome:
+  """Noise has the law that the claimed ε assumes, Gaussian by default."""
+  noise = samples.measure_ample_noise(m)
+  if noise.effective_share < 1:
+    raise NotChecked('noise repeats; see noise_between_coordinates')
+  if _test_mean(m)[0] < ALPHA:
+    raise NotChecked('noise has a mean; see noise_between_coordinates')
+  name = m.claim.noise.replace('_', ' ').title()
+  p, difference = samples.compare_law(m, noise)
+  if p >= ALPHA:
+    return Outcome(f'noise looks {name}', p)
+  return Outcome(f'noise is not {name}: {difference}', p, 'not_gaussian')
+
+
+def _test_mean(m: Measurements) -> tuple[float, float]:
+  """p-value of the mean of the noise, as one of five tests, and the mean."""
+  noise = samples.measure_ample_noise(m)
+  rows = noise.standardized()
+  mean, num = float(np.mean(rows)), noise.count(rows.size)
+  return min(1.0, 10 * float(stats.norm.sf(abs(mean) * math.sqrt(num)))), mean
+
+
+def _find_quiet_sum(m: Measurements) -> tuple[float, str, float, int]:
+  """p-value of the sum of coordinates that varies least, its name, its variance.
+
+  And the number of independent sums, of all tensors, that have little noise.
+  """
+  noise = samples.measure_ample_noise(m)
+  found, num_quiet = [], 0
+  for k, (tensor, shape) in enumerate(zip(noise.tensors, m.claim.shapes)):
+    if not noise.stds[k] > 1e-3 * noise.stds.max() or tensor.shape[1] < 2:
+      continue
+    rows = noise.make_gaussian(tensor / noise.stds[k])
+    sums = {f'tensor {k}': rows.sum(axis=1)}
+    if rows.shape[1] == math.prod(shape):
+      whole = rows.reshape(len(rows), *shape)
+      for axis, size in enumerate(shape):
+        if 1 < size < rows.shape[1]:
+          sums[f'tensor {k} along axis {axis}'] = whole.sum(axis=axis + 1)
+    quiet = [0]
+    for name, x in sums.items():
+      x = x.reshape(len(rows), -1)
+      variance = float(np.mean(x**2)) * x.shape[1] / rows.shape[1]
+      # Coordinates that share numbers are fewer.
+      num = max(1, int(x.size * noise.effective_share))
+      found.append((float(stats.chi2.cdf(num * variance, num)), name, variance))
+      if variance < 0.5:
+        quiet.append(x.shape[1])
+    num_quiet += max(quiet)
+  p, name, variance = min(found, default=(1.0, '', 1.0))
+  return min(1.0, max(1, len(found)) * p), name, variance, num_quiet
+
+
+def _name_tensors(m: Measurements, lag: int) -> str:
+  """Names two tensors whose offsets differ by a lag, if there are such."""
+  *offsets, total = np.cumsum([0, *m.layout.kept_sizes])
+  for a, b in itertools.combinations(range(len(offsets)), 2):
+    if lag in (offsets[b] - offsets[a], total - offsets[b] + offsets[a]):
+      return f' (tensor {b} repeats tensor {a})'
+  return ''
