@@ -228,6 +228,13 @@ def explain_disk_errors(path: str | os.PathLike) -> Iterator[None]:
     raise OSError(f'{where}: {_CURES[error.errno]}.') from error
 
 
+def machine_memory() -> float:
+  """Bytes of memory of this machine; infinite where the system does not tell."""
+  if not hasattr(os, 'sysconf'):
+    return math.inf  # Windows.
+  return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+
+
 # Arrays.
 
 

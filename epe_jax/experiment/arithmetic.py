@@ -47,19 +47,12 @@ class Miscomputed(FloatingPointError):
 
 
 class Comparison(NamedTuple):
-  """A number of the device and the same in float64.
-
-  Attributes:
-    name: what it is.
-    computed: by the device.
-    exact: by NumPy.
-    allowed: difference that rounding explains, > 0.
-  """
+  """A number of the device and the same in float64."""
 
   name: str
-  computed: float
-  exact: float
-  allowed: float
+  computed: float  # By the device.
+  exact: float  # By NumPy.
+  allowed: float  # Difference that rounding explains, > 0.
 
   @property
   def share(self) -> float:
@@ -87,25 +80,21 @@ def check_arithmetic(
     for found in check:
       # Not a number is not right either.
       if not found.share <= 1:
-        raise Miscomputed(_describe(found))
+        versions = summary.collect_versions()
+        flag = (
+          'XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type='
+          if jax.default_backend() == 'cpu'
+          else 'JAX_DEFAULT_MATMUL_PRECISION=highest'
+        )
+        raise Miscomputed(
+          f'this machine miscomputes: {found.name} is {found.computed:.9g}, and '
+          f'{found.exact:.9g} in float64, {found.share:.3g} times as far off as '
+          f'rounding explains (jax {versions["jax"]}, jaxlib {versions["jaxlib"]}, '
+          f'{versions["device"]}). Numbers of a run would be wrong too. Try {flag}, '
+          'or other versions of jax and jaxlib.'
+        )
       shares[found.name] = max(found.share, shares.get(found.name, 0.0))
   return shares
-
-
-def _describe(found: Comparison) -> str:
-  versions = summary.collect_versions()
-  flag = (
-    'XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type='
-    if jax.default_backend() == 'cpu'
-    else 'JAX_DEFAULT_MATMUL_PRECISION=highest'
-  )
-  return (
-    f'this machine miscomputes: {found.name} is {found.computed:.9g}, and '
-    f'{found.exact:.9g} in float64, {found.share:.3g} times as far off as rounding '
-    f'explains (jax {versions["jax"]}, jaxlib {versions["jaxlib"]}, '
-    f'{versions["device"]}). Numbers of a run would be wrong too. Try {flag}, or '
-    'other versions of jax and jaxlib.'
-  )
 
 
 def _check_norms(v: Float[np.ndarray, ' d']) -> Iterator[Comparison]:

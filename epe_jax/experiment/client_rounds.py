@@ -34,25 +34,20 @@ _DIGITS = 6
 
 
 class Participations(NamedTuple):
-  """How often canaries and clients of a run take part.
+  """How often canaries and clients of a run take part."""
 
-  Attributes:
-    canaries: m >= 1, rounds of a canary, at most.
-    clients: n >= 1, rounds of a client, at most.
-    analytic_epsilon: of a client, at the δ of the run, at most; inf without noise.
-    canaries_vary: canaries may take part in different numbers of rounds.
-    is_sampled: clients are drawn in secret for each round.
-    is_amplified: `analytic_epsilon` counts on that, and is of no Gaussian mechanism.
-    shifts: of clients in the final model, in units of its noise; None where they are
-      not known.
-  """
-
-  canaries: int
-  clients: int
+  canaries: int  # m >= 1, rounds of a canary, at most.
+  clients: int  # n >= 1, rounds of a client, at most.
+  # Of a client, at the δ of the run, at most; inf without noise.
   analytic_epsilon: float
+  # Whether canaries may take part in different numbers of rounds.
   canaries_vary: bool = False
-  is_sampled: bool = False
+  is_sampled: bool = (
+    False  # Whether clients are drawn in secret for each round.
+  )
+  # Whether `analytic_epsilon` counts on that, and is not that of a Gaussian mechanism.
   is_amplified: bool = False
+  # Of clients in the final model, in units of its noise; None where not known.
   shifts: Shifts | None = None
 
   @property

@@ -1,4 +1,4 @@
-"""Finished runs as the rows of tables: what their files say, with intervals."""
+"""Finished runs: what their files say, as far as it may be published."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -24,17 +24,13 @@ _NOT_OF_RUN = 'damaged or of another run; restore it, or make the run again.'
 
 
 class FinishedRun(NamedTuple):
-  """A finished run, as far as it may be published.
+  """A finished run, as far as it may be published."""
 
-  Attributes:
-    result: what its result.json says, with the scores of its attackers.
-    record: its record, without what may not be published; None if there were no
-      canaries.
-    history: the lines of its metrics.jsonl, likewise.
-  """
-
+  # What its result.json says, with the scores of its attackers.
   result: RunResult
+  # Without what may not be published; None if there were no canaries.
   record: Record | None
+  # The lines of its metrics.jsonl, likewise.
   history: Sequence[Mapping[str, float]]
 
 
@@ -46,8 +42,7 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
     ValueError: a file is damaged, of another version or of another run.
   """
   files = workdirs.workdir_at(workdir)
-  result = load_result(workdir)
-  record = None
+  result, record = load_result(workdir), None
   if result.is_audited:
     record = load_record_of(result, _require_file(files.scores))
   history = metrics.read_lines(_require_file(files.metrics))
@@ -92,11 +87,7 @@ def load_record_of(result: RunResult, path: pathlib.Path) -> Record:
 def check_hash(
   path: str | os.PathLike, found: str, expected: str | None
 ) -> None:
-  """Checks that a file is the one that a run wrote.
-
-  Raises:
-    ValueError: they differ.
-  """
+  """Refuses a file that is not the one that a run wrote, by their hashes."""
   if found != expected:
     raise ValueError(
       f'{path} has SHA-256 {found}, but result.json of its run says {expected}: '
@@ -105,12 +96,7 @@ def check_hash(
 
 
 def load_result(workdir: str | os.PathLike[str]) -> RunResult:
-  """Loads the result.json of a finished run.
-
-  Raises:
-    FileNotFoundError: the workdir has no result.json, or its run has not ended.
-    ValueError: it is damaged, or of another version of this library.
-  """
+  """Loads the result.json of a finished run; raises as `load_finished_run`."""
   workdirs.check_ended(workdir)
   path = workdirs.workdir_at(workdir).result
   return run_result.load_result(_require_file(path))
@@ -149,11 +135,7 @@ def _require_file(path: pathlib.Path) -> pathlib.Path:
 
 
 def check_audited(path: str | os.PathLike) -> None:
-  """Checks that a workdir is not that of a run without canaries.
-
-  Raises:
-    ValueError: it is the workdir of a finished run that was not audited.
-  """
+  """Refuses the workdir of a finished run that was not audited."""
   file = workdirs.workdir_at(path).result
   if file.is_file() and not run_result.load_result(file).is_audited:
     raise ValueError(
@@ -163,12 +145,7 @@ def check_audited(path: str | os.PathLike) -> None:
 
 
 def check_record(path: str | os.PathLike) -> None:
-  """Checks that the record in a workdir is that of its run.
-
-  Raises:
-    ValueError: it is the workdir of a finished run, and its record is damaged or of
-      another run.
-  """
+  """Refuses a record in the workdir of a finished run that is not that of the run."""
   files = workdirs.workdir_at(path)
   if files.result.is_file() and files.scores.is_file():
     load_record_of(run_result.load_result(files.result), files.scores)

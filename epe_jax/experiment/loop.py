@@ -281,21 +281,20 @@ def train(
   if not config.simulation:
     # Its time would tell when the run began.
     io.write_json(files.config, config.to_dict())
-  result = summary.summarize_run(
-    config,
-    setup,
-    privacy=privacy,
+  result = RunResult(
+    **summary.describe_run(config, setup, privacy),
+    **(summary.describe_times(setup, *times) if config.simulation else {}),
+    argv=argv and io.hide_paths(argv),
     audit=audit,
     leaks_by_round=leaks_by_round,
     claim=claim,
-    dimension=dimension,
-    evaluation=test_metrics,
-    times=times,
+    effective_dimension=dimension,
+    accuracy=test_metrics['test_accuracy'],
+    loss=test_metrics['test_loss'],
     arithmetic=[*checked],
     model_sha256=io.hash_file(files.model),
     record_sha256=record_sha256,
     clients_shifts=clients_shifts,
-    argv=argv,
   )
   run_result.write_result(files.result, result)
   return result

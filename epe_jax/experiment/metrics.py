@@ -18,15 +18,10 @@ from epe_jax import extras, io
 def append_line(
   path: str | os.PathLike, record: Mapping[str, float | int]
 ) -> None:
-  """Appends a line.
+  """Appends the numbers of a round by name; 'round' counts those that are done.
 
-  The file is appended to in place, and not by `io.write_atomically`: `read_lines`
-  skips a line that a killed process cut short.
-
-  Args:
-    path: the file, which only its owner may read if it is made here.
-    record: the numbers of a round by name; 'round' is the number of the rounds
-      that are done, from 0.
+  In place, and not by `io.write_atomically`: `read_lines` skips a line that a killed
+  process cut short.
   """
   with open(path, 'a', opener=io.open_private) as f:
     f.write(json.dumps(record) + '\n')
@@ -71,26 +66,9 @@ def _parse_line(line: str) -> dict[str, float] | None:
 
 
 def rewind_to(path: str | os.PathLike, rounds: int) -> None:
-  """Removes the lines of later rounds, for a run that is resumed.
-
-  A warning says how many lines of earlier rounds are missing, if any are.
-
-  Args:
-    path: the file, which is made if it is missing.
-    rounds: the number of rounds whose lines stay, >= 0.
-  """
-  records = []
-  if pathlib.Path(path).exists():
-    records = [r for r in read_lines(path) if r['round'] <= rounds]
-  lost = set(range(rounds + 1)) - {record['round'] for record in records}
-  if lost:
-    logging.warning(
-      '%s lacks %d lines of rounds up to %d, and so will figures of training.',
-      path,
-      len(lost),
-      rounds,
-    )
-  text = ''.join(json.dumps(r) + '\n' for r in records)
+  """Removes the lines of later rounds, for a run that is resumed."""
+  records = read_lines(path) if pathlib.Path(path).exists() else []
+  text = ''.join(json.dumps(r) + '\n' for r in records if r['round'] <= rounds)
   io.write_text(path, text, private=True)
 
 
@@ -100,12 +78,8 @@ def open_event_files(
 ) -> Iterator[Callable[[Mapping[str, float | int]], None]]:
   """Opens a folder for the event files of a run, by tensorboardX without TensorFlow.
 
-  Nothing is written before the first line. TensorBoard drops the rounds that a
-  resumed run repeats.
-
-  Args:
-    folder: the folder; it need not exist.
-    start: the number of finished rounds, >= 0.
+  Nothing is written before the first line. TensorBoard drops the rounds after `start`,
+  which a resumed run repeats.
 
   Yields:
     A function that writes the numbers of a line of metrics.jsonl.

@@ -142,34 +142,19 @@ def load_result(path: str | os.PathLike) -> RunResult:
     ValueError: it is damaged, or of another version of this library.
   """
   values = io.read_sealed(path)
-  try:
-    io.check_schema(path, values.pop('schema'), reads=SCHEMA)
-  except KeyError as error:
-    raise _refuse(path, error) from error
+  io.check_schema(path, values.pop('schema', 0), reads=SCHEMA)
   try:
     return _from_json(values)
   except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
-    raise _refuse(path, e) from e
-
-
-def _refuse(path: str | os.PathLike, error: Exception) -> ValueError:
-  """The error for a person of what reading a damaged result has raised."""
-  match error:
-    case KeyError():
-      fault = f'it has no {error}'
-    case AttributeError() | TypeError():
-      fault = 'a field has a value of another kind'
-    case _:
-      fault = str(error)
-  return ValueError(
-    f'{path} is damaged: {fault}; restore it, or make the run again.'
-  )
+    raise ValueError(
+      f'{path} is damaged: {type(e).__name__}: {e}; restore it, or make the run '
+      'again.'
+    ) from e
 
 
 def _from_json(given: Mapping[str, Any]) -> RunResult:
-  optional = _OPTIONAL if given.get('seconds') is None else ('chunk',)
-  values: dict[str, Any] = dict.fromkeys(('leaks_by_round', 'argv', *optional))
-  values |= given
+  # What those that may be published do not have.
+  values = {**dict.fromkeys(('leaks_by_round', 'argv', *_OPTIONAL)), **given}
   audit = audit_json.from_json(values['audit'])
   return typed_json.from_plain(
     RunResult,
@@ -182,5 +167,4 @@ def _from_json(given: Mapping[str, Any]) -> RunResult:
   )
 
 
-_TIMES = ('seconds_per_round', 'seconds', 'waited_share')
-_OPTIONAL = ('chunk', *_TIMES)
+_OPTIONAL = ('chunk', 'seconds_per_round', 'seconds', 'waited_share')

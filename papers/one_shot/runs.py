@@ -176,7 +176,7 @@ def _share_canaries(config: Config, runs: int) -> Config:
   return share
 
 
-def _read_outcome(outcome: seeds.Outcome) -> dict[str, Any]:
+def _read_outcome(outcome: seeds.SeedRun) -> dict[str, Any]:
   record = outcome.record
   final = record.cosines['final']
   return dict(

@@ -248,6 +248,10 @@ def test_groups_that_take_turns_amplify_a_banded_mechanism():
       r'noise\.bands=4, but of rounds=12 the mechanism runs for 3',
     ),
     ({'noise.buffers': 2}, r"noise\.buffers=2 has no effect with .*='banded'"),
+    (
+      {'noise.correlation': 'tree', 'rounds': 10**6},
+      r"noise\.correlation='tree' with rounds=1000000 takes matrices",
+    ),
   ],
 )
 def test_what_does_not_go_with_correlated_noise_is_refused(changes, message):

@@ -11,7 +11,7 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
-from epe_jax.experiment import audited_run, finished_runs, metrics
+from epe_jax.experiment import audited_run, finished_runs
 from epe_jax.experiment.setup import build
 from epe_jax.report import comparison, report
 from epe_jax.tasks import digits
@@ -22,10 +22,6 @@ from tests.in_process import run_command
 
 _NONE = {'canaries.observed': 0, 'canaries.unobserved': 0}
 _ROUNDS, _DIM = 4, 4
-
-
-class Killed(Exception):
-  pass
 
 
 @pytest.fixture(scope='module')
@@ -110,38 +106,6 @@ def test_a_run_without_canaries_makes_none_and_says_so(finished):
   assert result.clients_analytic_epsilon > 0
   lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
   assert all(json.loads(line)['num_canaries'] == 0 for line in lines[1:])
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures('small_task')
-def test_a_run_without_canaries_goes_on_where_it_was_killed(
-  finished, tmp_path, monkeypatch
-):
-  workdir, config, result = finished
-  append = metrics.append_line
-
-  def die_at_5(path, record):
-    append(path, record)
-    if record['round'] == 5:
-      raise Killed
-
-  monkeypatch.setattr(metrics, 'append_line', die_at_5)
-  with pytest.raises(Killed):
-    audited_run.run(config, tmp_path / 'run')
-  monkeypatch.setattr(metrics, 'append_line', append)
-  again = audited_run.run(config, tmp_path / 'run')
-  assert (again.accuracy, again.loss) == (
-    result.accuracy,
-    result.loss,
-  )
-  whole, killed = (
-    [record.get('aggregate_norm') for record in metrics.read_lines(folder)]
-    for folder in (
-      workdir / 'private/metrics.jsonl',
-      tmp_path / 'run/private/metrics.jsonl',
-    )
-  )
-  assert whole == killed
 
 
 def test_its_report_has_how_it_trained_and_no_estimate(finished):

@@ -99,25 +99,6 @@ def test_a_task_of_ones_own_leaves_a_run_like_any_other(tmp_path):
     audited_run.run(make_config(**{'data.seed': 1}), tmp_path / 'run')
 
 
-@pytest.mark.integration
-@pytest.mark.usefixtures('unestimated')
-def test_it_resumes_with_the_data_that_it_began_with(
-  mine, tmp_path, monkeypatch
-):
-  def stop(*args, **keywords):
-    raise KeyboardInterrupt
-
-  with monkeypatch.context() as patch:
-    patch.setattr('epe_jax.experiment.model_file.write_params', stop)
-    with pytest.raises(KeyboardInterrupt):
-      audited_run.run(make_config(), tmp_path / 'run')
-  mine.load = lambda config: load(make_config(**{'data.seed': 7}))
-  with pytest.raises(ValueError, match='the training data changed since'):
-    audited_run.run(make_config(), tmp_path / 'run')
-  mine.load = load
-  assert audited_run.run(make_config(), tmp_path / 'run').rounds == 2
-
-
 def fails(params, batch, key):
   return params['nothing']
 
@@ -314,7 +295,7 @@ def test_a_sweep_that_is_stopped_ends_its_runs_and_says_how_to_go_on(
   _, err = process.communicate(timeout=240)
   assert process.returncode == 128 + signal.SIGTERM
   assert 'Finishing the rounds of the points that run.' in err
-  assert f'Stopped. Of 2 points in {folder}: 2 saved part way.' in err
+  assert f'Stopped. Of 2 points in {folder}: 2 stopped.' in err
   assert f'To resume: {shlex.join(command)}' in err
   for name, file in zip(names, files):
     log = (folder / f'{name}.log').read_text()

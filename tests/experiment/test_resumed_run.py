@@ -67,7 +67,6 @@ _RING = {
 }
 _KINDS: dict[str, dict[str, Any]] = {
   'independent': {},
-  'fixed clipping': {'clipping.kind': 'fixed'},
   'changes, scored one by one': {
     'audit.view': 'server_update',
     'audit.buffer': 1,
@@ -90,23 +89,16 @@ _KINDS: dict[str, dict[str, Any]] = {
       f'noise.{name}': size,
       'noise.restart': restart,
     }
-    for kind, name, size in (
-      ('banded', 'bands', 4),
-      ('bisr', 'bands', 4),
-      ('blt', 'buffers', 2),
+    for kind, name, size, restart in (
+      ('banded', 'bands', 4, 7),
+      ('bisr', 'bands', 4, None),
+      ('blt', 'buffers', 2, 7),
     )
-    for restart in (None, 7)
-  },
-  'one band': _CORRELATED
-  | {
-    'noise.correlation': 'banded',
-    'noise.bands': 1,
-    'noise.restart': None,
   },
   **{
     f'tree, restart={restart}': _CORRELATED
     | {'noise.correlation': 'tree', 'noise.restart': restart}
-    for restart in (None, 1, 7)
+    for restart in (None, 7)
   },
   **{
     f'ring, {noise}, {rounding}': _RING
@@ -114,12 +106,13 @@ _KINDS: dict[str, dict[str, Any]] = {
       'secure_aggregation.noise': noise,
       'secure_aggregation.rounding': rounding,
     }
-    for noise in ('skellam', 'discrete_gaussian')
-    for rounding in ('conditional', 'stochastic')
+    for noise, rounding in (
+      ('skellam', 'stochastic'),
+      ('discrete_gaussian', 'conditional'),
+    )
   },
 }
-# One band correlates nothing, so that nothing is held from round to round.
-_QUICK = ('one band',)
+_QUICK = ('independent',)
 
 
 @pytest.mark.integration

@@ -219,21 +219,6 @@ def test_sigterm_lets_a_program_end_what_it_started(capsys, monkeypatch):
   assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_what_is_waited_for_is_given_up_when_asked_to_stop(monkeypatch, capsys):
-  monkeypatch.setattr(os, '_exit', exit_at_once)
-  ended = threading.Event()
-  main = stopping.exit_on_signal(lambda work: stopping.wait_for(work))
-  assert main(lambda: 3) == 3
-  threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
-  try:
-    with pytest.raises(SystemExit) as stop:
-      main(ended.wait)
-  finally:
-    ended.set()
-  assert stop.value.code == 143
-  assert capsys.readouterr().err.startswith('Stopped. To resume: ')
-
-
 _COMPUTING = """
 import os, signal, time
 import jax

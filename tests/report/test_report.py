@@ -818,11 +818,11 @@ def _change_version(files):
     (_change_version, r'scores\.npz has schema=99'),
     (
       _change_result({'audit': []}),
-      r'result\.json is damaged: a field has a value of another kind.*; restore it,',
+      r'result\.json is damaged: TypeError: .*; restore it,',
     ),
     (
       _change_result({'delta': 'x'}),
-      r'result\.json is damaged: could not convert.*; restore it, or make',
+      r'result\.json is damaged: ValueError: could not convert.*; restore it, or make',
     ),
   ],
 )

@@ -502,6 +502,16 @@ def _check_correlation(config: Config) -> None:
     },
     f'noise.correlation={noise.correlation!r}',
   )
+  # Of what holds C, C⁻¹ and CᵀC meanwhile, measured; a tree has 2 T nodes. Without a
+  # refusal the system kills the process, or another one.
+  is_whole_tree = noise.correlation == 'tree' and noise.restart is None
+  size, memory = (105 if is_whole_tree else 60) * rounds**2, io.machine_memory()
+  if size > memory:
+    raise ValueError(
+      f'noise.correlation={noise.correlation!r} with rounds={rounds} takes matrices of '
+      f'{size:.2g} bytes, but this machine has {memory:.2g} of memory; give fewer '
+      "rounds, or noise.correlation='independent'."
+    )
   span = rounds if noise.restart is None else noise.restart
   sizes = {'banded': 'bands', 'bisr': 'bands', 'blt': 'buffers'}
   limits = {'restart': rounds}

@@ -93,7 +93,7 @@ def plan_participation(
     # Imported late, because it takes most of a second.
     from scipy import stats
 
-    groups, q = _find_probability(config, n)
+    groups, q = find_probability(config, n)
     # How often the busiest client came is a secret.
     turns = -(-rounds // groups)
     max_rounds = max(1, int(stats.binom.isf(_TAIL / n, turns, q)))
@@ -148,7 +148,7 @@ def plan_participation(
   mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
   mean = config.clients_per_round
   if kind == 'log':
-    mean = np.mean(sizes)
+    mean = float(np.mean(sizes))
   if kind == 'log' or schedule in _ADDED:
     mean += mean_inserted
   periods = None
@@ -176,7 +176,7 @@ def count_population(config: Config, num_clients: int) -> int:
   return num_clients + (c.observed if c.schedule == 'as_clients' else 0)
 
 
-def _find_probability(config: Config, num_clients: int) -> tuple[int, float]:
+def find_probability(config: Config, num_clients: int) -> tuple[int, float]:
   """Groups of clients, and the probability of one in a round of its group."""
   p = config.participation
   groups = p.separation if p.kind == 'cyclic' else 1
@@ -203,7 +203,7 @@ def _bound_canaries(
 
   tail = _TAIL / config.rounds
   if config.participation.kind in _RANDOM_SIZE:
-    groups, q = _find_probability(config, num_clients)
+    groups, q = find_probability(config, num_clients)
     in_group = k if schedule == 'replace' else -(-k // groups)
     return max(most, int(stats.binom.isf(tail, in_group, q)))
   # Whom a round has is a sample without replacement, whatever the other rounds have.
@@ -299,7 +299,7 @@ def find_client_shifts(
     most = rounds % epoch or epoch
     schedules = [every(epoch, t) for t in range(most)]
   elif kind == 'fixed_size' or kind in _RANDOM_SIZE:
-    groups, q = _find_probability(config, data.num_clients)
+    groups, q = find_probability(config, data.num_clients)
     schedules = [every(groups, t, probability=q) for t in range(groups)]
   else:
     several = [clients]

@@ -28,34 +28,25 @@ SECRET_BYTES = 32
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Randomness:
-  """The keys and seeds of a run. It has no repr, because it must not be shown.
+  """The keys and seeds of a run. It has no repr, because it must not be shown."""
 
-  Attributes:
-    noise: the key of the privacy noise of all rounds.
-    training: the key of the clients, for dropout and the like.
-    clients: the seed of the clients' participation, >= 0.
-    canaries: the seed of the canaries' participation and of their coins, >= 0.
-    order: the seed of the order of each client's examples, >= 0.
-  """
-
-  noise: Key
-  training: Key
-  clients: int
+  noise: Key  # Of the privacy noise of all rounds.
+  training: Key  # Of the clients, for dropout and the like.
+  clients: int  # Seed of the clients' participation, >= 0.
+  # Seed of the canaries' participation and of their coins, >= 0.
   canaries: int
-  order: int
+  order: int  # Seed of the order of each client's examples, >= 0.
 
 
 def make_randomness(config: Config, secret: bytes | None) -> Randomness:
   """Derives the keys and seeds of a run.
 
   Args:
-    secret: 256 bits, as `draw_secret` gives them, for a run that is no
-      simulation; None for a simulation, whose keys and seeds follow from
-      config.seed.
+    secret: 256 bits, as `draw_secret` gives them; None for a simulation, whose keys
+      and seeds follow from config.seed.
 
   Raises:
-    ValueError: a simulation has a secret, another run has none, or the secret
-      does not have 256 bits.
+    ValueError: a simulation has a secret, or another run has none.
   """
   if config.simulation != (secret is None):
     raise ValueError(
@@ -75,16 +66,9 @@ def make_randomness(config: Config, secret: bytes | None) -> Randomness:
 
 
 def derive_key(seed: int, purpose: str) -> Key:
-  """Derives the key of one purpose from all bits of a seed.
+  """Derives the key of one purpose, such as 'noise', from all bits of a seed.
 
   `jax.random.key` would take the seed modulo 2^32.
-
-  Args:
-    seed: an integer >= 0 of any size.
-    purpose: what the key is for, such as 'noise'.
-
-  Raises:
-    ValueError: the seed is not an integer >= 0.
   """
   words = streams.sequence(seed, f'{purpose} key').generate_state(2)
   return jax.random.wrap_key_data(jnp.asarray(words), impl='threefry2x32')
@@ -100,11 +84,8 @@ def load_or_draw_secret(
   process keeps the secret, readable by its owner alone, until the run is
   finished. All processes call this function and get the same bytes.
 
-  Args:
-    files: its workdir. This function writes nothing into it.
-
   Returns:
-    The secret; None for a simulation.
+    The secret; None for a simulation. Nothing is written.
 
   Raises:
     ValueError: the workdir holds a run whose secret is missing or damaged.
@@ -135,11 +116,7 @@ def draw_secret() -> bytes:
 
 
 def check_secret(secret: bytes, name: str) -> None:
-  """Checks that a secret has `SECRET_BYTES` bytes.
-
-  Raises:
-    ValueError: it has more bytes or fewer.
-  """
+  """Refuses a secret that does not have `SECRET_BYTES` bytes."""
   if len(secret) != SECRET_BYTES:
     raise ValueError(
       f'{name} has {len(secret)} bytes and not {SECRET_BYTES}: it is damaged, '

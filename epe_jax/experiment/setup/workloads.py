@@ -38,13 +38,8 @@ def load_workload(config: Config) -> Workload:
         'experiment.Workload(task, train, test).'
       )
     check_task(name, loaded.task, loaded.train)
-  elif name in data_sets.list_federated():
-    loaded = data_sets.find_federated(name).load(config)
   else:
-    names = ', '.join(map(repr, data_sets.list_federated()))
-    raise ValueError(
-      f'task={name!r}; give one of {names}, or package.module:function.'
-    )
+    loaded = data_sets.find_federated(name).load(config)
   test, baseline = workload.sample_test(config, loaded.test), loaded.baseline
   if baseline is None:
     known = loaded.train if config.simulation else test

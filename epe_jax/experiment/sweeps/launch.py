@@ -135,16 +135,10 @@ def start_process(
   stdout: IO[bytes] | int,
   stderr: int | None = None,
 ) -> subprocess.Popen[bytes]:
-  """Starts a process that does some work, and ends with this one.
+  """Starts a process that does some work, for JSON, and ends with this one.
 
-  Args:
-    code: that it runs; it has the work on the first line of stdin, and calls
-      `stopping.end_with_parent`.
-    arguments: of the code.
-    work: what it does, for JSON.
-    environment: variables to set.
-    stdout: as for `subprocess.Popen`.
-    stderr: likewise.
+  The code that it runs has the work on the first line of stdin, and calls
+  `stopping.end_with_parent`.
   """
   process: subprocess.Popen[bytes] = subprocess.Popen(
     python_path.make_command(code, *arguments),
@@ -324,12 +318,7 @@ class NodeJob:
   """
 
   def __init__(self, spec: JobSpec, *, is_distributed: bool = False):
-    """Keeps what is to be done; it can be pickled.
-
-    Args:
-      spec: the point.
-      is_distributed: whether other tasks of the same job share the run.
-    """
+    """Keeps what is to be done, with other tasks of the same job if distributed."""
     self._spec, self._is_distributed = spec, is_distributed
     self._process: subprocess.Popen[bytes] | None = None
 
@@ -396,11 +385,8 @@ def _follow(
 ) -> Job:
   """Follows a job of a cluster, which ends once however often it is polled.
 
-  Args:
-    log: of its point.
-    find_end: gives its exit status, and what its process could not say in the log;
-      None as long as it runs.
-    stop: as `Job.stop`.
+  `find_end` gives its exit status, and what its process could not say in the log of
+  the point; None as long as it runs.
   """
   code: int | None = None
 

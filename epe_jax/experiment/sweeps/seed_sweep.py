@@ -21,22 +21,19 @@ from epe_jax.several_runs.over_runs import ShiftEstimate
 class SeedEstimates(NamedTuple):
   """The estimates of the run of one seed; a row of rows.json.
 
-  Attributes:
-    seed: of the run.
-    accuracy: of the final model on the test data, in [0, 1].
-    epsilon: key of an attacker -> calibrated point estimate of ε, of the attackers
-      whose scores are shifted by known multiples.
-    shift: key of an attacker -> by how much a canary is shifted on average.
-    analytic: ε that the mechanism of the run allows, if its noise is known.
-    delta: of every ε.
+  Those by key of an attacker are of attackers whose scores are shifted by known
+  multiples.
   """
 
   seed: int
-  accuracy: float
+  accuracy: float  # Of the final model on the test data, in [0, 1].
+  # Key of an attacker -> calibrated point estimate of ε.
   epsilon: Mapping[str, float]
+  # Key of an attacker -> by how much a canary is shifted on average.
   shift: Mapping[str, ShiftEstimate]
+  # ε that the mechanism of the run allows, if its noise is known.
   analytic: float | None
-  delta: float
+  delta: float  # Of every ε.
 
 
 def run_seeds(config: Config, workdir: str | os.PathLike) -> None:
@@ -70,7 +67,7 @@ def run_seeds(config: Config, workdir: str | os.PathLike) -> None:
     kept.unlink()
 
 
-def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
+def _estimate_seed(outcome: seeds.SeedRun) -> SeedEstimates:
   record = outcome.record
   # What a single run rejects by chance must not leave a gap in the mean.
   shifted = {

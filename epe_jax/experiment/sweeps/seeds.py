@@ -32,32 +32,20 @@ Progress: TypeAlias = Callable[..., Any]
 """Makes a progress bar from `total` and `unit`, as `tqdm.tqdm` does."""
 
 
-class Outcome(NamedTuple):
-  """The outcome of a run.
-
-  Attributes:
-    seed: the seed of the run.
-    record: what attackers saw.
-    accuracy: the accuracy of the final model on the test data, in [0, 1].
-  """
+class SeedRun(NamedTuple):
+  """What the run of a seed leaves."""
 
   seed: int
-  record: Record
-  accuracy: float
+  record: Record  # What attackers saw.
+  accuracy: float  # Of the final model on the test data, in [0, 1].
 
 
 class Sizes(NamedTuple):
-  """The sizes of the arrays of all seeds, which grow and never shrink.
+  """The sizes of the arrays of all seeds, which grow and never shrink."""
 
-  Attributes:
-    canaries: the largest number of canaries in a round.
-    slots: the largest number of real clients in a round.
-    steps: the local steps of the largest client.
-  """
-
-  canaries: int
-  slots: int
-  steps: int
+  canaries: int  # Most in a round.
+  slots: int  # Most real clients in a round.
+  steps: int  # Of the largest client.
 
 
 def run_seeds(
@@ -66,16 +54,15 @@ def run_seeds(
   *,
   at_once: int | None = None,
   progress: Progress = progress_bars.bar,
-) -> Iterator[Outcome]:
+) -> Iterator[SeedRun]:
   """Makes the runs of a config that differ only by their seed.
 
   They agree with those of `audited_run.run` to float32 rounding. Nothing is
-  written and no run can be resumed: a caller keeps each outcome as it comes.
+  written and no run can be resumed: a caller keeps each one as it comes.
 
   Args:
-    config: the config of the runs, with every field set. Its own seed is
-      ignored.
-    seeds: the seeds, each >= 0 and given once.
+    config: of the runs. Its own seed is ignored.
+    seeds: each >= 0 and given once.
     at_once: the number of runs that are vmapped, >= 1. They take that many
       times 4 (3 + views x buffer) d bytes of memory, and their cohorts. None
       chooses what is fast: 1 on a CPU, where models share no weights and
@@ -83,7 +70,7 @@ def run_seeds(
     progress: makes the bar that counts rounds, as `tqdm.tqdm` does.
 
   Yields:
-    One outcome for each seed, in the order of the seeds.
+    A run for each seed, in the order of the seeds.
 
   Raises:
     ValueError: a field is wrong, see `build.build`; config.simulation is False; or
@@ -132,18 +119,13 @@ def run_seeds(
         )
         params = jax.tree.map(of_seed, state.algorithm.params)
         metrics = evaluate(params, setup.test)
-        yield Outcome(seed, record, metrics['test_accuracy'])
+        yield SeedRun(seed, record, metrics['test_accuracy'])
 
 
 def check_seeds(
   config: Config, seeds: Sequence[int], *, at_once: int = 1
 ) -> None:
-  """Checks that `run_seeds` can make these runs.
-
-  Raises:
-    ValueError: at_once is less than 1, there are no seeds or two are equal, or
-      config.simulation is False.
-  """
+  """Refuses what `run_seeds` cannot make."""
   if at_once < 1:
     raise ValueError(f'at_once={at_once}; give 1 or more.')
   if not seeds or len(set(seeds)) < len(seeds):

@@ -117,7 +117,12 @@ def run_sweep(
           if watch is not None:
             watch(_sort_ends(folder, points, ends))
         show()
-    requests.raise_if_stopped(_describe_stop(folder, points, ends))
+    statuses = [sweep_status.find_point(folder, x.name) for x in points]
+    counts = sweep_status.count_states(statuses)
+    listed = ', '.join(f'{number} {state}' for state, number in counts.items())
+    requests.raise_if_stopped(
+      f'Stopped. Of {len(points)} points in {folder}: {listed}.'
+    )
   return _sort_ends(folder, points, ends)
 
 
@@ -314,23 +319,3 @@ def _show_progress(
 
     yield show
     show(is_last=True)
-
-
-def _describe_stop(
-  folder: pathlib.Path, points: Sequence[Point], ends: Mapping[str, str | None]
-) -> str:
-  """Counts what is kept of a sweep that was stopped."""
-  finished = sum(reason is None for reason in ends.values())
-  others = [point.name for point in points if point.name not in ends]
-  saved = sum(
-    workdirs.has_saved_rounds(workdirs.workdir_at(folder / name))
-    for name in others
-  )
-  counts = {
-    'finished': finished,
-    'failed': len(ends) - finished,
-    'saved part way': saved,
-    'without a saved round': len(others) - saved,
-  }
-  listed = ', '.join(f'{n} {what}' for what, n in counts.items() if n)
-  return f'Stopped. Of {len(points)} points in {folder}: {listed}.'

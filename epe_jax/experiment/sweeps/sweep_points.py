@@ -16,15 +16,10 @@ NUM_SEEDS = 'num_seeds'
 
 
 class Point(NamedTuple):
-  """One run of a grid.
+  """One run of a grid."""
 
-  Attributes:
-    name: the name of its folder: the fields that it sets, as field=value.
-    settings: dotted field -> value, in the order of the axes.
-    config: its config, with every field set.
-  """
-
-  name: str
+  name: str  # Of its folder: the fields that it sets, as field=value.
+  # Dotted field -> value, in the order of the axes.
   settings: dict[str, Any]
   config: Config
 
@@ -34,15 +29,12 @@ Axis = tuple[str | Sequence[str], Sequence[Any]]
 
 
 def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
-  """Combines the values of all axes; the last one changes fastest.
-
-  Returns:
-    One point for each combination.
+  """Combines the values of all axes to points; the last one changes fastest.
 
   Raises:
-    ValueError: base lacks a field of an axis, or has a group there; a value is of another type than the
-      field, two axes set the same field, an axis has no values, or two points
-      have the same name.
+    ValueError: base lacks a field of an axis, or has a group there; a value is of
+      another type than the field, two axes set the same field, an axis has no values,
+      or two points have the same name.
 
   >>> from ml_collections import config_dict
   >>> base = config_dict.create(noise=0.1, canaries=dict(repetitions=1))
@@ -50,7 +42,11 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
   >>> [point.name for point in make_grid(base, axes)][1:3]
   ['noise=0.0,canaries.repetitions=2', 'noise=0.1,canaries.repetitions=1']
   """
-  fields = [name for names, _ in axes for name in _list_names(names)]
+  fields = [
+    name
+    for names, _ in axes
+    for name in ([names] if isinstance(names, str) else names)
+  ]
   known = [*io.flatten(base.to_dict())]
   for name in fields:
     if fields.count(name) > 1:
@@ -100,10 +96,6 @@ def split_seeds(config: Config) -> tuple[Config, int | None]:
   fields = config.to_dict()
   num_seeds = fields.pop(NUM_SEEDS, None)
   return type(config)(fields), num_seeds
-
-
-def _list_names(names: str | Sequence[str]) -> Sequence[str]:
-  return [names] if isinstance(names, str) else list(names)
 
 
 def _iterate_steps(axis: Axis) -> Iterator[Mapping[str, Any]]:

@@ -24,31 +24,19 @@ _RECENT = 20
 
 
 class PointStatus(NamedTuple):
-  """How far a point is.
+  """How far a point is."""
 
-  Attributes:
-    name: of the point, and of its folder.
-    state: one of `STATES`.
-    rounds_done: rounds that were made, of a stopped point also those after the
-      last that was saved.
-    rounds: all rounds of the point; 0 if it never started.
-    seconds_per_round: the mean of its last rounds; nan where there are none.
-    detail: who runs it, or why it failed; '' if there is nothing to say.
-  """
-
-  name: str
-  state: str
+  name: str  # Of the point, and of its folder.
+  state: str  # One of `STATES`.
+  # Those of a stopped point may be more than were saved.
   rounds_done: int
-  rounds: int
-  seconds_per_round: float
-  detail: str
+  rounds: int  # All rounds of the point; 0 if it never started.
+  seconds_per_round: float  # The mean of its last rounds; nan without any.
+  detail: str  # Who runs it, or why it failed; '' if there is nothing to say.
 
 
 def find_status(workdir: str | os.PathLike[str]) -> list[PointStatus]:
-  """Finds out how far the points of a sweep are.
-
-  Returns:
-    The points by name.
+  """Finds out how far the points of a sweep are, by name.
 
   Raises:
     FileNotFoundError: there is no such folder, or it has no points.
@@ -64,17 +52,14 @@ def find_status(workdir: str | os.PathLike[str]) -> list[PointStatus]:
 
 
 def estimate_seconds_left(points: Sequence[PointStatus]) -> float:
-  """Estimates when a sweep ends, from the points that run.
+  """Estimates the seconds after which a sweep ends, from the points that run.
 
-  Returns:
-    Seconds, if as many points stay side by side as run now, and if those that have
-    not started have as many rounds; nan if no point runs, or none has made a round.
+  As many points stay side by side as run now, and those that have not started have as
+  many rounds. It is nan if no point runs, or none has made a round.
   """
   known = [p for p in points if p.rounds]
   running = [
-    p
-    for p in points
-    if p.state == 'running' and p.seconds_per_round > 0 and p.rounds
+    p for p in known if p.state == 'running' and p.seconds_per_round > 0
   ]
   if not running:
     return math.nan
@@ -91,14 +76,16 @@ def estimate_seconds_left(points: Sequence[PointStatus]) -> float:
 def list_points(folder: pathlib.Path) -> list[str]:
   """The names of all points in the folder of a sweep, which need not exist."""
   paths = folder.iterdir() if folder.is_dir() else ()
-  return sorted(path.name for path in paths if _is_point(path))
-
-
-def _is_point(path: pathlib.Path) -> bool:
-  """Says whether a path is the folder of a point, which may be empty."""
-  log = path.with_name(f'{path.name}.log')
-  return path.is_dir() and (
-    (path / 'config.json').is_file() or log.is_file() or not any(path.iterdir())
+  # Folders of runs, of points that have a log, and of those that never started.
+  return sorted(
+    path.name
+    for path in paths
+    if path.is_dir()
+    and (
+      (path / 'config.json').is_file()
+      or path.with_name(f'{path.name}.log').is_file()
+      or not any(path.iterdir())
+    )
   )
 
 
@@ -114,17 +101,16 @@ def is_finished(files: workdirs.Workdir) -> bool:
 
 
 def find_point(folder: pathlib.Path, name: str) -> PointStatus:
-  """Finds out how far a point is.
-
-  Raises:
-    ValueError: its config.json is damaged.
-  """
+  """Finds out how far a point is; raises a ValueError if its config.json is damaged."""
   files = workdirs.workdir_at(folder / name)
   failure = folder / f'{name}{FAILED}'
   rounds = 0
   if files.config.is_file():
     rounds = int(io.read_fields(files.config).get('rounds', 0))
-  done, seconds = _read_rounds(files.metrics)
+  lines = metrics.read_last_lines(files.metrics, _RECENT)
+  done = max((int(line['round']) for line in lines), default=0)
+  times = [line['seconds'] for line in lines if 'seconds' in line]
+  seconds = sum(times) / len(times) if times else math.nan
   state, detail = 'not started', ''
   if is_finished(files):
     state, done = 'finished', rounds
@@ -135,11 +121,3 @@ def find_point(folder: pathlib.Path, name: str) -> PointStatus:
   elif done:
     state = 'stopped'
   return PointStatus(name, state, done, rounds, seconds, detail)
-
-
-def _read_rounds(path: pathlib.Path) -> tuple[int, float]:
-  """The rounds that were made, and the mean seconds of the last ones."""
-  lines = metrics.read_last_lines(path, _RECENT)
-  seconds = [line['seconds'] for line in lines if 'seconds' in line]
-  mean = sum(seconds) / len(seconds) if seconds else math.nan
-  return max((int(line['round']) for line in lines), default=0), mean

@@ -85,7 +85,7 @@ def trained(monkeypatch):
         dim=DIM,
         delta=1e-3,
       )
-      yield seeds.Outcome(seed, record, 0.5)
+      yield seeds.SeedRun(seed, record, 0.5)
 
   monkeypatch.setattr(seeds, 'run_seeds', each)
   monkeypatch.setattr(comparison.build, 'build', lambda config: None)
