@@ -167,15 +167,15 @@ def make_leak_table(found: Sequence[Leak]) -> tables.Table:
 
 def _make_audit_table(found: Sequence[Leak]) -> tables.Table:
   """A row for each attacker: ε of a canary, with interval and floor."""
-  at_least, about, at_most = _OF_CANARY.items()
   columns: dict[str, Callable[[Leak], str]] = {
     'ε': lambda leak: leak.name,
-    **dict([at_least, about]),
+    'at least': _OF_CANARY['at least'],
+    'about': _OF_CANARY['about'],
     '90 % interval': lambda leak: _show(
       leak.about and cells.format_interval(leak.about.interval)
     ),
     'floor': lambda leak: _show(leak.about and cells.format_floor(leak.about)),
-    **dict([at_most]),
+    'at most': _OF_CANARY['at most'],
   }
   if all(math.isnan(leak.at_most) for leak in found):
     del columns['at most']
