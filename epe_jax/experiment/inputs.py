@@ -41,6 +41,7 @@ def write_inputs(
   Raises:
     ValueError: the run has begun with other data, files or observers, another
       secret or other settings of JAX.
+    FileNotFoundError: what it has begun with is not known any more.
   """
   digests = compute_digests(
     config, setup.train, setup.test, observers=setup.state.observers
@@ -50,7 +51,7 @@ def write_inputs(
   if secret is not None:
     digests['private/secret'] = randomness.fingerprint_secret(secret)
   if files.config.exists() and workdirs.has_begun(files):
-    before = io.read_fields(files.inputs) if files.inputs.exists() else {}
+    before = io.read_fields(files.inputs)
     changed = [
       name
       for name in sorted(before.keys() | digests.keys())

@@ -249,7 +249,10 @@ def suggest(name: str, names: Sequence[str]) -> str:
   )
   if similar:
     return f'did you mean {" or ".join(map(repr, similar))}?'
-  return f'give one of {", ".join(names)}.'
+  group = name.rpartition('.')[0]
+  within = [x for x in names if x.startswith(f'{group}.')]
+  tops = dict.fromkeys(x.partition('.')[0] for x in names)
+  return f'give one of {", ".join(within or tops)}.'
 
 
 @functools.cache

@@ -106,12 +106,14 @@ def test_a_point_on_slurm_may_be_a_run_of_several_processes(
   points, slurm, undisturbed, tmp_path, monkeypatch
 ):
   monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '1')
-  launch = lambda: launch.make_launcher(
+  make_launcher = lambda: launch.make_launcher(
     'slurm',
     options={'tasks_per_node': 2, 'cpus_per_task': 1, 'timeout_min': 20},
     folder=tmp_path / 'slurm',
   )
-  outcome = sweep.run_sweep(points[:2], tmp_path / 'slurm', launch=launch)
+  outcome = sweep.run_sweep(
+    points[:2], tmp_path / 'slurm', launch=make_launcher
+  )
   assert [*outcome.finished] == [*undisturbed][:2]
   for name, folder in outcome.finished.items():
     # Sums over processes round in another order.
