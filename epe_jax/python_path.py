@@ -17,6 +17,11 @@ from typing import Any
 
 _SAFE = 'PYTHONSAFEPATH'
 
+QUIET = {'TF_CPP_MIN_LOG_LEVEL': '3'}
+"""Variables without which XLA writes a log of its own to stderr: on a CPU with AVX-512,
+jaxlib calls each program in the cache compiled for another machine, and compiles it
+again. What fails raises an exception. JAX reads them when it is imported."""
+
 
 def make_command(code: str, *arguments: str) -> list[str]:
   """A command that runs statements in a Python that finds the modules of this one.

@@ -17,7 +17,7 @@ from types import MappingProxyType, ModuleType
 
 from absl import app, flags
 
-from epe_jax import __version__, extras
+from epe_jax import __version__, extras, python_path
 from epe_jax.cli import config_flags
 from epe_jax.report import tables, terminal
 
@@ -96,10 +96,7 @@ def main(
     The exit status.
   """
   terminal.prepare_streams()
-  # Lines of XLA's own log: jaxlib calls each program that it finds in the cache of a
-  # CPU that has AVX-512 compiled for another machine, and compiles it again. What
-  # fails raises an exception. JAX reads this when it is imported.
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  os.environ.update(python_path.QUIET | os.environ)
   try:
     with tables.limit_width(terminal.measure_width(sys.stdout)):
       status = _dispatch(sys.argv[1:] if argv is None else argv, others)

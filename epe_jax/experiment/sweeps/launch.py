@@ -142,7 +142,8 @@ def start_process(
   """
   process: subprocess.Popen[bytes] = subprocess.Popen(
     python_path.make_command(code, *arguments),
-    env={**os.environ, **environment},
+    # Its last line is why it failed.
+    env={**os.environ, **python_path.QUIET, **environment},
     stdin=subprocess.PIPE,
     # Ctrl-C in a terminal would reach it in addition to the signal that we send.
     start_new_session=True,
