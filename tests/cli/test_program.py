@@ -205,6 +205,16 @@ def test_a_typing_error_is_one_line(capsys, argv, message):
   assert run(capsys, *argv) == (2, '', f'error: {message}\n')
 
 
+def test_what_a_config_of_the_package_refuses_is_no_bug_where_it_is_installed(
+  capsys, monkeypatch
+):
+  # As if all of it were below site-packages.
+  monkeypatch.setattr(program, '_PACKAGES', {*installed.ROOT.parts})
+  for argv in (('run', 'digits:smok'), ('sweep', 'digits', '--grid=noize')):
+    code, _, err = run(capsys, *argv)
+    assert (code, err[:7]) == (2, 'error: ')
+
+
 def test_a_config_of_another_folder_is_one_line(capsys, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   assert run(capsys, 'run', 'configs/digits.py') == (

@@ -109,11 +109,13 @@ def load_config(name: str | os.PathLike) -> Config:
   """
   text, _, mode = os.fspath(name).partition(':')
   path = _find_file(text)
+  module_name = f'epe_jax.configs.{path.stem}'
   if _is_path(text):
+    module_name = f'config_{path.stem}'
     # Its fields may name functions of the modules next to it.
     python_path.search_last(path.resolve().parent)
   with _name_file_in_errors(path):
-    module = python_path.import_file(path, name=f'config_{path.stem}')
+    module = python_path.import_file(path, name=module_name)
     get_config = getattr(module, 'get_config', None)
     if get_config is None:
       raise ValueError(
