@@ -24,14 +24,8 @@ def example(monkeypatch):
   return importlib.import_module('examples.own_task')
 
 
-@pytest.mark.parametrize(
-  'kind',
-  [
-    'jax',
-    pytest.param('flax', marks=pytest.mark.integration),
-    pytest.param('haiku', marks=pytest.mark.integration),
-  ],
-)
+@pytest.mark.integration
+@pytest.mark.parametrize('kind', ['jax', 'flax', 'haiku'])
 @pytest.mark.usefixtures('no_floors')
 def test_the_estimate_lies_around_the_analytic_epsilon(example, kind, tmp_path):
   config = example.get_config()
