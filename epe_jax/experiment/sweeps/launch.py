@@ -480,6 +480,16 @@ def _complete_options(
   options: Mapping[str, Any], devices_per_job: int | None
 ) -> dict[str, Any]:
   """Checks the options of a job of Slurm, and adds what follows from its GPUs."""
+  if other := {'slurm_nodes', 'slurm_ntasks_per_node'} & {*options}:
+    # By those names nobody here would know that several processes share a run.
+    raise ValueError(
+      f'launcher options {sorted(other)}; give nodes and tasks_per_node.'
+    )
+  for name in {'nodes', 'tasks_per_node'} & {*options}:
+    if not isinstance(options[name], int) or options[name] < 1:
+      raise ValueError(
+        f'launcher option {name}={options[name]!r}; give an integer >= 1.'
+      )
   if not {'timeout_min', 'slurm_time'} & {*options}:
     raise ValueError(
       'launcher options have no timeout_min, and submitit gives a job 5 minutes; '

@@ -316,6 +316,8 @@ def test_jobs_count_as_queued_while_slurm_does_not_answer(hangs, monkeypatch):
   ('options', 'devices', 'message'),
   [
     ({}, None, 'no timeout_min'),
+    ({'slurm_nodes': 2, **TIME}, None, "slurm_nodes'.*give nodes"),
+    ({'nodes': 0, **TIME}, 4, 'nodes=0; give an integer'),
     ({'nodes': 2, **TIME}, 3, 'a multiple of the nodes'),
     ({'nodes': 2, 'tasks_per_node': 2, **TIME}, 16, 'no tasks_per_node'),
   ],
