@@ -34,6 +34,14 @@ def make_command(code: str, *arguments: str) -> list[str]:
   return [sys.executable, '-P', '-c', f'{begin}\n{code}', *arguments]
 
 
+def make_environment(**variables: str) -> dict[str, str]:
+  """The variables of a process of `make_command`: those of this one, but for these.
+
+  It is quiet, since what reads its output takes the last line for why it failed.
+  """
+  return {**os.environ, **QUIET, **variables}
+
+
 @contextlib.contextmanager
 def start_safely() -> Iterator[None]:
   """Starts processes of multiprocessing without the working directory on their path.

@@ -76,7 +76,7 @@ def _release_in_processes(
     try:
       ended = subprocess.run(
         python_path.make_command(code),
-        env=os.environ | {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'},
+        env=python_path.make_environment(XLA_PYTHON_CLIENT_PREALLOCATE='false'),
         input=given,
         capture_output=True,
         timeout=limit,

@@ -142,8 +142,7 @@ def start_process(
   """
   process: subprocess.Popen[bytes] = subprocess.Popen(
     python_path.make_command(code, *arguments),
-    # Its last line is why it failed.
-    env={**os.environ, **python_path.QUIET, **environment},
+    env=python_path.make_environment(**environment),
     stdin=subprocess.PIPE,
     # Ctrl-C in a terminal would reach it in addition to the signal that we send.
     start_new_session=True,
@@ -200,7 +199,7 @@ def find_gpus() -> list[str]:
     return []
   done = subprocess.run(
     python_path.make_command(_COUNT_GPUS),
-    env=os.environ | {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'},
+    env=python_path.make_environment(XLA_PYTHON_CLIENT_PREALLOCATE='false'),
     capture_output=True,
     text=True,
     check=False,
