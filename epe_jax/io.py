@@ -239,12 +239,15 @@ def machine_memory() -> float:
 
 
 def write_arrays(
-  path: str | os.PathLike, arrays: Mapping[str, Any], *, private: bool = False
+  path: str | os.PathLike,
+  arrays: Mapping[str, Any],
+  *,
+  private: bool = False,
+  compressed: bool = True,
 ) -> None:
-  """Writes arrays and numbers to a compressed .npz with `write_atomically`."""
-  write_atomically(
-    path, lambda f: np.savez_compressed(f, **arrays), private=private
-  )
+  """Writes arrays and numbers to an .npz with `write_atomically`."""
+  save = np.savez_compressed if compressed else np.savez
+  write_atomically(path, lambda f: save(f, **arrays), private=private)
 
 
 def read_arrays(

@@ -76,8 +76,8 @@ class Checkpoints:
     if rounds < 0:
       return None
     self._saved = rounds
-    empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
-    state = hosts.broadcast_from_primary(read[1] if read else empty)
+    empty = lambda: jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
+    state = hosts.broadcast_from_primary(read[1] if read else empty())
     return rounds, hosts.shard_like(state, like)
 
   def close(self) -> None:
@@ -94,11 +94,12 @@ class Checkpoints:
     self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     leaves = jax.tree_util.tree_leaves_with_path(host)
     arrays = {jax.tree_util.keystr(at): np.asarray(x) for at, x in leaves}
-    # Not compressed, as the digits of weights cannot be.
-    io.write_atomically(
+    io.write_arrays(
       self._folder / f'{rounds}.npz',
-      lambda f: np.savez(f, **arrays, **{_RUN: self._of}),  # pyright: ignore[reportArgumentType]
+      {**arrays, _RUN: self._of},
       private=True,
+      # The digits of weights cannot be.
+      compressed=False,
     )
     for path in self._list_paths()[_KEPT:]:
       path.unlink()
