@@ -18,12 +18,8 @@ from PIL import Image
 from epe_jax import io
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  comparison,
-  glossary,
-  report,
-  tables,
-)
+from epe_jax.report import glossary, report, tables
+from epe_jax.report.comparisons import comparison
 
 _ROOT = pathlib.Path(__file__).parents[1]
 sys.path.append(str(_ROOT))

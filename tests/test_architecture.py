@@ -96,6 +96,19 @@ def test_no_module_imports_itself_in_a_circle():
   assert set(order.static_order()) == known
 
 
+def test_a_room_has_at_most_20_modules_and_says_what_it_is_for():
+  papers = PACKAGE.parent / 'papers'
+  rooms = {
+    path.parent for root in (PACKAGE, papers) for path in root.rglob('*.py')
+  }
+  assert PACKAGE / 'epsilon' in rooms
+  for room in rooms:
+    assert ast.get_docstring(ast.parse((room / '__init__.py').read_text())), (
+      room
+    )
+    assert len([*room.glob('[!_]*.py')]) <= 20, room
+
+
 # Once such a module is imported, it would hide the function.
 @pytest.mark.parametrize('package', ['epsilon', 'planning', 'scores'])
 def test_no_module_is_named_like_a_public_function(package):

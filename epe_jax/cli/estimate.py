@@ -253,7 +253,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
     raise ValueError(
       f'--out={given.out} is for one file, but {len(paths)} are given.'
     )
-  from epe_jax.report import over_reports
+  from epe_jax.report.comparisons import over_reports
   from epe_jax.scores import score_files
   from epe_jax.several_runs import run_effects
 
@@ -290,7 +290,7 @@ def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
 
 def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
   from epe_jax.epsilon.types import Estimate
-  from epe_jax.report import over_reports
+  from epe_jax.report.comparisons import over_reports
   from epe_jax.watch import by_round, rounds_json, sequential
 
   rounds = by_round.evaluate_by_round(record, delta=given.delta)
@@ -313,7 +313,7 @@ def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
 
 
 def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
-  from epe_jax.report import over_reports
+  from epe_jax.report.comparisons import over_reports
   from epe_jax.watch import by_round, rounds_json
 
   deltas = None if given.delta is None else [given.delta]

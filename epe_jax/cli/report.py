@@ -72,7 +72,7 @@ def _compare(workdirs: Sequence[str], values: flags.FlagValues) -> int:
       f'--claim={values.claim:g} is of one run, but {len(workdirs)} are given.'
     )
   from epe_jax import io
-  from epe_jax.report import comparison, labelled_runs
+  from epe_jax.report.comparisons import comparison, labelled_runs
 
   io.check_folder('out', values.out)
   runs = labelled_runs.label_workdirs(workdirs)

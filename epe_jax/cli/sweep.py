@@ -67,7 +67,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   parsed = config_flags.parse(values, argv)
   if values.status is not None:
-    from epe_jax.report import sweeps
+    from epe_jax.report.comparisons import sweeps
 
     print(sweeps.format_progress(values.status))
     return 0
@@ -78,7 +78,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import io
   from epe_jax.experiment.setup import config as config_lib
   from epe_jax.experiment.sweeps import sweep, sweep_points
-  from epe_jax.report import sweeps
+  from epe_jax.report.comparisons import sweeps
 
   axes = [
     *(config_lib.load_grid(grid).axes if grid else ()),

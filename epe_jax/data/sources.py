@@ -91,14 +91,16 @@ def open_source(
     return contextlib.nullcontext(path)
   if python_path.is_function(path):
     # Imported here, as below, because some need more packages.
-    group_by = importlib.import_module('epe_jax.data.group_by')
+    group_by = importlib.import_module('epe_jax.data.formats.group_by')
     function = python_path.import_function(str(path))
     return group_by.open_function(function, str(path))
   path = check_exists(path)
   name = _choose_module(path)
   if name is None:
     raise ValueError(f'{path} has no known format. {UNDERSTOOD}')
-  return importlib.import_module(f'epe_jax.data.{name}').open_source(path)
+  return importlib.import_module(f'epe_jax.data.formats.{name}').open_source(
+    path
+  )
 
 
 def check_exists(path: str | os.PathLike) -> pathlib.Path:

@@ -54,7 +54,7 @@ def _read_tfds(
 ) -> tuple[sources.Columns, sources.Columns]:
   """The images of a version of TFDS's cifar10, without TensorFlow."""
   # Only here: it needs packages that other forms do not.
-  from epe_jax.data import example_proto, tfds
+  from epe_jax.data.formats import example_proto, tfds
 
   features: sources.Features = {'image': (bytes, ()), 'label': ('int32', ())}
   splits = []

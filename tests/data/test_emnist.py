@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax.data import emnist, store, tff
+from epe_jax.data import emnist, store
+from epe_jax.data.formats import tff
 from tests import tff_files
 
 _ROWS = [

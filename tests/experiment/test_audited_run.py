@@ -22,7 +22,8 @@ from epe_jax.experiment import (
   workdirs,
 )
 from epe_jax.experiment.setup import build
-from epe_jax.report import comparison, report
+from epe_jax.report import report
+from epe_jax.report.comparisons import comparison
 from epe_jax.tasks import digits as digits_task
 from tests.helpers import load_config, softmax_regression
 from tests.in_process import run_script

@@ -13,7 +13,8 @@ from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.experiment import audited_run, finished_runs
 from epe_jax.experiment.setup import build
-from epe_jax.report import comparison, report
+from epe_jax.report import report
+from epe_jax.report.comparisons import comparison
 from epe_jax.tasks import digits
 from epe_jax.training import algorithms, clipping, fedavg
 from tests import helpers

@@ -14,15 +14,14 @@ from epe_jax.experiment import client_rounds, finished_runs, run_result
 from epe_jax.fact import Fact
 from epe_jax.report import (
   cells,
-  comparison,
   first_page,
   html,
-  labelled_runs,
   leaks,
   page,
   report,
   run_tables,
 )
+from epe_jax.report.comparisons import comparison, labelled_runs
 from epe_jax.report.figures import of_audit
 from epe_jax.report.provenance import Provenance
 from tests import recorded_runs

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax.report import comparison, labelled_runs, report
+from epe_jax.report import report
+from epe_jax.report.comparisons import comparison, labelled_runs
 from epe_jax.scores import score_audit
 from tests.report import test_report
 

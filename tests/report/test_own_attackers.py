@@ -13,7 +13,8 @@ from epe_jax.experiment import (
   own_attacker_scores,
   run_result,
 )
-from epe_jax.report import comparison, labelled_runs, report, words
+from epe_jax.report import report, words
+from epe_jax.report.comparisons import comparison, labelled_runs
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import of_audit, style
 from epe_jax.watch import by_round

@@ -23,10 +23,8 @@ from epe_jax.report import (
   audit_notes,
   cells,
   clients,
-  comparison,
   first_page,
   html,
-  labelled_runs,
   leaks,
   page,
   report,
@@ -34,6 +32,7 @@ from epe_jax.report import (
   tables,
   words,
 )
+from epe_jax.report.comparisons import comparison, labelled_runs
 from epe_jax.report.figures import of_audit, style
 from epe_jax.watch import by_round
 from tests import recorded_runs

@@ -14,7 +14,7 @@ from epe_jax.experiment.sweeps import (
   sweep_points,
   sweep_process,
 )
-from epe_jax.report import labelled_runs, sweeps
+from epe_jax.report.comparisons import labelled_runs, sweeps
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 

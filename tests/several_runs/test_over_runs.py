@@ -16,7 +16,8 @@ from epe_jax.epsilon.types import (
   Sphere,
   make_null,
 )
-from epe_jax.report import over_reports, words
+from epe_jax.report import words
+from epe_jax.report.comparisons import over_reports
 from epe_jax.several_runs import over_runs, run_effects
 from tests import recorded_runs
 from tests.in_process import run_command

@@ -13,7 +13,8 @@ from epe_jax.audit.record import respond_to_rounds
 from epe_jax.audit.record_file import write_record
 from epe_jax.epsilon import known_shifts, registry, two_gaussians
 from epe_jax.epsilon.types import Scores
-from epe_jax.report import over_reports, tables
+from epe_jax.report import tables
+from epe_jax.report.comparisons import over_reports
 from epe_jax.watch import by_round, published_models, rounds_json, sequential
 from tests import recorded_runs
 from tests.in_process import run_command

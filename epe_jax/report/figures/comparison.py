@@ -9,13 +9,13 @@ from matplotlib import figure
 
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.report import cells, words
-from epe_jax.report.figures import style
-from epe_jax.report.labelled_runs import (
+from epe_jax.report.comparisons.labelled_runs import (
   Difference,
   LabelledRun,
   format_setting,
   list_attackers,
 )
+from epe_jax.report.figures import style
 
 # The largest distance of an attacker from the line of its run.
 _SPREAD = 0.3

@@ -9,7 +9,8 @@ import numpy as np
 
 from epe_jax.audit import attackers
 from epe_jax.audit.results import AttackResult
-from epe_jax.report import cells, over_reports, words
+from epe_jax.report import cells, words
+from epe_jax.report.comparisons import over_reports
 from epe_jax.report.curves import DeltaCurves
 from epe_jax.report.figures import style
 from epe_jax.watch.by_round import RoundEstimate

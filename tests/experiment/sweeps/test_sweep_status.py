@@ -12,7 +12,7 @@ import pytest
 from epe_jax import io, locks
 from epe_jax.experiment.sweeps import sweep, sweep_points, sweep_status
 from epe_jax.experiment.sweeps.sweep_status import PointStatus
-from epe_jax.report import sweeps
+from epe_jax.report.comparisons import sweeps
 
 
 @pytest.fixture

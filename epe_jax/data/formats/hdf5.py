@@ -10,7 +10,8 @@ import os
 from typing import Any
 
 from epe_jax import extras
-from epe_jax.data import group_by, sources
+from epe_jax.data import sources
+from epe_jax.data.formats import group_by
 
 with extras.explain_missing():
   import h5py

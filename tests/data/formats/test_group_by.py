@@ -10,7 +10,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from epe_jax.data import group_by
+from epe_jax.data.formats import group_by
 
 
 def _read(stream, **options):

@@ -10,9 +10,10 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import Headline
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, html, labelled_runs, page, tables, words
+from epe_jax.report import cells, html, page, tables, words
+from epe_jax.report.comparisons import labelled_runs
+from epe_jax.report.comparisons.labelled_runs import Difference, LabelledRun
 from epe_jax.report.figures import comparison as figures
-from epe_jax.report.labelled_runs import Difference, LabelledRun
 from epe_jax.report.page import Page
 
 CAVEATS = (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from epe_jax.data import arrays
+from epe_jax.data.formats import arrays
 
 
 def _write(path, **columns):

@@ -17,7 +17,8 @@ import pathlib
 import sqlite3
 import tempfile
 
-from epe_jax.data import archives, example_proto, sources
+from epe_jax.data import archives, sources
+from epe_jax.data.formats import example_proto
 
 CURE = (
   "Expected TFF's emnist_all.sqlite or stackoverflow.sqlite, plain or as "

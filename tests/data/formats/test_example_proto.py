@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from epe_jax.data import example_proto
+from epe_jax.data.formats import example_proto
 from tests.tff_files import (
   entry,
   example,

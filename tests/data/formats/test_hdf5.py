@@ -6,7 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from epe_jax.data import emnist, hdf5, imports, sources, store
+from epe_jax.data import emnist, imports, sources, store
+from epe_jax.data.formats import hdf5
 
 CLIENTS = {
   'f9': {

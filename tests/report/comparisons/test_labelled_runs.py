@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import attackers
-from epe_jax.report import labelled_runs, sweeps
+from epe_jax.report.comparisons import labelled_runs, sweeps
 from epe_jax.several_runs.over_runs import ShiftEstimate
 
 DELTA = 1e-5

@@ -13,10 +13,11 @@ from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment.sweeps import sweep, sweep_points, sweep_status
 from epe_jax.experiment.sweeps.sweep_status import PointStatus
-from epe_jax.report import cells, comparison, labelled_runs, tables, words
+from epe_jax.report import cells, tables, words
+from epe_jax.report.comparisons import comparison, labelled_runs
+from epe_jax.report.comparisons.labelled_runs import LabelledRun, format_setting
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import style
-from epe_jax.report.labelled_runs import LabelledRun, format_setting
 from epe_jax.several_runs import over_runs
 from epe_jax.several_runs.over_runs import ShiftEstimate
 

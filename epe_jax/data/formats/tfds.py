@@ -15,7 +15,8 @@ import pathlib
 from typing import Any
 
 from epe_jax import extras
-from epe_jax.data import example_proto, sources
+from epe_jax.data import sources
+from epe_jax.data.formats import example_proto
 
 try:
   import tensorflow_datasets as tfds

@@ -8,13 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax.data import sources, tff
+from epe_jax.data import sources
+from epe_jax.data.formats import tff
 from tests import tff_files
 
 pytest.importorskip('tensorflow_datasets', reason='needs the extra tfds')
 pytest.importorskip('array_record', reason='needs the extra tfds')
 
-from epe_jax.data import tfds
+from epe_jax.data.formats import tfds
 from tests import tfds_files
 
 
@@ -110,7 +111,7 @@ def test_clients_over_many_files_and_batches_are_whole(
 
 _WITHOUT_TENSORFLOW = """
 import sys
-from epe_jax.data import tfds
+from epe_jax.data.formats import tfds
 with tfds.open_source(sys.argv[1]) as source:
   read = source.read('all_train')
   total = sum(len(source.decode(raw, source.features)['label']) for _, raw in read)
@@ -123,7 +124,7 @@ def test_nothing_imports_tensorflow(tmp_path):
   trap = tmp_path / 'trap' / 'tensorflow'
   trap.mkdir(parents=True)
   (trap / '__init__.py').write_text('raise SystemExit("TensorFlow imported")')
-  root = pathlib.Path(tfds.__file__).parents[2]
+  root = pathlib.Path(tfds.__file__).parents[3]
   _, directory = _prepared(tmp_path)
   run = lambda code: subprocess.run(
     [sys.executable, '-W', 'error', '-c', code, directory],

@@ -9,7 +9,7 @@ import pytest
 from epe_jax.audit import attackers, evaluation, results
 from epe_jax.epsilon.types import Estimate, Floor
 from epe_jax.experiment.sweeps.seed_sweep import SeedEstimates
-from epe_jax.report import comparison, labelled_runs, sweeps
+from epe_jax.report.comparisons import comparison, labelled_runs, sweeps
 from epe_jax.report.figures import comparison as figures
 from epe_jax.several_runs import over_runs
 from tests import recorded_runs

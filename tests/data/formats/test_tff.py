@@ -8,7 +8,8 @@ import tempfile
 import numpy as np
 import pytest
 
-from epe_jax.data import decoding, tff
+from epe_jax.data import decoding
+from epe_jax.data.formats import tff
 from tests import tff_files
 
 _PIXELS = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}

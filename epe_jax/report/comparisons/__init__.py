@@ -1,0 +1,1 @@
+"""Reports of several: labelled runs, the points of a sweep, rounds, seeds."""
