@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from epe_jax.conformance import laws, samples
-from epe_jax.conformance.laws import ALPHA, SUSPICION
+from epe_jax.conformance.laws import ALPHA, FEW_DIMS, SUSPICION
 from epe_jax.conformance.measurements import (
   MIN_RUNS,
   Measurements,
@@ -25,6 +25,8 @@ from epe_jax.conformance.noise import Noise, norm
 from epe_jax.conformance.session import NotChecked
 
 _MAX_RUNS = 16
+# Coordinates of which all move others where these are mixed.
+_MIXED = 4
 
 
 def check_level(m: Measurements) -> None:
@@ -36,6 +38,11 @@ def check_level(m: Measurements) -> None:
     )
   check_rounding(m)
   check_processed(m)
+  if is_filtered(m):
+    raise NotChecked(
+      'coordinates are mixed after the noise is added, such as by smoothing; return '
+      'what comes before'
+    )
   if samples.measure_level(m)[0] < ALPHA:
     raise NotChecked('the amount of noise is random; see noise_level')
 
@@ -155,6 +162,25 @@ def is_masked(m: Measurements) -> bool:
   num = 6 + 64 // m.claim.dim
   zeros = [np.mean(x == 0) for x in m.release_afresh(cohort, num)]
   return float(np.mean(zeros)) > share / 2
+
+
+@measured
+def is_filtered(m: Measurements) -> bool:
+  """Whether an update in one coordinate moves others, whose noise is correlated."""
+  if not m.is_readable:
+    return False
+  noise = samples.measure_noise(m)
+  if noise.common_std == 0 or noise.samples.shape[1] < FEW_DIMS:
+    return False
+  rows = noise.standardized()
+  p = min(laws.p_of_lags(rows)[0], laws.p_of_sphericity(rows)[0])
+  if p >= ALPHA or samples.find_repeats(m).p_value < ALPHA:
+    return False
+  spread = []
+  for k in m.rng.integers(m.claim.dim, size=_MIXED):
+    moved = m.influence_of(m.in_coordinate(int(k)))
+    spread.append(norm(np.delete(moved, k)) > 0.02 * norm(moved))
+  return all(spread)
 
 
 @measured

@@ -36,6 +36,9 @@ HEAVY = 1000.0
 """Weight, relative to the other clients, of one that must count as they do."""
 MIN_RUNS = 6
 
+# Rounds in which a coordinate is the same that is taken for a constant.
+_MAX_LOOKS = 40
+
 _READABLE = 1e-3
 # Rounding to float32 must not lift an update of norm S above S.
 _BELOW = 1 - 1e-6
@@ -58,31 +61,59 @@ class Measurements:
   """A mechanism that is measured, with all that rules share.
 
   Attributes:
-    layout: of the coordinates of an update and of a release.
+    claim: of the coordinates that are not constant; see `leave_out_constants`.
+    layout: of these coordinates of an update and of a release.
     zero: an update without effect: zeros, or next to them if zeros fail.
     zero_error: what zeros lead to if they fail, else None.
     place: of the client in question among those of a round.
     uniform: an update of norm S, of equal size in all coordinates.
     equal: the same, of equal norm in all tensors.
+    background: three updates of half the clip norm, for the other clients.
     made: measurements by the function that made them; see `measured`.
   """
 
   def __init__(
     self, make: Make, claim: Claim, *, budget: float, rng: np.random.Generator
   ):
-    self.claim = claim
-    self.layout = Layout(claim.sizes, claim.order, claim.granularity > 0)
     self.session = Session(make, claim, seconds=budget)
     self.budget, self.rng = budget, rng
-    self.zero, self.zero_error = np.zeros(claim.dim), None
+    self.zero_error = None
     self.place = 0
     self.made: dict[Callable, Any] = {}
-    self._signs = rng.choice([-1.0, 1.0], claim.dim)
+    self._set_claim(claim)
+
+  def _set_claim(self, claim: Claim) -> None:
+    self.claim = claim
+    self.layout = Layout(claim.sizes, claim.order, claim.granularity > 0)
+    self.zero = np.zeros(claim.dim)
+    self._signs = self.rng.choice([-1.0, 1.0], claim.dim)
     self.uniform = self._scale(self._signs)
     tensors = self.layout.split(self._signs)
     self.equal = self._scale(
       np.concatenate([t / claim.measure(t) for t in tensors])
     )
+    vectors = self.rng.standard_normal((3, claim.dim))
+    self.background = [v / claim.measure(v) / 2 for v in vectors]
+
+  def leave_out_constants(self) -> None:
+    """Leaves out coordinates that are released without noise whatever clients send.
+
+    Nobody's update enters them: a frozen tensor, a counter, what a public mask hides.
+    """
+    cohorts = self.cohort(self.zero), self.cohort(self.uniform, self.background)
+    first = next(self.release_afresh(cohorts[0], 1))
+    is_constant = np.ones(self.claim.dim, bool)
+    # Noise on a coarse grid is equal now and then.
+    for i in range(1, self.plan(0.02, max_runs=_MAX_LOOKS)):
+      (released,) = self.release_afresh(cohorts[i % 2], 1)
+      is_constant &= released == first
+      if not is_constant.any():
+        return
+    if not is_constant.all():
+      self.session.leave_out(is_constant)
+      self._set_claim(self.session.claim)
+      if self.zero_error is not None:
+        self.zero = 1e-12 * self.uniform
 
   def try_zeros(self) -> None:
     """Runs a round of zeros; if it fails, other rounds have tiny updates instead."""
@@ -103,18 +134,16 @@ class Measurements:
         counts, key=lambda place: (counts[place], place), default=0
       )
 
+  def name_tensor(self, k: int) -> str:
+    """Names a tensor by its place in the claim that was given."""
+    return f'tensor {self.session.tensors[k]}'
+
   # What is sent.
 
   @property
   def step(self) -> float:
     """Step of the claimed grid over S, 0 if there is none."""
     return self.claim.granularity / self.claim.clip_norm
-
-  @functools.cached_property
-  def background(self) -> Sequence[Vector]:
-    """Three updates of half the clip norm, for the other clients."""
-    vectors = self.rng.standard_normal((3, self.claim.dim))
-    return [vector / self.claim.measure(vector) / 2 for vector in vectors]
 
   def in_coordinate(self, k: int) -> Vector:
     """An update of norm S that is zero outside one coordinate."""

@@ -34,6 +34,8 @@ class Report:
     seconds: how long they took.
     resolution: a shortage of noise by this fraction is detected with probability
       99 %; None if noise was not measured.
+    num_constant: coordinates that no rule sees, as they are constant and without
+      noise whatever clients send.
   """
 
   claim: Claim
@@ -44,6 +46,7 @@ class Report:
   rounds: int
   seconds: float
   resolution: float | None
+  num_constant: int = 0
 
   @property
   def findings(self) -> tuple[Finding, ...]:
@@ -206,6 +209,11 @@ def _summarize(report: Report) -> str:
     text += (
       f' Noise that is {100 * report.resolution:.2g} % too small would have been '
       'detected with probability 99 %.'
+    )
+  if report.num_constant:
+    text += (
+      f' {report.num_constant:,} of {claim.dim:,} coordinates are constant, without '
+      'noise, whatever clients send: no rule sees them.'
     )
   shapes = ', '.join('x'.join(map(str, x)) or '()' for x in claim.shapes)
   unusual = ''.join(

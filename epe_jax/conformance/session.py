@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, NamedTuple, NoReturn
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import python_path
@@ -55,7 +55,16 @@ class Cohort(NamedTuple):
 
 
 class Session:
-  """Starts runs of a mechanism and counts their rounds, within a time limit."""
+  """Starts runs of a mechanism and counts their rounds, within a time limit.
+
+  Attributes:
+    claim: of the coordinates that rules see.
+    tensors: numbers of the tensors that these are of.
+    is_constant: [D] coordinates of the mechanism that rules do not see.
+    name: by which another process imports the factory; None if it cannot.
+    rounds: that were run.
+    seconds: that they may take.
+  """
 
   def __init__(self, make: Make, claim: Claim, *, seconds: float):
     if not callable(make):
@@ -64,15 +73,50 @@ class Session:
         'claim, such as its class.'
       )
     self._make = make
-    # By which another process imports the factory; None if it cannot.
     self.name = python_path.name_function(make)
-    self.claim = claim
+    self.claim, self.full_claim = claim, claim
+    self.tensors = tuple(range(len(claim.sizes)))
+    self.is_constant = np.zeros(claim.dim, bool)
+    # That are left out, by round; and whether they have differed between runs.
+    self._constants: list[Vector] = []
+    self._has_moved = False
     self.rounds = 0
     self._start = time.perf_counter()
     self.seconds = seconds
     # Timers of the system have a maximum.
     self._max_seconds = min(max(_MAX_SECONDS, seconds), 1e6)
     self._is_first = True
+
+  def leave_out(self, is_constant: Bool[np.ndarray, 'D']) -> None:
+    """Sends zeros in such coordinates from now on, and releases the others alone."""
+    full = self.full_claim
+    live = split(1.0 - is_constant, full.sizes)
+    nums = [int(np.sum(x)) for x in live]
+    self.tensors = tuple(k for k, num in enumerate(nums) if num)
+    shapes = [
+      full.shapes[k] if nums[k] == full.sizes[k] else (nums[k],)
+      for k in self.tensors
+    ]
+    self.claim = dataclasses.replace(full, shapes=tuple(shapes))
+    self.is_constant = is_constant
+
+  def watch_constants(self, released: Vector, t: int) -> None:
+    """Notes whether a coordinate that is left out differs between runs in a round."""
+    constants = released[self.is_constant]
+    if not constants.size:
+      return
+    if t == len(self._constants):
+      self._constants.append(constants)
+    same = np.array_equal(constants, self._constants[t], equal_nan=True)
+    self._has_moved = self._has_moved or not same
+
+  def check_constants(self) -> None:
+    """Raises NotChecked if coordinates that are left out have moved."""
+    if self._has_moved:
+      raise NotChecked(
+        'coordinates that are constant in the first round move in later ones; let each '
+        'round release all that is trained, or check each stage by itself'
+      )
 
   @property
   def elapsed(self) -> float:
@@ -92,7 +136,9 @@ class Session:
     """Makes a fresh mechanism; raises as `spend` and `call`."""
     self.spend(0)
     with self.call(f'make({_changes(self.claim, claim)})'):
-      mechanism = self._make(claim)
+      mechanism = self._make(
+        dataclasses.replace(claim, shapes=self.full_claim.shapes)
+      )
     if not callable(getattr(mechanism, 'aggregate', None)):
       raise TypeError(
         f'make(claim) returned {type(mechanism).__name__}, which has no method '
@@ -139,13 +185,14 @@ class Session:
       self._max_seconds = min(max(_MAX_SECONDS, took), self._max_seconds)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Run:
-  """A mechanism with its state."""
+  """A mechanism with its state, and the number of rounds that it has released."""
 
   session: Session
   mechanism: Mechanism
   claim: Claim
+  rounds: int = 0
 
   @property
   def public_clip_norm(self) -> float | None:
@@ -186,7 +233,10 @@ class Run:
       joined = self._join(
         self.mechanism.aggregate(updates, list(cohort.weights))
       )
-    return joined / (clip_norm * self.claim.unit)
+    self.session.watch_constants(joined, self.rounds)
+    self.rounds += 1
+    seen = joined[~self.session.is_constant]
+    return seen / (clip_norm * self.claim.unit)
 
   def release_by_claim(self, cohort: Cohort) -> Vector:
     """As `release`, in units of the claimed clip norm and not the public one."""
@@ -194,8 +244,11 @@ class Run:
     return clip_norm / self.claim.clip_norm * self.release(cohort)
 
   def _split(self, vector: Vector) -> list[np.ndarray]:
-    parts = split(vector.astype(np.float32), self.claim.sizes)
-    return [t.reshape(shape) for t, shape in zip(parts, self.claim.shapes)]
+    full = self.session.full_claim
+    sent = np.zeros(full.dim, np.float32)
+    sent[~self.session.is_constant] = vector
+    parts = split(sent, full.sizes)
+    return [t.reshape(shape) for t, shape in zip(parts, full.shapes)]
 
   def _join(self, released: Any) -> Vector:
     if released is None or isinstance(released, Mapping):
@@ -206,10 +259,11 @@ class Run:
       )
     arrays = [np.asarray(tensor, np.float64) for tensor in released]
     shapes = tuple(array.shape for array in arrays)
-    if shapes != tuple(map(tuple, self.claim.shapes)):
+    claimed = self.session.full_claim.shapes
+    if shapes != tuple(map(tuple, claimed)):
       raise ValueError(
         f'aggregate released tensors of shapes {shapes}, the claim has '
-        f'{self.claim.shapes}. Return one tensor for each shape, in their order.'
+        f'{claimed}. Return one tensor for each shape, in their order.'
       )
     return np.concatenate([array.ravel() for array in arrays])
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from scipy import stats
 
-from epe_jax.conformance import comparison, samples
+from epe_jax.conformance import affine, comparison, samples
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
@@ -122,6 +122,7 @@ def check(
         f'clip norm {error}.'
       ) from error
     _attempt(m.try_zeros)
+    _attempt(m.leave_out_constants)
     _attempt(m.find_place)
     if m.publishes:
       _attempt(lambda: samples.adapts(m))
@@ -135,14 +136,20 @@ def check(
     claim,
     results,
     delta,
-    epsilon=_attempt(
-      lambda: claim.compute_epsilon(samples.measure_noise(m).mu(m.base), delta)
-    ),
+    epsilon=_attempt(lambda: _measure_epsilon(m, delta)),
     claimed_epsilon=claim.compute_epsilon(claim.mu, delta),
     rounds=m.session.rounds,
     seconds=m.session.elapsed,
     resolution=_attempt(lambda: _resolve(comparison.measure_noise(m).num)),
+    num_constant=int(m.session.is_constant.sum()),
   )
+
+
+def _measure_epsilon(m: Measurements, delta: float) -> float:
+  """ε at the claim itself, of a client of norm S and ordinary weight."""
+  if affine.is_filtered(m):
+    raise NotChecked('coordinates are mixed')
+  return m.claim.compute_epsilon(samples.measure_noise(m).mu(m.base), delta)
 
 
 def _attempt(measure: Callable[[], T]) -> T | None:

@@ -536,6 +536,123 @@ class FixedClipNorm(Plain):
     self.clip_norm = claim.clip_norm
 
 
+class FrozenTensor(Plain):
+  """Neither sums nor noises a tensor, as fine-tuning leaves layers as they are."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    parts = [np.ones(size) for size in claim.sizes]
+    parts[len(parts) // 2] *= 0 if len(parts) > 1 else 1
+    self.trains = np.concatenate(parts)
+
+  def clip(self, vector):
+    return clip(vector * self.trains, self.bound)
+
+  def noise(self):
+    return super().noise() * self.trains
+
+
+class PublicMask(FrozenTensor):
+  """A mask of coordinates that everybody knows."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.trains = self.draw(0)
+
+  def draw(self, t):
+    mask = np.random.default_rng(t).random(self.claim.dim) < 0.5
+    mask[0] = True
+    return mask
+
+
+class MaskOfRound(PublicMask):
+  """A mask that everybody knows, another one in each round."""
+
+  rounds = 0
+
+  def aggregate(self, updates, weights):
+    self.trains = self.draw(self.rounds)
+    self.rounds += 1
+    return super().aggregate(updates, weights)
+
+
+class MaskOfRun(PublicMask):
+  """A mask that is drawn in each run, and published with what it leaves."""
+
+  def draw(self, t):
+    mask = self.rng.random(self.claim.dim) < 0.5
+    mask[0] = True
+    return mask
+
+
+class CountsRounds(FrozenTensor):
+  """The tensor that it does not train counts rounds."""
+
+  rounds = 0
+
+  def serve(self, mean):
+    self.rounds += 1
+    return np.where(self.trains > 0, mean, self.rounds)
+
+
+class ReleasesModel(Plain):
+  """What it releases is the model after the round."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.model = np.linspace(-2.0, 3.0, claim.dim)
+
+  def serve(self, mean):
+    self.model = self.model + mean
+    return self.model
+
+
+class ReleasesFirstModel(ReleasesModel):
+  """Every round starts from the same model."""
+
+  def serve(self, mean):
+    return self.model + mean
+
+
+class Smoothed(Plain):
+  """Noisy means are smoothed over coordinates (Wang et al. 2020, DP-LSSGD)."""
+
+  def serve(self, mean):
+    return (np.roll(mean, 1) + 2 * mean + np.roll(mean, -1)) / 4
+
+
+class MeanOfRounds(Plain):
+  """Releases the mean of the last three noisy means."""
+
+  summarize = staticmethod(np.mean)
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.last = []
+
+  def serve(self, mean):
+    self.last = [*self.last, mean][-3:]
+    return self.summarize(self.last, axis=0)
+
+
+class MedianOfRounds(MeanOfRounds):
+  """Releases the median of the last three noisy means."""
+
+  summarize = staticmethod(np.median)
+
+
+class Averaged(Plain):
+  """Releases an exponential average of noisy means."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.average = np.zeros(claim.dim)
+
+  def serve(self, mean):
+    self.average = 0.9 * self.average + 0.1 * mean
+    return 10 * self.average
+
+
 CORRECT = {
   c.__name__: c
   for c in (
@@ -548,12 +665,15 @@ CORRECT = {
     *(KeyOfRound, PaddedWithZeros, AnyOrder, Microbatches),
     *(SafeDivision, PairwiseMasks, DrawsClients, Banded, SoftClip),
     *(NoisyCount, FixedClipNorm, AdaptiveMomentum),
+    *(FrozenTensor, PublicMask, MaskOfRound, MaskOfRun, CountsRounds),
+    *(ReleasesModel, ReleasesFirstModel, Smoothed, MeanOfRounds),
+    *(MedianOfRounds, Averaged),
   )
 }
 
 PROCESSED = (
   *('Rounded', 'Sparsified', 'ClippedRelease', 'NormalizedRelease', 'Late'),
   *('SaturatedRelease', 'SignRelease', 'LargestKept', 'Float16Release'),
-  *('DrawsClients', 'NoisyCount'),
+  *('DrawsClients', 'NoisyCount', 'MaskOfRun', 'Smoothed'),
 )
 """Mechanisms whose releases cannot be taken apart into updates and noise."""

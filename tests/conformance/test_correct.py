@@ -32,6 +32,8 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
   expected = {
     'DiscreteGaussian': EVERYBODY | {'rounding'},
     'NoiseOfClients': EVERYBODY | {'dropout'},
+    'MaskOfRound': EVERYBODY | {'rounds', 'later_rounds', 'memory'},
+    'MedianOfRounds': EVERYBODY | {'rounds'},
   }
   assert set(report.not_checked) == expected.get(name, EVERYBODY)
   exempt = {
@@ -52,6 +54,37 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     'SoftClip',
   ):
     assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.03)
+
+
+def test_coordinates_that_are_constant_are_counted_and_said():
+  report = check_seeded(correct.FrozenTensor)
+  assert report.num_constant == 30
+  assert '30 of 930 coordinates are constant' in conformance.format_report(
+    report
+  )
+  assert check_seeded(correct.Plain).num_constant == 0
+
+
+@pytest.mark.parametrize('name', ['MaskOfRun', 'Smoothed'])
+def test_no_epsilon_is_measured_where_influences_cannot_be_read(name):
+  assert check_seeded(correct.CORRECT[name]).epsilon is None
+
+
+class NoiseSkipsATensor(correct.FrozenTensor):
+  """The last tensor, beside one that is frozen, has no noise."""
+
+  def noise(self):
+    noise = super().noise()
+    noise[-self.claim.sizes[-1] :] = 0
+    return noise
+
+
+def test_beside_a_frozen_tensor_one_without_noise_is_found():
+  report = conformance.check(seeded(NoiseSkipsATensor), CLAIM)
+  (finding,) = (f for f in report.findings if f.rule == 'tensor_noise')
+  assert finding.cause == 'tensor_without_noise'
+  # As the claim counts them, though the second is not seen.
+  assert finding.measured.startswith('tensor 2 (30, 10) has noise 0')
 
 
 @pytest.mark.parametrize(

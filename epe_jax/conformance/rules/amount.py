@@ -128,7 +128,7 @@ def tensor_noise(m: Measurements) -> Outcome:
     return Outcome(f'noise of {len(ps)} tensors fits the influence in each', p)
   std, influence = noise.stds, comparison.measure_tensor_influences(m)
   shown = ', '.join(
-    f'tensor {k} {tuple(m.claim.shapes[k])} has noise {std[k]:.3g}'
+    f'{m.name_tensor(k)} {tuple(m.claim.shapes[k])} has noise {std[k]:.3g}'
     for k in short[:4]
   )
   is_missing = any(std[k] <= 1e-3 * std.max() for k in short)

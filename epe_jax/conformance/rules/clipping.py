@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import functools
 import math
 
 import numpy as np
@@ -63,7 +64,8 @@ def _list_probes(m: Measurements) -> Iterator[tuple[str, str, Probe]]:
   for size in _SIZES:
     yield 'size', f'of norm {size:g} S', m.probe(size * u, others)
   for k in range(min(len(claim.sizes), 8)):
-    yield 'tensor', f'within tensor {k}', m.probe(HUGE * m.in_tensor(k), others)
+    name = f'within {m.name_tensor(k)}'
+    yield 'tensor', name, m.probe(HUGE * m.in_tensor(k), others)
   # A norm of some coordinates only misses what lies in the others.
   for name, part in _list_parts(m).items():
     yield 'part', f'in {name}', m.probe(HUGE * part / claim.measure(part))
@@ -243,14 +245,14 @@ def wrap_around(m: Measurements) -> Outcome:
   largest = int(np.argmax(m.claim.sizes))
   first = sum(m.claim.sizes[:largest])
   u = m.in_coordinate(first)
-  released = {0: 0.0}
 
-  def measure(k: int) -> float:
-    if k not in released:
-      updates = [u] * k + [m.zero] * (n - k)
-      release = m.quiet().release(Cohort(updates, [1.0] * n))
-      released[k] = float(release[first])
-    return released[k]
+  @functools.cache
+  def release(k: int) -> float:
+    cohort = Cohort([u] * k + [m.zero] * (n - k), [1.0] * n)
+    return float(m.quiet().release(cohort)[first])
+
+  # What is released if all send zeros may be a model.
+  measure = lambda k: release(k) - release(0)
 
   step = measure(1)
   if not 0.05 < step < 20:

@@ -130,6 +130,8 @@ def noise_grid(m: Measurements) -> Outcome:
   )
   # Updates are rounded to that grid too, or one can tell them from the noise.
   (released,) = m.release_afresh(m.cohort(m.uniform, m.background), 1)
+  # A model that is released with them need not be.
+  released = released - m.quiet().release(m.cohort(m.zero))
   steps = m.layout.keep(released) / noise.step
   if np.abs(steps - np.rint(steps)).max() < 0.02:
     return Outcome(f'{measured}, and so are releases')
@@ -171,12 +173,14 @@ def _find_quiet_sum(m: Measurements) -> tuple[float, str, float, int]:
     if not noise.stds[k] > 1e-3 * noise.stds.max() or tensor.shape[1] < 2:
       continue
     rows = noise.make_gaussian(tensor / noise.stds[k])
-    sums = {f'tensor {k}': rows.sum(axis=1)}
+    tensor_name = m.name_tensor(k)
+    sums = {tensor_name: rows.sum(axis=1)}
     if rows.shape[1] == math.prod(shape):
       whole = rows.reshape(len(rows), *shape)
       for axis, size in enumerate(shape):
         if 1 < size < rows.shape[1]:
-          sums[f'tensor {k} along axis {axis}'] = whole.sum(axis=axis + 1)
+          name = f'{tensor_name} along axis {axis}'
+          sums[name] = whole.sum(axis=axis + 1)
     quiet = [0]
     for name, x in sums.items():
       x = x.reshape(len(rows), -1)
@@ -196,5 +200,5 @@ def _name_tensors(m: Measurements, lag: int) -> str:
   *offsets, total = np.cumsum([0, *m.layout.kept_sizes])
   for a, b in itertools.combinations(range(len(offsets)), 2):
     if lag in (offsets[b] - offsets[a], total - offsets[b] + offsets[a]):
-      return f' (tensor {b} repeats tensor {a})'
+      return f' ({m.name_tensor(b)} repeats {m.name_tensor(a)})'
   return ''

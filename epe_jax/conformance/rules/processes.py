@@ -50,7 +50,7 @@ def noise_between_processes(m: Measurements) -> Outcome:
   p = min(1.0, len(p_values) * p_values[worst])
   measured = (
     f'{counts[worst]:,} of {runs * m.layout.kept_sizes[worst]:,} numbers of the noise '
-    f'of tensor {worst} are equal in {_PROCESSES} processes'
+    f'of {m.name_tensor(worst)} are equal in {_PROCESSES} processes'
   )
   return Outcome(measured, p, 'noise_equal_between_processes', math.inf)
 
@@ -69,7 +69,10 @@ def _release_in_processes(
       'another process cannot load the factory; define it in a module that can be '
       'imported, or check it as file.py:factory'
     )
-  given = pickle.dumps((name, m.claim, m.cohort(m.zero), runs))
+  session = m.session
+  given = pickle.dumps(
+    (name, session.full_claim, session.is_constant, m.cohort(m.zero), runs)
+  )
   code = f'from {__name__} import release_afresh; release_afresh()'
 
   def run(_: int) -> Float[np.ndarray, 'R d']:
@@ -109,9 +112,10 @@ def release_afresh() -> None:
   # What a mechanism prints is not part of the releases.
   out = os.dup(1)
   os.dup2(2, 1)
-  name, claim, cohort, runs = pickle.load(sys.stdin.buffer)
+  name, claim, is_constant, cohort, runs = pickle.load(sys.stdin.buffer)
   session = Session(python_path.import_function(name), claim, seconds=math.inf)
-  releases = [session.start(claim).release(cohort) for _ in range(runs)]
+  session.leave_out(is_constant)
+  releases = [session.start(session.claim).release(cohort) for _ in range(runs)]
   with open(out, 'wb') as file:
     file.write(pickle.dumps(np.stack(releases)))
   # Threads of the mechanism may go on for ever, and what it runs at exit may fail.

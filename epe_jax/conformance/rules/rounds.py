@@ -85,6 +85,11 @@ def rounds(m: Measurements) -> Outcome:
     if reused := _find_reuse(sampled):
       measured = f'rounds {reused[0]} and {reused[1]} have the same noise'
       return Outcome(measured, p, 'noise_reused_between_rounds', math.inf)
+  if not _add_up(m):
+    raise NotChecked(
+      'what clients of two rounds change does not add up, such as in a median of '
+      'rounds, so that influences with noise are not those without'
+    )
   cause = 'noise_depends_between_rounds'
   if m.claim.participations > 1:
     cause = 'sensitivity_of_participations'
@@ -159,6 +164,7 @@ def resume(m: Measurements) -> Outcome:
     with m.session.call('save or restore'):
       state = run.mechanism.save()  # pyright: ignore[reportAttributeAccessIssue]
       resumed.mechanism.restore(state)  # pyright: ignore[reportAttributeAccessIssue]
+    resumed.rounds = run.rounds
     clip_norm = run.public_clip_norm
     if clip_norm != resumed.public_clip_norm:
       raise NotChecked(f'a run with clip norm {clip_norm} resumes with another')
@@ -213,7 +219,9 @@ def _release(
 ) -> Float[np.ndarray, 'T d']:
   """Releases of a run with next to no noise."""
   run = m.quiet()
-  return np.stack([run.release(cohort) for cohort in cohorts])
+  released = np.stack([run.release(cohort) for cohort in cohorts])
+  m.session.check_constants()
+  return released
 
 
 @measured
@@ -254,6 +262,7 @@ def measure_joint(m: Measurements, *, one_seed: bool = False) -> _Joint:
     impulse.append(pulse.release(without if t else with_client) - nothing)
     steady.append(always.release(with_client) - nothing)
     check_finite(nothing, t)
+  m.session.check_constants()
   impulse, steady = np.stack(impulse), np.stack(steady)
   sampled = [early[: 1 if one_seed else None, :num]]
   # A covariance of rounds needs many more coordinates than rounds.
@@ -336,6 +345,18 @@ def _shift(
       moved[t:] += rotated[: num - t]
     options.append(moved)
   return options
+
+
+def _add_up(m: Measurements) -> bool:
+  """Whether clients of the first two rounds move releases as the sum of both does."""
+  u, zeros = m.cohort(m.base_update), m.cohort(m.zero)
+  num = min(4, m.max_rounds)
+  nothing, first, second, both = (
+    _release(m, [*cohorts, zeros, zeros][:num])
+    for cohorts in ([zeros, zeros], [u, zeros], [zeros, u], [u, u])
+  )
+  rest = both - first - second + nothing
+  return norm(rest) < 0.02 * norm(both - nothing)
 
 
 def _describe(m: Measurements, start: int) -> str:
