@@ -310,6 +310,10 @@ CAUSES = {
     'noise that dropped clients should have added is not made up for',
     _EXPECTED_NUMBER,
   ),
+  'clip_norm_of_presence': Cause(
+    'the norm to which updates are clipped depends on how many clients are present',
+    _CLIP_ALL,
+  ),
   'more_clients_than_expected': Cause(
     'with more clients than expected the noise is divided by their number, and the sum '
     'by the expected one',
@@ -362,6 +366,11 @@ CAUSES = {
   'clipped_rest_is_kept': Cause(
     'what clipping cuts off is kept, and released in later rounds (error feedback)',
     'Drop what is cut off, or clip it and account for it in each round.',
+  ),
+  'stale_update': Cause(
+    'an update of an earlier round stands in for a client that is absent, and is released '
+    'again',
+    'Leave out absent clients, or send zeros in their place.',
   ),
   'clipping_ends': Cause(
     'updates are clipped in the first rounds only, or to a norm that grows',

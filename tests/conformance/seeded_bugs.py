@@ -679,6 +679,46 @@ class LetsNanIn(Plain):
     return super().mean([*vectors, *nans], weights)
 
 
+class NanToZero(LetsNanIn):
+  """Only the NaN of such an update is taken out."""
+
+  def mean(self, vectors, weights):
+    rest = [
+      np.nan_to_num(raw) if np.isnan(raw).any() else 0 * raw for raw in self.raw
+    ]
+    return Plain.mean(self, [*vectors, *rest], weights)
+
+
+class StaleReplies(Plain):
+  """The last update of a client stands in for one that is absent."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.last = []
+
+  def sum(self, vectors, weights):
+    replies = [*vectors, *self.last[len(vectors) :]]
+    self.last = replies
+    return super().sum(replies, weights)
+
+
+class RingForExpected(Plain):
+  """A ring holds the sum of the clients expected, and not of twice as many."""
+
+  def sum(self, vectors, weights):
+    half = 1.5 * self.n * self.bound
+    total = super().sum(vectors, weights)
+    return (total + half) % (2 * half) - half
+
+
+class ClipsByShare(Plain):
+  """The fewer clients are present, the larger is the norm to which they are clipped."""
+
+  def aggregate(self, updates, weights):
+    self.bound = self.claim.clip_norm * self.n / len(updates)
+    return super().aggregate(updates, weights)
+
+
 class RoundedAfterClipping(Plain):
   """Updates are clipped to S, then rounded to the grid of the noise."""
 
@@ -838,6 +878,10 @@ EXPECTED = {
   IgnoresSmall: ('clipping', 'norm_of_some_coordinates'),
   Overflows: ('not_finite', 'not_finite_enters'),
   LetsNanIn: ('not_finite', 'not_finite_enters'),
+  NanToZero: ('not_finite', 'not_finite_enters'),
+  StaleReplies: ('memory', 'stale_update'),
+  RingForExpected: ('wrap_around', 'modular_wrap_around'),
+  ClipsByShare: ('dropout', 'clip_norm_of_presence'),
   RoundedAfterClipping: ('clipping', 'rounded_after_clipping'),
   SignsWithoutNoise: ('noise_scale', 'no_noise'),
   RoundedWithoutNoise: ('noise_scale', 'no_noise'),

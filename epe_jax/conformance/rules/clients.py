@@ -59,18 +59,26 @@ def dropout(m: Measurements) -> Outcome:
   """The claim holds in rounds of fewer clients than expected, and of more."""
   n = m.claim.num_clients
   options = [*sorted({max(1, n // 2), 1}, reverse=True), 2 * n]
-  judged, refusal, late = {}, None, None
+  judged, huge, refusal, late = {}, {}, None, None
   for present in options:
-    probe = m.probe(m.base_update, present=present)
+    probe, clipped = (
+      m.probe(size * m.base_update, present=present) for size in (1.0, HUGE)
+    )
     noise_in = m.cohort(m.zero, present=present)
+    tests = 2 * len(options)
     try:
-      judged[present] = comparison.judge(m, probe, noise_in, tests=len(options))
+      judged[present] = comparison.judge(m, probe, noise_in, tests=tests)
+      mu, p = comparison.compare(
+        m, m.influence(clipped), judged[present].noise, tests=tests
+      )
+      huge[present] = mu, p
     except OutOfTime as error:
       late = error
       break
     except NotChecked as error:
       refusal = refusal or NotChecked(f'with {present} of {n} clients {error}')
-  p = min((x.p_value for x in judged.values()), default=1.0)
+  both = [*huge.items(), *((k, x[2:]) for k, x in judged.items())]
+  p = min((p for _, (_, p) in both), default=1.0)
   if late and p >= ALPHA:
     raise late
   # More clients alone say nothing of those that drop out.
@@ -82,13 +90,19 @@ def dropout(m: Measurements) -> Outcome:
     f'{x.noise.common_std / usual:.3g} × that of {n}'
     for present, x in judged.items()
   )
-  if all(x.p_value >= ALPHA for k, x in judged.items() if k < n):
+  mu, most = max(((mu, k) for k, (mu, p) in both), default=(0.0, n))
+  if all(x.p_value >= ALPHA for x in judged.values()):
+    cause = 'clip_norm_of_presence'
+    measured += f'; with {most}, an update to be clipped has μ = {mu:.4g}' * (
+      p < ALPHA
+    )
+  elif all(x.p_value >= ALPHA for k, x in judged.items() if k < n):
     cause = 'more_clients_than_expected'
   elif any(x.size > 1.02 * ordinary for x in judged.values()):
     cause = 'dropout_not_counted'
   else:
     cause = 'dropped_noise_is_missing'
-  return Outcome(measured, p, cause, max(x.mu for x in judged.values()))
+  return Outcome(measured, p, cause, mu)
 
 
 @rule('others', 'influence')

@@ -9,6 +9,7 @@ if noise is used twice. Of a client that takes part more often, m is the sum.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import math
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from epe_jax.conformance.rule import Outcome, require, rule
 from epe_jax.conformance.session import (
   Cohort,
   NotChecked,
+  Vector,
   check_finite,
 )
 
@@ -131,20 +133,37 @@ def memory(m: Measurements) -> Outcome:
   num = _count_rounds(m, 4)
   if _measure_carried_rest(m) > _MAX_CARRIED:
     raise NotChecked('what is clipped is kept; see later_rounds')
-  moved = []
-  for others in ([m.zero], [4 * b for b in m.background]):
-    nothing = m.cohort(m.zero, others)
-    cohorts = [m.cohort(HUGE * m.base_update, others)] + [nothing] * (num - 1)
-    moved.append(_release(m, cohorts) - _release(m, [nothing] * num))
-  extra = norm((moved[1] - moved[0])[1:])
+
+  u = HUGE * m.base_update
+
+  def move(
+    others: Sequence[Vector] = (), later: Cohort | None = None, all_send=False
+  ) -> Float[np.ndarray, 'T d']:
+    """What later rounds tell of what the client, or all, sent in the first one."""
+    zeros = m.cohort(m.zero, others)
+    rest = [later or zeros] * (num - 1)
+    first = m.cohort(u, [u] if all_send else others)
+    return (_release(m, [first, *rest]) - _release(m, [zeros, *rest]))[1:]
+
+  extra = norm(move([4 * b for b in m.background]) - move())
   measured = (
     f'beyond its own share, a client moves the following {num - 1} rounds by '
     f'{extra:.2g} {m.unit}'
   )
-  if extra < 0.01:
-    return Outcome(measured)
-  mu = _add_to_own_round(m, extra)
-  return Outcome(measured, cause='state_without_noise', mu=mu)
+  if extra >= 0.01:
+    mu = _add_to_own_round(m, extra)
+    return Outcome(measured, cause='state_without_noise', mu=mu)
+  # What momentum keeps may be divided by the number of those who are present.
+  keeps = norm(move(all_send=True)) >= 0.01
+  if m.claim.num_clients > 1 and not keeps:
+    with contextlib.suppress(NotChecked):
+      # Whoever is taken for the one that is absent has sent something.
+      stale = norm(move(later=m.cohort(None), all_send=True))
+      measured += f', and by {stale:.2g} {m.unit} if it is absent from them'
+      if stale >= 0.01:
+        mu = _add_to_own_round(m, stale)
+        return Outcome(measured, cause='stale_update', mu=mu)
+  return Outcome(measured)
 
 
 @rule('rounds', 'readable')
