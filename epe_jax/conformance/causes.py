@@ -336,6 +336,11 @@ CAUSES = {
     'the sum is divided by the number of clients present, which is exact',
     "Divide by the expected number, or claim adjacency='zero_out'.",
   ),
+  'spread_not_private': Cause(
+    'sum and noise are divided by the number of clients present, which is exact: in many '
+    'coordinates the size of the noise tells it',
+    "Divide by the expected number, or claim adjacency='zero_out'.",
+  ),
   'weights_not_private': Cause(
     'weights are divided by their sum or by the largest: one client with many examples '
     'scales all others down',

@@ -12,7 +12,7 @@ import math
 
 from jaxtyping import Bool, Float
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 ALPHA = 1e-7
 """Maximum probability that a correct mechanism breaks a rule by chance."""
@@ -28,6 +28,8 @@ FEW_DIMS = 16
 _FLOAT32_VALUES = 1.5e7
 # Mean and variance of the square of a Gaussian of variance 1/2 that is less than 1.
 _NEAR_SQUARE = 0.253704, 0.069894
+# Of spreads; exp of it is a float64.
+_MAX_EPSILON = 700.0
 # Steps of a grid, in standard deviations, below which it looks continuous.
 _FINEST = 0.01
 # Standard deviations by which equal noise may differ, as releases are rounded.
@@ -55,6 +57,35 @@ def upper_mu(measured: float, *, num: int) -> float:
   μ is measured with N independent values of the noise.
   """
   return measured * math.sqrt(float(stats.chi2.ppf(1 - ALPHA, num)) / num)
+
+
+def epsilon_of_spreads(ratio: float, dim: int, delta: float) -> float:
+  """ε of telling N(0, 1) from N(0, ratio²) in each of d coordinates, at δ.
+
+  Their likelihood ratio is monotone in the sum of squares, so that the best tests
+  compare it with a threshold, from either side.
+  """
+  log_ratio, rest = abs(math.log(ratio)), 1 - min(ratio, 1 / ratio) ** 2
+  if not dim * log_ratio:
+    return 0.0
+  narrow, wide = (
+    stats.chi2(dim, scale=x) for x in (1.0, math.exp(2 * log_ratio))
+  )
+
+  def excess(epsilon: float) -> float:
+    low, high = (
+      2 * (dim * log_ratio + sign * epsilon) / rest for sign in (-1, 1)
+    )
+    below = narrow.cdf(low) - math.exp(epsilon) * wide.cdf(low)
+    above = wide.sf(high) - math.exp(epsilon) * narrow.sf(high)
+    return max(below, above) - delta
+
+  if excess(0.0) <= 0:
+    return 0.0
+  if excess(_MAX_EPSILON) > 0:
+    return math.inf
+  bracket = 0.0, _MAX_EPSILON
+  return optimize.root_scalar(excess, bracket=bracket).root
 
 
 def p_of_cosine(largest: float, *, dim: int, pairs: int) -> float:

@@ -101,6 +101,7 @@ class Outcome(NamedTuple):
       claim itself.
     details: what stands in braces in the texts of the cause.
     severity: if it is not that of the cause.
+    epsilon: at δ of the claim, if it is not that of `mu`, as a spread tells more.
   """
 
   measured: str
@@ -110,6 +111,7 @@ class Outcome(NamedTuple):
   at: str = ''
   details: Mapping[str, Any] = {}
   severity: Severity | None = None
+  epsilon: float | None = None
 
 
 class Finding(NamedTuple):
@@ -165,7 +167,9 @@ class Rule(NamedTuple):
     except (NotChecked, OutOfTime) as error:
       return Result(self.name, 'not checked', io.join_lines(str(error)))
     # It may quote what a mechanism raises.
-    measured, p, keys, mu, at, details, severity = outcome
+    measured, p, keys, mu, at, details, severity, epsilon = outcome
+    if mu is not None and epsilon is None:
+      epsilon = m.claim.compute_epsilon(mu, delta)
     measured = io.join_lines(measured)
     if not keys or (p is not None and p >= ALPHA):
       return Result(self.name, 'passed', measured, p)
@@ -180,7 +184,7 @@ class Rule(NamedTuple):
       '; and '.join(cause.likely for cause in causes).format_map(details),
       ' '.join(cures).format_map(details),
       mu=None if mu is None else m.claim.distance * float(mu),
-      epsilon=None if mu is None else m.claim.compute_epsilon(mu, delta),
+      epsilon=epsilon,
       at=at,
     )
     return Result(self.name, 'broken', measured, p, finding)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epe_jax import accounting, conformance
-from epe_jax.conformance import affine, measurements
+from epe_jax.conformance import affine, laws, measurements
 from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 
@@ -580,8 +580,16 @@ def test_a_known_count_breaks_a_claim_of_add_or_remove():
   claim = dataclasses.replace(CLAIM, adjacency='add_or_remove')
   assert not check_seeded(correct.Plain, claim).findings
   report = conformance.check(seeded(correct.NoiseOnSum), claim)
-  assert [f.cause for f in report.findings] == ['count_not_private']
-  assert report.findings[0].mu == pytest.approx(2, rel=0.05)
+  (finding,) = report.findings
+  assert finding.mu == pytest.approx(2, rel=0.05)
+  # Of 930 coordinates, whose noise is as 10 to 9.
+  assert finding.cause == 'spread_not_private'
+  expected = laws.epsilon_of_spreads(10 / 9, 930, claim.delta)
+  assert finding.epsilon == pytest.approx(expected, rel=0.15)
+  few = dataclasses.replace(claim, shapes=((4,),))
+  report = conformance.check(seeded(correct.NoiseOnSum), few)
+  (finding,) = report.findings
+  assert finding.cause == 'count_not_private'
 
 
 class EvenNoisyCount(correct.NoisyCount):

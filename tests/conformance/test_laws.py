@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from epe_jax.conformance import laws
 
@@ -46,6 +46,30 @@ def test_mu_of_several_rounds_has_the_law_of_a_wishart_matrix():
 def test_mu_of_no_noise_is_no_chance():
   assert laws.p_of_mu(math.inf, 1.0, num=10) == 0
   assert laws.p_of_mu(0.0, 1.0, num=10) == 1
+
+
+@pytest.mark.parametrize('ratio', [1.05, 0.8, 2.0])
+def test_epsilon_of_spreads_is_that_of_the_two_densities(ratio):
+  delta = 1e-3
+  epsilon = laws.epsilon_of_spreads(ratio, 1, delta)
+  x = np.linspace(-40, 40, 400_001)
+  p, q = (stats.norm.pdf(x, scale=s) for s in (1.0, ratio))
+  excess = max(
+    integrate.trapezoid(np.maximum(a - math.exp(epsilon) * b, 0), x)
+    for a, b in ((p, q), (q, p))
+  )
+  assert excess == pytest.approx(delta, rel=1e-3)
+
+
+def test_many_coordinates_tell_a_spread_as_the_central_limit_says():
+  # At δ = 1/2 an attacker errs on one side half of the time: ε is near the mean of
+  # the log-likelihood ratio.
+  dim, log = 3930, math.log(10 / 9)
+  mean = dim * (math.expm1(2 * log) / 2 - log)
+  assert laws.epsilon_of_spreads(10 / 9, dim, 0.5) == pytest.approx(
+    mean, rel=0.03
+  )
+  assert laws.epsilon_of_spreads(1.0, dim, 1e-5) == 0
 
 
 def test_cosines_have_the_law_of_random_directions():

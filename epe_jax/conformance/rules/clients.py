@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
+from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 from epe_jax.conformance import comparison, laws
 from epe_jax.conformance.laws import ALPHA
@@ -132,7 +135,53 @@ def add_or_remove(m: Measurements) -> Outcome:
     f'{size:.4g} {m.unit} if it comes or stays away'
   )
   cause = 'count_not_private' if weight == 1 else 'weights_not_private'
+  known = max(m.claim.epsilon, m.claim.compute_epsilon(mu, m.claim.delta))
+  if (spread := _compare_spreads(m)) and spread.epsilon > known:
+    measured += (
+      f'; the noise alone is {spread.ratio:.4g} × as large without it, which tells of '
+      'it in all coordinates together'
+    )
+    if 2 * spread.p_value < ALPHA:
+      p = min(1.0, 2 * spread.p_value)
+      cause = 'spread_not_private'
+      return Outcome(measured, p, cause, mu, epsilon=spread.epsilon)
   return Outcome(measured, p, cause, mu)
+
+
+class _Spread(NamedTuple):
+  """Noise without a client over that with it, what it tells, and its p-value."""
+
+  ratio: float
+  epsilon: float
+  p_value: float
+
+
+def _compare_spreads(m: Measurements) -> _Spread | None:
+  """Whether presence scales the noise; None where that is not known."""
+  if m.claim.noise != 'gaussian':
+    return None
+  # All coordinates, as one that is left out would hide some of what they tell.
+  usual = comparison.measure_noise(m)
+  try:
+    runs = m.plan(0.05, max_runs=100)
+    fewer = comparison.sample_noise(m, m.cohort(None), runs=runs)
+  except (NotChecked, OutOfTime):
+    return None
+  if not fewer.common_std or not usual.is_isotropic:
+    return None
+  ratio = fewer.common_std / usual.common_std
+  tell = functools.partial(
+    laws.epsilon_of_spreads, dim=m.claim.dim, delta=m.claim.delta
+  )
+  # The largest ratio that keeps the claim.
+  allowed = optimize.root_scalar(
+    lambda log: min(tell(math.exp(log)), 1e3) - m.claim.epsilon,
+    bracket=(0.0, 20.0),
+  ).root
+  excess = math.exp(2 * (abs(math.log(ratio)) - allowed))
+  nums = (fewer.num, usual.num)
+  p = 2 * stats.f.sf(excess, *(nums if ratio > 1 else nums[::-1]))
+  return _Spread(ratio, tell(ratio), float(min(1.0, p)))
 
 
 def measure_presence(m: Measurements) -> tuple[float, float, float, float]:
