@@ -176,6 +176,11 @@ CAUSES = {
     'used again for each tensor, or noise is broadcast',
     'Use a key of its own for each tensor, and draw the full shape.',
   ),
+  'sizes_depend': Cause(
+    'the size of the noise in a coordinate follows from that in another one{where}, such as '
+    'by random numbers that are used again with other signs or angles',
+    'Draw each number of the noise afresh.',
+  ),
   'uneven_noise': Cause(
     'coordinates have different variances, or are slightly correlated',
     'Draw independent noise of one variance.',

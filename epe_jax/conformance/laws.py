@@ -28,6 +28,10 @@ FEW_DIMS = 16
 _FLOAT32_VALUES = 1.5e7
 # Mean and variance of the square of a Gaussian of variance 1/2 that is less than 1.
 _NEAR_SQUARE = 0.253704, 0.069894
+# Of noise that is used again, of unit variance; float32 rounds to less.
+_SAME_SIZE, _WIDER = 5e-7, 4
+# Numbers that are compared: of more, neighbours would be closer.
+_MAX_SIZES = 50_000
 # Of spreads; exp of it is a float64.
 _MAX_EPSILON = 700.0
 # Steps of a grid, in standard deviations, below which it looks continuous.
@@ -181,6 +185,65 @@ def p_of_lags(
   best = int(np.argmax(scores))
   p = min(1.0, 2 * lags.size * float(stats.norm.sf(scores[best])))
   return p, best + 1, float(lags[best])
+
+
+def spread_sizes(rows: Float[np.ndarray, '...']) -> Float[np.ndarray, '...']:
+  """Normal numbers that follow from the sizes of others, whatever their signs are."""
+  tail = 2 * stats.norm.sf(np.abs(rows))
+  return stats.norm.isf(np.clip(tail, 1e-300, 1 - 1e-16))
+
+
+def p_of_lags_between(
+  first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
+) -> tuple[float, int]:
+  """Tests whether rows resemble others that are shifted by some coordinates, not by 0.
+
+  Normal numbers are compared, and their sizes.
+
+  Returns:
+    p-value over all lags, and the most significant lag.
+  """
+  n, d = first.shape
+  found = []
+  for a, b in ((first, second), (spread_sizes(first), spread_sizes(second))):
+    products = np.conj(np.fft.rfft(a, axis=1)) * np.fft.rfft(b, axis=1)
+    lags = np.fft.irfft(products.sum(axis=0), n=d)[1:]
+    scores = np.abs(lags) / math.sqrt(np.sum(a**2) * np.sum(b**2) / (n * d))
+    best = int(np.argmax(scores))
+    found.append((2 * (d - 1) * float(stats.norm.sf(scores[best])), best + 1))
+  p, lag = min(found)
+  return min(1.0, 2 * p), lag
+
+
+def p_of_equal_sizes(
+  sampled: Float[np.ndarray, 'R T k'],
+) -> tuple[float, int, int]:
+  """Tests whether rounds of a run have equal sizes of noise, wherever and of any sign.
+
+  Independent numbers are as often that close as, per width, they are a bit further
+  apart.
+
+  Returns:
+    p-value, and the two rounds that have most in common.
+  """
+  sampled = sampled[:, : max(2, _MAX_SIZES // sampled.shape[2])]
+  num_rounds, dim = sampled.shape[1:]
+  norms = np.sqrt(np.mean(sampled**2, axis=2, keepdims=True))
+  sizes = np.abs(sampled / np.where(norms > 0, norms, 1.0))
+  t = np.repeat(np.arange(num_rounds), dim)
+  equal, near = np.zeros((num_rounds, num_rounds)), 0
+  for run in sizes.reshape(len(sampled), -1):
+    order = np.argsort(run)
+    gaps, t_of = np.diff(run[order]), t[order]
+    is_other = (t_of[1:] != t_of[:-1]) & (run[order][1:] > 0)
+    is_equal = is_other & (gaps <= _SAME_SIZE)
+    np.add.at(equal, (t_of[:-1][is_equal], t_of[1:][is_equal]), 1)
+    near += int(np.sum(is_other & (gaps <= _WIDER * _SAME_SIZE) & ~is_equal))
+  rate = 1.1 * (near + 5 * math.sqrt(near) + 10) / (_WIDER - 1)
+  p = float(stats.poisson.sf(equal.sum() - 1, rate))
+  both = equal + equal.T
+  first, second = np.unravel_index(np.argmax(np.triu(both)), both.shape)
+  return p, int(first), int(second)
 
 
 def p_of_smallest_variance(

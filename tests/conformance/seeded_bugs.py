@@ -719,6 +719,65 @@ class ClipsByShare(Plain):
     return super().aggregate(updates, weights)
 
 
+class NoiseAgain(Plain):
+  """The second of two rounds has the noise of the first in another form."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.last = None
+
+  def noise(self):
+    if self.last is None:
+      self.last = super().noise()
+      return self.last
+    last, self.last = self.last, None
+    return self.change(last)
+
+
+class NoiseShuffled(NoiseAgain):
+  def change(self, noise):
+    return self.rng.permutation(noise)
+
+
+class NoiseOfNewSigns(NoiseAgain):
+  def change(self, noise):
+    return noise * self.rng.choice([-1, 1], noise.size)
+
+
+class NoiseRolled(NoiseAgain):
+  def change(self, noise):
+    return np.roll(noise, 7)
+
+
+class RadiiAgain(NoiseAgain):
+  """Pairs of coordinates have the radii of before, and new angles."""
+
+  def change(self, noise):
+    pairs = np.append(noise, noise[0])[: 2 * -(-noise.size // 2)].reshape(-1, 2)
+    angles = self.rng.uniform(0, 2 * math.pi, len(pairs))
+    radii = np.linalg.norm(pairs, axis=1)
+    turned = radii[:, None] * np.stack([np.cos(angles), np.sin(angles)], 1)
+    return turned.ravel()[: noise.size]
+
+
+class SignsOfFirstHalf(Plain):
+  """The second half of the noise is the first one with other signs."""
+
+  def noise(self):
+    noise = super().noise()
+    half = noise.size // 2
+    noise[-half:] = noise[:half] * self.rng.choice([-1, 1], half)
+    return noise
+
+
+class CentredOverAll(Plain):
+  """Noise adds up to zero over all tensors."""
+
+  def noise(self):
+    noise = super().noise()
+    return noise - noise.mean()
+
+
 class RoundedAfterClipping(Plain):
   """Updates are clipped to S, then rounded to the grid of the noise."""
 
@@ -878,6 +937,12 @@ EXPECTED = {
   IgnoresSmall: ('clipping', 'norm_of_some_coordinates'),
   Overflows: ('not_finite', 'not_finite_enters'),
   LetsNanIn: ('not_finite', 'not_finite_enters'),
+  SignsOfFirstHalf: ('noise_between_coordinates', 'sizes_depend'),
+  CentredOverAll: ('noise_between_coordinates', 'direction_without_noise'),
+  NoiseShuffled: ('rounds', 'noise_reused_between_rounds'),
+  NoiseOfNewSigns: ('rounds', 'noise_reused_between_rounds'),
+  NoiseRolled: ('rounds', 'noise_reused_between_rounds'),
+  RadiiAgain: ('rounds', 'noise_depends_between_rounds'),
   NanToZero: ('not_finite', 'not_finite_enters'),
   StaleReplies: ('memory', 'stale_update'),
   RingForExpected: ('wrap_around', 'modular_wrap_around'),

@@ -18,6 +18,7 @@ REPLACE = dataclasses.replace(CLAIM, adjacency='replace')
 _ALSO = {
   seeded_bugs.SameNoiseEveryRound: ('resume',),
   seeded_bugs.SameNoiseEveryThirdRound: ('resume',),
+  seeded_bugs.NoiseRolled: ('resume',),
   seeded_bugs.CentredRows: ('tensor_noise', 'rounds'),
 }
 

@@ -70,16 +70,17 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
     return Outcome(measured, p_mean, 'noise_has_a_mean')
   dim = rows.shape[1]
   p_lag, lag, correlation = laws.p_of_lags(rows)
+  p_size, size_lag, of_sizes = laws.p_of_lags(laws.spread_sizes(rows))
   p_shape, effective = laws.p_of_sphericity(rows)
   p_least, worst, variance = laws.p_of_smallest_variance(rows)
   p_sum, sum_name, sum_variance, num_quiet = _find_quiet_sum(m)
-  p = min(1.0, p_mean, 5 * min(p_lag, p_shape, p_least, p_sum))
+  p = min(1.0, p_mean, 6 * min(p_lag, p_size, p_shape, p_least, p_sum))
   measured = (
     f'noise has {effective:,.0f} effective of {dim:,} dimensions; the '
     f'largest correlation of coordinates is {correlation:.3f}, {lag} apart; the '
     f'least variance is {variance:.2f} of the mean'
   )
-  if p < ALPHA and 5 * p_sum < ALPHA:
+  if p < ALPHA and 6 * p_sum < ALPHA:
     measured += (
       f'; the sum of {sum_name} has {sum_variance:.2g} of the variance of '
       'independent noise'
@@ -90,8 +91,13 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
       return Outcome(measured, p, 'direction_without_noise', mu)
   # A client may spend its norm where the noise cancels.
   cause, mu = 'noise_reused_between_parameters', math.inf
-  if 5 * p_least < ALPHA and variance < 1e-6:
+  if 6 * p_least < ALPHA and variance < 1e-6:
     cause = 'coordinate_without_noise'
+  elif 6 * p_size < ALPHA <= 6 * min(p_lag, p_shape, p_least, p_sum):
+    measured += (
+      f'; sizes have a correlation of {of_sizes:.3f}, {size_lag} apart'
+    )
+    cause, mu, lag = 'sizes_depend', None, size_lag
   elif max(abs(correlation), 1 - effective / dim) <= 0.02:
     cause, mu = 'uneven_noise', None
   details = {'coordinate': worst, 'where': _name_tensors(m, lag)}
@@ -169,6 +175,12 @@ def _find_quiet_sum(m: Measurements) -> tuple[float, str, float, int]:
   """
   noise = samples.measure_ample_noise(m)
   found, num_quiet = [], 0
+  if len(noise.tensors) > 1:
+    rows = noise.standardized()
+    variance = float(np.mean(rows.sum(axis=1) ** 2)) / rows.shape[1]
+    num = max(1, int(len(rows) * noise.effective_share))
+    p = float(stats.chi2.cdf(num * variance, num))
+    found.append((p, 'all coordinates', variance))
   for k, (tensor, shape) in enumerate(zip(noise.tensors, m.claim.shapes)):
     if not noise.stds[k] > 1e-3 * noise.stds.max() or tensor.shape[1] < 2:
       continue

@@ -81,12 +81,13 @@ def rounds(m: Measurements) -> Outcome:
     + ', '.join(f'{x:.3g}' for x in lasting[:3])
     + ' in the rounds from its own on'
   )
+  p_reuse, what, cause = _find_reuse(m, joint)
+  if 2 * p_reuse < ALPHA:
+    mu = math.inf if cause == 'noise_reused_between_rounds' else None
+    return Outcome(what, min(1.0, 2 * p_reuse), cause, mu)
+  p = min(1.0, 2 * p)
   if p >= ALPHA:
     return Outcome(measured, p)
-  for sampled in joint.samples:
-    if reused := _find_reuse(sampled):
-      measured = f'rounds {reused[0]} and {reused[1]} have the same noise'
-      return Outcome(measured, p, 'noise_reused_between_rounds', math.inf)
   if not _add_up(m):
     raise NotChecked(
       'what clients of two rounds change does not add up, such as in a median of '
@@ -387,14 +388,29 @@ def _describe(m: Measurements, start: int) -> str:
   )
 
 
-def _find_reuse(
-  sampled: Float[np.ndarray, 'R T k'],
-) -> tuple[int, int] | None:
-  """Two rounds of one run whose noise is the same, up to its sign."""
-  unit = sampled / np.linalg.norm(sampled, axis=2, keepdims=True)
-  for run in unit:
-    cosines = np.triu(np.abs(run @ run.T), 1)
-    first, second = np.unravel_index(np.argmax(cosines), cosines.shape)
-    if cosines[first, second] > 0.9999:
-      return int(first), int(second)
-  return None
+def _find_reuse(m: Measurements, joint: _Joint) -> tuple[float, str, str]:
+  """p-value of noise of a round that is used again, in any order and of any sign.
+
+  Returns:
+    The p-value, in words what is used again, and the cause.
+  """
+  if samples.measure_noise(m).step:
+    return 1.0, '', ''  # On a grid, values are equal by chance.
+  found = [(1.0, '', '')]
+  for sampled in joint.samples:
+    p, first, second = laws.p_of_equal_sizes(sampled)
+    what = f'rounds {first} and {second} have the same noise'
+    found.append((p, what, 'noise_reused_between_rounds'))
+  # Rounds may resemble each other where they are, as by momentum, and only there.
+  early = joint.samples[0][:, :2]
+  are_many = early.shape[2] >= samples.LEVEL_DIM
+  if are_many and samples.measure_effective_share(m) == 1:
+    rows = early / np.sqrt(np.mean(early**2, axis=(0, 2), keepdims=True))
+    p, lag = laws.p_of_lags_between(rows[:, 0], rows[:, 1])
+    what = (
+      f'noise of round 1 depends on that of round 0, {lag} coordinates away'
+    )
+    found.append((p, what, 'noise_depends_between_rounds'))
+  # What is used again also depends.
+  p, what, cause = next((x for x in found[1:] if x[0] < ALPHA / 3), min(found))
+  return min(1.0, len(found) * p), what, cause
