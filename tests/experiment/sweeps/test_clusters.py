@@ -331,7 +331,12 @@ def test_a_sweep_that_is_ended_is_taken_up_by_another(
 @pytest.mark.parametrize(
   ('engine', 'options', 'error', 'message'),
   [
-    ('slurm', {'partitions': 'gpu'}, ValueError, 'partitions'),
+    (
+      'slurm',
+      {'partitions': 'gpu', 'timeout_min': 9},
+      ValueError,
+      'partitions',
+    ),
     ('ray', {'num_gpu': 1}, ValueError, 'num_gpu'),
     ('local', {'num_cpus': 1}, ValueError, 'are of clusters'),
     ('pbs', {}, ValueError, "launcher='pbs'; give one of local, slurm, ray"),
