@@ -106,7 +106,9 @@ def test_a_room_has_at_most_20_modules_and_says_what_it_is_for():
     assert ast.get_docstring(ast.parse((room / '__init__.py').read_text())), (
       room
     )
-    assert len([*room.glob('[!_]*.py')]) <= 20, room
+    assert len([*room.glob('[!_]*.py')]) <= 20, (
+      f'{room} is full: add to a file of the kind, or give some a folder of their own'
+    )
 
 
 # Once such a module is imported, it would hide the function.

@@ -1,5 +1,6 @@
 """The examples of docs/extend.md: a file and a line, and the rest follows."""
 
+import dataclasses
 import pathlib
 import re
 import sys
@@ -12,12 +13,15 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax import audit
+from epe_jax import audit, epsilon
 from epe_jax.audit import attackers
 from epe_jax.audit.record import RoundScalars
 from epe_jax.canaries import registry as families
 from epe_jax.data import data_sets
 from epe_jax.epsilon import registry as estimators
+from epe_jax.experiment import arithmetic
+from epe_jax.experiment.setup import build
+from tests import helpers
 
 PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'extend.md'
 
@@ -71,6 +75,29 @@ def test_an_attacker_is_scored_with_the_others(add_file):
   (attack,) = (a for a in found.attacks if a.threat_model.key == 'signs')
   assert attack.bounds[0].confidence == 0.95
   assert not attack.is_calibrated
+  with pytest.warns(UserWarning, match=r"attackers \['signs'\] score nothing"):
+    audit.evaluate(
+      dataclasses.replace(record, cosines={'final': cosines}),
+      threat_models=(module.signs,),
+    )
+
+
+@pytest.mark.usefixtures('quick_compilation')
+def test_an_attacker_that_ships_is_no_fault_of_the_machine(
+  add_file, monkeypatch
+):
+  file, _ = read_section('An attacker')
+  module = add_file(file, 'epe_jax.audit.signs')
+  made = build.make_observers
+  monkeypatch.setattr(
+    build,
+    'make_observers',
+    lambda config, c, mesh: (
+      made(config, c, mesh) | {'signs': module.observe_signs(c)}
+    ),
+  )
+  config = helpers.quick_digits()
+  assert arithmetic.check_arithmetic(config, build.build(config))
 
 
 def test_a_canary_family_is_a_linear_map_of_unit_vectors(add_file, monkeypatch):
@@ -103,6 +130,16 @@ def test_an_estimator_is_among_those_of_an_audit(add_file, monkeypatch):
   # It measures what the estimator of means does, but scatters more.
   assert mine.epsilon == pytest.approx(attack.first.epsilon, rel=0.2)
   assert estimators.find('median_shift') == entry
+  rng = np.random.default_rng(0)
+  cosines = 0.03 + rng.normal(size=100) / 100
+  known = epe_jax.estimate(cosines, [], delta=1e-5, dim=10_000)
+  (mine,) = (
+    e
+    for attack in known.audit.attacks
+    for e in attack.estimates
+    if e.method == 'median_shift'
+  )
+  assert mine.epsilon == pytest.approx(epsilon.epsilon_gdp(3, 1e-5), rel=0.2)
 
 
 def test_a_data_set_is_loaded_by_its_name(add_file, monkeypatch):

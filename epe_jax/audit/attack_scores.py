@@ -132,8 +132,8 @@ def score_cosines(
       vector, [k].
     record: what attackers saw.
     view: as in `AttackScores`.
-    shift: by how much taking part shifts each canary, up to one factor; None if that
-      is not known, and then no estimate is calibrated.
+    shift: by how much taking part shifts each canary, > 0, up to one factor; None if
+      that is not known, and then no estimate is calibrated.
 
   Returns:
     None if no observer scored anything of that name.

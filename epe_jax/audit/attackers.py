@@ -1,6 +1,6 @@
 """The attackers of a run: the view of each, its statistic, null law and analytic ε.
 
-A new attacker is a function and a line in `THREAT_MODELS`. Tables, figures and
+A new attacker is a function and a line in `OF_INDEPENDENT_NOISE`. Tables, figures and
 comparisons follow this list, its order and the attributes of `ThreatModel`; a user's own
 attackers follow it without a line.
 

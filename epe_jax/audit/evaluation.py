@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from concurrent import futures
 import dataclasses
 import functools
+import warnings
 
 from jaxtyping import Float
 import numpy as np
@@ -57,7 +58,7 @@ def evaluate(
     record: what attackers saw.
     delta: in (0, 1); None for the run's own.
     threat_models: the attackers, in the order of the report; those who see what an
-      observer of yours scored go among them.
+      observer of yours scored go among them, and are warned of if they score nothing.
     more: also superseded estimators.
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
     floors: also what estimators report when nothing leaks, which takes most of
@@ -73,6 +74,14 @@ def evaluate(
     )
   delta = record.delta if delta is None else delta
   all_scores = score_all(record, threat_models)
+  own = {x.key for x in threat_models if x not in THREAT_MODELS}
+  if silent := sorted(own - {x.threat_model.key for x in all_scores}):
+    warnings.warn(
+      f'the attackers {silent} score nothing of a record with cosines named '
+      f'{sorted(record.cosines)}; a key has to be the name under which an observer '
+      'scores what the attacker sees.',
+      stacklevel=2,
+    )
   audit = _estimate_all(all_scores, delta, more, simultaneous, floors)
   missed = _note_missed_rounds(record) + _note_wrapped(record)
   attacks = (

@@ -1,7 +1,7 @@
 """The estimators that an audit chooses from: a line each.
 
-A new estimator is a module with its function, an `Entry` in `ENTRIES`, by which tables
-and figures know its name, and a place in `choose_points` or `choose_bounds`.
+A new estimator is a function and an `Entry` in `ENTRIES`, by which tables and figures know
+its name. In `choose_points` or `choose_bounds` it is among those of every audit.
 """
 
 from __future__ import annotations

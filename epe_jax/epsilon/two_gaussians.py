@@ -85,8 +85,8 @@ def two_gaussian(
 ) -> Estimate:
   """The paper's estimate: ε between the null and the observed Gaussian.
 
-  The null Gaussian is N(0, 1/d) if the null law is known (Algorithms 1 and 2),
-  otherwise it is fitted to the unobserved scores (Algorithm 3). The observed
+  The null Gaussian is that of the null law if it is known, N(0, 1/d) of cosines
+  (Algorithms 1 and 2), otherwise it is fitted to the unobserved scores (Algorithm 3). The observed
   Gaussian has the sample mean, and as standard deviation
 
   - 'fitted': that of the observed scores (1/k), as the paper prints it. It biases
@@ -143,7 +143,7 @@ def null_gaussian(
 ) -> tuple[Float[np.ndarray, '*batch'], Float[np.ndarray, '*batch']]:
   """Mean and standard deviation, [*batch], of the Gaussian of unobserved scores.
 
-  N(0, 1/d) if the null law is known, otherwise fitted to the unobserved scores.
+  Of the null law if it is known, otherwise fitted to the unobserved scores.
   """
   if not scores.has_known_null:
     return fitted_gaussian('unobserved', scores.unobserved)

@@ -90,6 +90,13 @@ def _run_or_read(
   if result is None and hosts.is_primary():
     logging.info('%s is finished; reading its result.', files.folder)
     result = run_result.load_result(files.result)
+    known = {*THREAT_MODELS, *(x.threat_model for x in result.audit.attacks)}
+    if others := [x.key for x in threat_models if x not in known]:
+      loop.log_stderr(
+        f'{files.folder} is finished and has nothing of the attackers {others}; '
+        'audit.evaluate(audit.load_record(...), threat_models=...) scores its record '
+        'for others.'
+      )
   return result
 
 

@@ -347,6 +347,10 @@ def _check_examples_differ(path, members):
 
 def _to_array(name: str, values: Any) -> np.ndarray:
   """Scores [n] as an array, or what is wrong with them."""
+  if values is None:
+    raise ValueError(
+      f'{name} is None; give real numbers, [] if there are none.'
+    )
   try:
     array = np.asanyarray(values)
   except (TypeError, ValueError) as error:

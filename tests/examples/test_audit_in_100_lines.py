@@ -80,7 +80,7 @@ def test_the_reading_list_is_what_it_runs_through():
     for name in re.findall(r'`([\w/]+\.py)`', section)
   ]
   assert set(listed) <= set(files)
-  # Less than seven hours at ten lines a minute, and all that it is made of.
-  assert sum(len(x.read_text().splitlines()) for x in listed) <= 4000
+  # Eight hours at ten lines a minute, and all that it is made of.
+  assert sum(len(x.read_text().splitlines()) for x in listed) <= 4600
   assert len(files) <= 32
-  assert sum(len(x.read_text().splitlines()) for x in files) <= 6420
+  assert sum(len(x.read_text().splitlines()) for x in files) <= 6430

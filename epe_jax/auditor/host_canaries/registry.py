@@ -23,6 +23,8 @@ def make_canaries(
     ValueError: there is no such family, or a number is out of range.
   """
   if family not in _MAKERS:
-    raise ValueError(f'family={family!r}; give one of {FAMILIES}.')
+    raise ValueError(
+      f'family={family!r}; give one of {FAMILIES}, which are made on the host.'
+    )
   threefry.check_sizes(num, dim)
   return _MAKERS[family](key, num, dim)

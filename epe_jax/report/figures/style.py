@@ -63,15 +63,18 @@ class Style(NamedTuple):
     )
 
 
-# Of the attackers of this package in their order, then of others.
-_STYLES = (
-  Style(SKY, 'o', False),
-  Style(BLUE, 's', True),
-  Style(ORANGE, '^', False),
-  Style(PURPLE, 'v', True),
-  Style(GREEN, 'D', False),
-  Style(VERMILLION, 'o', True),
-  Style('#8B0000', 'h', True),
+# Of the attackers of this package, by their keys.
+_STYLES = {
+  'final': Style(SKY, 'o', False),
+  'change': Style(BLUE, 's', True),
+  'maximum': Style(ORANGE, '^', False),
+  'likelihood': Style(PURPLE, 'v', True),
+  'own_round': Style(GREEN, 'D', False),
+  'residual': Style(VERMILLION, 'o', True),
+  'decorrelated': Style('#8B0000', 'h', True),
+}
+# Of others, in the order of their keys.
+_MORE_STYLES = (
   Style(BLACK, 'P', True),
   Style('#777777', 'X', False),
   Style('#8B5A2B', 'p', True),
@@ -86,8 +89,10 @@ def assign_styles(
   An attacker of this package always has the same one, and so have others if a figure
   has the same attackers.
   """
-  others = sorted(set(threat_models) - set(THREAT_MODELS), key=lambda m: m.key)
-  return dict(zip((*THREAT_MODELS, *others), itertools.cycle(_STYLES)))
+  models = {model.key: model for model in (*THREAT_MODELS, *threat_models)}
+  others = sorted(models.keys() - _STYLES.keys())
+  styles = _STYLES | dict(zip(others, itertools.cycle(_MORE_STYLES)))
+  return {models[key]: style for key, style in styles.items()}
 
 
 def find_highest(values: Sequence[float]) -> float:
