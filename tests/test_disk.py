@@ -56,6 +56,7 @@ def refuse(monkeypatch):
   return refuse
 
 
+@pytest.mark.integration
 def test_a_run_in_a_folder_that_cannot_be_written_says_so(tmp_path, refuse):
   config = digits.get_config('smoke')
   config.model.width = 2

@@ -355,12 +355,12 @@ def test_a_minimum_is_stated_of_every_package():
 # Of every package that is required: what calls it.
 CALLING = (
   'accounting',
-  'data/test_arrays.py',
+  'data/formats/test_arrays.py',
   'data/test_decoding.py',
-  'data/test_example_proto.py',
-  'data/test_hdf5.py',
+  'data/formats/test_example_proto.py',
+  'data/formats/test_hdf5.py',
   'data/test_store.py',
-  'data/test_tfds.py',
+  'data/formats/test_tfds.py',
   'experiment/test_programs.py',
   'tasks/test_images.py',
   'tasks/test_stackoverflow.py',

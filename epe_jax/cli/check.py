@@ -99,6 +99,12 @@ def define_flags(values: flags.FlagValues) -> None:
       1,
     ),
     Flag('min_separation', 'Rounds from one of a client to its next.', int, 1),
+    Flag(
+      'calls_per_release',
+      'Calls of aggregate, such as of micro-batches, of which the last one releases.',
+      int,
+      1,
+    ),
     Flag('max_rounds', 'Maximum number of rounds of a run.', int),
     command_flags.DELTA._replace(help='δ of every ε.', default=1e-5),
     Flag(

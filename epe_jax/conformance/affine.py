@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from epe_jax.conformance import laws, samples
-from epe_jax.conformance.laws import ALPHA, FEW_DIMS, SUSPICION
+from epe_jax.conformance.laws import ALPHA, SUSPICION
 from epe_jax.conformance.measurements import (
   MIN_RUNS,
   Measurements,
@@ -27,6 +27,8 @@ from epe_jax.conformance.session import NotChecked
 _MAX_RUNS = 16
 # Coordinates of which all move others where these are mixed.
 _MIXED = 4
+# Among which one is sought that releases something.
+_MAX_CALLS = 64
 
 
 def check_level(m: Measurements) -> None:
@@ -78,15 +80,33 @@ def check_rounding(m: Measurements) -> None:
     # Clients that agree are rounded alike, and their sum is coarser.
     step = min(step, m.step)
   if math.isinf(step):
+    cure = 'let each call of aggregate release a round'
+    if calls := _find_releasing_call(m):
+      cure = (
+        f'only call {calls} of aggregate is not: releases are withheld until then, '
+        f'which calls_per_release={calls} claims'
+      )
     raise NotChecked(
-      'the first round is the same whatever clients send; let each call of '
-      'aggregate release a round, and return what comes before rounding'
+      f'the first round is the same whatever clients send; {cure}, and return what '
+      'comes before rounding'
     )
   if step and norm(np.maximum(base - step, 0)) <= 0.9 * norm(base):
     raise NotChecked(
       f'releases are rounded to {step:.2g} {m.unit}, in which the influence '
       'of a client is lost; return what comes before rounding'
     )
+
+
+@measured
+def _find_releasing_call(m: Measurements) -> int | None:
+  """The first call after which a release depends on what clients sent."""
+  cohorts = m.cohort(m.uniform, [m.uniform]), m.cohort(m.zero)
+  one, other = m.quiet(), m.quiet()
+  for t in range(1, min(_MAX_CALLS, m.claim.max_rounds or _MAX_CALLS) + 1):
+    moved = one.release(cohorts[0]) - other.release(cohorts[1])
+    if norm(moved) > 1e-3:
+      return t
+  return None
 
 
 @measured
@@ -169,8 +189,8 @@ def is_filtered(m: Measurements) -> bool:
   """Whether an update in one coordinate moves others, whose noise is correlated."""
   if not m.is_readable:
     return False
-  noise = samples.measure_noise(m)
-  if noise.common_std == 0 or noise.samples.shape[1] < FEW_DIMS:
+  noise = samples.measure_ample_noise(m)
+  if noise.common_std == 0 or m.claim.dim == 1:
     return False
   rows = noise.standardized()
   p = min(laws.p_of_lags(rows)[0], laws.p_of_sphericity(rows)[0])
@@ -204,7 +224,9 @@ def _is_scaled(m: Measurements) -> bool:
   if len(unique) < MIN_RUNS or not norms.all():
     return False
   if m.layout.kept_sizes != m.claim.sizes:
-    norms = [*map(norm, m.release_afresh(m.cohort(m.zero), 8))]
+    nothing = m.quiet().release(m.cohort(m.zero))
+    releases = m.release_afresh(m.cohort(m.zero), 8)
+    norms = [norm(x - nothing) for x in releases]
   sizes = np.abs(unique)
   if sizes.size >= 20 and np.ptp(sizes) < 1e-6 * sizes.max():
     return True  # Signs.
@@ -266,7 +288,20 @@ def _is_short_where_large(
     )
     for x in (unique / z, loud)
   ]
-  return bool(min(ratios) < SUSPICION)
+  if min(ratios) >= SUSPICION:
+    return False
+  return any(_is_cut_off(m, x) for x in (unique, loud))
+
+
+def _is_cut_off(m: Measurements, sampled: Float[np.ndarray, 'R k']) -> bool:
+  """Whether noise has another law than the claimed one, or the same norm in all runs.
+
+  A formula by which it is too small where much is claimed leaves it its law.
+  """
+  norms = np.linalg.norm(sampled, axis=1)
+  if m.claim.dim > 1 and np.ptp(norms) < 1e-6 * np.mean(norms):
+    return True
+  return samples.compare_law(m, Noise(m.layout, sampled))[0] < SUSPICION
 
 
 def _moves_less(m: Measurements, unique: Float[np.ndarray, 'R k']) -> bool:
@@ -274,9 +309,13 @@ def _moves_less(m: Measurements, unique: Float[np.ndarray, 'R k']) -> bool:
   u, keep = m.base_update, m.layout.keep
   cohort = m.cohort(u, [u])
   quiet = keep(m.influence(Probe(cohort, m.cohort(m.zero))))
+  nothing = keep(m.quiet().release(m.cohort(m.zero)))
   direction = quiet / np.linalg.norm(quiet)
   runs = m.plan(0.03, max_runs=min(len(unique), _MAX_RUNS))
-  noisy = [float(keep(x) @ direction) for x in m.release_afresh(cohort, runs)]
+  noisy = [
+    float((keep(x) - nothing) @ direction)
+    for x in m.release_afresh(cohort, runs)
+  ]
   spread = float(np.std(noisy, ddof=1))
   missing = 0.8 * float(np.linalg.norm(quiet)) - float(np.mean(noisy))
   t = missing * math.sqrt(runs) / spread if spread else math.inf * missing

@@ -95,6 +95,11 @@ CAUSES = {
     'too small for a large one',
     'Compute the noise of ε and δ exactly, as Claim.from_epsilon does.',
   ),
+  'rho_for_epsilon': Cause(
+    'the standard deviation is S / √(2 ε): ε is taken for the ρ of zCDP',
+    'Compute the noise of ε and δ exactly, as Claim.from_epsilon does; or claim ρ, as '
+    'Claim.from_zcdp does.',
+  ),
   'std_for_scale': Cause(
     'z S is the standard deviation of Laplace noise, where its scale is claimed: the '
     'standard deviation is √2 times the scale',
@@ -200,6 +205,11 @@ CAUSES = {
     'after division by that step is that of the updates',
     'Round updates to the grid before noise is added.',
   ),
+  'noise_of_few_values': Cause(
+    'noise is rounded to few values, such as those of bfloat16 or float16, and updates are '
+    'not: what a release is more than the nearest value is that of the updates',
+    'Draw noise in float32 or wider, add it, and round the noisy sum, if at all.',
+  ),
   'noise_ends_early': Cause(
     'noise is made of float32 uniform numbers, and there are 2^23: it has an end, '
     'beyond which only the update of a client can move a release',
@@ -217,6 +227,11 @@ CAUSES = {
     'has no other), or the update is not scaled by S over that norm',
     'Compare that norm of the whole update with S, and scale by S / norm if it is '
     'larger.',
+  ),
+  'clipped_around_another_point': Cause(
+    'what is clipped is the model of a client and not its update, so that an update which '
+    'turns the model around moves it by up to 2 S',
+    'Clip the update, the model of the client less that of the server.',
   ),
   'norm_of_some_coordinates': Cause(
     'the norm that is compared with S is that of some coordinates, or an estimate '

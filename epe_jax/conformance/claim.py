@@ -59,6 +59,8 @@ class Claim:
       each ε that of the run.
     min_separation: a client of round t takes part again in round t + b at the
       earliest.
+    calls_per_release: calls of `aggregate` of which the last one releases, such as of
+      micro-batches whose sum is released. Those before it get updates of zeros.
     granularity: step of the grid of discrete noise, in units of the sum, z S at
       most; 0 for other laws. It grows and falls with S, and falls with z, where the
       suite changes these.
@@ -83,6 +85,23 @@ class Claim:
   granularity: float = 0.0
   participations: int = 1
   min_separation: int = 1
+  calls_per_release: int = 1
+
+  @classmethod
+  def from_zcdp(cls, rho: float, *, clip_norm: float, **rest: Any) -> Claim:
+    """The claim that a round is ρ-zCDP: with noise of z = 1/√(2ρ) for ρ > 0.
+
+    Reference: Bun and Steinke 2016, Concentrated Differential Privacy.
+    """
+    checks.check_number('rho', rho, '(0, inf)')
+    claim = cls(clip_norm=clip_norm, noise_multiplier=1.0, **rest)
+    if claim.noise == 'laplace' or claim.mu != 1:
+      raise ValueError(
+        f'noise={claim.noise!r} and norm={claim.norm}, but ρ is that of noise in the L2 '
+        'norm of updates that are clipped in it; give noise_multiplier or epsilon.'
+      )
+    z = claim.distance / math.sqrt(2 * rho)
+    return dataclasses.replace(claim, noise_multiplier=z)
 
   @classmethod
   def from_epsilon(
@@ -111,7 +130,12 @@ class Claim:
   def __post_init__(self):
     for name in ('clip_norm', 'noise_multiplier'):
       checks.check_number(name, getattr(self, name), '(0, inf)')
-    for name in ('num_clients', 'participations', 'min_separation'):
+    for name in (
+      'num_clients',
+      'participations',
+      'min_separation',
+      'calls_per_release',
+    ):
       checks.check_integer(name, getattr(self, name))
     if self.max_rounds is not None:
       checks.check_integer('max_rounds', self.max_rounds)

@@ -9,6 +9,7 @@ statistical theory, theorem 3.2.12). With T = 1 that is the law of a variance.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 import numpy as np
@@ -30,6 +31,8 @@ _FLOAT32_VALUES = 1.5e7
 _NEAR_SQUARE = 0.253704, 0.069894
 # Of noise that is used again, of unit variance; float32 rounds to less.
 _SAME_SIZE, _WIDER = 5e-7, 4
+# Of a size, between which its normal number is within 3 of 0.
+_TAILS = 1.35e-3, 1 - 1.35e-3
 # Numbers that are compared: of more, neighbours would be closer.
 _MAX_SIZES = 50_000
 # Of spreads; exp of it is a float64.
@@ -188,9 +191,15 @@ def p_of_lags(
 
 
 def spread_sizes(rows: Float[np.ndarray, '...']) -> Float[np.ndarray, '...']:
-  """Normal numbers that follow from the sizes of others, whatever their signs are."""
+  """Numbers that follow from the sizes of others, whatever their signs are.
+
+  They are normal if the others are; in any case their mean is 0, their variance 1, and
+  none is far from 0.
+  """
   tail = 2 * stats.norm.sf(np.abs(rows))
-  return stats.norm.isf(np.clip(tail, 1e-300, 1 - 1e-16))
+  sizes = stats.norm.isf(np.clip(tail, *_TAILS))
+  sizes = sizes - sizes.mean()
+  return sizes / (sizes.std() or 1.0)
 
 
 def p_of_lags_between(
@@ -221,25 +230,33 @@ def p_of_equal_sizes(
   """Tests whether rounds of a run have equal sizes of noise, wherever and of any sign.
 
   Independent numbers are as often that close as, per width, they are a bit further
-  apart.
+  apart, and as numbers of one round are.
 
   Returns:
     p-value, and the two rounds that have most in common.
   """
   sampled = sampled[:, : max(2, _MAX_SIZES // sampled.shape[2])]
   num_rounds, dim = sampled.shape[1:]
-  norms = np.sqrt(np.mean(sampled**2, axis=2, keepdims=True))
+  # A clip norm that adapts scales the noise of each run; few numbers have no scale.
+  axes = 2 if dim >= 2 * FEW_DIMS else (0, 2)
+  norms = np.sqrt(np.mean(sampled**2, axis=axes, keepdims=True))
   sizes = np.abs(sampled / np.where(norms > 0, norms, 1.0))
   t = np.repeat(np.arange(num_rounds), dim)
-  equal, near = np.zeros((num_rounds, num_rounds)), 0
+  equal, near, alone = np.zeros((num_rounds, num_rounds)), 0, 0
   for run in sizes.reshape(len(sampled), -1):
     order = np.argsort(run)
     gaps, t_of = np.diff(run[order]), t[order]
-    is_other = (t_of[1:] != t_of[:-1]) & (run[order][1:] > 0)
+    # What has no noise has sizes next to 0.
+    is_some = run[order][1:] > 1e-3
+    is_other = is_some & (t_of[1:] != t_of[:-1])
     is_equal = is_other & (gaps <= _SAME_SIZE)
+    alone += int(np.sum(is_some & ~is_other & (gaps <= _SAME_SIZE)))
     np.add.at(equal, (t_of[:-1][is_equal], t_of[1:][is_equal]), 1)
     near += int(np.sum(is_other & (gaps <= _WIDER * _SAME_SIZE) & ~is_equal))
   rate = 1.1 * (near + 5 * math.sqrt(near) + 10) / (_WIDER - 1)
+  # On a fine grid numbers are equal within a round as well.
+  if alone:
+    rate += 2 * (num_rounds - 1) * (alone + 5 * math.sqrt(alone))
   p = float(stats.poisson.sf(equal.sum() - 1, rate))
   both = equal + equal.T
   first, second = np.unravel_index(np.argmax(np.triu(both)), both.shape)
@@ -309,22 +326,43 @@ def p_of_law(
   return min(1.0, 3 * p), what
 
 
-def count_values(rows: Float[np.ndarray, 'n d']) -> tuple[float | None, float]:
+class Values(NamedTuple):
+  """Distinct values of noise.
+
+  Attributes:
+    num: effective number, None if less than 20 pairs are equal.
+    p_value: of not being made of uniform float32 numbers, of which there are 2^23.
+    equal, compared: pairs of values.
+  """
+
+  num: float | None
+  p_value: float
+  equal: int
+  compared: int
+
+  @property
+  def are_few(self) -> bool:
+    """Whether they are fewer than such numbers, as of float16 or bfloat16."""
+    least = self.compared / 2**21
+    return self.num is not None and (
+      float(stats.poisson.sf(self.equal, least)) < ALPHA
+    )
+
+
+def count_values(rows: Float[np.ndarray, 'n d']) -> Values:
   """Effective number of distinct noise values, and the p-value of a fine grid.
 
   Zeros and signs are left out. Values made of uniform numbers are equally likely, so
   that those that repeat between rows have the law of all. On a grid, or rounded to
   float32, they are as likely as the density is high, and have half of the variance.
-
-  Returns:
-    The number, None if less than 20 pairs are equal; and the p-value of not being
-    made of uniform float32 numbers, of which there are 2^23.
   """
   # From one std on, what is rounded to float32 as well loses multiples of fine steps.
   is_float32 = np.array_equal(rows.astype(np.float32), rows)
   rows = np.abs(rows) / np.sqrt(np.mean(rows**2))
   # Far finer than float32, and coarser than the arithmetic of float64.
-  parts = [np.round(row[row != 0], 11) for row in rows]
+  # Noise that is cut off has the value of the end more often.
+  end = rows.max() * (1 - 1e-9)
+  parts = [np.round(row[(row != 0) & (row < end)], 11) for row in rows]
   equal, compared, near, squares = 0, 0, 0, 0.0
   # Within a row coordinates may repeat; that is another matter.
   for sign, values in [
@@ -341,9 +379,10 @@ def count_values(rows: Float[np.ndarray, 'n d']) -> tuple[float | None, float]:
     squares += sign * float(np.sum(pairs * known**2))
     compared += sign * values.size * (values.size - 1) // 2
   if equal < 20:
-    return None, 1.0
-  if stats.poisson.sf(equal, compared / 2**21) < ALPHA:
-    return compared / equal, 1.0  # Too few, as of float16.
+    return Values(None, 1.0, equal, compared)
+  found = Values(compared / equal, 1.0, equal, compared)
+  if found.are_few:
+    return found
   p_number = stats.poisson.sf(equal - 1, compared / _FLOAT32_VALUES)
   if is_float32:
     # Of a Gaussian of variance 1/2 within 1.
@@ -352,7 +391,14 @@ def count_values(rows: Float[np.ndarray, 'n d']) -> tuple[float | None, float]:
     p_grid = stats.norm.sf((squares / max(near, 1) - mean) / error)
   else:
     p_grid = stats.chi2.sf(2 * squares, near)
-  return compared / equal, float(max(p_number, p_grid))
+  return found._replace(p_value=float(max(p_number, p_grid)))
+
+
+def p_of_fewer_values(noise: Values, others: Values) -> float:
+  """p-value of noise having a quarter of the values of releases of updates, or more."""
+  share = 4 * noise.compared / (4 * noise.compared + others.compared)
+  total = noise.equal + others.equal
+  return float(stats.binom.sf(noise.equal - 1, total, share))
 
 
 def find_step(values: Float[np.ndarray, 'n']) -> float:

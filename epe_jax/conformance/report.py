@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 """Of a report as JSON."""
 # Fields of a claim that are shown unless they are usual.
 _SHOWN = ('adjacency', 'noise', 'norm', 'granularity')
-_SHOWN += ('participations', 'min_separation')
+_SHOWN += ('participations', 'min_separation', 'calls_per_release')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -220,9 +220,22 @@ class Run:
     Raises as `Session.spend` and `Session.call`.
     """
     clip_norm = self.public_clip_norm or self.claim.clip_norm
+    for _ in range(self.claim.calls_per_release - 1):
+      self._call(cohort, 0.0)
+    joined = self._call(cohort, clip_norm)
+    self.session.watch_constants(joined, self.rounds)
+    self.rounds += 1
+    seen = joined[~self.session.is_constant]
+    return seen / (clip_norm * self.claim.unit)
+
+  def _call(self, cohort: Cohort, scale: float) -> Float[np.ndarray, 'D']:
+    """All that a call of `aggregate` releases; of zeros if the scale is 0."""
     self.session.spend(1)
     distinct = {id(update): update for update in cohort.updates}
-    tensors = {k: self._split(u * clip_norm) for k, u in distinct.items()}
+    tensors = {
+      k: self._split(u * scale if scale else np.zeros_like(u))
+      for k, u in distinct.items()
+    }
     # A mechanism may clip in place: no client may have the arrays of another one.
     updates = [
       [tensor.copy() for tensor in tensors[id(update)]]
@@ -230,13 +243,7 @@ class Run:
     ]
     with self.session.call():
       # It may compute when it is read.
-      joined = self._join(
-        self.mechanism.aggregate(updates, list(cohort.weights))
-      )
-    self.session.watch_constants(joined, self.rounds)
-    self.rounds += 1
-    seen = joined[~self.session.is_constant]
-    return seen / (clip_norm * self.claim.unit)
+      return self._join(self.mechanism.aggregate(updates, list(cohort.weights)))
 
   def release_by_claim(self, cohort: Cohort) -> Vector:
     """As `release`, in units of the claimed clip norm and not the public one."""

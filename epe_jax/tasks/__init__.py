@@ -1,1 +1,1 @@
-"""Models and their losses as `types.Task`: a file per task, CPU kernels in `_cpu`."""
+"""Models and their losses as `types.Task`: a file per task, and kernels for CPUs."""

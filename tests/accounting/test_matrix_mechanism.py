@@ -130,6 +130,7 @@ def test_bounds_of_more_rounds_are_near_the_worst_that_are_found(rule):
       assert found.norm <= found.bound <= 1.16 * found.norm
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('rounds', 'b', 'k'), [(2000, 314, 6), (500, 20, None), (500, 1, 100)]
 )

@@ -236,6 +236,7 @@ _PLAN = (
 )
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('no_floors')
 def test_a_delta_too_large_for_any_number_of_people_is_warned_of(
   capsys, csv, tmp_path

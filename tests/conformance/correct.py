@@ -477,6 +477,8 @@ class PairwiseMasks(Plain):
   """Clients mask integers by numbers that cancel in the sum modulo 2^48."""
 
   def sum(self, vectors, weights):
+    if len(vectors) > self.n:
+      raise Refused('more clients than the ring has room for')
     step = 2 * self.bound * (self.n + 1) / 2**48
     ints = map_objects(lambda v: np.rint(v / step).astype(np.int64), vectors)
     masks = self.rng.integers(2**48, size=(len(ints), self.claim.dim))

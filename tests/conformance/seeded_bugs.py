@@ -5,6 +5,7 @@ import dataclasses
 import math
 from types import MappingProxyType
 
+import ml_dtypes
 import numpy as np
 from scipy import special
 
@@ -760,6 +761,38 @@ class RadiiAgain(NoiseAgain):
     return turned.ravel()[: noise.size]
 
 
+class RhoForEpsilon(Plain):
+  """Noise is made for ε as if it were the ρ of zCDP."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.std = claim.distance * claim.clip_norm / math.sqrt(2 * claim.epsilon)
+
+
+class ClipsModels(Plain):
+  """What is clipped is the model of a client, and the server subtracts its own.
+
+  It is right if any two updates are up to 2 S apart.
+  """
+
+  changes = MappingProxyType({'adjacency': 'zero_out'})
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    model = np.random.default_rng(7).normal(size=claim.dim)
+    self.model = claim.clip_norm * model / np.linalg.norm(model)
+
+  def clip(self, vector):
+    return clip(self.model + vector, self.bound) - self.model
+
+
+class Bfloat16Noise(Plain):
+  """Noise is cast to bfloat16, and the sum is not."""
+
+  def noise(self):
+    return super().noise().astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
 class SignsOfFirstHalf(Plain):
   """The second half of the noise is the first one with other signs."""
 
@@ -937,6 +970,9 @@ EXPECTED = {
   IgnoresSmall: ('clipping', 'norm_of_some_coordinates'),
   Overflows: ('not_finite', 'not_finite_enters'),
   LetsNanIn: ('not_finite', 'not_finite_enters'),
+  RhoForEpsilon: ('noise_scale', 'rho_for_epsilon'),
+  ClipsModels: ('clipping', 'clipped_around_another_point'),
+  Bfloat16Noise: ('noise_grid', 'noise_of_few_values'),
   SignsOfFirstHalf: ('noise_between_coordinates', 'sizes_depend'),
   CentredOverAll: ('noise_between_coordinates', 'direction_without_noise'),
   NoiseShuffled: ('rounds', 'noise_reused_between_rounds'),

@@ -26,6 +26,7 @@ def make_claim_of_epsilon(epsilon, **changes):
   return conformance.Claim.from_epsilon(epsilon, 1e-5, **(given | changes))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('claimed', 'exact', 'at'),
   [

@@ -210,6 +210,6 @@ def test_numbers_that_are_made_of_uniform_float32_ones_are_known(kind, is_made):
   noise = 0.3 * noise / 7
   if 'rounded' in kind or 'float32' in kind:
     noise = noise.astype(np.float32).astype(float)
-  values, p = laws.count_values(noise)
-  assert values is not None
-  assert (p < laws.ALPHA) == is_made
+  values = laws.count_values(noise)
+  assert values.num is not None
+  assert (values.p_value < laws.ALPHA) == is_made

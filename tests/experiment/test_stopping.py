@@ -111,15 +111,13 @@ def test_the_program_says_how_to_go_on_and_exits_as_shells_have_it(
   assert f'is saved in {tmp_path}. To resume: ' in ended.stderr
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 @pytest.mark.parametrize(
   ('module', 'name', 'said'),
   [
     (loop, 'fetch_metrics', 'ork on rounds 5 to 6|Round 5'),
-    pytest.param(
-      *(cohort, 'gather', 'Reading what round 5 needs'),
-      marks=pytest.mark.integration,
-    ),
+    (cohort, 'gather', 'Reading what round 5 needs'),
   ],
 )
 def test_a_run_that_hangs_ends_with_what_it_waits_for(

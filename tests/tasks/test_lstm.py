@@ -57,6 +57,7 @@ def test_states_and_gradients_are_those_of_haiku(batch):
   assert_close(value_and_grads(ours, *args), expected)
 
 
+@pytest.mark.integration
 def test_vmapped_over_clients_it_is_the_loop_over_them():
   clients = [arguments(seed=s) for s in range(3)]
   stacked = jax.tree.map(lambda *x: jnp.stack(x), *clients)

@@ -246,6 +246,7 @@ def test_the_server_sees_the_sum_of_all_messages_modulo_the_ring(bits):
   assert (wrapped > 0) == (bits == 6)
 
 
+@pytest.mark.integration
 def test_a_round_on_a_fine_grid_is_that_of_the_clients_and_the_canaries():
   way = plan(bits=30).make_aggregation(1.0)
   ((_, round),) = run_rounds(make_algorithm(way), inject(2), ALL)
@@ -339,11 +340,12 @@ def test_the_default_grid_is_as_fine_as_the_ring_has_room_for():
   assert plan(bits=30).ring.std == pytest.approx(2**16)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   'law',
   [
     'skellam',
-    pytest.param('discrete_gaussian', marks=pytest.mark.integration),
+    'discrete_gaussian',
   ],
 )
 def test_without_updates_the_attacker_finds_the_mu_of_a_gaussian(law):

@@ -84,6 +84,12 @@ def _list_probes(m: Measurements) -> Iterator[tuple[str, str, Probe]]:
       distance = probe.distance * count / m.counts[m.place]
       yield 'place', f'in place {place}', probe._replace(distance=distance)
   yield 'opposed', 'against all others', m.probe(HUGE * u, [-1e3 * u])
+  # A clip that is centred at a model, and not at zero, moves by that on either side.
+  centre = m.influence(Probe(m.cohort(HUGE * u), m.cohort(m.zero)))
+  centre += m.influence(Probe(m.cohort(-HUGE * u), m.cohort(m.zero)))
+  if 0.1 < (size := claim.measure(centre)) < math.inf:
+    probe = m.probe(HUGE * np.sign(claim.unit) * centre / size)
+    yield 'centre', 'away from where a clip is centred', probe
   if claim.num_clients > 2:
     name = 'of norm S between two halves of the others'
     yield 'among', name, m.probe(u, [u, -u])
@@ -111,6 +117,8 @@ def _find_cause(
   is_other = worst > 1.02 * max(whole)
   if kind == 'among' and is_other:
     return 'not_a_sum'
+  if kind == 'centre' and largest['opposed'] < 2.02:
+    return 'clipped_around_another_point'
   if worst < 1.01 * largest.get('half steps', 0):
     return 'rounded_after_clipping'
   if kind == 'place' and is_other:
@@ -176,7 +184,8 @@ def not_finite(m: Measurements) -> Outcome:
   shown, p = [], 1.0
   for name, update in updates.items():
     m.session.spend(0)
-    probe = Probe(m.cohort(update, others), m.cohort(m.zero, others))
+    zeros = m.cohort(m.zero, others)
+    probe = Probe(m.cohort(update, others), zeros, m.claim.distance)
     try:
       judged = comparison.judge(m, probe, tests=len(updates))
     except NeverEnds as error:
@@ -293,7 +302,8 @@ def wrap_around(m: Measurements) -> Outcome:
   measured = f'{good} clients that agree move a coordinate by {shown}'
   if p < ALPHA:
     return Outcome(measured, p, 'modular_wrap_around', mu)
-  return Outcome(measured, cause='saturation')
+  # That twice as many clients are too many costs nobody's privacy.
+  return Outcome(measured, cause='saturation' if present == n else ())
 
 
 @rule('others', 'fine grid')

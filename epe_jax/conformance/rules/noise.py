@@ -13,7 +13,7 @@ from epe_jax.conformance.comparison import claimed_mu
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.rule import Outcome, rule
-from epe_jax.conformance.session import NotChecked
+from epe_jax.conformance.session import Cohort, NotChecked
 
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
 _CORRELATED, _FEWEST = 32, 8
@@ -112,12 +112,21 @@ def noise_grid(m: Measurements) -> Outcome:
     raise NotChecked('noise repeats; see the rules of that')
   # As released: what a quiet round has is subtracted from samples of noise.
   runs = min(len(noise.samples), m.plan(0.03, max_runs=_GRID_RUNS))
-  releases = m.release_afresh(m.cohort(m.zero), runs)
-  values, p = laws.count_values(np.stack([*map(m.layout.keep, releases)]))
+  values = _count_values(m, m.cohort(m.zero), runs)
+  p = values.p_value
   if not noise.step:
     shown = (
-      f'{values:.2g} values' if values else 'more values than can be counted'
+      f'{values.num:.2g} values'
+      if values.num
+      else 'more values than can be counted'
     )
+    if values.are_few:
+      cohort = m.cohort(m.background[0], m.background)
+      others = _count_values(m, cohort, runs)
+      p = laws.p_of_fewer_values(values, others)
+      more = f'{others.num:.2g} values' if others.num else 'far more'
+      measured = f'noise has {shown}, and releases of updates have {more}'
+      return Outcome(measured, p, 'noise_of_few_values', math.inf)
     if p >= ALPHA or m.claim.noise != 'gaussian':
       return Outcome(f'noise has {shown}', p)
     # What only a client can move beyond the end tells that it was there.
@@ -143,6 +152,11 @@ def noise_grid(m: Measurements) -> Outcome:
     return Outcome(f'{measured}, and so are releases')
   measured += ', and releases are not'
   return Outcome(measured, 0.0, 'noise_on_a_grid', math.inf)
+
+
+def _count_values(m: Measurements, cohort: Cohort, runs: int) -> laws.Values:
+  releases = m.release_afresh(cohort, runs)
+  return laws.count_values(np.stack([*map(m.layout.keep, releases)]))
 
 
 @rule('level', 'noise', 'ample noise')

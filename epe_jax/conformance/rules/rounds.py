@@ -41,7 +41,11 @@ _MAX_CARRIED = 0.02
 
 
 class _Worst(NamedTuple):
-  """What rounds together reveal of a client of round `start`."""
+  """What rounds together reveal of a client of round `start`.
+
+  μ is measured with other noise than that by which `start` was found to be the worst of
+  many; its p-value is that of the largest with all of it.
+  """
 
   mu: float
   p_value: float
@@ -76,7 +80,7 @@ def rounds(m: Measurements) -> Outcome:
   worst = min(joint.worst, key=lambda x: (max(x.p_value, least), -x.mu))
   lasting = [norm(x) for x in joint.impulse]
   measured = (
-    f'a client {_describe(m, worst.start)} has μ = {worst.mu:.4g} in {worst.rounds} '
+    f'a client {_describe(m, worst.start)} has μ of about {worst.mu:.3g} in {worst.rounds} '
     f'rounds, where 1/z = {1 / m.claim.noise_multiplier:.4g}; its influence is '
     + ', '.join(f'{x:.3g}' for x in lasting[:3])
     + ' in the rounds from its own on'
@@ -316,26 +320,41 @@ def _find_worst(
   if not noise.is_isotropic:
     # The scale of each tensor is estimated: the smallest tensor limits precision.
     num = min(len(sampled) * size for size in kept)
-  best = _Worst(0.0, 1.0, 0, num_rounds)
   if num < 2 * num_rounds:
-    return best
+    return _Worst(0.0, 1.0, 0, num_rounds)
+  stds = np.repeat(scales, m.claim.sizes)
+  options = _shift(m, impulse[:num_rounds] / stds, steady[:num_rounds] / stds)
+  allowed = comparison.find_allowed_mu(m)
+  sizes = np.array(_measure_sizes(rows, options))
+  p_values = [
+    1.0
+    if math.isinf(allowed)
+    else laws.p_of_mu(size, allowed, num=num, rounds=num_rounds)
+    for size in sizes
+  ]
+  worst = min(range(len(options)), key=lambda i: (p_values[i], -sizes[i]))
+  p = min(1.0, len(options) * p_values[worst])
+  mu, halves = sizes[worst], (rows[::2], rows[1::2])
+  if num >= 8 * num_rounds:
+    one, other = (np.array(_measure_sizes(x, options)) for x in halves)
+    mu = (other[np.argmax(one)] + one[np.argmax(other)]) / 2
+    num //= 2
+  # The mean of the inverse of a Wishart matrix.
+  mu *= math.sqrt(max(0, num - num_rounds - 1) / num)
+  return _Worst(float(mu), p, worst, num_rounds)
+
+
+def _measure_sizes(
+  rows: Float[np.ndarray, 'n T'], options: Sequence[Float[np.ndarray, 'T r']]
+) -> list[float]:
+  """sqrt(mᵀ Σ̂⁻¹ m) of influences m, with the covariance of rows."""
+  num_rounds = rows.shape[1]
   covariance = rows.T @ rows / len(rows)
   # The precision of float32: closer than this, noise counts as the same.
   ridge = 1e-12 * np.trace(covariance) / num_rounds
   covariance += ridge * np.eye(num_rounds)
   whiten = np.linalg.inv(np.linalg.cholesky(covariance))
-  stds = np.repeat(scales, m.claim.sizes)
-  options = _shift(m, impulse[:num_rounds] / stds, steady[:num_rounds] / stds)
-  allowed = comparison.find_allowed_mu(m)
-  for start, vectors in enumerate(options):
-    mu = norm(whiten @ vectors)
-    p = 1.0
-    if not math.isinf(allowed):
-      p = laws.p_of_mu(mu, allowed, num=num, rounds=num_rounds)
-      p = min(1.0, len(options) * p)
-    if (p, -mu) < (best.p_value, -best.mu):
-      best = _Worst(mu, p, start, num_rounds)
-  return best
+  return [norm(whiten @ vectors) for vectors in options]
 
 
 def _shift(
@@ -398,15 +417,19 @@ def _find_reuse(m: Measurements, joint: _Joint) -> tuple[float, str, str]:
     return 1.0, '', ''  # On a grid, values are equal by chance.
   found = [(1.0, '', '')]
   for sampled in joint.samples:
+    if sampled[:, 0].size < samples.LEVEL_DIM:
+      continue
     p, first, second = laws.p_of_equal_sizes(sampled)
     what = f'rounds {first} and {second} have the same noise'
     found.append((p, what, 'noise_reused_between_rounds'))
   # Rounds may resemble each other where they are, as by momentum, and only there.
-  early = joint.samples[0][:, :2]
-  are_many = early.shape[2] >= samples.LEVEL_DIM
-  if are_many and samples.measure_effective_share(m) == 1:
-    rows = early / np.sqrt(np.mean(early**2, axis=(0, 2), keepdims=True))
-    p, lag = laws.p_of_lags_between(rows[:, 0], rows[:, 1])
+  rows, run, t = samples.list_rows(m)
+  first, second = rows[t == 0], rows[t == 1]
+  is_paired = np.array_equal(run[t == 0], run[t == 1])
+  is_independent = samples.measure_effective_share(m) == 1
+  is_independent &= samples.find_repeats(m).p_value >= ALPHA
+  if rows.shape[1] >= samples.LEVEL_DIM and is_paired and is_independent:
+    p, lag = laws.p_of_lags_between(first, second)
     what = (
       f'noise of round 1 depends on that of round 0, {lag} coordinates away'
     )

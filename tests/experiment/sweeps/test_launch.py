@@ -103,6 +103,7 @@ def test_a_platform_that_is_not_there_is_named(monkeypatch):
     launch.find_gpus()
 
 
+@pytest.mark.integration
 def test_a_process_has_the_cores_of_its_slot_and_this_one_keeps_its_own(
   work, monkeypatch
 ):
@@ -202,6 +203,7 @@ def test_a_signal_to_the_engine_lets_a_point_save_whether_it_has_it_too(
   assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.integration
 def test_a_task_that_is_cancelled_ends_once_its_point_has_saved(work):
   work, started = work
   act_once_ready(work, _thread.interrupt_main)
@@ -211,6 +213,7 @@ def test_a_task_that_is_cancelled_ends_once_its_point_has_saved(work):
   assert 'saved' in work.log.read_text()
 
 
+@pytest.mark.integration
 def test_a_job_that_is_put_back_lets_its_point_save(work):
   submitit = pytest.importorskip('submitit')
   work, _ = work
