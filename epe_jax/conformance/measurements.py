@@ -8,6 +8,7 @@ claim allows a client.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+import contextlib
 import dataclasses
 import functools
 import math
@@ -100,13 +101,30 @@ class Measurements:
 
     Nobody's update enters them: a frozen tensor, a counter, what a public mask hides.
     """
-    cohorts = self.cohort(self.zero), self.cohort(self.uniform, self.background)
-    first = next(self.release_afresh(cohorts[0], 1))
+    first = next(self.release_afresh(self.cohort(self.zero), 1))
     is_constant = np.ones(self.claim.dim, bool)
     # Noise on a coarse grid is equal now and then.
-    for i in range(1, self.plan(0.02, max_runs=_MAX_LOOKS)):
-      (released,) = self.release_afresh(cohorts[i % 2], 1)
-      is_constant &= released == first
+    for i in range(self.plan(0.02, max_runs=_MAX_LOOKS)):
+      # Also updates in these coordinates alone, and in one of them, whatever size moves
+      # them.
+      alone = self._signs * is_constant
+      alone = alone / self.claim.measure(alone)
+      k = int(self.rng.choice(np.flatnonzero(is_constant)))
+      sent = (
+        self.uniform,
+        HUGE * self.uniform,
+        alone,
+        -HUGE * alone,
+        self.in_coordinate(k),
+      )[i % 5]
+      with contextlib.suppress(NotChecked):
+        cohort = self.cohort(sent, self.background if i % 5 == 0 else ())
+        (released,) = self.release_afresh(cohort, 1)
+        is_constant &= released == first
+        if not is_constant[k] and i % 5 == 4:
+          # What holds for one holds for its tensor.
+          parts = self.layout.split(np.arange(self.claim.dim) * 1.0)
+          is_constant[next(x for x in parts if k in x).astype(int)] = False
       if not is_constant.any():
         return
     if not is_constant.all():

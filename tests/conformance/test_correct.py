@@ -95,6 +95,30 @@ class NoiseSkipsATensor(correct.FrozenTensor):
     return noise
 
 
+class ReleasesWhatIsLarge(correct.Plain):
+  """A coordinate of the last tensor is released, without noise, where it is large."""
+
+  def serve(self, mean):
+    self.size = self.claim.sizes[-1]
+    mean[-self.size :] = 0
+    return mean
+
+  def aggregate(self, updates, weights):
+    clipped = sum(self.clip(correct.flatten(u)) for u in updates) / self.n
+    *released, last = super().aggregate(updates, weights)
+    part = clipped[-self.size :].reshape(last.shape)
+    return [
+      *released,
+      np.where(np.abs(part) > 0.05 * self.bound / self.n, part, 0),
+    ]
+
+
+def test_what_moves_only_if_it_is_large_is_no_constant():
+  report = conformance.check(seeded(ReleasesWhatIsLarge), CLAIM)
+  assert report.num_constant == 0
+  assert any(f.severity == 'privacy' for f in report.findings)
+
+
 def test_beside_a_frozen_tensor_one_without_noise_is_found():
   report = conformance.check(seeded(NoiseSkipsATensor), CLAIM)
   (finding,) = (f for f in report.findings if f.rule == 'tensor_noise')
