@@ -106,7 +106,9 @@ def define_flags(values: flags.FlagValues) -> None:
       1,
     ),
     Flag('max_rounds', 'Maximum number of rounds of a run.', int),
-    command_flags.DELTA._replace(help='δ of every ε.', default=1e-5),
+    command_flags.DELTA._replace(
+      help='δ of every ε; 0 with Laplace noise, for pure ε.', default=1e-5
+    ),
     Flag(
       'budget',
       'Seconds that rounds may take, about; to start fresh processes may take as '

@@ -189,7 +189,7 @@ def is_filtered(m: Measurements) -> bool:
   """Whether an update in one coordinate moves others, whose noise is correlated."""
   if not m.is_readable:
     return False
-  noise = samples.measure_ample_noise(m)
+  noise = samples.measure_noise(m)
   if noise.common_std == 0 or m.claim.dim == 1:
     return False
   rows = noise.standardized()
@@ -234,10 +234,7 @@ def _is_scaled(m: Measurements) -> bool:
     return True
   if not m.is_readable or norm(m.base) == 0:
     return False
-  # Of few numbers the law of all tells more than the amount in each run.
   noise = samples.measure_noise(m)
-  if m.claim.dim < MIN_RUNS:
-    noise = samples.measure_ample_noise(m)
   if _is_random(m, noise):
     # If next to none is claimed it is not, if a noisy sum is over a noisy count.
     faint = Noise(m.layout, _sample(m, 1e-3, len(noise.samples)))

@@ -51,7 +51,7 @@ class Claim:
       that μ = 2/z). With 'replace', influences are half of what an update and its
       opposite differ by, so that they are compared with 1/z all the same.
     max_rounds: maximum number of rounds of a run; None if there is none.
-    delta: δ of `epsilon`, in (0, 1).
+    delta: δ of `epsilon`, in (0, 1); or 0 with Laplace noise, for pure ε.
     noise: law of the noise in each coordinate.
     norm: p of the Lp norm in which updates are clipped: 1, 2 or infinity.
     participations: k, the maximum number of rounds of a client. From 2 on, z is that
@@ -141,7 +141,7 @@ class Claim:
       checks.check_integer('max_rounds', self.max_rounds)
     for name, choices in _CHOICES.items():
       checks.check_choice(name, getattr(self, name), choices)
-    checks.check_delta(self.delta)
+    self.check_delta(self.delta)
     if not self.shapes or any(x < 1 for shape in self.shapes for x in shape):
       raise ValueError(
         f'shapes={self.shapes}; give the shape of each tensor of an update, '
@@ -157,6 +157,11 @@ class Claim:
         f'granularity={self.granularity} of noise={self.noise!r}; give the step '
         'of the grid of discrete noise, such as S/(16 √d), and 0 for other noise.'
       )
+
+  def check_delta(self, delta: float) -> None:
+    """Raises a ValueError for a δ at which no ε of such noise is finite."""
+    if delta != 0 or self.noise != 'laplace':
+      checks.check_delta(delta)
 
   @functools.cached_property
   def sizes(self) -> tuple[int, ...]:
@@ -208,7 +213,7 @@ class Claim:
     Args:
       influence: over the standard deviation of the noise, or of Laplace noise the L1
         norm over its scale.
-      delta: δ, in (0, 1).
+      delta: δ, as that of the claim.
     """
     if not math.isfinite(influence):
       return math.inf

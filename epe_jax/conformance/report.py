@@ -206,9 +206,11 @@ def _summarize(report: Report) -> str:
     f'{report.rounds:,} rounds in {report.seconds:.1f} s.'
   )
   if report.resolution is not None:
+    mu = claim.mu / (1 - report.resolution)
+    short = claim.compute_epsilon(mu, report.delta)
     text += (
-      f' Noise that is {100 * report.resolution:.2g} % too small would have been '
-      'detected with probability 99 %.'
+      f' Noise that is {100 * report.resolution:.2g} % too small, which is ε = '
+      f'{cells.format_number(short)}, would have been detected with probability 99 %.'
     )
   if report.num_constant:
     text += (

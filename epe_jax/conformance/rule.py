@@ -65,7 +65,7 @@ NEEDS = {
     'there is no noise; see noise_scale',
   ),
   'ample noise': (
-    lambda m: samples.measure_ample_noise(m).samples.size < samples.AMPLE,
+    lambda m: samples.measure_noise(m).samples.size < samples.AMPLE,
     f'it needs {samples.AMPLE:,} samples of noise',
   ),
   'runs that differ': (

@@ -28,6 +28,8 @@ _MAX_RUNS = 100
 _TO_ADAPT = 6
 # A noise multiplier by which a clip norm that adapts hardly moves at random.
 _STEADY = 1e-3
+# Values of noise by which a tenth less of it is found.
+_ENOUGH = 4000
 AMPLE = 2000
 """Values of noise that tell its law."""
 LEVEL_DIM = 32
@@ -167,16 +169,10 @@ def list_unique_samples(m: Measurements) -> Float[np.ndarray, 'R k']:
 
 @measured
 def measure_noise(m: Measurements) -> Noise:
-  """The noise of an ordinary round."""
+  """The noise of an ordinary round; of few coordinates from more runs, if time allows."""
   share = measure_effective_share(m)
-  return Noise(m.layout, list_unique_samples(m), effective_share=share)
-
-
-@measured
-def measure_ample_noise(m: Measurements) -> Noise:
-  """The same, of few coordinates from more runs, as far as time allows."""
-  noise = measure_noise(m)
-  missing = math.ceil(AMPLE / noise.samples.shape[1]) - len(noise.samples)
+  noise = Noise(m.layout, list_unique_samples(m), effective_share=share)
+  missing = math.ceil(_ENOUGH / noise.samples.shape[1]) - len(noise.samples)
   if missing <= 0 or not noise.common_std or find_repeats(m).p_value < ALPHA:
     return noise
   runs = m.plan(0.1, max_runs=missing)

@@ -25,7 +25,6 @@ from epe_jax.conformance.rules import (
 )
 from epe_jax.conformance.session import Make, NotChecked, OutOfTime
 from epe_jax.epsilon import checks
-from epe_jax.epsilon.checks import check_delta
 
 T = TypeVar('T')
 
@@ -76,7 +75,7 @@ def check(
     make: returns a fresh mechanism that fulfils a claim. It is called with clip
       norms, noise multipliers and numbers of clients other than those of `claim`.
     claim: what the mechanism promises.
-    delta: δ of the reported ε, in (0, 1); by default that of the claim.
+    delta: δ of the reported ε, as `Claim.delta`; by default that of the claim.
     budget: seconds that rounds may take, approximately; to start fresh processes
       may take as long again. What does not fit is reported as not checked.
     seed: of the updates that are sent. The noise is the mechanism's own.
@@ -95,7 +94,7 @@ def check(
       clients send updates of half the clip norm.
   """
   delta = claim.delta if delta is None else delta
-  check_delta(delta)
+  claim.check_delta(delta)
   if not 0 < budget < math.inf:
     raise ValueError(f'budget={budget}; give seconds > 0.')
   checks.check_integer('seed', seed, 0, math.inf)

@@ -786,6 +786,18 @@ class ClipsModels(Plain):
     return clip(self.model + vector, self.bound) - self.model
 
 
+class FineNoiseOnly(Plain):
+  """Noise is on a fine grid, as claimed, and updates are not rounded to it."""
+
+  changes = MappingProxyType(
+    {'noise': 'discrete_gaussian', 'granularity': 1e-3, 'clip_norm': 1.0}
+  )
+
+  def noise(self):
+    step = self.claim.granularity
+    return step * np.rint(super().noise() / step)
+
+
 class Bfloat16Noise(Plain):
   """Noise is cast to bfloat16, and the sum is not."""
 
@@ -972,6 +984,7 @@ EXPECTED = {
   LetsNanIn: ('not_finite', 'not_finite_enters'),
   RhoForEpsilon: ('noise_scale', 'rho_for_epsilon'),
   ClipsModels: ('clipping', 'clipped_around_another_point'),
+  FineNoiseOnly: ('noise_grid', 'noise_on_a_grid'),
   Bfloat16Noise: ('noise_grid', 'noise_of_few_values'),
   SignsOfFirstHalf: ('noise_between_coordinates', 'sizes_depend'),
   CentredOverAll: ('noise_between_coordinates', 'direction_without_noise'),

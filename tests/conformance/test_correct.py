@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -70,6 +71,25 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     'SoftClip',
   ):
     assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.03)
+
+
+@pytest.mark.parametrize('noise', ['gaussian', 'laplace'])
+def test_a_quarter_less_noise_is_found_in_a_single_number(noise):
+  class Short(correct.Plain):
+    def noise(self):
+      scale = 0.75 * self.std
+      draw = {'gaussian': self.rng.normal, 'laplace': self.rng.laplace}[noise]
+      return draw(0, scale, self.claim.dim)
+
+  norm = {'gaussian': 2, 'laplace': 1}[noise]
+  claim = dataclasses.replace(CLAIM, shapes=((1,),), noise=noise, norm=norm)
+  for seed in range(3):
+    report = conformance.check(seeded(Short, seed), claim)
+    (finding,) = report.findings
+    assert finding.rule == 'noise_scale'
+    assert report.resolution < 0.15
+  text = ' '.join(conformance.format_report(report).split())
+  assert re.search(r'too small, which is ε = \d', text)
 
 
 def test_coordinates_that_are_constant_are_counted_and_said():
@@ -665,6 +685,20 @@ def test_releases_that_are_withheld_are_said_and_can_be_claimed():
   assert report.epsilon == pytest.approx(
     epsilon.epsilon_gdp(0.5, 1e-5), rel=0.05
   )
+
+
+def test_laplace_noise_of_a_pure_epsilon_is_checked_without_a_delta():
+  given = dict(clip_norm=1.0, num_clients=5, shapes=((4,),))
+  claim = conformance.Claim.from_epsilon(
+    0.5, 0.0, noise='laplace', norm=1, **given
+  )
+  assert claim.noise_multiplier == pytest.approx(2)
+  assert claim.epsilon == pytest.approx(0.5)
+  report = conformance.check(seeded(OtherLaw), claim)
+  assert not report.findings, conformance.format_report(report)
+  assert report.epsilon == pytest.approx(0.5, rel=0.1)
+  with pytest.raises(ValueError, match='delta=0'):
+    conformance.Claim.from_epsilon(0.5, 0.0, **given)
 
 
 def test_a_claim_of_zcdp_has_the_noise_of_its_rho():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from jaxtyping import Float
 import numpy as np
 from scipy import stats
 
@@ -63,7 +64,7 @@ def noise_between_runs(m: Measurements) -> Outcome:
 @rule('coordinates', 'level', 'noise', 'ample noise')
 def noise_between_coordinates(m: Measurements) -> Outcome:
   """Coordinates have independent noise, and each has some."""
-  rows = samples.measure_ample_noise(m).standardized()
+  rows = samples.measure_noise(m).standardized()
   p_mean, mean = _test_mean(m)
   if p_mean < ALPHA:
     measured = f'noise has a mean of {mean:.3g} of its root mean square'
@@ -107,14 +108,17 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
 @rule('noise', 'ample noise')
 def noise_grid(m: Measurements) -> Outcome:
   """Noise lies on no grid that updates do not lie on, and does not end too early."""
-  noise = samples.measure_ample_noise(m)
+  noise = samples.measure_noise(m)
   if noise.effective_share < 1 or samples.find_repeats(m).p_value < ALPHA:
     raise NotChecked('noise repeats; see the rules of that')
   # As released: what a quiet round has is subtracted from samples of noise.
   runs = min(len(noise.samples), m.plan(0.03, max_runs=_GRID_RUNS))
   values = _count_values(m, m.cohort(m.zero), runs)
   p = values.p_value
-  if not noise.step:
+  step = noise.step
+  if m.step and _lies_on(noise.samples, m.step):
+    step = m.step  # Finer than a grid that is seen without the claim.
+  if not step:
     shown = (
       f'{values.num:.2g} values'
       if values.num
@@ -140,18 +144,22 @@ def noise_grid(m: Measurements) -> Outcome:
       return Outcome(measured)
     return Outcome(measured, p, 'noise_ends_early', math.inf)
   measured = (
-    f'noise is on a grid of step {noise.step:.3g} {m.unit}, '
-    f'{noise.step / noise.common_std:.2g} of its std'
+    f'noise is on a grid of step {step:.3g} {m.unit}, '
+    f'{step / noise.common_std:.2g} of its std'
   )
   # Updates are rounded to that grid too, or one can tell them from the noise.
   (released,) = m.release_afresh(m.cohort(m.uniform, m.background), 1)
   # A model that is released with them need not be.
   released = released - m.quiet().release(m.cohort(m.zero))
-  steps = m.layout.keep(released) / noise.step
-  if np.abs(steps - np.rint(steps)).max() < 0.02:
+  if _lies_on(m.layout.keep(released), step):
     return Outcome(f'{measured}, and so are releases')
   measured += ', and releases are not'
   return Outcome(measured, 0.0, 'noise_on_a_grid', math.inf)
+
+
+def _lies_on(values: Float[np.ndarray, '...'], step: float) -> bool:
+  steps = values / step
+  return bool(np.abs(steps - np.rint(steps)).max() < 0.02)
 
 
 def _count_values(m: Measurements, cohort: Cohort, runs: int) -> laws.Values:
@@ -162,7 +170,7 @@ def _count_values(m: Measurements, cohort: Cohort, runs: int) -> laws.Values:
 @rule('level', 'noise', 'ample noise')
 def noise_law(m: Measurements) -> Outcome:
   """Noise has the law that the claimed ε assumes, Gaussian by default."""
-  noise = samples.measure_ample_noise(m)
+  noise = samples.measure_noise(m)
   if noise.effective_share < 1:
     raise NotChecked('noise repeats; see noise_between_coordinates')
   if _test_mean(m)[0] < ALPHA:
@@ -176,7 +184,7 @@ def noise_law(m: Measurements) -> Outcome:
 
 def _test_mean(m: Measurements) -> tuple[float, float]:
   """p-value of the mean of the noise, as one of five tests, and the mean."""
-  noise = samples.measure_ample_noise(m)
+  noise = samples.measure_noise(m)
   rows = noise.standardized()
   mean, num = float(np.mean(rows)), noise.count(rows.size)
   return min(1.0, 10 * float(stats.norm.sf(abs(mean) * math.sqrt(num)))), mean
@@ -187,7 +195,7 @@ def _find_quiet_sum(m: Measurements) -> tuple[float, str, float, int]:
 
   And the number of independent sums, of all tensors, that have little noise.
   """
-  noise = samples.measure_ample_noise(m)
+  noise = samples.measure_noise(m)
   found, num_quiet = [], 0
   if len(noise.tensors) > 1:
     rows = noise.standardized()
