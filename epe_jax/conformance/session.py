@@ -86,6 +86,8 @@ class Session:
     # Timers of the system have a maximum.
     self._max_seconds = min(max(_MAX_SECONDS, seconds), 1e6)
     self._is_first = True
+    # What did not end, so that more time would be spent alike.
+    self._hung = ''
 
   def leave_out(self, is_constant: Bool[np.ndarray, 'D']) -> None:
     """Sends zeros in such coordinates from now on, and releases the others alone."""
@@ -147,9 +149,11 @@ class Session:
     return Run(self, mechanism, claim)
 
   def spend(self, rounds: int) -> None:
-    """Counts rounds; raises OutOfTime if time is up."""
+    """Counts rounds; raises OutOfTime if time is up, or NotChecked if all is waiting."""
     # The first round is run however long the factory takes.
     if self.rounds and self.elapsed > self.seconds:
+      if self._hung:
+        raise NotChecked(f'{self.seconds:g} s are spent: {self._hung}')
       raise OutOfTime(f'{OUT_OF_TIME}: {self.seconds:g} s are spent')
     self.rounds += rounds
 
@@ -168,17 +172,21 @@ class Session:
     start = time.perf_counter()
     # However long the factory takes, the first round is run.
     limit = self._max_seconds if self.rounds else math.inf
-    with _limit_time(limit, what):
-      try:
-        yield
-      except Refused as error:
-        raise NotChecked(
-          f'the mechanism refuses such input: {error}'
-        ) from error
-      except (Exception, SystemExit) as error:
-        if self._is_first:
-          raise
-        raise NotChecked(f'{what} raised {error!r}') from error
+    try:
+      with _limit_time(limit, what):
+        try:
+          yield
+        except Refused as error:
+          raise NotChecked(
+            f'the mechanism refuses such input: {error}'
+          ) from error
+        except (Exception, SystemExit) as error:
+          if self._is_first:
+            raise
+          raise NotChecked(f'{what} raised {error!r}') from error
+    except NeverEnds as error:
+      self._hung = str(error)
+      raise
     if self._is_first and self.rounds:
       self._is_first = False
       took = _TIMES_AS_LONG * (time.perf_counter() - start)

@@ -323,6 +323,21 @@ def test_a_round_that_never_ends_is_a_finding(mechanism, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(signal, 'setitimer'), reason='it needs POSIX')
+def test_whoever_waits_for_a_mechanism_is_not_told_to_wait_longer(monkeypatch):
+  class WaitsOften(Waits):
+    def aggregate(self, updates, weights):
+      if sum(np.sum(x**2) for x in updates[0]) > 1e9:
+        self.wait(None)
+      return super().aggregate(updates, weights)
+
+  monkeypatch.setattr(session, '_MAX_SECONDS', 1.0)
+  report = conformance.check(seeded(WaitsOften), CLAIM, budget=2.0)
+  text = ' '.join(conformance.format_report(report).split())
+  assert '2 s are spent: the mechanism did not end within 1 s' in text
+  assert 'raise the budget' not in text
+
+
+@pytest.mark.skipif(not hasattr(signal, 'setitimer'), reason='it needs POSIX')
 def test_the_timer_of_a_test_goes_on(monkeypatch):
   class Late(Exception):
     pass
