@@ -219,7 +219,8 @@ class SecureSum(Plain):
   """Sums integers modulo 2^32, in a range that holds all clients and noise."""
 
   def width(self):
-    return 2 * self.bound * (self.n + 10 * self.std / self.bound + 10)
+    # And if twice as many clients come as are expected.
+    return 2 * self.bound * (2 * self.n + 10 * self.std / self.bound + 10)
 
   def sum(self, vectors, weights):
     # Noise is inside, as clients add it before they encrypt.

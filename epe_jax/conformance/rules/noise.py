@@ -125,8 +125,10 @@ def noise_grid(m: Measurements) -> Outcome:
       else 'more values than can be counted'
     )
     if values.are_few:
-      cohort = m.cohort(m.background[0], m.background)
-      others = _count_values(m, cohort, runs)
+      # Updates by which values spread no further, if these are on the same grid.
+      most = min(1.0, 0.3 * noise.common_std * math.sqrt(m.claim.dim))
+      update = 2 * most * m.background[0]
+      others = _count_values(m, m.cohort(update), runs)
       p = laws.p_of_fewer_values(values, others)
       more = f'{others.num:.2g} values' if others.num else 'far more'
       measured = f'noise has {shown}, and releases of updates have {more}'
