@@ -25,7 +25,7 @@ from typing import Any
 from absl import app, flags
 
 from epe_jax import io
-from epe_jax.conformance import Claim, check
+from epe_jax.conformance import Claim, check, session
 from epe_jax.report import cells, tables
 
 _MODULES = ['jax', 'jax_newest', 'torch', 'appfl', 'nvflare']
@@ -43,8 +43,12 @@ _CONDITIONS = {'resume': ' if the batch differs'}
 
 
 def check_subjects(module: str) -> list[dict[str, Any]]:
-  """Checks all mechanisms of a module; returns a JSON value for each."""
-  rows = []
+  """Checks all mechanisms of a module; returns a JSON value for each.
+
+  Raises:
+    SystemExit: rules of some were out of time, so that their rows are not whole.
+  """
+  rows, late = [], []
   for subject in importlib.import_module(f'{__package__}.{module}').SUBJECTS:
     report = check(subject.make, subject.claim, budget=_BUDGET.value)
     rows.append(
@@ -62,6 +66,14 @@ def check_subjects(module: str) -> list[dict[str, Any]]:
     print(
       f'{subject.package} {subject.name}: broken: {broken or "none"}; '
       f'not checked: {unknown or "none"}'
+    )
+    reasons = report.not_checked.values()
+    if any(why.startswith(session.OUT_OF_TIME) for why in reasons):
+      late.append(subject.name)
+  if late:
+    raise SystemExit(
+      f'--budget={_BUDGET.value:g}: rules of {", ".join(late)} were out of time; give '
+      'more, so that their rows are whole.'
     )
   return rows
 
