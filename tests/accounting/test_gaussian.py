@@ -110,6 +110,19 @@ def test_one_sampled_round_is_what_quadrature_says(z, q):
   assert found == pytest.approx(exact, rel=5e-3)
 
 
+@pytest.mark.parametrize('delta', [1e-12, 1.13e-18, 1e-30])
+def test_a_tiny_delta_has_an_epsilon_of_at_most_that_of_renyi_divergences(
+  delta,
+):
+  found = accounting.epsilon_of_poisson(
+    4.0, delta=delta, probability=1 / 3000, rounds=10_000
+  )
+  # Of one order: 2 a q² / z² a round (Mironov, Talwar and Zhang 2019, theorem 11).
+  order = 30
+  bound = 10_000 * 2 * order / 3000**2 / 16 - math.log(delta) / (order - 1)
+  assert 0 < found.epsilon <= bound
+
+
 def test_sampling_helps_and_noise_helps():
   at = lambda z, q: (
     accounting.epsilon_of_poisson(
