@@ -16,7 +16,7 @@ from epe_jax.fact import Fact
 _MOST_POINTS = 10**8
 # δ below which what is cut off from a loss counts.
 _TINY = 1e-10
-_ORDERS = (*np.arange(1.1, 11, 0.1), *range(11, 512), *2 ** np.arange(9, 15))
+_ORDERS = [*np.arange(1.1, 11, 0.1), *range(11, 512), *2.0 ** np.arange(9, 15)]
 
 
 def epsilon_of_releases(
