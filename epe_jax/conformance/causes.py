@@ -210,6 +210,11 @@ CAUSES = {
     'not: what a release is more than the nearest value is that of the updates',
     'Draw noise in float32 or wider, add it, and round the noisy sum, if at all.',
   ),
+  'last_bits_tell': Cause(
+    'sum and noise are float32 or float16 numbers, whose sum is a multiple of the last bit '
+    'of the larger one: what is finer tells that no update was there',
+    'Add noise in float64 and round the sum, or add noise on a grid (secure noise).',
+  ),
   'noise_ends_early': Cause(
     'noise is made of float32 uniform numbers, and there are 2^23: it has an end, '
     'beyond which only the update of a client can move a release',

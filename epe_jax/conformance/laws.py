@@ -401,6 +401,39 @@ def p_of_fewer_values(noise: Values, others: Values) -> float:
   return float(stats.binom.sf(noise.equal - 1, total, share))
 
 
+def find_last_bits(
+  values: Float[np.ndarray, '...'],
+) -> Float[np.ndarray, '...']:
+  """Exponent of the last bit of each number: the largest e with a multiple of 2^e.
+
+  >>> find_last_bits(np.array([1.0, 0.75, 3 * 2.0**-24]))
+  array([  0.,  -2., -24.])
+  """
+  mantissa, exponent = np.frexp(values)
+  whole = np.abs(mantissa * 2.0**53).astype(np.int64)
+  last = np.log2((whole & -whole).clip(1))
+  return np.where(values == 0, np.inf, exponent - 53 + last)
+
+
+def p_of_fewer_hits(
+  hits: int,
+  num: int,
+  others: int,
+  num_others: int,
+  epsilon: float,
+  delta: float,
+) -> float:
+  """p-value of P(hit) <= e^ε P(other hit) + δ, of so many hits among `num`."""
+  # The level is shared with the lower bound of P(hit).
+  low = stats.beta.ppf(ALPHA / 10, hits, num - hits + 1) if hits else 0.0
+  least = (low - delta) * math.exp(-epsilon)
+  if least <= 0:
+    return 1.0
+  return float(
+    min(1.0, stats.binom.cdf(others, num_others, least) + ALPHA / 10)
+  )
+
+
 def find_step(values: Float[np.ndarray, 'n']) -> float:
   """Step of the grid on which values of unit variance lie; 0 if there is none."""
   some = np.unique(np.round(np.abs(values[:20_000]), 9))

@@ -228,13 +228,17 @@ class Run:
     Raises as `Session.spend` and `Session.call`.
     """
     clip_norm = self.public_clip_norm or self.claim.clip_norm
+    return self.release_as_is(cohort) / (clip_norm * self.claim.unit)
+
+  def release_as_is(self, cohort: Cohort) -> Vector:
+    """As `release`, in the units of the mechanism, to the last bit."""
+    clip_norm = self.public_clip_norm or self.claim.clip_norm
     for _ in range(self.claim.calls_per_release - 1):
       self._call(cohort, 0.0)
     joined = self._call(cohort, clip_norm)
     self.session.watch_constants(joined, self.rounds)
     self.rounds += 1
-    seen = joined[~self.session.is_constant]
-    return seen / (clip_norm * self.claim.unit)
+    return joined[~self.session.is_constant]
 
   def _call(self, cohort: Cohort, scale: float) -> Float[np.ndarray, 'D']:
     """All that a call of `aggregate` releases; of zeros if the scale is 0."""

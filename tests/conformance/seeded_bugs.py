@@ -786,6 +786,24 @@ class ClipsModels(Plain):
     return clip(self.model + vector, self.bound) - self.model
 
 
+class Float32Sum(Plain):
+  """Sum and noise are float32 numbers, and so is their sum."""
+
+  changes = MappingProxyType(
+    {
+      'release': 'sum',
+      'shapes': ((1,), (8,)),
+      'clip_norm': 1.0,
+      'noise_multiplier': 1.0,
+      'adjacency': 'zero_out',
+    }
+  )
+
+  def mean(self, vectors, weights):
+    total = self.sum(vectors, weights).astype(np.float32)
+    return (total + self.noise().astype(np.float32)).astype(np.float64)
+
+
 class FineNoiseOnly(Plain):
   """Noise is on a fine grid, as claimed, and updates are not rounded to it."""
 
@@ -984,6 +1002,7 @@ EXPECTED = {
   LetsNanIn: ('not_finite', 'not_finite_enters'),
   RhoForEpsilon: ('noise_scale', 'rho_for_epsilon'),
   ClipsModels: ('clipping', 'clipped_around_another_point'),
+  Float32Sum: ('noise_grid', 'last_bits_tell'),
   FineNoiseOnly: ('noise_grid', 'noise_on_a_grid'),
   Bfloat16Noise: ('noise_grid', 'noise_of_few_values'),
   SignsOfFirstHalf: ('noise_between_coordinates', 'sizes_depend'),

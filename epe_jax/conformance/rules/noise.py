@@ -19,6 +19,8 @@ from epe_jax.conformance.session import Cohort, NotChecked
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
 _CORRELATED, _FEWEST = 32, 8
 _GRID_RUNS = 100
+# Coordinates whose last bits are compared.
+_LAST_BITS = 64
 
 
 @rule()
@@ -134,7 +136,7 @@ def noise_grid(m: Measurements) -> Outcome:
       measured = f'noise has {shown}, and releases of updates have {more}'
       return Outcome(measured, p, 'noise_of_few_values', math.inf)
     if p >= ALPHA or m.claim.noise != 'gaussian':
-      return Outcome(f'noise has {shown}', p)
+      return _compare_last_bits(m) or Outcome(f'noise has {shown}', p)
     # What only a client can move beyond the end tells that it was there.
     end = laws.FLOAT32_END
     floor = float(stats.norm.sf(end - claimed_mu(m.claim) * m.claim.distance))
@@ -157,6 +159,52 @@ def noise_grid(m: Measurements) -> Outcome:
     return Outcome(f'{measured}, and so are releases')
   measured += ', and releases are not'
   return Outcome(measured, 0.0, 'noise_on_a_grid', math.inf)
+
+
+def _compare_last_bits(m: Measurements) -> Outcome | None:
+  """The outcome if last bits of releases tell sums from zeros; None if that is not seen.
+
+  A sum and noise of float32 add up to a multiple of the last bit of the larger of the
+  two, so that a small release with a fine last bit tells that there was no update.
+  """
+  claim = m.claim
+  if claim.noise != 'gaussian' or not m.is_readable:
+    return None
+  # Each client has a coordinate of its own, and the event is one of that coordinate.
+  num = min(claim.num_clients, claim.dim, _LAST_BITS)
+  updates = [m.in_coordinate(k) / (1 - 1e-6) for k in range(num)]
+  updates += [m.zero] * (claim.num_clients - num)
+  sent = Cohort(updates, [1.0] * len(updates))
+
+  def look(cohort: Cohort, runs: int) -> Float[np.ndarray, 'R k']:
+    releases = [
+      m.session.start(claim).release_as_is(cohort)[:num] for _ in range(runs)
+    ]
+    return laws.find_last_bits(np.stack(releases))
+
+  few = max(8, math.ceil(400 / num))
+  end = look(sent, few).min()
+  share = float(np.mean(look(m.cohort(m.zero), few) < end))
+  # So many that none is expected less often than once in 10^9.
+  least = share * math.exp(-claim.epsilon) / 2
+  if share < 0.05 or least == 0:
+    return None
+  runs = math.ceil(max(400.0, 21 / least) / num)
+  if runs > m.plan(0.15, max_runs=runs):
+    return None
+  without, those = (
+    look(m.cohort(m.zero), few * 10) < end,
+    look(sent, runs) < end,
+  )
+  hits, others = int(without.sum()), int(those.sum())
+  p = laws.p_of_fewer_hits(
+    *(hits, without.size, others, those.size, claim.epsilon, claim.delta)
+  )
+  measured = (
+    f'{hits / without.size:.2g} of all numbers are no multiple of 2^{end:.0f} if clients '
+    f'send zeros, and {others} of {those.size:,} if one sends S there'
+  )
+  return Outcome(measured, p, 'last_bits_tell', math.inf) if p < ALPHA else None
 
 
 def _lies_on(values: Float[np.ndarray, '...'], step: float) -> bool:
