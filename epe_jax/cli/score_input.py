@@ -120,7 +120,9 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     )
   if is_external and (is_part or values.by_round):
     name = next(
-      x for x in ('every', 'last', 'models', 'by_round') if values[x].value
+      x
+      for x in ('every', 'last', 'models', 'by_round')
+      if values[x].value not in (None, False, [])
     )
     raise ValueError(
       f'--{name} is of a run of epe_jax, and {path} has scores alone; give the '

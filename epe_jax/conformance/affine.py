@@ -72,6 +72,11 @@ def check_rounding(m: Measurements) -> None:
   """Raises NotChecked if influences are lost as releases are rounded."""
   if not m.is_readable:
     return
+  if m.rounding > 0.1:
+    raise NotChecked(
+      f'releases are rounded by {m.rounding:.2g} {m.unit} by the type of their numbers; '
+      'return what is added to a model, not the model'
+    )
   try:
     step, base = find_rounding_step(m), np.abs(m.base)
   except NotChecked:
@@ -318,7 +323,8 @@ def _moves_less(m: Measurements, unique: Float[np.ndarray, 'R k']) -> bool:
   t = missing * math.sqrt(runs) / spread if spread else math.inf * missing
   if stats.t.sf(t, runs - 1) < SUSPICION:
     return True
-  k = int(np.argmax(np.abs(u[: m.layout.kept_sizes[0]])))
+  # Kept where it is in the vector, too.
+  k = int(np.argmax(np.abs(u[: -(-m.layout.kept_sizes[0] // 2)])))
   one = m.in_coordinate(k)
   moved = [x[k] for x in m.release_afresh(m.cohort(one, [one]), runs)]
   usual = float(np.mean(unique[:, k] ** 2))

@@ -186,6 +186,11 @@ CAUSES = {
     'by random numbers that are used again with other signs or angles',
     'Draw each number of the noise afresh.',
   ),
+  'constant_that_moves': Cause(
+    'what looks like a constant depends on what clients send, such as a count, a norm or a '
+    'loss, and has no noise',
+    'Add noise to all that is released and depends on clients.',
+  ),
   'uneven_noise': Cause(
     'coordinates have different variances, or are slightly correlated',
     'Draw independent noise of one variance.',

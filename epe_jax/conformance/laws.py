@@ -190,15 +190,16 @@ def p_of_lags(
   return p, best + 1, float(lags[best])
 
 
-def spread_sizes(rows: Float[np.ndarray, '...']) -> Float[np.ndarray, '...']:
+def spread_sizes(rows: Float[np.ndarray, 'n d']) -> Float[np.ndarray, 'n d']:
   """Numbers that follow from the sizes of others, whatever their signs are.
 
-  They are normal if the others are; in any case their mean is 0, their variance 1, and
-  none is far from 0.
+  They are normal if the others are. In any case the mean of each coordinate is 0, as
+  some have more noise, or other noise, than others; the variance of all is 1, and none
+  is far from 0.
   """
   tail = 2 * stats.norm.sf(np.abs(rows))
   sizes = stats.norm.isf(np.clip(tail, *_TAILS))
-  sizes = sizes - sizes.mean()
+  sizes = sizes - sizes.mean(axis=0)
   return sizes / (sizes.std() or 1.0)
 
 

@@ -21,6 +21,7 @@ from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import TOLERANCE
 from epe_jax.conformance.noise import Layout, norm
 from epe_jax.conformance.session import (
+  LATER,
   Cohort,
   Make,
   NotChecked,
@@ -39,6 +40,8 @@ MIN_RUNS = 6
 
 # Rounds in which a coordinate is the same that is taken for a constant.
 _MAX_LOOKS = 40
+# Rounds in which such a coordinate may move, as of layers that are trained in turns.
+_LOOKED_AT = 4
 
 _READABLE = 1e-3
 # Rounding to float32 must not lift an update of norm S above S.
@@ -101,8 +104,11 @@ class Measurements:
 
     Nobody's update enters them: a frozen tensor, a counter, what a public mask hides.
     """
-    first = next(self.release_afresh(self.cohort(self.zero), 1))
+    rounds = min(_LOOKED_AT, self.claim.max_rounds or _LOOKED_AT)
+    run, zeros = self.session.start(self.claim), self.cohort(self.zero)
+    first, *later = (run.release(zeros) for _ in range(rounds))
     is_constant = np.ones(self.claim.dim, bool)
+    moves_later = np.zeros(self.claim.dim, bool)
     # Noise on a coarse grid is equal now and then.
     for i in range(self.plan(0.02, max_runs=_MAX_LOOKS)):
       # Also updates in these coordinates alone, and in one of them, whatever size moves
@@ -119,8 +125,10 @@ class Measurements:
       )[i % 5]
       with contextlib.suppress(NotChecked):
         cohort = self.cohort(sent, self.background if i % 5 == 0 else ())
-        (released,) = self.release_afresh(cohort, 1)
-        is_constant &= released == first
+        run = self.session.start(self.claim)
+        is_constant &= run.release(cohort) == first
+        for expected in later if is_constant.any() else ():
+          moves_later |= run.release(cohort) != expected
         if not is_constant[k] and i % 5 == 4:
           # What holds for one holds for its tensor.
           parts = self.layout.split(np.arange(self.claim.dim) * 1.0)
@@ -129,6 +137,8 @@ class Measurements:
         return
     if not is_constant.all():
       self.session.leave_out(is_constant)
+      if np.any(moves_later & is_constant):
+        self.session.moves.add(LATER)
       self._set_claim(self.session.claim)
       if self.zero_error is not None:
         self.zero = 1e-12 * self.uniform
@@ -324,6 +334,18 @@ class Measurements:
         f'the same updates still differ by {self.floor:.2g} clients. If they are '
         'rounded at random, or clients are drawn, leave that out for the check'
       )
+
+  @functools.cached_property
+  def rounding(self) -> float:
+    """Norm of the rounding of a release by the type of its numbers, such as of a model."""
+    run = self.quiet()
+    released = run.release_as_is(self.cohort(self.zero))
+    kinds = (np.float16, np.float32, np.float64)
+    kind = next(
+      x for x in kinds if np.array_equal(released, released.astype(x))
+    )
+    unit = (run.public_clip_norm or self.claim.clip_norm) * self.claim.unit
+    return norm(np.spacing(released.astype(kind)).astype(float)) / abs(unit)
 
   def influence(self, probe: Probe, claim: Claim | None = None) -> Vector:
     """Influence of a probe, nearly without noise; raises as `check_quiet`."""

@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 import numpy as np
 from scipy import stats
 
@@ -56,7 +56,7 @@ class Layout:
 
   @functools.cached_property
   def kept_sizes(self) -> tuple[int, ...]:
-    """Number of leading coordinates of each tensor that are kept."""
+    """Number of coordinates of each tensor that are kept."""
     dim = sum(self.sizes)
     share = [math.ceil(size * _KEPT / dim) for size in self.sizes]
     return tuple(
@@ -68,8 +68,19 @@ class Layout:
     """The kept coordinates of a vector."""
     if self.kept_sizes == self.sizes:
       return vector
-    tensors = self.split(vector)
-    return np.concatenate([t[:k] for t, k in zip(tensors, self.kept_sizes)])
+    return vector[self._kept]
+
+  @functools.cached_property
+  def _kept(self) -> Int[np.ndarray, 'k']:
+    """Of each tensor the first half of them together, the others anywhere behind."""
+    rng, start, places = np.random.default_rng(0), 0, []
+    for size, num in zip(self.sizes, self.kept_sizes):
+      first = -(-num // 2) if num < size else num
+      rest = rng.choice(size - first, num - first, replace=False)
+      places += [np.arange(first), first + np.sort(rest)]
+      places[-2:] = [start + x for x in places[-2:]]
+      start += size
+    return np.concatenate(places)
 
   def split(
     self, vector: Float[np.ndarray, 'd']

@@ -214,8 +214,8 @@ def _summarize(report: Report) -> str:
     )
   if report.num_constant:
     text += (
-      f' {report.num_constant:,} of {claim.dim:,} coordinates are constant, without '
-      'noise, whatever clients send: no rule sees them.'
+      f' {report.num_constant:,} of {claim.dim:,} coordinates are constant and have no '
+      'noise: of all rules, only constants sees them.'
     )
   shapes = ', '.join('x'.join(map(str, x)) or '()' for x in claim.shapes)
   unusual = ''.join(

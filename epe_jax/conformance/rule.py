@@ -36,6 +36,12 @@ EXEMPTIONS = {
     lambda m: not m.publishes,
     'the mechanism publishes no clip_norm',
   ),
+  'constants': (
+    lambda m: (
+      not m.session.is_constant.any() and m.claim.calls_per_release == 1
+    ),
+    'no coordinate is constant',
+  ),
   'coordinates': (lambda m: m.claim.dim == 1, 'there is one coordinate'),
   'many coordinates': (
     lambda m: m.claim.dim < samples.LEVEL_DIM,

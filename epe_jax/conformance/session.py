@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+  Callable,
+  Hashable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
 import contextlib
 import dataclasses
+import hashlib
 import math
 import signal
 import threading
@@ -32,6 +39,9 @@ class NotChecked(Exception):
   """A rule needs a measurement that cannot be made; the message says why."""
 
 
+FIRST, LATER = 'the first round', 'later rounds'
+EARLY = 'calls before the last'
+"""Where what should be constant has moved."""
 OUT_OF_TIME = 'out of time'
 
 
@@ -61,6 +71,7 @@ class Session:
     claim: of the coordinates that rules see.
     tensors: numbers of the tensors that these are of.
     is_constant: [D] coordinates of the mechanism that rules do not see.
+    moves: which of `FIRST`, `LATER` and `EARLY` have differed between runs alike.
     name: by which another process imports the factory; None if it cannot.
     rounds: that were run.
     seconds: that they may take.
@@ -77,9 +88,8 @@ class Session:
     self.claim, self.full_claim = claim, claim
     self.tensors = tuple(range(len(claim.sizes)))
     self.is_constant = np.zeros(claim.dim, bool)
-    # That are left out, by round; and whether they have differed between runs.
-    self._constants: list[Vector] = []
-    self._has_moved = False
+    self.moves: set[str] = set()
+    self._watched: dict[tuple[Hashable, ...], bytes] = {}
     self.rounds = 0
     self._start = time.perf_counter()
     self.seconds = seconds
@@ -102,19 +112,16 @@ class Session:
     self.claim = dataclasses.replace(full, shapes=tuple(shapes))
     self.is_constant = is_constant
 
-  def watch_constants(self, released: Vector, t: int) -> None:
-    """Notes whether a coordinate that is left out differs between runs in a round."""
-    constants = released[self.is_constant]
-    if not constants.size:
-      return
-    if t == len(self._constants):
-      self._constants.append(constants)
-    same = np.array_equal(constants, self._constants[t], equal_nan=True)
-    self._has_moved = self._has_moved or not same
+  def watch(self, what: str, values: Vector, *settings: Hashable) -> None:
+    """Notes if values differ between runs of the same settings, which should not."""
+    # Not the values themselves, as a frozen model may be large.
+    digest = hashlib.sha256(values.tobytes()).digest()
+    if self._watched.setdefault((what, *settings), digest) != digest:
+      self.moves.add(what)
 
   def check_constants(self) -> None:
-    """Raises NotChecked if coordinates that are left out have moved."""
-    if self._has_moved:
+    """Raises NotChecked if coordinates that are left out move in later rounds."""
+    if LATER in self.moves:
       raise NotChecked(
         'coordinates that are constant in the first round move in later ones; let each '
         'round release all that is trained, or check each stage by itself'
@@ -233,26 +240,39 @@ class Run:
   def release_as_is(self, cohort: Cohort) -> Vector:
     """As `release`, in the units of the mechanism, to the last bit."""
     clip_norm = self.public_clip_norm or self.claim.clip_norm
-    for _ in range(self.claim.calls_per_release - 1):
-      self._call(cohort, 0.0)
-    joined = self._call(cohort, clip_norm)
-    self.session.watch_constants(joined, self.rounds)
+    calls, is_constant = self.claim.calls_per_release, self.session.is_constant
+    # What neighbours have in common is public.
+    alike = self.claim, self.rounds
+    if self.claim.adjacency != 'add_or_remove':
+      alike += (*cohort.weights,)
+    for call in range(calls):
+      joined = self._call(cohort, clip_norm, call)
+      if call < calls - 1:
+        self.session.watch(EARLY, joined, *alike, call)
+    if is_constant.any():
+      what = LATER if self.rounds else FIRST
+      self.session.watch(what, joined[is_constant], *alike)
     self.rounds += 1
-    return joined[~self.session.is_constant]
+    return joined[~is_constant]
 
-  def _call(self, cohort: Cohort, scale: float) -> Float[np.ndarray, 'D']:
-    """All that a call of `aggregate` releases; of zeros if the scale is 0."""
+  def _call(
+    self, cohort: Cohort, scale: float, call: int
+  ) -> Float[np.ndarray, 'D']:
+    """All that a call of `aggregate` releases, one of several for a round.
+
+    Each of them has the updates of some clients, and zeros of the others.
+    """
     self.session.spend(1)
-    distinct = {id(update): update for update in cohort.updates}
-    tensors = {
-      k: self._split(u * scale if scale else np.zeros_like(u))
-      for k, u in distinct.items()
-    }
-    # A mechanism may clip in place: no client may have the arrays of another one.
-    updates = [
-      [tensor.copy() for tensor in tensors[id(update)]]
-      for update in cohort.updates
+    num, calls = len(cohort.updates), self.claim.calls_per_release
+    zero = np.zeros(self.session.claim.dim)
+    vectors = [
+      u if i * calls // num == call else zero
+      for i, u in enumerate(cohort.updates)
     ]
+    distinct = {id(u): u for u in (*cohort.updates, zero)}
+    tensors = {k: self._split(u * scale) for k, u in distinct.items()}
+    # A mechanism may clip in place: no client may have the arrays of another one.
+    updates = [[tensor.copy() for tensor in tensors[id(u)]] for u in vectors]
     with self.session.call():
       # It may compute when it is read.
       return self._join(self.mechanism.aggregate(updates, list(cohort.weights)))

@@ -55,6 +55,8 @@ RULES = {
     clients.add_or_remove,
     amount.own_claim,
     clipping.zero_update,
+    # Last, as it sees what all others have sent.
+    amount.constants,
   )
 }
 """Each rule by its name, in the order in which they are checked."""

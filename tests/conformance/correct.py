@@ -644,6 +644,25 @@ class MedianOfRounds(MeanOfRounds):
   summarize = staticmethod(np.median)
 
 
+class WarmUp(Plain):
+  """The learning rate grows in the first ten rounds."""
+
+  rounds = 0
+
+  def serve(self, mean):
+    self.rounds += 1
+    return mean * min(1.0, self.rounds / 10)
+
+
+class MoreNoiseInSome(Plain):
+  """A third of the coordinates has twice the noise."""
+
+  def noise(self):
+    noise = super().noise()
+    noise[: -(-noise.size // 3)] *= 2
+    return noise
+
+
 class Averaged(Plain):
   """Releases an exponential average of noisy means."""
 
@@ -670,7 +689,7 @@ CORRECT = {
     *(NoisyCount, FixedClipNorm, AdaptiveMomentum),
     *(FrozenTensor, PublicMask, MaskOfRound, MaskOfRun, CountsRounds),
     *(ReleasesModel, ReleasesFirstModel, Smoothed, MeanOfRounds),
-    *(MedianOfRounds, Averaged),
+    *(MedianOfRounds, Averaged, WarmUp, MoreNoiseInSome),
   )
 }
 

@@ -62,7 +62,7 @@ def test_exact_noise_of_an_epsilon_breaks_nothing(epsilon, changes):
   assert report.epsilon == pytest.approx(epsilon, rel=0.03)
   of_others = {'weights', 'dropout', 'places', 'rounding'}
   assert set(report.not_applicable) == (
-    {'clip_norm', 'add_or_remove'}
+    {'clip_norm', 'add_or_remove', 'constants'}
     | (of_others if claim.num_clients == 1 else set())
   )
   assert set(report.not_checked) == {'noise_between_processes'}

@@ -49,7 +49,8 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
   expected = {
     'DiscreteGaussian': EVERYBODY | {'rounding'},
     'NoiseOfClients': EVERYBODY | {'dropout'},
-    'MaskOfRound': EVERYBODY | {'rounds', 'later_rounds', 'memory'},
+    'MaskOfRound': EVERYBODY
+    | {'rounds', 'later_rounds', 'memory', 'constants'},
     'MedianOfRounds': EVERYBODY | {'rounds'},
   }
   assert set(report.not_checked) == expected.get(name, EVERYBODY)
@@ -59,6 +60,7 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     'FixedClipNorm': set(),
   }
   exempt = exempt.get(name, {'clip_norm'}) | {'add_or_remove'}
+  exempt |= {'constants'} - {'constants' * bool(report.num_constant)}
   assert set(report.not_applicable) == exempt
   # A tree has noise for all its rounds; that of one is more than it needs.
   if name not in (
@@ -95,9 +97,8 @@ def test_a_quarter_less_noise_is_found_in_a_single_number(noise):
 def test_coordinates_that_are_constant_are_counted_and_said():
   report = check_seeded(correct.FrozenTensor)
   assert report.num_constant == 30
-  assert '30 of 930 coordinates are constant' in conformance.format_report(
-    report
-  )
+  text = ' '.join(conformance.format_report(report).split())
+  assert '30 of 930 coordinates are constant' in text
   assert check_seeded(correct.Plain).num_constant == 0
 
 
@@ -137,6 +138,170 @@ def test_what_moves_only_if_it_is_large_is_no_constant():
   report = conformance.check(seeded(ReleasesWhatIsLarge), CLAIM)
   assert report.num_constant == 0
   assert any(f.severity == 'privacy' for f in report.findings)
+
+
+class TurnsWithoutNoise(correct.Plain):
+  """Tensors are trained in turns; the second one has no noise."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.round, self.first = 0, claim.sizes[0]
+
+  def mean(self, vectors, weights):
+    total = self.sum(vectors, weights)
+    mean, even = (total + self.noise()) / self.n, self.round % 2 == 0
+    self.round += 1
+    now = np.arange(mean.size) < self.first
+    return np.where(now, mean, 0) if even else np.where(now, 0, total / self.n)
+
+
+class CountsClipped(correct.Plain):
+  """Its last coordinate counts the updates that were clipped."""
+
+  def aggregate(self, updates, weights):
+    norms = [np.linalg.norm(correct.flatten(u)) for u in updates]
+    released = super().aggregate(updates, weights)
+    released[-1].flat[-1] = np.sum(np.array(norms) > self.bound)
+    return released
+
+
+class CountsPresent(correct.Plain):
+  """Its last coordinate counts those who are present."""
+
+  def aggregate(self, updates, weights):
+    released = super().aggregate(updates, weights)
+    released[-1].flat[-1] = len(updates)
+    return released
+
+
+class PublishesStd(correct.Plain):
+  """Its last coordinate is the standard deviation of the noise."""
+
+  def serve(self, mean):
+    mean[-1] = self.std
+    return mean
+
+
+def test_layers_that_are_trained_in_turns_pass_no_rule_of_rounds():
+  report = conformance.check(seeded(TurnsWithoutNoise), CLAIM)
+  unseen = {'constants', 'rounds', 'later_rounds', 'memory'}
+  assert unseen <= set(report.not_checked)
+
+
+@pytest.mark.parametrize(
+  ('mechanism', 'adjacency', 'is_right'),
+  [
+    (CountsClipped, 'zero_out', False),
+    (CountsPresent, 'zero_out', True),
+    (CountsPresent, 'add_or_remove', False),
+    (PublishesStd, 'zero_out', True),
+  ],
+)
+def test_what_looks_constant_is_watched_in_all_rules(
+  mechanism, adjacency, is_right
+):
+  claim = dataclasses.replace(CLAIM, adjacency=adjacency)
+  report = conformance.check(seeded(mechanism), claim)
+  if is_right:
+    assert not report.findings, conformance.format_report(report)
+    assert 'constants' in report.passed
+  else:
+    assert any(
+      f.severity == 'privacy' and f.epsilon == math.inf for f in report.findings
+    )
+
+
+class ReleasesEveryFourth(correct.Plain):
+  """Sums the noisy means of micro-batches, and releases the sum of four of them."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.calls, self.total = 0, np.zeros(claim.dim)
+
+  def serve(self, mean):
+    self.calls += 1
+    self.total = self.total + mean
+    if self.calls % 4:
+      return np.zeros_like(mean)
+    total, self.total = self.total, np.zeros_like(mean)
+    return total
+
+
+class LeaksEarlyCalls(ReleasesEveryFourth):
+  """Releases the exact sum until the last of four calls."""
+
+  def mean(self, vectors, weights):
+    mean = super().mean(vectors, weights)
+    self.exact = self.sum(vectors, weights)
+    return mean
+
+  def serve(self, mean):
+    released = super().serve(mean)
+    return released if released.any() else self.exact
+
+
+class ClipsLastCallOnly(ReleasesEveryFourth):
+  """Clips the updates of the last of four calls only."""
+
+  def clip(self, vector):
+    return super().clip(vector) if self.calls % 4 == 3 else vector
+
+
+@pytest.mark.parametrize('mechanism', [LeaksEarlyCalls, ClipsLastCallOnly])
+def test_calls_before_the_last_are_seen(mechanism):
+  claim = dataclasses.replace(CLAIM, calls_per_release=4)
+  report = conformance.check(seeded(mechanism), claim)
+  assert any(f.severity == 'privacy' for f in report.findings)
+
+
+class NoNoiseInTheTail(correct.Plain):
+  """Coordinates from the 20,000th on have no noise."""
+
+  def noise(self):
+    noise = super().noise()
+    noise[20_000:] = 0
+    return noise
+
+
+def test_coordinates_of_large_tensors_are_seen_to_the_end():
+  claim = dataclasses.replace(CLAIM, shapes=((150, 200),), num_clients=3)
+  report = conformance.check(seeded(NoNoiseInTheTail), claim)
+  assert any(f.severity == 'privacy' for f in report.findings)
+
+
+class Float16Model(correct.ReleasesModel):
+  """Releases a public model in float16."""
+
+  def serve(self, mean):
+    self.model = (self.model + mean).astype(np.float16).astype(np.float64)
+    return self.model
+
+
+class FineFixedPoint(correct.Plain):
+  """Updates and noise are of fixed point numbers of 14 bits."""
+
+  def sum(self, vectors, weights):
+    step = self.bound / 2**14
+    return step * sum(np.trunc(v / step) for v in vectors)
+
+  def noise(self):
+    step = self.bound / 2**14
+    return step * np.rint(super().noise() / step)
+
+
+@pytest.mark.parametrize(
+  ('mechanism', 'changes'),
+  [
+    (Float16Model, {}),
+    (FineFixedPoint, {'noise_multiplier': 0.1, 'num_clients': 50}),
+  ],
+)
+def test_what_is_rounded_together_is_not_accused(mechanism, changes):
+  claim = dataclasses.replace(CLAIM, **changes)
+  report = conformance.check(seeded(mechanism), claim)
+  assert not [f for f in report.findings if f.severity == 'privacy'], (
+    conformance.format_report(report)
+  )
 
 
 def test_beside_a_frozen_tensor_one_without_noise_is_found():
@@ -211,7 +376,7 @@ def test_a_mechanism_of_few_numbers_is_not_accused(name, dim):
       continue
     unchecked = EVERYBODY | {'memory', 'dropout', 'rounding'}
     if name in ('MaskOfRound', 'MedianOfRounds'):
-      unchecked |= {'rounds', 'later_rounds'}
+      unchecked |= {'rounds', 'later_rounds', 'constants'}
     assert set(report.not_checked) <= unchecked, report.not_checked
 
 
@@ -256,7 +421,8 @@ def test_every_rule_that_applies_is_checked_in_few_numbers(dim):
   small = {'noise_level'} | (
     {'noise_between_coordinates'} if dim == 1 else set()
   )
-  assert set(report.not_applicable) == small | {'clip_norm', 'add_or_remove'}
+  never = {'clip_norm', 'add_or_remove', 'constants'}
+  assert set(report.not_applicable) == small | never
 
 
 @pytest.mark.integration
@@ -588,7 +754,7 @@ def test_correlated_noise_is_judged_by_all_rounds_of_a_client(separation):
   (result,) = (r for r in report.results if r.rule == 'rounds')
   if separation == 2:
     assert not report.findings, conformance.format_report(report)
-    what = 'and every 2 after it, 4 in all at most, has μ of about 1'
+    what = 'and every 2 after it, 4 in all at most, has μ of about '
     assert what in result.measured
     return
   # Columns (0.8, 0.6) next to each other share a row, in three pairs.
@@ -653,22 +819,6 @@ class Sum(correct.Plain):
 
   def serve(self, mean):
     return mean * self.n * self.claim.step_size
-
-
-class ReleasesEveryFourth(correct.Plain):
-  """Sums the noisy means of micro-batches, and releases the sum of four of them."""
-
-  def __init__(self, claim, seed=None):
-    super().__init__(claim, seed)
-    self.calls, self.total = 0, np.zeros(claim.dim)
-
-  def serve(self, mean):
-    self.calls += 1
-    self.total = self.total + mean
-    if self.calls % 4:
-      return np.zeros_like(mean)
-    total, self.total = self.total, np.zeros_like(mean)
-    return total
 
 
 def test_releases_that_are_withheld_are_said_and_can_be_claimed():

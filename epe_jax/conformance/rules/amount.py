@@ -23,7 +23,13 @@ from epe_jax.conformance.measurements import HEAVY, HUGE, Measurements
 from epe_jax.conformance.noise import Noise
 from epe_jax.conformance.rule import Outcome, require, rule
 from epe_jax.conformance.rules import clients, rounds
-from epe_jax.conformance.session import Cohort, NotChecked, OutOfTime
+from epe_jax.conformance.session import (
+  EARLY,
+  FIRST,
+  Cohort,
+  NotChecked,
+  OutOfTime,
+)
 
 _FACTOR = 4
 _RUNS, _GROWTH_RUNS, _GROWTH_ROUNDS = 24, 8, 8
@@ -119,6 +125,19 @@ def noise_scale(m: Measurements) -> Outcome:
   precision = 3 / math.sqrt(2 * samples.measure_noise(m).num) + 2 * TOLERANCE
   causes, details = _find_causes(ratios, precision)
   return Outcome(measured, p, causes, mu, at, details)
+
+
+@rule('constants')
+def constants(m: Measurements) -> Outcome:
+  """What is constant in some rounds is so in all, whatever other rules send."""
+  num = int(m.session.is_constant.sum())
+  places = m.session.moves & {FIRST, EARLY}
+  if places:
+    where = ' and in '.join(sorted(places))
+    measured = f'{num:,} coordinates without noise, or all, move in {where}'
+    return Outcome(measured, cause='constant_that_moves', mu=math.inf)
+  m.session.check_constants()
+  return Outcome(f'{num:,} coordinates are the same whatever clients send')
 
 
 @rule('level', 'noise')
