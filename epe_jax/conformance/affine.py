@@ -198,6 +198,7 @@ def is_filtered(m: Measurements) -> bool:
   if noise.common_std == 0 or m.claim.dim == 1:
     return False
   rows = noise.standardized()
+  rows = rows[np.any(rows != 0, axis=1)]
   p = min(laws.p_of_lags(rows)[0], laws.p_of_sphericity(rows)[0])
   if p >= ALPHA or samples.find_repeats(m).p_value < ALPHA:
     return False

@@ -269,6 +269,28 @@ def test_coordinates_of_large_tensors_are_seen_to_the_end():
   assert any(f.severity == 'privacy' for f in report.findings)
 
 
+class CentredBiases(correct.Plain):
+  """The biases of a softmax are centred, with their noise."""
+
+  def serve(self, mean):
+    *others, last = self.split(mean)
+    return np.concatenate([*others, last - last.mean()])
+
+
+class CentredRelease(correct.Plain):
+  """All that is released is centred."""
+
+  def serve(self, mean):
+    return mean - mean.mean()
+
+
+@pytest.mark.parametrize('mechanism', [CentredBiases, CentredRelease])
+def test_a_direction_that_nobody_moves_needs_no_noise(mechanism):
+  claim = dataclasses.replace(CLAIM, shapes=((20, 30), (30,)))
+  report = conformance.check(seeded(mechanism), claim)
+  assert not report.findings, conformance.format_report(report)
+
+
 class Float16Model(correct.ReleasesModel):
   """Releases a public model in float16."""
 

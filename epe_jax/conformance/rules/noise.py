@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
@@ -13,8 +14,9 @@ from epe_jax.conformance import laws, samples
 from epe_jax.conformance.comparison import claimed_mu
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.noise import norm
 from epe_jax.conformance.rule import Outcome, rule
-from epe_jax.conformance.session import Cohort, NotChecked
+from epe_jax.conformance.session import Cohort, NotChecked, Vector
 
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
 _CORRELATED, _FEWEST = 32, 8
@@ -77,7 +79,8 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
   p_size, size_lag, of_sizes = laws.p_of_lags(laws.spread_sizes(rows))
   p_shape, effective = laws.p_of_sphericity(rows)
   p_least, worst, variance = laws.p_of_smallest_variance(rows)
-  p_sum, sum_name, sum_variance, num_quiet = _find_quiet_sum(m)
+  p_sum, place, sum_variance, num_quiet = _find_quiet_sum(m)
+  sum_name = _name_sum(m, place)
   p = min(1.0, p_mean, 6 * min(p_lag, p_size, p_shape, p_least, p_sum))
   measured = (
     f'noise has {effective:,.0f} effective of {dim:,} dimensions; the '
@@ -91,6 +94,11 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
     )
     # Each sum without noise takes a dimension; numbers that serve twice take more.
     if sum_variance < 0.5 and effective + num_quiet > 0.9 * dim:
+      if not _moves_sum(m, place):
+        raise NotChecked(
+          f'{measured}, and clients do not move it either, as if releases were centred; '
+          'return what comes before'
+        )
       mu = math.inf if sum_variance < 1e-6 else None
       return Outcome(measured, p, 'direction_without_noise', mu)
   # A client may spend its norm where the noise cancels.
@@ -265,8 +273,42 @@ def _test_mean(m: Measurements) -> tuple[float, float]:
   return min(1.0, 10 * float(stats.norm.sf(abs(mean) * math.sqrt(num)))), mean
 
 
-def _find_quiet_sum(m: Measurements) -> tuple[float, str, float, int]:
-  """p-value of the sum of coordinates that varies least, its name, its variance.
+class _Sum(NamedTuple):
+  """Of a tensor, or of all; over all coordinates, or along an axis."""
+
+  tensor: int | None = None
+  axis: int | None = None
+
+
+def _name_sum(m: Measurements, place: _Sum) -> str:
+  if place.tensor is None:
+    return 'all coordinates'
+  along = '' if place.axis is None else f' along axis {place.axis}'
+  return m.name_tensor(place.tensor) + along
+
+
+def _moves_sum(m: Measurements, place: _Sum) -> bool:
+  """Whether a client that changes all coordinates alike moves such sums."""
+
+  def add_up(vector: Vector) -> Float[np.ndarray, '...']:
+    if place.tensor is None:
+      return vector.sum(keepdims=True)
+    part = m.layout.split(vector)[place.tensor]
+    shape = m.claim.shapes[place.tensor]
+    return part.reshape(shape).sum(axis=place.axis, keepdims=True)
+
+  ones = np.ones(m.claim.dim)
+  if place.tensor is not None:
+    parts = m.layout.split(np.zeros(m.claim.dim))
+    parts[place.tensor] = parts[place.tensor] + 1
+    ones = np.concatenate(parts)
+  update = ones / m.claim.measure(ones)
+  moved = add_up(m.influence_of(update))
+  return norm(moved) > 1e-3 * norm(add_up(update))
+
+
+def _find_quiet_sum(m: Measurements) -> tuple[float, _Sum, float, int]:
+  """p-value of the sum of coordinates that varies least, which it is, its variance.
 
   And the number of independent sums, of all tensors, that have little noise.
   """
@@ -277,31 +319,32 @@ def _find_quiet_sum(m: Measurements) -> tuple[float, str, float, int]:
     variance = float(np.mean(rows.sum(axis=1) ** 2)) / rows.shape[1]
     num = max(1, int(len(rows) * noise.effective_share))
     p = float(stats.chi2.cdf(num * variance, num))
-    found.append((p, 'all coordinates', variance))
+    found.append((p, _Sum(), variance))
   for k, (tensor, shape) in enumerate(zip(noise.tensors, m.claim.shapes)):
     if not noise.stds[k] > 1e-3 * noise.stds.max() or tensor.shape[1] < 2:
       continue
     rows = noise.make_gaussian(tensor / noise.stds[k])
-    tensor_name = m.name_tensor(k)
-    sums = {tensor_name: rows.sum(axis=1)}
+    sums = {_Sum(k): rows.sum(axis=1)}
     if rows.shape[1] == math.prod(shape):
       whole = rows.reshape(len(rows), *shape)
       for axis, size in enumerate(shape):
         if 1 < size < rows.shape[1]:
-          name = f'{tensor_name} along axis {axis}'
-          sums[name] = whole.sum(axis=axis + 1)
+          sums[_Sum(k, axis)] = whole.sum(axis=axis + 1)
     quiet = [0]
-    for name, x in sums.items():
+    for place, x in sums.items():
       x = x.reshape(len(rows), -1)
       variance = float(np.mean(x**2)) * x.shape[1] / rows.shape[1]
       # Coordinates that share numbers are fewer.
       num = max(1, int(x.size * noise.effective_share))
-      found.append((float(stats.chi2.cdf(num * variance, num)), name, variance))
+      p = float(stats.chi2.cdf(num * variance, num))
+      found.append((p, place, variance))
       if variance < 0.5:
         quiet.append(x.shape[1])
     num_quiet += max(quiet)
-  p, name, variance = min(found, default=(1.0, '', 1.0))
-  return min(1.0, max(1, len(found)) * p), name, variance, num_quiet
+  p, place, variance = min(
+    found, key=lambda x: x[0], default=(1.0, _Sum(), 1.0)
+  )
+  return min(1.0, max(1, len(found)) * p), place, variance, num_quiet
 
 
 def _name_tensors(m: Measurements, lag: int) -> str:
