@@ -277,6 +277,7 @@ def extreme_cases():
           yield name, argument, value
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('types_unchecked')
 @pytest.mark.filterwarnings('ignore')
 def test_extreme_input_gives_a_number_or_an_error_that_names_an_argument():

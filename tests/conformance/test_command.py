@@ -333,6 +333,7 @@ class WritesToDescriptor(Does):
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('name', 'code', 'message'),
   [

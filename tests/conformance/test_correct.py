@@ -75,6 +75,7 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.03)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('noise', ['gaussian', 'laplace'])
 def test_a_quarter_less_noise_is_found_in_a_single_number(noise):
   class Short(correct.Plain):
@@ -188,6 +189,7 @@ def test_layers_that_are_trained_in_turns_pass_no_rule_of_rounds():
   assert unseen <= set(report.not_checked)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('mechanism', 'adjacency', 'is_right'),
   [
@@ -247,6 +249,7 @@ class ClipsLastCallOnly(ReleasesEveryFourth):
     return super().clip(vector) if self.calls % 4 == 3 else vector
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('mechanism', [LeaksEarlyCalls, ClipsLastCallOnly])
 def test_calls_before_the_last_are_seen(mechanism):
   claim = dataclasses.replace(CLAIM, calls_per_release=4)
@@ -263,6 +266,7 @@ class NoNoiseInTheTail(correct.Plain):
     return noise
 
 
+@pytest.mark.integration
 def test_coordinates_of_large_tensors_are_seen_to_the_end():
   claim = dataclasses.replace(CLAIM, shapes=((150, 200),), num_clients=3)
   report = conformance.check(seeded(NoNoiseInTheTail), claim)
@@ -311,6 +315,7 @@ class FineFixedPoint(correct.Plain):
     return step * np.rint(super().noise() / step)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('mechanism', 'changes'),
   [
@@ -334,6 +339,7 @@ def test_beside_a_frozen_tensor_one_without_noise_is_found():
   assert finding.measured.startswith('tensor 2 (30, 10) has noise 0')
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   'changes',
   [
@@ -662,6 +668,7 @@ class ClippedByTensor(OtherLaw):
     return np.concatenate([*map(super().clip, np.split(vector, ends))])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('norm', [1, 2, math.inf])
 def test_what_is_not_clipped_is_named_in_every_norm(norm):
   claim = dataclasses.replace(CLAIM, norm=norm)
@@ -843,6 +850,7 @@ class Sum(correct.Plain):
     return mean * self.n * self.claim.step_size
 
 
+@pytest.mark.integration
 def test_releases_that_are_withheld_are_said_and_can_be_claimed():
   report = conformance.check(seeded(ReleasesEveryFourth), CLAIM)
   assert not report.findings
@@ -859,6 +867,7 @@ def test_releases_that_are_withheld_are_said_and_can_be_claimed():
   )
 
 
+@pytest.mark.integration
 def test_laplace_noise_of_a_pure_epsilon_is_checked_without_a_delta():
   given = dict(clip_norm=1.0, num_clients=5, shapes=((4,),))
   claim = conformance.Claim.from_epsilon(
@@ -884,6 +893,7 @@ def test_a_claim_of_zcdp_has_the_noise_of_its_rho():
     conformance.Claim.from_zcdp(1.0, noise='laplace', norm=1, **given)
 
 
+@pytest.mark.integration
 def test_a_known_count_breaks_a_claim_of_add_or_remove():
   claim = dataclasses.replace(CLAIM, adjacency='add_or_remove')
   assert not check_seeded(correct.Plain, claim).findings

@@ -153,6 +153,7 @@ def flipped(tmp_path_factory):
   return train_wide(config, workdir)
 
 
+@pytest.mark.integration
 def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
   _, result = flipped
   analytic = result.analytic_epsilon
@@ -167,6 +168,7 @@ def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
     assert not any(e.method.startswith('one_run') for e in attack.estimates)
 
 
+@pytest.mark.integration
 def test_by_coins_scores_say_so_and_the_report_too(flipped):
   workdir, result = flipped
   scores = load_record(workdir / 'private/scores.npz')

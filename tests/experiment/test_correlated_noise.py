@@ -86,6 +86,7 @@ def run_rounds(algorithm, included):
   return jax.tree.map(np.asarray, run(params))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   'name',
   [

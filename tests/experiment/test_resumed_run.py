@@ -133,6 +133,7 @@ def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
   same_metrics(whole, killed)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated', 'quick_compilation')
 @pytest.mark.parametrize(
   'kind',

@@ -577,6 +577,7 @@ def test_shapes_of_secret_cohorts_follow_from_public_numbers(
   assert len(set().union(*seen)) > 1
 
 
+@pytest.mark.integration
 def test_the_program_of_a_run_is_the_same_for_every_secret(softmax):
   config = small_config(
     **{'participation.kind': 'poisson', 'canaries.schedule': 'as_clients'}

@@ -217,6 +217,7 @@ def run_rounds(algorithm, injection, *orders):
 ALL = (0, 1, 2)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   'bits', [6, pytest.param(16, marks=pytest.mark.integration)]
 )

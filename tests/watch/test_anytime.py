@@ -169,6 +169,7 @@ def test_noise_that_is_a_tenth_too_weak_is_soon_found_out():
   assert found >= 90
 
 
+@pytest.mark.integration
 def test_bounds_are_where_the_evidence_has_the_level():
   scores = np.random.default_rng(6).normal(2.0, 1.0, 300)
   tails = tails_of(scores)

@@ -69,6 +69,7 @@ def test_text_comes_from_the_file_with_its_baseline(
   assert str(tmp_path) not in found.source
 
 
+@pytest.mark.integration
 def test_the_baseline_of_text_is_the_best_constant_answer(tmp_path):
   rows = [('train', 'a', _sentence('the the'))]
   rows += [

@@ -184,6 +184,7 @@ def act_once_ready(work, act):
   threading.Thread(target=watch, daemon=True).start()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('whole_job', [False, True])
 def test_a_signal_to_the_engine_lets_a_point_save_whether_it_has_it_too(
   whole_job, work
