@@ -183,6 +183,7 @@ def test_the_least_noise_hides_the_round():
   assert 0.9 * known.epsilon < found.epsilon < known.epsilon
 
 
+@pytest.mark.integration
 def test_very_many_rounds_are_a_gaussian_release_by_the_central_limit():
   z, rounds = 3.0, 10_000
   # The variance of a mean of lognormal ratios.

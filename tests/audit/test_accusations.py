@@ -60,6 +60,7 @@ def test_the_maximum_of_a_correct_run_is_not_accused_by_its_estimate(correct):
   assert ACCUSES not in text
 
 
+@pytest.mark.integration
 def test_a_run_of_a_third_of_its_noise_is_accused():
   audit = evaluate(3.0)
   said = ' '.join(audit_notes.format_notes(audit))

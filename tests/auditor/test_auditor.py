@@ -261,6 +261,7 @@ def test_a_canary_that_dropped_out_took_no_part():
   assert auditor.record().observed.sum() == 60 - ROUNDS
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('no_floors')
 def test_canaries_that_miss_some_of_their_rounds_are_counted(tmp_path):
   auditor = make_auditor(repetitions=2)

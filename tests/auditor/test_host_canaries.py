@@ -50,6 +50,7 @@ def test_canaries_of_the_sphere_are_those_of_jax_to_rounding(num, dim):
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('family', registry.FAMILIES)
 @pytest.mark.parametrize(('num', 'dim'), SIZES[:2])
 def test_projections_and_sums_are_those_of_jax(family, num, dim):

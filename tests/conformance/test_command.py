@@ -23,6 +23,7 @@ SHAPES = '--shapes=20x30,30'
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+@pytest.mark.integration
 def test_a_broken_rule_is_1_and_json_says_which(capsys):
   code = cli.main(['check', f'{EXAMPLE}:NoNoiseOnBiases', SHAPES, '--json'])
   assert code == 1
@@ -535,6 +536,7 @@ def test_a_factory_that_fails_is_told_in_a_line(
   assert message.format(path=path) in error
 
 
+@pytest.mark.integration
 def test_the_example_checks_both_of_its_mechanisms(capsys):
   runpy.run_path(EXAMPLE, run_name='__main__')
   out = ' '.join(capsys.readouterr().out.split())

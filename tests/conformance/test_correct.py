@@ -461,6 +461,7 @@ def test_noise_that_few_coordinates_share_is_found(dim):
   assert 'noise_between_coordinates' in [f.rule for f in report.findings]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', [*SHAPES, 3000])
 def test_a_fixed_seed_is_found_in_few_numbers_and_in_many(dim):
   claim = dataclasses.replace(CLAIM, shapes=SHAPES.get(dim, ((dim,),)))

@@ -59,6 +59,7 @@ def test_the_report_names_the_bug(bug, claim):
     assert finding.epsilon > report.claimed_epsilon
 
 
+@pytest.mark.integration
 def test_noise_of_a_random_amount_is_not_taken_for_a_scaled_release():
   # In which the noise of the first runs was short.
   for seed in (0, 2, 26, 31, 44, 48):
@@ -72,6 +73,7 @@ def test_noise_of_a_random_amount_is_not_taken_for_a_scaled_release():
     assert samples.measure_level(m)[0] < 1e-9
 
 
+@pytest.mark.integration
 def test_the_epsilon_of_a_finding_is_that_of_the_summary_or_says_where_it_is():
   same = check_seeded(seeded_bugs.NoiseOnMachines)
   assert same.findings[0].epsilon == pytest.approx(same.epsilon, rel=1e-9)

@@ -150,6 +150,7 @@ def test_a_bound_by_the_tradeoff_curve_reaches_most_of_the_analytic_epsilon():
   assert float(epsilon.gdp_bound(few, delta=1e-5).epsilon) < bound.epsilon
 
 
+@pytest.mark.integration
 def test_the_model_follows_the_batch_without_the_canary():
   """A canary of norm 1e6 in a step that clips nothing would be visible in it."""
   models = []

@@ -95,6 +95,7 @@ def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
   assert np.abs(moved[1] - plain[0][1]).max() > 0
 
 
+@pytest.mark.integration
 def test_a_run_without_canaries_makes_none_and_says_so(finished):
   workdir, config, result = finished
   setup = build.build(config)

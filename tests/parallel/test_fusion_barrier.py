@@ -35,6 +35,7 @@ def test_on_a_cpu_the_barrier_is_a_conditional_that_is_compiled():
   assert ' conditional(' not in compile_text(lambda x: scale(x, fused))
 
 
+@pytest.mark.integration
 def test_values_and_derivatives_are_those_without_it():
   x = jnp.linspace(-1, 1, 6).reshape(2, 3)
   for transform in (lambda f: f, jax.jit):

@@ -368,6 +368,7 @@ def test_titles_say_what_was_found(record, drawn):
   assert two == ['final model', 'own round']
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('highest', [0, 5e19, 1e300])
 def test_an_axis_has_room_for_any_finite_epsilon(highest, tmp_path):
   fig, (axes,) = style.make_panels(1)

@@ -79,6 +79,7 @@ def test_parameters_have_the_names_and_shapes_of_haiku():
   assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, expected)
 
 
+@pytest.mark.integration
 def test_parameters_start_as_in_keras():
   task = stackoverflow.task(1000, embedding_size=30, hidden_size=40)
   params = jax.jit(task.init)(jax.random.key(0))

@@ -50,6 +50,7 @@ def test_a_sum_in_the_ring_is_that_of_python_integers(bits):
     assert number == (exact + half) % 2**bits - half
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', [1, 2, 7, 64, 1000, 2**17 + 1])
 def test_a_rotation_is_orthogonal_and_undone(dim):
   size = 1 << (dim - 1).bit_length()
@@ -74,6 +75,7 @@ def test_one_large_coordinate_is_spread_and_so_are_equal_ones():
     assert np.abs(rotated).max() < 6 / 64
 
 
+@pytest.mark.integration
 def test_rounding_is_to_a_next_integer_and_has_the_right_mean():
   x = jnp.asarray([-2.75, -0.5, 0.0, 0.1, 3.0, 1000.9])
   keys = jax.random.split(jax.random.key(0), 20_000)

@@ -178,6 +178,7 @@ def test_a_round_that_is_none_is_refused(total, count, message):
     loop.audit(**claim)(lambda total, count: total / count)(total, count)
 
 
+@pytest.mark.integration
 def test_rounds_beyond_those_of_the_audit_are_made_and_said_to_be_not_audited():
   auditor = make_auditor()
   privatize = loop.audit(auditor=auditor)(make_privatize(0.5))

@@ -101,6 +101,7 @@ def test_a_transformation_and_our_own_loop_give_the_same_epsilon():
   laws.assert_same_as_own_loop(make_auditor, releases, divisor=1.0)
 
 
+@pytest.mark.integration
 def test_who_removes_all_updates_finds_the_noise_however_large_they_are():
   gradients = jax.tree.map(lambda x: x + 1.0, PARAMS)
   auditor = make_auditor(0.5)
