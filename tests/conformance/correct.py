@@ -689,7 +689,7 @@ CORRECT = {
     *(NoisyCount, FixedClipNorm, AdaptiveMomentum),
     *(FrozenTensor, PublicMask, MaskOfRound, MaskOfRun, CountsRounds),
     *(ReleasesModel, ReleasesFirstModel, Smoothed, MeanOfRounds),
-    *(MedianOfRounds, Averaged, WarmUp, MoreNoiseInSome),
+    *(MedianOfRounds, Averaged),
   )
 }
 

@@ -320,10 +320,13 @@ class FineFixedPoint(correct.Plain):
   ('mechanism', 'changes'),
   [
     (Float16Model, {}),
+    # Of these, updates or noise are wasted.
+    (correct.WarmUp, {}),
+    (correct.MoreNoiseInSome, {}),
     (FineFixedPoint, {'noise_multiplier': 0.1, 'num_clients': 50}),
   ],
 )
-def test_what_is_rounded_together_is_not_accused(mechanism, changes):
+def test_what_costs_utility_alone_is_not_accused(mechanism, changes):
   claim = dataclasses.replace(CLAIM, **changes)
   report = conformance.check(seeded(mechanism), claim)
   assert not [f for f in report.findings if f.severity == 'privacy'], (
