@@ -25,7 +25,7 @@ from typing import Any
 from absl import app, flags
 
 from epe_jax import io
-from epe_jax.conformance import Claim, check, session
+from epe_jax.conformance import Claim, check
 from epe_jax.report import cells, tables
 
 _MODULES = ['jax', 'jax_newest', 'torch', 'appfl', 'nvflare']
@@ -67,8 +67,7 @@ def check_subjects(module: str) -> list[dict[str, Any]]:
       f'{subject.package} {subject.name}: broken: {broken or "none"}; '
       f'not checked: {unknown or "none"}'
     )
-    reasons = report.not_checked.values()
-    if any(why.startswith(session.OUT_OF_TIME) for why in reasons):
+    if report.out_of_time:
       late.append(subject.name)
   if late:
     raise SystemExit(

@@ -6,6 +6,7 @@ coordinates left out, cut off, or scaled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
 import math
 
@@ -198,8 +199,7 @@ def is_filtered(m: Measurements) -> bool:
   if noise.common_std == 0 or m.claim.dim == 1:
     return False
   rows = noise.standardized()
-  rows = rows[np.any(rows != 0, axis=1)]
-  p = min(laws.p_of_lags(rows)[0], laws.p_of_sphericity(rows)[0])
+  p = laws.p_of_dependence(rows[np.any(rows != 0, axis=1)])
   if p >= ALPHA or samples.find_repeats(m).p_value < ALPHA:
     return False
   spread = []
@@ -236,7 +236,7 @@ def _is_scaled(m: Measurements) -> bool:
   sizes = np.abs(unique)
   if sizes.size >= 20 and np.ptp(sizes) < 1e-6 * sizes.max():
     return True  # Signs.
-  if m.claim.dim > 1 and np.ptp(norms) < 1e-6 * np.mean(norms):
+  if _have_one_size(m, norms):
     return True
   if not m.is_readable or norm(m.base) == 0:
     return False
@@ -246,6 +246,13 @@ def _is_scaled(m: Measurements) -> bool:
     faint = Noise(m.layout, _sample(m, 1e-3, len(noise.samples)))
     return faint.common_std > 0 and not _is_random(m, faint)
   return _is_short_where_large(m, unique) or _moves_less(m, unique)
+
+
+def _have_one_size(
+  m: Measurements, norms: Sequence[float] | Float[np.ndarray, 'n']
+) -> bool:
+  """Whether releases of several coordinates all have the same norm."""
+  return m.claim.dim > 1 and bool(np.ptp(norms) < 1e-6 * np.mean(norms))
 
 
 def _sample(
@@ -301,8 +308,7 @@ def _is_cut_off(m: Measurements, sampled: Float[np.ndarray, 'R k']) -> bool:
 
   A formula by which it is too small where much is claimed leaves it its law.
   """
-  norms = np.linalg.norm(sampled, axis=1)
-  if m.claim.dim > 1 and np.ptp(norms) < 1e-6 * np.mean(norms):
+  if _have_one_size(m, np.linalg.norm(sampled, axis=1)):
     return True
   return samples.compare_law(m, Noise(m.layout, sampled))[0] < SUSPICION
 

@@ -34,6 +34,9 @@ _EXPECTED_NUMBER = (
   'Divide by the expected number of clients, or make noise that fits those '
   'that are left; or release nothing (raise Refused).'
 )
+_DIVIDE_BY_EXPECTED = (
+  "Divide by the expected number, or claim adjacency='zero_out'."
+)
 _SEED_FRESHLY = (
   'Seed from the operating system (secrets.randbits(128)), not by a constant.'
 )
@@ -364,12 +367,12 @@ CAUSES = {
   ),
   'count_not_private': Cause(
     'the sum is divided by the number of clients present, which is exact',
-    "Divide by the expected number, or claim adjacency='zero_out'.",
+    _DIVIDE_BY_EXPECTED,
   ),
   'spread_not_private': Cause(
     'sum and noise are divided by the number of clients present, which is exact: in many '
     'coordinates the size of the noise tells it',
-    "Divide by the expected number, or claim adjacency='zero_out'.",
+    _DIVIDE_BY_EXPECTED,
   ),
   'weights_not_private': Cause(
     'weights are divided by their sum or by the largest: one client with many examples '

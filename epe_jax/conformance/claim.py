@@ -60,7 +60,7 @@ class Claim:
     min_separation: a client of round t takes part again in round t + b at the
       earliest.
     calls_per_release: calls of `aggregate` of which the last one releases, such as of
-      micro-batches whose sum is released. Those before it get updates of zeros.
+      micro-batches whose sum is released. Each has the updates of some clients.
     granularity: step of the grid of discrete noise, in units of the sum, z S at
       most; 0 for other laws. It grows and falls with S, and falls with z, where the
       suite changes these.

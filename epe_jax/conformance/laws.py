@@ -190,6 +190,11 @@ def p_of_lags(
   return p, best + 1, float(lags[best])
 
 
+def p_of_dependence(rows: Float[np.ndarray, 'n d']) -> float:
+  """The smaller p-value of `p_of_lags` and `p_of_sphericity`."""
+  return min(p_of_lags(rows)[0], p_of_sphericity(rows)[0])
+
+
 def spread_sizes(rows: Float[np.ndarray, 'n d']) -> Float[np.ndarray, 'n d']:
   """Numbers that follow from the sizes of others, whatever their signs are.
 
@@ -360,9 +365,9 @@ def count_values(rows: Float[np.ndarray, 'n d']) -> Values:
   # From one std on, what is rounded to float32 as well loses multiples of fine steps.
   is_float32 = np.array_equal(rows.astype(np.float32), rows)
   rows = np.abs(rows) / np.sqrt(np.mean(rows**2))
-  # Far finer than float32, and coarser than the arithmetic of float64.
   # Noise that is cut off has the value of the end more often.
   end = rows.max() * (1 - 1e-9)
+  # Far finer than float32, and coarser than the arithmetic of float64.
   parts = [np.round(row[(row != 0) & (row < end)], 11) for row in rows]
   equal, compared, near, squares = 0, 0, 0, 0.0
   # Within a row coordinates may repeat; that is another matter.

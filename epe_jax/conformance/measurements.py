@@ -105,11 +105,15 @@ class Measurements:
     Nobody's update enters them: a frozen tensor, a counter, what a public mask hides.
     """
     rounds = min(_LOOKED_AT, self.claim.max_rounds or _LOOKED_AT)
-    run, zeros = self.session.start(self.claim), self.cohort(self.zero)
-    first, *later = (run.release(zeros) for _ in range(rounds))
+    usual, zeros = self.session.start(self.claim), self.cohort(self.zero)
+    first, later = usual.release(zeros), []
     is_constant = np.ones(self.claim.dim, bool)
     moves_later = np.zeros(self.claim.dim, bool)
-    num_equal, looks = np.zeros(self.claim.dim), 0
+    num_equal, looks, ends = (
+      np.zeros(self.claim.dim),
+      0,
+      np.cumsum(self.claim.sizes),
+    )
     # Noise on a coarse grid is equal now and then.
     for i in range(self.plan(0.02, max_runs=_MAX_LOOKS)):
       # Also updates in these coordinates alone, and in one of them, whatever size moves
@@ -131,12 +135,15 @@ class Measurements:
         is_constant &= is_equal
         num_equal += is_equal
         looks += 1
-        for expected in later if is_constant.any() else ():
-          moves_later |= run.release(cohort) != expected
+        if is_constant.any():
+          later = later or [usual.release(zeros) for _ in range(rounds - 1)]
+          for expected in later:
+            moves_later |= run.release(cohort) != expected
         if not is_constant[k] and i % 5 == 4:
           # What holds for one holds for its tensor.
-          parts = self.layout.split(np.arange(self.claim.dim) * 1.0)
-          is_constant[next(x for x in parts if k in x).astype(int)] = False
+          tensor = int(np.searchsorted(ends, k, side='right'))
+          start = ends[tensor] - self.claim.sizes[tensor]
+          is_constant[start : ends[tensor]] = False
       if not is_constant.any():
         return
     if not looks or is_constant.all():
@@ -347,13 +354,14 @@ class Measurements:
   def rounding(self) -> float:
     """Norm of the rounding of a release by the type of its numbers, such as of a model."""
     run = self.quiet()
+    clip_norm = run.clip_norm
     released = run.release_as_is(self.cohort(self.zero))
     kinds = (np.float16, np.float32, np.float64)
     kind = next(
       x for x in kinds if np.array_equal(released, released.astype(x))
     )
-    unit = (run.public_clip_norm or self.claim.clip_norm) * self.claim.unit
-    return norm(np.spacing(released.astype(kind)).astype(float)) / abs(unit)
+    unit = abs(clip_norm * self.claim.unit)
+    return norm(np.spacing(released.astype(kind)).astype(float)) / unit
 
   def influence(self, probe: Probe, claim: Claim | None = None) -> Vector:
     """Influence of a probe, nearly without noise; raises as `check_quiet`."""

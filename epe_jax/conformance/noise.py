@@ -77,8 +77,7 @@ class Layout:
     for size, num in zip(self.sizes, self.kept_sizes):
       first = -(-num // 2) if num < size else num
       rest = rng.choice(size - first, num - first, replace=False)
-      places += [np.arange(first), first + np.sort(rest)]
-      places[-2:] = [start + x for x in places[-2:]]
+      places += [start + np.arange(first), start + first + np.sort(rest)]
       start += size
     return np.concatenate(places)
 

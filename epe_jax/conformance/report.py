@@ -34,8 +34,8 @@ class Report:
     seconds: how long they took.
     resolution: a shortage of noise by this fraction is detected with probability
       99 %; None if noise was not measured.
-    num_constant: coordinates that no rule sees, as they are constant and without
-      noise whatever clients send.
+    num_constant: coordinates that only `constants` sees, as they are constant and
+      without noise.
   """
 
   claim: Claim
@@ -67,6 +67,12 @@ class Report:
   def not_applicable(self) -> Mapping[str, str]:
     """Rules that say nothing of such a claim or mechanism, and why."""
     return self._select('does not apply')
+
+  @property
+  def out_of_time(self) -> tuple[str, ...]:
+    """Rules that were not checked for lack of time."""
+    reasons = self.not_checked.items()
+    return tuple(rule for rule, why in reasons if why.startswith(OUT_OF_TIME))
 
   def _select(self, status: Status) -> Mapping[str, str]:
     return {r.rule: r.measured for r in self.results if r.status == status}
@@ -174,8 +180,7 @@ def _count(report: Report) -> str:
   )
   if report.not_checked:
     text += f': {", ".join(report.not_checked)}'
-  late = sum(why.startswith(OUT_OF_TIME) for why in report.not_checked.values())
-  if late:
+  if late := len(report.out_of_time):
     text += f' ({late} for lack of time; raise the budget)'
   if report.not_applicable:
     text += f'. Not applicable: {", ".join(report.not_applicable)}'

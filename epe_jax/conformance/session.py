@@ -71,6 +71,7 @@ class Session:
     claim: of the coordinates that rules see.
     tensors: numbers of the tensors that these are of.
     is_constant: [D] coordinates of the mechanism that rules do not see.
+    seen: index of the others.
     moves: which of `FIRST`, `LATER` and `EARLY` have differed between runs alike.
     name: by which another process imports the factory; None if it cannot.
     rounds: that were run.
@@ -88,6 +89,7 @@ class Session:
     self.claim, self.full_claim = claim, claim
     self.tensors = tuple(range(len(claim.sizes)))
     self.is_constant = np.zeros(claim.dim, bool)
+    self.seen: slice | Bool[np.ndarray, 'D'] = slice(None)
     self.moves: set[str] = set()
     self._watched: dict[tuple[Hashable, ...], bytes] = {}
     self.rounds = 0
@@ -102,15 +104,14 @@ class Session:
   def leave_out(self, is_constant: Bool[np.ndarray, 'D']) -> None:
     """Sends zeros in such coordinates from now on, and releases the others alone."""
     full = self.full_claim
-    live = split(1.0 - is_constant, full.sizes)
-    nums = [int(np.sum(x)) for x in live]
+    nums = [int(np.sum(x)) for x in split(1.0 - is_constant, full.sizes)]
     self.tensors = tuple(k for k, num in enumerate(nums) if num)
     shapes = [
       full.shapes[k] if nums[k] == full.sizes[k] else (nums[k],)
       for k in self.tensors
     ]
     self.claim = dataclasses.replace(full, shapes=tuple(shapes))
-    self.is_constant = is_constant
+    self.is_constant, self.seen = is_constant, ~is_constant
 
   def watch(self, what: str, values: Vector, *settings: Hashable) -> None:
     """Notes if values differ between runs of the same settings, which should not."""
@@ -144,10 +145,11 @@ class Session:
   def start(self, claim: Claim) -> Run:
     """Makes a fresh mechanism; raises as `spend` and `call`."""
     self.spend(0)
+    given = claim
+    if claim.shapes != self.full_claim.shapes:
+      given = dataclasses.replace(claim, shapes=self.full_claim.shapes)
     with self.call(f'make({_changes(self.claim, claim)})'):
-      mechanism = self._make(
-        dataclasses.replace(claim, shapes=self.full_claim.shapes)
-      )
+      mechanism = self._make(given)
     if not callable(getattr(mechanism, 'aggregate', None)):
       raise TypeError(
         f'make(claim) returned {type(mechanism).__name__}, which has no method '
@@ -225,6 +227,11 @@ class Run:
         'public clip norm.'
       )
 
+  @property
+  def clip_norm(self) -> float:
+    """The clip norm of the next round: the public one, or that of the claim."""
+    return self.public_clip_norm or self.claim.clip_norm
+
   def release(self, cohort: Cohort) -> Vector:
     """Runs a round.
 
@@ -234,12 +241,14 @@ class Run:
 
     Raises as `Session.spend` and `Session.call`.
     """
-    clip_norm = self.public_clip_norm or self.claim.clip_norm
-    return self.release_as_is(cohort) / (clip_norm * self.claim.unit)
+    clip_norm = self.clip_norm
+    return self._run_round(cohort, clip_norm) / (clip_norm * self.claim.unit)
 
   def release_as_is(self, cohort: Cohort) -> Vector:
     """As `release`, in the units of the mechanism, to the last bit."""
-    clip_norm = self.public_clip_norm or self.claim.clip_norm
+    return self._run_round(cohort, self.clip_norm)
+
+  def _run_round(self, cohort: Cohort, clip_norm: float) -> Vector:
     calls, is_constant = self.claim.calls_per_release, self.session.is_constant
     # What neighbours have in common is public.
     alike = self.claim, self.rounds
@@ -253,7 +262,7 @@ class Run:
       what = LATER if self.rounds else FIRST
       self.session.watch(what, joined[is_constant], *alike)
     self.rounds += 1
-    return joined[~is_constant]
+    return joined[self.session.seen]
 
   def _call(
     self, cohort: Cohort, scale: float, call: int
@@ -269,7 +278,7 @@ class Run:
       u if i * calls // num == call else zero
       for i, u in enumerate(cohort.updates)
     ]
-    distinct = {id(u): u for u in (*cohort.updates, zero)}
+    distinct = {id(u): u for u in vectors}
     tensors = {k: self._split(u * scale) for k, u in distinct.items()}
     # A mechanism may clip in place: no client may have the arrays of another one.
     updates = [[tensor.copy() for tensor in tensors[id(u)]] for u in vectors]
@@ -279,13 +288,13 @@ class Run:
 
   def release_by_claim(self, cohort: Cohort) -> Vector:
     """As `release`, in units of the claimed clip norm and not the public one."""
-    clip_norm = self.public_clip_norm or self.claim.clip_norm
+    clip_norm = self.clip_norm
     return clip_norm / self.claim.clip_norm * self.release(cohort)
 
   def _split(self, vector: Vector) -> list[np.ndarray]:
     full = self.session.full_claim
     sent = np.zeros(full.dim, np.float32)
-    sent[~self.session.is_constant] = vector
+    sent[self.session.seen] = vector
     parts = split(sent, full.sizes)
     return [t.reshape(shape) for t, shape in zip(parts, full.shapes)]
 

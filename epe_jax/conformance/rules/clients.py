@@ -165,7 +165,6 @@ def _compare_spreads(m: Measurements) -> _Spread | None:
   """Whether presence scales the noise; None where that is not known."""
   if m.claim.noise != 'gaussian':
     return None
-  # All coordinates, as one that is left out would hide some of what they tell.
   usual = comparison.measure_noise(m)
   try:
     runs = m.plan(0.05, max_runs=100)

@@ -185,9 +185,7 @@ def _differs_in_amount_alone(rows: Float[np.ndarray, 'n d']) -> bool:
   stds = np.sqrt(np.mean(rows**2, axis=0))
   if not stds.all() or len(rows) < 50:
     return False
-  alike = rows / stds
-  p = min(laws.p_of_lags(alike)[0], laws.p_of_sphericity(alike)[0])
-  return p >= ALPHA
+  return laws.p_of_dependence(rows / stds) >= ALPHA
 
 
 def _compare_last_bits(m: Measurements) -> Outcome | None:
@@ -200,9 +198,12 @@ def _compare_last_bits(m: Measurements) -> Outcome | None:
   claim = m.claim
   if claim.noise != 'gaussian' or not m.is_readable:
     return None
+  released = m.session.start(claim).release_as_is(m.cohort(m.zero))
+  if not np.array_equal(released.astype(np.float32), released):
+    return None
   # Each client has a coordinate of its own, and the event is one of that coordinate.
   num = min(claim.num_clients, claim.dim, _LAST_BITS)
-  updates = [m.in_coordinate(k) / (1 - 1e-6) for k in range(num)]
+  updates = [*np.eye(num, claim.dim)]
   updates += [m.zero] * (claim.num_clients - num)
   sent = Cohort(updates, [1.0] * len(updates))
 
@@ -212,9 +213,6 @@ def _compare_last_bits(m: Measurements) -> Outcome | None:
     ]
     return laws.find_last_bits(np.stack(releases))
 
-  released = m.session.start(claim).release_as_is(m.cohort(m.zero))
-  if not np.array_equal(released.astype(np.float32), released):
-    return None
   few = max(8, math.ceil(400 / num))
   end = look(sent, few).min()
   share = float(np.mean(look(m.cohort(m.zero), few) < end))
@@ -297,12 +295,8 @@ def _moves_sum(m: Measurements, place: _Sum) -> bool:
     shape = m.claim.shapes[place.tensor]
     return part.reshape(shape).sum(axis=place.axis, keepdims=True)
 
-  ones = np.ones(m.claim.dim)
-  if place.tensor is not None:
-    parts = m.layout.split(np.zeros(m.claim.dim))
-    parts[place.tensor] = parts[place.tensor] + 1
-    ones = np.concatenate(parts)
-  update = ones / m.claim.measure(ones)
+  k = place.tensor
+  update = np.abs(m.uniform if k is None else m.in_tensor(k))
   moved = add_up(m.influence_of(update))
   return norm(moved) > 1e-3 * norm(add_up(update))
 
