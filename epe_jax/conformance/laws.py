@@ -230,6 +230,15 @@ def p_of_lags_between(
   return min(1.0, 2 * p), lag
 
 
+def p_of_sizes_between(
+  first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
+) -> float:
+  """p-value of sizes that depend on other sizes in the same coordinate."""
+  a, b = spread_sizes(first), spread_sizes(second)
+  score = abs(float(np.sum(a * b))) / math.sqrt(a.size)
+  return min(1.0, 2 * float(stats.norm.sf(score)))
+
+
 def p_of_equal_sizes(
   sampled: Float[np.ndarray, 'R T k'],
 ) -> tuple[float, int, int]:

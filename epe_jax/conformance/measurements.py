@@ -44,6 +44,8 @@ _MAX_LOOKS = 40
 _LOOKED_AT = 4
 
 _READABLE = 1e-3
+# Whose influences are compared.
+_MAX_PLACES = 1024
 # Rounding to float32 must not lift an update of norm S above S.
 _BELOW = 1 - 1e-6
 # Rounds of a long run, and numbers in the influences of a client on all of them.
@@ -423,24 +425,43 @@ class Measurements:
 
   @functools.cached_property
   def counts(self) -> dict[int, float]:
-    """Influence of an update of half the clip norm, by its place in the round.
+    """`count` of clients at the start, in the middle, at the end, and of suspects.
 
     They are equal to the precision of arithmetic, or not equal at all; two digits
     say how much less than the largest they are.
     """
-    n = self.claim.num_clients
-    sizes = {}
-    for place in sorted({0, n // 2, n - 1}):
-      make = functools.partial(self.cohort, place=place)
-      moved = self.influence(Probe(make(self.uniform / 2), make(self.zero)))
-      size = norm(moved) / norm(self.uniform / 2)
-      sizes[place] = size if size > _READABLE else 0.0
+    places = self.find_suspects(0.5) | {self.claim.num_clients // 2}
+    sizes = {place: self.count(place) for place in sorted(places)}
     most = max(sizes.values())
     if not 0 < most < math.inf:
       return sizes
     return {
       place: most * float(f'{size / most:.2g}') for place, size in sizes.items()
     }
+
+  def count(self, place: int) -> float:
+    """Influence of an update of half the clip norm in a place of the round, over it."""
+    make = functools.partial(self.cohort, place=place)
+    moved = self.influence(Probe(make(self.uniform / 2), make(self.zero)))
+    size = norm(moved) / norm(self.uniform / 2)
+    return size if size > _READABLE else 0.0
+
+  def find_suspects(self, size: float) -> set[int]:
+    """The first and the last place, and those that may count for more, or less.
+
+    In one round each client sends an update of this norm in a coordinate of its own.
+    """
+    n, dim = self.claim.num_clients, self.claim.dim
+    nothing = self.quiet().release(self.cohort(self.zero))
+    moved = np.zeros(min(n, _MAX_PLACES, 16 * dim))
+    for start in range(0, moved.size, dim):
+      some = range(start, min(start + dim, moved.size))
+      updates = [self.zero] * n
+      for i in some:
+        updates[i] = size * self.in_coordinate(i - start)
+      released = self.quiet().release(Cohort(updates, [1.0] * n)) - nothing
+      moved[start : start + dim] = np.abs(released[: len(some)])
+    return {0, n - 1, int(np.argmax(moved)), int(np.argmin(moved))}
 
   @property
   def count_alike(self) -> bool:

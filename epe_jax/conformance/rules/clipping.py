@@ -77,11 +77,11 @@ def _list_probes(m: Measurements) -> Iterator[tuple[str, str, Probe]]:
   if m.step and claim.norm == 2:
     probe = m.probe(_make_half_steps(claim.dim, m.step))
     yield 'half steps', 'half-way between two steps of the grid', probe
-  for place in {0, claim.num_clients - 1} - {m.place}:
-    if count := m.counts[place]:
+  for place in sorted(m.find_suspects(HUGE) - {m.place}):
+    if count := m.count(place):
       # As if it counted like the client in question.
       probe = m.probe(HUGE * u, others, place=place)
-      distance = probe.distance * count / m.counts[m.place]
+      distance = probe.distance * count / m.count(m.place)
       yield 'place', f'in place {place}', probe._replace(distance=distance)
   yield 'opposed', 'against all others', m.probe(HUGE * u, [-1e3 * u])
   # A clip that is centred at a model, and not at zero, moves by that on either side.
@@ -173,14 +173,18 @@ def not_finite(m: Measurements) -> Outcome:
   u, others = m.uniform, m.background
   if comparison.judge(m, m.probe(HUGE * u, others)).p_value < ALPHA:
     raise NotChecked('large updates are not clipped; see clipping')
-  first = np.arange(m.claim.dim) == 0
+  index = np.arange(m.claim.dim)
+  at_end, somewhere = int(index[-1]), int(m.rng.choice(index))
   updates = {
     f'numbers of {_LARGE:g}': _LARGE / m.claim.clip_norm * np.sign(u),
-    'an inf': np.where(first, math.inf, u),
-    'a NaN': np.where(first, math.nan, u),
-    # Which a norm that is NaN lets through, if only the NaN is replaced by zero.
-    f'a NaN, and norm {HUGE:.0e} S': np.where(first, math.nan, HUGE * u),
+    'an inf': np.where(index == somewhere, math.inf, u),
   }
+  for k in sorted({0, somewhere, at_end}):
+    updates[f'a NaN in coordinate {k}'] = np.where(index == k, math.nan, u)
+    # Which a norm that is NaN lets through, if only the NaN is replaced by zero.
+    updates[f'a NaN in coordinate {k}, and norm {HUGE:.0e} S'] = np.where(
+      index == k, math.nan, HUGE * u
+    )
   shown, p = [], 1.0
   for name, update in updates.items():
     m.session.spend(0)
