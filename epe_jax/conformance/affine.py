@@ -26,7 +26,7 @@ from epe_jax.conformance.noise import Noise, norm
 from epe_jax.conformance.session import NotChecked
 
 _MAX_RUNS = 16
-# Coordinates of which all move others where these are mixed.
+# Coordinates of which some move others where these are mixed.
 _MIXED = 4
 # Among which one is sought that releases something.
 _MAX_CALLS = 64
@@ -175,6 +175,15 @@ def is_exact(m: Measurements) -> bool:
 
 
 @measured
+def skips_zeros(m: Measurements) -> bool:
+  """Whether a client counts for more among zeros than among small updates."""
+  if not m.is_readable or m.claim.num_clients == 1:
+    return False
+  among_small = m.influence_of(m.base_update, [1e-3 * m.uniform])
+  return norm(m.base) > 1.5 * norm(among_small) > 0
+
+
+@measured
 def is_masked(m: Measurements) -> bool:
   """Whether random coordinates of a release are zero, whatever clients send."""
   early = samples.sample_early_rounds(m)[:, 0]
@@ -199,14 +208,25 @@ def is_filtered(m: Measurements) -> bool:
   if noise.common_std == 0 or m.claim.dim == 1:
     return False
   rows = noise.standardized()
-  p = laws.p_of_dependence(rows[np.any(rows != 0, axis=1)])
-  if p >= ALPHA or samples.find_repeats(m).p_value < ALPHA:
+  rows = rows[np.any(rows != 0, axis=1)]
+  if (
+    laws.p_of_dependence(rows) >= ALPHA
+    or samples.find_repeats(m).p_value < ALPHA
+  ):
     return False
-  spread = []
-  for k in m.rng.integers(m.claim.dim, size=_MIXED):
+  # Perhaps of one tensor alone, or of what two of them share.
+  places = list(m.rng.integers(m.claim.dim, size=_MIXED))
+  ends = np.cumsum(m.claim.sizes)
+  places += [end - 1 for end in ends[:_MIXED]]
+  if m.layout.kept_sizes == m.claim.sizes and rows.shape[1] == m.claim.dim:
+    _, lag, _ = laws.p_of_lags(rows)
+    alike = np.mean(rows * np.roll(rows, -lag, axis=1), axis=0)
+    places.append(int(np.argmax(np.abs(alike))))
+  for k in places:
     moved = m.influence_of(m.in_coordinate(int(k)))
-    spread.append(norm(np.delete(moved, k)) > 0.02 * norm(moved))
-  return all(spread)
+    if norm(np.delete(moved, k)) > 0.02 * norm(moved):
+      return True
+  return False
 
 
 @measured

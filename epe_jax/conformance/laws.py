@@ -133,7 +133,11 @@ def p_of_repeats(
   rate = 1.0
   if shifts:
     rate = 2 / (distinct.size * len(shifts)) + float(np.mean(collisions))
-  of_a_pair = min(1.0, rate) ** d + float(stats.chi2.cdf(d * _EQUAL**2 / 2, d))
+  # Coordinates that share numbers are fewer.
+  p_shape, effective = p_of_sphericity(distinct)
+  num = effective if p_shape < ALPHA else d
+  of_a_pair = min(1.0, rate) ** num
+  of_a_pair += float(stats.chi2.cdf(num * _EQUAL**2 / 2, num))
   return min(1.0, n * (n - 1) * of_a_pair), equal
 
 

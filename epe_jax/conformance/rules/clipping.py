@@ -129,7 +129,13 @@ def _find_cause(
     return 'not_clipped'
   is_layered = abs(largest['equal'] / layered - 1) < 0.02
   if m.claim.norm < math.inf and num > 1 and is_layered:
-    return 'per_layer_clipping'
+    # A tensor that is small is not clipped, however large another one is.
+    small = np.where(
+      m.in_tensor(1) != 0, m.in_tensor(1) / 2, HUGE * m.in_tensor(0)
+    )
+    moved = m.layout.norms(m.influence_of(small))[1]
+    is_whole = moved > 0.4 * m.layout.factor
+    return 'per_layer_clipping' if is_whole else 'norm_of_some_coordinates'
   if abs(first - largest['opposed']) < 1e-3 * max(first, ordinary):
     # The others change nothing, so clients are clipped one by one.
     return 'clipped_by_another_norm'
@@ -252,7 +258,7 @@ def arrives_whole(m: Measurements) -> Outcome:
   return Outcome(measured, cause=cause, details=details)
 
 
-@rule('readable')
+@rule('readable', 'zeros that count')
 def wrap_around(m: Measurements) -> Outcome:
   """k clients that agree move the release k times as far as one, up to k = 2 n."""
   n = m.claim.num_clients
@@ -310,7 +316,7 @@ def wrap_around(m: Measurements) -> Outcome:
   return Outcome(measured, cause='saturation' if present == n else ())
 
 
-@rule('others', 'fine grid')
+@rule('others', 'fine grid', 'zeros that count')
 def rounding(m: Measurements) -> Outcome:
   """A small update arrives even if the other updates are large."""
   # 1e-4 of the sum is far more than float32 rounds, and less than float16 does.

@@ -20,7 +20,7 @@ from epe_jax.conformance.session import Cohort, NotChecked, Vector
 
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
 _CORRELATED, _FEWEST = 32, 8
-_GRID_RUNS = 100
+_GRID_RUNS, _MOST_RUNS = 100, 2000
 # Coordinates whose last bits are compared.
 _LAST_BITS = 64
 
@@ -102,7 +102,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
       mu = math.inf if sum_variance < 1e-6 else None
       return Outcome(measured, p, 'direction_without_noise', mu)
   # A client may spend its norm where the noise cancels.
-  cause, mu = 'noise_reused_between_parameters', math.inf
+  cause, mu = 'noise_reused_between_parameters', _measure_quietest(m, lag)
   if 6 * p_least < ALPHA and variance < 1e-6:
     cause = 'coordinate_without_noise'
   elif 6 * p_size < ALPHA <= 6 * min(p_lag, p_shape, p_least, p_sum):
@@ -236,6 +236,38 @@ def _compare_last_bits(m: Measurements) -> Outcome | None:
     f'send zeros, and {others} of {those.size:,} if one sends S there'
   )
   return Outcome(measured, p, 'last_bits_tell', math.inf) if p < ALPHA else None
+
+
+def _measure_quietest(m: Measurements, lag: int) -> float | None:
+  """μ of a client that changes what has least noise; None if that has enough.
+
+  That is sought in known noise and measured in other noise: combinations of few
+  coordinates, the difference of two, or one frequency of all.
+  """
+  noise = samples.measure_noise(m)
+  known = noise.samples / noise.common_std
+  runs = m.plan(0.1, max_runs=_MOST_RUNS)
+  other = m.sample_rounds(runs, 1, m.cohort(m.zero))[:, 0] / noise.common_std
+  dim = known.shape[1]
+  index = np.arange(dim)
+  behind = np.roll(known, -lag, axis=1)
+  sign = np.sign(np.sum(known * behind)) or 1.0
+  power = np.mean(np.abs(np.fft.rfft(known, axis=1)) ** 2, axis=0)
+  alike = int(np.argmin(np.mean((known - sign * behind) ** 2, axis=0)))
+  pair = (index == alike) - sign * (index == (alike + lag) % dim)
+  wave = np.cos(2 * np.pi * np.argmin(power) * index / dim)
+  directions = [pair, wave]
+  if len(known) > 4 * dim:
+    directions.append(np.linalg.eigh(known.T @ known)[1][:, 0])
+  stds = [
+    float(np.std(other @ direction)) / np.linalg.norm(direction)
+    for direction in directions
+  ]
+  least = min(stds)
+  if least < 1e-3:
+    return math.inf
+  mu = noise.mu(m.base) / least
+  return mu if mu > claimed_mu(m.claim) else None
 
 
 def _lies_on(values: Float[np.ndarray, '...'], step: float) -> bool:

@@ -30,7 +30,6 @@ from epe_jax.conformance.rule import Outcome, require, rule
 from epe_jax.conformance.session import (
   Cohort,
   NotChecked,
-  Vector,
   check_finite,
 )
 
@@ -119,7 +118,9 @@ def later_rounds(m: Measurements) -> Outcome:
   often = _release(m, [huge] * num) - _release(m, [whole] * num)
   suspect = int(np.argmax(np.linalg.norm(often, axis=1)))
   late = {}
-  for t in sorted({0, suspect, *(2**i for i in range(10) if 2**i < num), num - 1}):
+  for t in sorted(
+    {0, suspect, *(2**i for i in range(10) if 2**i < num), num - 1}
+  ):
     late[t] = _release(m, [zeros] * t + [huge])[-1] - nothing[t]
   carried = _measure_carried_rest(m)
   worst = max(late, key=lambda t: norm(late[t]))
@@ -474,7 +475,9 @@ def _find_reuse(m: Measurements, joint: _Joint) -> tuple[float, str, str]:
     found.append((p, what, 'noise_depends_between_rounds'))
     second = second - first * np.sum(first * second) / np.sum(first**2)
     both = np.concatenate([first, second], axis=1)
-    p, effective = laws.p_of_sphericity(both / np.sqrt(np.mean(both**2, axis=0)))
+    p, effective = laws.p_of_sphericity(
+      both / np.sqrt(np.mean(both**2, axis=0))
+    )
     what = (
       f'noise of rounds 0 and 1 has {effective:,.0f} effective dimensions, each of them '
       f'{first.shape[1]:,}: one is made of the other'
