@@ -132,7 +132,8 @@ CAUSES = {
     'utility',
   ),
   'tensor_without_noise': Cause(
-    'noise is added to some tensors only, such as weights without biases',
+    'noise is added to some tensors only, such as weights without biases, or in some '
+    'rounds',
     _TO_ALL_TENSORS,
   ),
   'tensor_with_less_noise': Cause(

@@ -25,7 +25,7 @@ from epe_jax.conformance.measurements import (
   Probe,
   measured,
 )
-from epe_jax.conformance.noise import norm
+from epe_jax.conformance.noise import norm, split
 from epe_jax.conformance.rule import Outcome, require, rule
 from epe_jax.conformance.session import (
   Cohort,
@@ -39,6 +39,8 @@ _MAX_LATER = 16
 _LATE_RUNS = 16
 # Arithmetic moves later rounds by no more than this, in influences of a client.
 _MAX_CARRIED = 0.02
+# Of the noise of a tensor in other rounds, what is rounding.
+_BARE = 1e-3
 
 
 class _Worst(NamedTuple):
@@ -75,6 +77,8 @@ def rounds(m: Measurements) -> Outcome:
   one_seed = len(samples.find_unique_runs(m)) == 1
   if not one_seed:
     require(m, 'runs that differ')
+  if m.is_readable and _find_bare_round(m):
+    raise NotChecked('a tensor has no noise in some rounds; see later_rounds')
   joint = measure_joint(m, one_seed=one_seed)
   p = min(1.0, len(joint.worst) * min(x.p_value for x in joint.worst))
   # Where several are significant, that of most rounds tells the whole μ.
@@ -122,6 +126,8 @@ def later_rounds(m: Measurements) -> Outcome:
     {0, suspect, *(2**i for i in range(10) if 2**i < num), num - 1}
   ):
     late[t] = _release(m, [zeros] * t + [huge])[-1] - nothing[t]
+  if bare := _find_bare_round(m):
+    return Outcome(bare, 0.0, 'tensor_without_noise', math.inf)
   carried = _measure_carried_rest(m)
   worst = max(late, key=lambda t: norm(late[t]))
   first = norm(late[0])
@@ -143,6 +149,21 @@ def later_rounds(m: Measurements) -> Outcome:
   if p >= ALPHA:
     return Outcome(measured, p)
   return Outcome(measured, p, 'clipping_ends', mu)
+
+
+@measured
+def _find_bare_round(m: Measurements) -> str:
+  """Says which tensor that clients move has no noise in a later round; '' if none."""
+  num, zeros = _count_rounds(m, _MAX_LATER), m.cohort(m.zero)
+  tensors = split(m.sample_rounds(_LONG_RUNS, num, zeros), m.layout.kept_sizes)
+  squares = np.stack([np.mean(t**2, axis=(0, 2)) for t in tensors])
+  is_bare = squares <= _BARE**2 * squares.max(axis=1, keepdims=True)
+  for k, t in np.argwhere(is_bare & (squares[:, :1] > 0)):
+    sent, before = m.cohort(m.in_tensor(int(k))), [zeros] * int(t)
+    moved = _release(m, [*before, sent])[-1] - _release(m, [*before, zeros])[-1]
+    if m.layout.norms(moved)[k] > _MAX_CARRIED:
+      return f'in round {t} {m.name_tensor(int(k))} has no noise, and clients move it'
+  return ''
 
 
 @rule('rounds', 'hidden clip norm', 'readable')
