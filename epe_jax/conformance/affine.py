@@ -71,8 +71,8 @@ def check_influence(m: Measurements) -> None:
 
 def check_rounding(m: Measurements) -> None:
   """Raises NotChecked if influences are lost as releases are rounded."""
-  if not m.is_readable:
-    return
+  if not m.is_readable or m.step > m.claim.granularity / m.claim.clip_norm:
+    return  # What is sent is on the grid to which it is rounded.
   if m.rounding > 0.1:
     raise NotChecked(
       f'releases are rounded by {m.rounding:.2g} {m.unit} by the type of their numbers; '
@@ -82,7 +82,7 @@ def check_rounding(m: Measurements) -> None:
     step, base = find_rounding_step(m), np.abs(m.base)
   except NotChecked:
     return  # A rule that needs an influence says so itself.
-  if m.claim.granularity:
+  if m.step:
     # Clients that agree are rounded alike, and their sum is coarser.
     step = min(step, m.step)
   if math.isinf(step):
@@ -126,22 +126,7 @@ def find_rounding_step(m: Measurements) -> float:
     vector = m.rng.standard_normal(m.claim.dim)
     vector *= m.rng.uniform(0.3, 0.9) / m.claim.measure(vector)
     values.append(m.layout.keep(m.quiet().release(m.cohort(vector, [vector]))))
-  # Without noise next to nothing is left of it; float32 rounds to 1e-7.
-  sizes = np.abs(np.concatenate(values))
-  fine = 1e-4 * float(np.sqrt(np.mean(sizes**2)))
-  gaps = np.diff(np.unique(np.append(sizes, 0.0)))
-  gaps = gaps[gaps > fine]
-  if not gaps.size:
-    return math.inf
-  # The greatest common divisor, as the least gap may be several steps.
-  step, rests = float(gaps.min()), gaps
-  while rests.size:
-    step = float(rests.min())
-    rests = np.abs(gaps - step * np.rint(gaps / step))
-    rests = rests[rests > max(fine, 0.02 * step)]
-  multiples = sizes / step
-  is_grid = np.all(np.abs(multiples - np.rint(multiples)) < 0.02)
-  return step if is_grid else 0.0
+  return laws.find_divisor(np.concatenate(values))
 
 
 @measured

@@ -469,6 +469,29 @@ def find_step(values: Float[np.ndarray, 'n']) -> float:
   return step if is_grid else 0.0
 
 
+def find_divisor(values: Float[np.ndarray, '...']) -> float:
+  """Step of which values without noise are multiples.
+
+  It is 0 if there is no such step, and infinite if there is one number only.
+  """
+  # Next to nothing is left of the noise; float32 rounds to 1e-7.
+  sizes = np.abs(values).ravel()
+  fine = 1e-4 * float(np.sqrt(np.mean(sizes**2)))
+  gaps = np.diff(np.unique(np.append(sizes, 0.0)))
+  gaps = gaps[gaps > fine]
+  if not gaps.size:
+    return math.inf
+  # The greatest common divisor, as the least gap may be several steps.
+  step, rests = float(gaps.min()), gaps
+  while rests.size:
+    step = float(rests.min())
+    rests = np.abs(gaps - step * np.rint(gaps / step))
+    rests = rests[rests > max(fine, 0.02 * step)]
+  multiples = sizes / step
+  is_grid = np.all(np.abs(multiples - np.rint(multiples)) < 0.02)
+  return step if is_grid else 0.0
+
+
 def _grid_laws(step: float, law: str) -> list[Float[np.ndarray, 'k']]:
   """Probabilities of multiples of a step from -m to m, of unit variance."""
   m = math.ceil(10 / step)

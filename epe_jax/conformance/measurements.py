@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from jaxtyping import Float
 import numpy as np
 
+from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import TOLERANCE
 from epe_jax.conformance.noise import Layout, norm
@@ -72,6 +73,8 @@ class Measurements:
     zero: an update without effect: zeros, or next to them if zeros fail.
     zero_error: what zeros lead to if they fail, else None.
     place: of the client in question among those of a round.
+    step: of the grid to which updates are rounded, over S; that of the claim, or the one
+      that `find_grid` finds. 0 if there is none.
     uniform: an update of norm S, of equal size in all coordinates.
     equal: the same, of equal norm in all tensors.
     background: three updates of half the clip norm, for the other clients.
@@ -88,8 +91,9 @@ class Measurements:
     self.made: dict[Callable, Any] = {}
     self._set_claim(claim)
 
-  def _set_claim(self, claim: Claim) -> None:
+  def _set_claim(self, claim: Claim, step: float = 0.0) -> None:
     self.claim = claim
+    self.step = step or claim.granularity / claim.clip_norm
     self.layout = Layout(claim.sizes, claim.order, claim.granularity > 0)
     self.zero = np.zeros(claim.dim)
     self._signs = self.rng.choice([-1.0, 1.0], claim.dim)
@@ -179,6 +183,23 @@ class Measurements:
         counts, key=lambda place: (counts[place], place), default=0
       )
 
+  def find_grid(self) -> None:
+    """Sends updates on a grid if updates, or sums, are rounded before the noise."""
+    if self.step or not self.is_readable:
+      return
+    nothing = self.quiet().release(self.cohort(self.zero))
+    # Small numbers may all be rounded to zero.
+    large = [x * self.in_coordinate(0) for x in self.rng.uniform(0.2, 1, 8)]
+    step = math.inf
+    for sent in (self.background, large):
+      moved = [self.quiet().release(self.cohort(x)) - nothing for x in sent]
+      if norm(np.stack(moved)) > _READABLE:
+        step = min(step, laws.find_divisor(np.stack(moved)))
+    (noisy,) = self.release_afresh(self.cohort(self.zero), 1)
+    steps = (noisy - nothing) / (step or 1.0)
+    if 1e-3 < step <= 1 and np.abs(steps - np.rint(steps)).max() > 0.1:
+      self._set_claim(self.claim, step)
+
   def divide_by_rates(self) -> None:
     """Divides releases by factors of coordinates, if these differ within a tensor.
 
@@ -207,11 +228,6 @@ class Measurements:
 
   # What is sent.
 
-  @property
-  def step(self) -> float:
-    """Step of the claimed grid over S, 0 if there is none."""
-    return self.claim.granularity / self.claim.clip_norm
-
   def in_coordinate(self, k: int) -> Vector:
     """An update of norm S that is zero outside one coordinate."""
     vector = np.zeros(self.claim.dim)
@@ -228,14 +244,19 @@ class Measurements:
     """Scales an update to norm S, with numbers on the claimed grid if there is one."""
     step, p = self.step, self.claim.norm
     vector = vector / self.claim.measure(vector)
-    if 0 < step <= 1:
-      # To a step below, then as many to the next as the norm allows.
-      steps, used = np.floor(np.abs(vector) / step + 1e-6), vector != 0
-      if math.isfinite(p):
-        costs = ((steps + 1) ** p - steps**p) * used
-        steps += used * (np.cumsum(costs) <= step**-p - np.sum(steps**p))
-      vector = step * np.sign(vector) * steps
-    return vector * _BELOW
+    if not 0 < step <= 1:
+      return vector * _BELOW
+    # To a step below, then as many to the next as the norm allows. A grid that is not
+    # claimed may be one to which numbers are rounded towards zero.
+    above = 1.0 if self.claim.granularity else 1 + 1e-5
+    steps, used = np.floor(np.abs(vector) / step + 1e-6), vector != 0
+    if math.isfinite(p):
+      costs = ((steps + 1) ** p - steps**p) * used
+      left = (above * step) ** -p - np.sum(steps**p)
+      steps += used * (np.cumsum(costs) <= left)
+    return (
+      step * above * np.sign(vector) * steps * (_BELOW if above == 1 else 1)
+    )
 
   def cohort(
     self,

@@ -124,6 +124,7 @@ def check(
       ) from error
     _attempt(m.try_zeros)
     _attempt(m.leave_out_constants)
+    _attempt(m.find_grid)
     _attempt(m.find_place)
     _attempt(m.divide_by_rates)
     if m.publishes:

@@ -177,7 +177,7 @@ def _make_half_steps(dim: int, step: float) -> Vector:
 def not_finite(m: Measurements) -> Outcome:
   """NaN, inf, or numbers whose square overflows, move the release no more than S."""
   u, others = m.uniform, m.background
-  if comparison.judge(m, m.probe(HUGE * u, others)).p_value < ALPHA:
+  if comparison.judge(m, m.probe(HUGE * np.sign(u), others)).p_value < ALPHA:
     raise NotChecked('large updates are not clipped; see clipping')
   index = np.arange(m.claim.dim)
   at_end, somewhere = int(index[-1]), int(m.rng.choice(index))
