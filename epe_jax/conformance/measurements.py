@@ -14,7 +14,7 @@ import functools
 import math
 from typing import Any, NamedTuple, TypeVar
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax.conformance import laws
@@ -110,33 +110,20 @@ class Measurements:
 
     Nobody's update enters them: a frozen tensor, a counter, what a public mask hides.
     """
-    rounds = min(_LOOKED_AT, self.claim.max_rounds or _LOOKED_AT)
-    usual, zeros = self.session.start(self.claim), self.cohort(self.zero)
+    claim, zeros = self.claim, self.cohort(self.zero)
+    rounds = min(_LOOKED_AT, claim.max_rounds or _LOOKED_AT)
+    usual = self.session.start(claim)
     first, later = usual.release(zeros), []
-    is_constant = np.ones(self.claim.dim, bool)
-    moves_later = np.zeros(self.claim.dim, bool)
-    num_equal, looks, ends = (
-      np.zeros(self.claim.dim),
-      0,
-      np.cumsum(self.claim.sizes),
+    is_constant, moves_later = (
+      np.ones(claim.dim, bool),
+      np.zeros(claim.dim, bool),
     )
+    num_equal, looks = np.zeros(claim.dim), 0
     # Noise on a coarse grid is equal now and then.
     for i in range(self.plan(0.02, max_runs=_MAX_LOOKS)):
-      # Also updates in these coordinates alone, and in one of them, whatever size moves
-      # them.
-      alone = self._signs * is_constant
-      alone = alone / self.claim.measure(alone)
-      k = int(self.rng.choice(np.flatnonzero(is_constant)))
-      sent = (
-        self.uniform,
-        HUGE * self.uniform,
-        alone,
-        -HUGE * alone,
-        self.in_coordinate(k),
-      )[i % 5]
+      sent, others = self._disturb(i, is_constant)
       with contextlib.suppress(NotChecked):
-        cohort = self.cohort(sent, self.background if i % 5 == 0 else ())
-        run = self.session.start(self.claim)
+        cohort, run = self.cohort(sent, others), self.session.start(claim)
         is_equal = run.release(cohort) == first
         is_constant &= is_equal
         num_equal += is_equal
@@ -145,24 +132,42 @@ class Measurements:
           later = later or [usual.release(zeros) for _ in range(rounds - 1)]
           for expected in later:
             moves_later |= run.release(cohort) != expected
-        if not is_constant[k] and i % 5 == 4:
+        is_alone = np.count_nonzero(sent) == 1
+        if is_alone and not is_constant[k := int(np.argmax(sent))]:
           # What holds for one holds for its tensor.
-          tensor = int(np.searchsorted(ends, k, side='right'))
-          start = ends[tensor] - self.claim.sizes[tensor]
-          is_constant[start : ends[tensor]] = False
+          tensor = self.layout.split(np.arange(claim.dim))
+          is_constant[next(x for x in tensor if k in x)] = False
       if not is_constant.any():
         return
     if not looks or is_constant.all():
       return
     # Where coordinates are left out at random, some are left out each time.
     share = float(np.mean(num_equal[~is_constant])) / looks
-    if self.claim.dim * share**looks <= 1e-3:
-      self.session.leave_out(is_constant)
-      if np.any(moves_later & is_constant):
-        self.session.moves.add(LATER)
-      self._set_claim(self.session.claim)
-      if self.zero_error is not None:
-        self.zero = 1e-12 * self.uniform
+    if claim.dim * share**looks > 1e-3:
+      return
+    self.session.leave_out(is_constant)
+    if np.any(moves_later & is_constant):
+      self.session.moves.add(LATER)
+    self._set_claim(self.session.claim)
+    if self.zero_error is not None:
+      self.zero = 1e-12 * self.uniform
+
+  def _disturb(
+    self, i: int, where: Bool[np.ndarray, 'd']
+  ) -> tuple[Vector, Sequence[Vector]]:
+    """The i-th kind of what clients send to move coordinates, and other clients."""
+    # Also in these coordinates alone, and in one of them, whatever size moves them.
+    alone = self._signs * where
+    alone = alone / self.claim.measure(alone)
+    k = int(self.rng.choice(np.flatnonzero(where)))
+    kinds = (
+      (self.uniform, self.background),
+      (HUGE * self.uniform, ()),
+      (alone, ()),
+      (-HUGE * alone, ()),
+      (self.in_coordinate(k), ()),
+    )
+    return kinds[i % len(kinds)]
 
   def try_zeros(self) -> None:
     """Runs a round of zeros; if it fails, other rounds have tiny updates instead."""

@@ -177,8 +177,12 @@ def _check_model(optimizer: DPOptimizer, model: nn.Module | None) -> None:
   """Raises a ValueError unless the optimizer moves what the model has to train."""
   if model is None:
     return
-  moved = {id(p): _describe(optimizer, i) for i, p in enumerate(optimizer.params)}
-  trained = {id(p): name for name, p in model.named_parameters() if p.requires_grad}
+  moved = {
+    id(p): _describe(optimizer, i) for i, p in enumerate(optimizer.params)
+  }
+  trained = {
+    id(p): name for name, p in model.named_parameters() if p.requires_grad
+  }
   stale = [name for i, name in moved.items() if i not in trained]
   still = [name for i, name in trained.items() if i not in moved]
   if stale or still:
