@@ -78,7 +78,9 @@ def test_gradients_of_examples_are_not_taken_for_their_sum():
     optax.sgd(0.1),
   )
   examples = jax.tree.map(lambda x: jnp.zeros((3, *x.shape)), PARAMS)
-  with pytest.raises(ValueError, match='60,000 numbers.*give per_example=True'):
+  with pytest.raises(
+    ValueError, match=r'60,000 numbers.*give per_example=True'
+  ):
     run_audit(chain, make_auditor(), examples)
   with pytest.raises(ValueError, match='give per_example=False'):
     run_audit(add_noise(0.5), make_auditor(), PARAMS, per_example=True)
