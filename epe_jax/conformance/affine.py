@@ -193,7 +193,6 @@ def is_filtered(m: Measurements) -> bool:
   if noise.common_std == 0 or m.claim.dim == 1:
     return False
   rows = noise.standardized()
-  rows = rows[np.any(rows != 0, axis=1)]
   if (
     laws.p_of_dependence(rows) >= ALPHA
     or samples.find_repeats(m).p_value < ALPHA

@@ -154,6 +154,7 @@ def p_of_sphericity(
   Returns:
     p-value and estimated effective dimension.
   """
+  rows = rows[np.any(rows != 0, axis=1)]
   n, d = rows.shape
   unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
   squares = (unit @ unit.T)[np.triu_indices(n, 1)] ** 2
@@ -234,13 +235,33 @@ def p_of_lags_between(
   return min(1.0, 2 * p), lag
 
 
+def _take_away(
+  first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
+) -> Float[np.ndarray, 'n d']:
+  """What momentum, or any other multiple of the first, has not put into the second."""
+  return second - first * np.sum(first * second) / np.sum(first**2)
+
+
 def p_of_sizes_between(
   first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
 ) -> float:
   """p-value of sizes that depend on other sizes in the same coordinate."""
-  a, b = spread_sizes(first), spread_sizes(second)
+  a, b = spread_sizes(first), spread_sizes(_take_away(first, second))
   score = abs(float(np.sum(a * b))) / math.sqrt(a.size)
   return min(1.0, 2 * float(stats.norm.sf(score)))
+
+
+def p_of_dependence_between(
+  first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
+) -> tuple[float, float]:
+  """Tests whether rows are made of others by a linear map, but not of multiples alone.
+
+  Returns:
+    p-value and estimated effective dimension of both together.
+  """
+  both = np.concatenate([first, _take_away(first, second)], axis=1)
+  stds = np.sqrt(np.mean(both**2, axis=0))
+  return p_of_sphericity(both[:, stds > 0] / stds[stds > 0])
 
 
 def p_of_equal_sizes(

@@ -225,10 +225,7 @@ def _follows_releases(m: Measurements) -> bool:
   early = samples.sample_steady_rounds(m)
   if early.shape[1] < 2 or not early.any():
     return False
-  first, second = early[:, 0], early[:, 1]
-  # Without what momentum keeps.
-  second = second - first * np.sum(first * second) / np.sum(first**2)
-  return laws.p_of_sizes_between(first, second) < ALPHA
+  return laws.p_of_sizes_between(early[:, 0], early[:, 1]) < ALPHA
 
 
 @rule('rounds', 'readable')
@@ -494,11 +491,7 @@ def _find_reuse(m: Measurements, joint: _Joint) -> tuple[float, str, str]:
       f'noise of round 1 depends on that of round 0, {lag} coordinates away'
     )
     found.append((p, what, 'noise_depends_between_rounds'))
-    second = second - first * np.sum(first * second) / np.sum(first**2)
-    both = np.concatenate([first, second], axis=1)
-    p, effective = laws.p_of_sphericity(
-      both / np.sqrt(np.mean(both**2, axis=0))
-    )
+    p, effective = laws.p_of_dependence_between(first, second)
     what = (
       f'noise of rounds 0 and 1 has {effective:,.0f} effective dimensions, each of them '
       f'{first.shape[1]:,}: one is made of the other'
