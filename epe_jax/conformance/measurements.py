@@ -95,9 +95,11 @@ class Measurements:
     self.claim = claim
     self.step = step or claim.granularity / claim.clip_norm
     self.layout = Layout(claim.sizes, claim.order, claim.granularity > 0)
-    self.zero = np.zeros(claim.dim)
     self._signs = self.rng.choice([-1.0, 1.0], claim.dim)
     self.uniform = self._scale(self._signs)
+    self.zero = 0 * self.uniform
+    if self.zero_error is not None:
+      self.zero = 1e-12 * self.uniform
     tensors = self.layout.split(self._signs)
     self.equal = self._scale(
       np.concatenate([t / claim.measure(t) for t in tensors])
@@ -149,8 +151,6 @@ class Measurements:
     if np.any(moves_later & is_constant):
       self.session.moves.add(LATER)
     self._set_claim(self.session.claim)
-    if self.zero_error is not None:
-      self.zero = 1e-12 * self.uniform
 
   def _disturb(
     self, i: int, where: Bool[np.ndarray, 'd']
@@ -259,9 +259,8 @@ class Measurements:
       costs = ((steps + 1) ** p - steps**p) * used
       left = (above * step) ** -p - np.sum(steps**p)
       steps += used * (np.cumsum(costs) <= left)
-    return (
-      step * above * np.sign(vector) * steps * (_BELOW if above == 1 else 1)
-    )
+    below = _BELOW if self.claim.granularity else 1.0
+    return step * above * below * np.sign(vector) * steps
 
   def cohort(
     self,
