@@ -976,6 +976,14 @@ class ThirdNotClipped(Plain):
     return vector if place == 3 else clip(vector, self.bound)
 
 
+class OneShort(Plain):
+  """If one client is missing, another one is counted twice."""
+
+  def sum(self, vectors, weights):
+    filled = vectors + vectors[:1] * (len(vectors) == self.n - 1)
+    return super().sum(filled, weights)
+
+
 class OneRoundInEight(Plain):
   """One round in eight is not clipped."""
 
@@ -1188,6 +1196,7 @@ EXPECTED = {
   NoiseOfTheSum: ('own_claim', 'noise_follows_updates'),
   NanInTheRest: ('not_finite', 'not_finite_enters'),
   ThirdNotClipped: ('clipping', 'some_clients_not_clipped'),
+  OneShort: ('dropout', 'dropout_not_counted'),
   OneRoundInEight: ('later_rounds', 'clipping_ends'),
   Float16NoiseOfBias: ('noise_grid', 'noise_of_few_values'),
   StaleBehindMomentum: ('memory', 'stale_update'),
