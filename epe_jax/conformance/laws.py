@@ -260,8 +260,15 @@ def p_of_dependence_between(
     p-value and estimated effective dimension of both together.
   """
   both = np.concatenate([first, _take_away(first, second)], axis=1)
-  stds = np.sqrt(np.mean(both**2, axis=0))
-  return p_of_sphericity(both[:, stds > 0] / stds[stds > 0])
+  return p_of_sphericity(standardize(both))
+
+
+def standardize(
+  rows: Float[np.ndarray, 'n d'],
+) -> Float[np.ndarray, 'n _']:
+  """Coordinates with unit variance, without those that are always zero."""
+  stds = np.sqrt(np.mean(rows**2, axis=0))
+  return rows[:, stds > 0] / stds[stds > 0]
 
 
 def p_of_equal_sizes(

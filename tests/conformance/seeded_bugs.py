@@ -833,6 +833,17 @@ class SignsOfFirstHalf(Plain):
     return noise
 
 
+class SizesReversed(Plain):
+  """The sizes of the first half are those of the last one in reverse, of new signs."""
+
+  def noise(self):
+    noise = super().noise()
+    half = noise.size // 2
+    signs = self.rng.choice([-1, 1], half)
+    noise[-half:] = signs * np.abs(noise[:half][::-1])
+    return noise
+
+
 class CentredOverAll(Plain):
   """Noise adds up to zero over all tensors."""
 
@@ -1171,6 +1182,7 @@ EXPECTED = {
   FineNoiseOnly: ('noise_grid', 'noise_on_a_grid'),
   Bfloat16Noise: ('noise_grid', 'noise_of_few_values'),
   SignsOfFirstHalf: ('noise_between_coordinates', 'sizes_depend'),
+  SizesReversed: ('noise_between_coordinates', 'sizes_depend'),
   CentredOverAll: ('noise_between_coordinates', 'direction_without_noise'),
   NoiseShuffled: ('rounds', 'noise_reused_between_rounds'),
   NoiseOfNewSigns: ('rounds', 'noise_reused_between_rounds'),
