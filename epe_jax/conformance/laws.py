@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 import numpy as np
-from scipy import optimize, stats
+from scipy import linalg, optimize, stats
 
 ALPHA = 1e-7
 """Maximum probability that a correct mechanism breaks a rule by chance."""
@@ -211,6 +211,13 @@ def spread_sizes(rows: Float[np.ndarray, 'n d']) -> Float[np.ndarray, 'n d']:
   sizes = stats.norm.isf(np.clip(tail, *_TAILS))
   sizes = sizes - sizes.mean(axis=0)
   return sizes / (sizes.std() or 1.0)
+
+
+def p_of_dependent_sizes(rows: Float[np.ndarray, 'n d']) -> tuple[float, float]:
+  """`p_of_sphericity` of the sizes of numbers."""
+  sizes = spread_sizes(rows)
+  # Rows less their mean are correlated, and contrasts are not.
+  return p_of_sphericity(standardize(linalg.helmert(len(sizes)) @ sizes))
 
 
 def p_of_lags_between(

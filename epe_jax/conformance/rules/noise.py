@@ -81,7 +81,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
   p_size, size_lag, of_sizes = laws.p_of_lags(sizes)
   p_sizes, effective_sizes = 1.0, float(dim)
   if dim >= samples.LEVEL_DIM:
-    p_sizes, effective_sizes = laws.p_of_sphericity(laws.standardize(sizes))
+    p_sizes, effective_sizes = laws.p_of_dependent_sizes(rows)
   p_shape, effective = laws.p_of_sphericity(rows)
   p_least, worst, variance = laws.p_of_smallest_variance(rows)
   p_sum, place, sum_variance, num_quiet = _find_quiet_sum(m)
