@@ -25,6 +25,8 @@ FLOAT32_END = 5.42
 """Largest normal number, in std, that is made of a uniform float32 number."""
 FEW_DIMS = 16
 """Dimensions below which many rows tell the correlation of each pair of coordinates."""
+MAX_EPSILON = 700.0
+"""Largest ε of spreads that is not infinite: exp of it is a float64."""
 # Fewer values than normal numbers have that are rounded to float32.
 _FLOAT32_VALUES = 1.5e7
 # Mean and variance of the square of a Gaussian of variance 1/2 that is less than 1.
@@ -35,8 +37,6 @@ _SAME_SIZE, _WIDER = 5e-7, 4
 _TAILS = 1.35e-3, 1 - 1.35e-3
 # Numbers that are compared: of more, neighbours would be closer.
 _MAX_SIZES = 50_000
-# Of spreads; exp of it is a float64.
-_MAX_EPSILON = 700.0
 # Steps of a grid, in standard deviations, below which it looks continuous.
 _FINEST = 0.01
 # Standard deviations by which equal noise may differ, as releases are rounded.
@@ -89,9 +89,9 @@ def epsilon_of_spreads(ratio: float, dim: int, delta: float) -> float:
 
   if excess(0.0) <= 0:
     return 0.0
-  if excess(_MAX_EPSILON) > 0:
+  if excess(MAX_EPSILON) > 0:
     return math.inf
-  bracket = 0.0, _MAX_EPSILON
+  bracket = 0.0, MAX_EPSILON
   return optimize.root_scalar(excess, bracket=bracket).root
 
 

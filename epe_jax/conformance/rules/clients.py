@@ -166,7 +166,7 @@ def compare_spreads(
   m: Measurements, cohort: Cohort, share: float = 0.05
 ) -> Spread | None:
   """Whether what a client does scales the noise; None where that is not known."""
-  if m.claim.noise != 'gaussian':
+  if m.claim.noise != 'gaussian' or m.claim.epsilon >= laws.MAX_EPSILON:
     return None
   usual = comparison.measure_noise(m)
   try:
@@ -182,7 +182,9 @@ def compare_spreads(
   )
   # The largest ratio that keeps the claim.
   allowed = optimize.root_scalar(
-    lambda log: min(tell(math.exp(log)), 1e3) - m.claim.epsilon,
+    lambda log: (
+      min(tell(math.exp(log)), 2 * laws.MAX_EPSILON) - m.claim.epsilon
+    ),
     bracket=(0.0, 20.0),
   ).root
   excess = math.exp(2 * (abs(math.log(ratio)) - allowed))
