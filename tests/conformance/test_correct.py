@@ -95,6 +95,12 @@ def test_a_quarter_less_noise_is_found_in_a_single_number(noise):
   assert re.search(r'too small, which is ε = \d', text)
 
 
+def test_a_claim_of_next_to_no_noise_is_checked():
+  claim = dataclasses.replace(CLAIM, noise_multiplier=0.02)
+  assert claim.epsilon > laws.MAX_EPSILON
+  assert not conformance.check(seeded(correct.Plain), claim).findings
+
+
 def test_coordinates_that_are_constant_are_counted_and_said():
   report = check_seeded(correct.FrozenTensor)
   assert report.num_constant == 30
