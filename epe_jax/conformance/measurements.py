@@ -121,6 +121,7 @@ class Measurements:
       np.zeros(claim.dim, bool),
     )
     num_equal, looks = np.zeros(claim.dim), 0
+    tensors = np.repeat(np.arange(len(claim.sizes)), claim.sizes)
     # Noise on a coarse grid is equal now and then.
     for i in range(self.plan(0.02, max_runs=_MAX_LOOKS)):
       sent, others = self._disturb(i, is_constant)
@@ -137,8 +138,7 @@ class Measurements:
         is_alone = np.count_nonzero(sent) == 1
         if is_alone and not is_constant[k := int(np.argmax(sent))]:
           # What holds for one holds for its tensor.
-          tensor = self.layout.split(np.arange(claim.dim))
-          is_constant[next(x for x in tensor if k in x)] = False
+          is_constant[tensors == tensors[k]] = False
       if not is_constant.any():
         return
     if not looks or is_constant.all():
@@ -195,7 +195,8 @@ class Measurements:
     nothing = self.quiet().release(self.cohort(self.zero))
     move = lambda u: self.quiet().release(self.cohort(u)) - nothing
     moved = np.stack([move(u) for u in self.background])
-    if norm(moved) < _READABLE:  # Small numbers may all be rounded to zero.
+    # Small numbers may all be rounded to zero, and few have other divisors.
+    if norm(moved) < _READABLE or self.claim.dim < laws.FEW_DIMS:
       large = [x * self.in_coordinate(0) for x in self.rng.uniform(0.2, 1, 8)]
       moved = np.stack([move(u) for u in large])
     step = laws.find_divisor(moved)

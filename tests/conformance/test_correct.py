@@ -58,6 +58,7 @@ def test_a_correct_mechanism_breaks_nothing(name, claim):
     'AdaptiveClip': {'memory'},
     'AdaptiveMomentum': {'memory'},
     'FixedClipNorm': set(),
+    'RoundsTowardsZero': {'clip_norm', 'rounding'},
   }
   exempt = exempt.get(name, {'clip_norm'}) | {'add_or_remove'}
   exempt |= {'constants'} - {'constants' * bool(report.num_constant)}
