@@ -4,6 +4,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import logging
 import secrets
 import tempfile
 import types
@@ -31,6 +32,8 @@ import torch
 from benchmarks.conformance import subject
 from epe_jax.conformance import Claim
 from epe_jax.conformance.adapters import flower
+
+logging.disable(logging.INFO)
 
 
 class Opacus:
