@@ -95,6 +95,14 @@ def make_flower(claim: Claim, strategy):
   )
 
 
+def make_flower_momentum(claim: Claim):
+  return make_flower(claim, FedAvgM(server_momentum=0.9))
+
+
+def make_flower_adam(claim: Claim):
+  return make_flower(claim, FedAdam())
+
+
 class Pfl:
   """A mechanism of pfl, with users who all count alike."""
 
@@ -191,14 +199,14 @@ SUBJECTS = (
   subject.Subject(
     'DifferentialPrivacyServerSideFixedClipping(FedAvgM)',
     'flwr',
-    lambda claim: make_flower(claim, FedAvgM(server_momentum=0.9)),
+    make_flower_momentum,
     _CLAIM,
     'Server momentum 0.9, without an accountant; with one it is refused.',
   ),
   subject.Subject(
     'DifferentialPrivacyServerSideFixedClipping(FedAdam)',
     'flwr',
-    lambda claim: make_flower(claim, FedAdam()),
+    make_flower_adam,
     _CLAIM,
     'Default server settings, without an accountant; with one it is refused.',
   ),
