@@ -26,7 +26,7 @@ from epe_jax.conformance.noise import Noise, norm
 from epe_jax.conformance.session import NotChecked
 
 _MAX_RUNS = 16
-# Coordinates of which all move others where these are mixed.
+# Coordinates of which some move others where these are mixed.
 _MIXED = 4
 # Among which one is sought that releases something.
 _MAX_CALLS = 64
@@ -71,8 +71,8 @@ def check_influence(m: Measurements) -> None:
 
 def check_rounding(m: Measurements) -> None:
   """Raises NotChecked if influences are lost as releases are rounded."""
-  if not m.is_readable:
-    return
+  if not m.is_readable or m.step > m.claim.granularity / m.claim.clip_norm:
+    return  # What is sent is on the grid to which it is rounded.
   if m.rounding > 0.1:
     raise NotChecked(
       f'releases are rounded by {m.rounding:.2g} {m.unit} by the type of their numbers; '
@@ -82,7 +82,7 @@ def check_rounding(m: Measurements) -> None:
     step, base = find_rounding_step(m), np.abs(m.base)
   except NotChecked:
     return  # A rule that needs an influence says so itself.
-  if m.claim.granularity:
+  if m.step:
     # Clients that agree are rounded alike, and their sum is coarser.
     step = min(step, m.step)
   if math.isinf(step):
@@ -126,22 +126,7 @@ def find_rounding_step(m: Measurements) -> float:
     vector = m.rng.standard_normal(m.claim.dim)
     vector *= m.rng.uniform(0.3, 0.9) / m.claim.measure(vector)
     values.append(m.layout.keep(m.quiet().release(m.cohort(vector, [vector]))))
-  # Without noise next to nothing is left of it; float32 rounds to 1e-7.
-  sizes = np.abs(np.concatenate(values))
-  fine = 1e-4 * float(np.sqrt(np.mean(sizes**2)))
-  gaps = np.diff(np.unique(np.append(sizes, 0.0)))
-  gaps = gaps[gaps > fine]
-  if not gaps.size:
-    return math.inf
-  # The greatest common divisor, as the least gap may be several steps.
-  step, rests = float(gaps.min()), gaps
-  while rests.size:
-    step = float(rests.min())
-    rests = np.abs(gaps - step * np.rint(gaps / step))
-    rests = rests[rests > max(fine, 0.02 * step)]
-  multiples = sizes / step
-  is_grid = np.all(np.abs(multiples - np.rint(multiples)) < 0.02)
-  return step if is_grid else 0.0
+  return laws.find_divisor(np.concatenate(values))
 
 
 @measured
@@ -175,6 +160,15 @@ def is_exact(m: Measurements) -> bool:
 
 
 @measured
+def skips_zeros(m: Measurements) -> bool:
+  """Whether a client counts for more among zeros than among small updates."""
+  if not m.is_readable or m.claim.num_clients == 1:
+    return False
+  among_small = m.influence_of(m.base_update, [1e-3 * m.uniform])
+  return norm(m.base) > 1.5 * norm(among_small) > 0
+
+
+@measured
 def is_masked(m: Measurements) -> bool:
   """Whether random coordinates of a release are zero, whatever clients send."""
   early = samples.sample_early_rounds(m)[:, 0]
@@ -199,14 +193,24 @@ def is_filtered(m: Measurements) -> bool:
   if noise.common_std == 0 or m.claim.dim == 1:
     return False
   rows = noise.standardized()
-  p = laws.p_of_dependence(rows[np.any(rows != 0, axis=1)])
-  if p >= ALPHA or samples.find_repeats(m).p_value < ALPHA:
+  if (
+    laws.p_of_dependence(rows) >= ALPHA
+    or samples.find_repeats(m).p_value < ALPHA
+  ):
     return False
-  spread = []
-  for k in m.rng.integers(m.claim.dim, size=_MIXED):
+  # Perhaps of one tensor alone, or of what two of them share.
+  places = list(m.rng.integers(m.claim.dim, size=_MIXED))
+  ends = np.cumsum(m.claim.sizes)
+  places += [end - 1 for end in ends[:_MIXED]]
+  if m.layout.kept_sizes == m.claim.sizes and rows.shape[1] == m.claim.dim:
+    _, lag, _ = laws.p_of_lags(rows)
+    alike = np.mean(rows * np.roll(rows, -lag, axis=1), axis=0)
+    places.append(int(np.argmax(np.abs(alike))))
+  for k in places:
     moved = m.influence_of(m.in_coordinate(int(k)))
-    spread.append(norm(np.delete(moved, k)) > 0.02 * norm(moved))
-  return all(spread)
+    if norm(np.delete(moved, k)) > 0.02 * norm(moved):
+      return True
+  return False
 
 
 @measured

@@ -61,7 +61,7 @@ CAUSES = {
   ),
   'noise_follows_updates': Cause(
     'the noise grows with the updates of the round, such as with their largest '
-    'norm, and is too small if they are small; its size reveals them, too',
+    'norm: its size reveals them, and may be too small if they are small',
     'Let the standard deviation be z S, whatever updates are.',
   ),
   'noise_ignores_clip_norm': Cause(
@@ -85,6 +85,11 @@ CAUSES = {
     'the noise of the mean is divided by √n, as if it averaged out; or each '
     'client adds z S / n where z S / √n adds up to z S',
     'Noise of the sum is z S, and of the mean z S / n.',
+  ),
+  'zeros_not_counted': Cause(
+    'the sum is divided by the number of clients whose update is not zero, and the noise '
+    'by that of all: among zeros, one client counts for all',
+    'Divide by the expected number of clients, whatever they send.',
   ),
   **{
     f'wrong_power_of_{name}': Cause(
@@ -110,7 +115,8 @@ CAUSES = {
   ),
   'averaged_over_machines': Cause(
     'noise is short by 1/√{machines} whatever S, n and z are: it is added on '
-    '{machines} machines and averaged (or in {machines} parts)',
+    '{machines} machines and averaged (or in {machines} parts), or its variance is '
+    'divided by {machines}',
     'Let one machine add the noise after the sum over machines, or let each '
     'of m add √m times as much to its mean.',
   ),
@@ -126,7 +132,8 @@ CAUSES = {
     'utility',
   ),
   'tensor_without_noise': Cause(
-    'noise is added to some tensors only, such as weights without biases',
+    'noise is added to some tensors only, such as weights without biases, or in some '
+    'rounds',
     _TO_ALL_TENSORS,
   ),
   'tensor_with_less_noise': Cause(

@@ -133,7 +133,11 @@ def p_of_repeats(
   rate = 1.0
   if shifts:
     rate = 2 / (distinct.size * len(shifts)) + float(np.mean(collisions))
-  of_a_pair = min(1.0, rate) ** d + float(stats.chi2.cdf(d * _EQUAL**2 / 2, d))
+  # Coordinates that share numbers are fewer.
+  p_shape, effective = p_of_sphericity(distinct)
+  num = effective if p_shape < ALPHA else d
+  of_a_pair = min(1.0, rate) ** num
+  of_a_pair += float(stats.chi2.cdf(num * _EQUAL**2 / 2, num))
   return min(1.0, n * (n - 1) * of_a_pair), equal
 
 
@@ -150,6 +154,7 @@ def p_of_sphericity(
   Returns:
     p-value and estimated effective dimension.
   """
+  rows = rows[np.any(rows != 0, axis=1)]
   n, d = rows.shape
   unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
   squares = (unit @ unit.T)[np.triu_indices(n, 1)] ** 2
@@ -228,6 +233,35 @@ def p_of_lags_between(
     found.append((2 * (d - 1) * float(stats.norm.sf(scores[best])), best + 1))
   p, lag = min(found)
   return min(1.0, 2 * p), lag
+
+
+def _take_away(
+  first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
+) -> Float[np.ndarray, 'n d']:
+  """What momentum, or any other multiple of the first, has not put into the second."""
+  return second - first * np.sum(first * second) / np.sum(first**2)
+
+
+def p_of_sizes_between(
+  first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
+) -> float:
+  """p-value of sizes that depend on other sizes in the same coordinate."""
+  a, b = spread_sizes(first), spread_sizes(_take_away(first, second))
+  score = abs(float(np.sum(a * b))) / math.sqrt(a.size)
+  return min(1.0, 2 * float(stats.norm.sf(score)))
+
+
+def p_of_dependence_between(
+  first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
+) -> tuple[float, float]:
+  """Tests whether rows are made of others by a linear map, but not of multiples alone.
+
+  Returns:
+    p-value and estimated effective dimension of both together.
+  """
+  both = np.concatenate([first, _take_away(first, second)], axis=1)
+  stds = np.sqrt(np.mean(both**2, axis=0))
+  return p_of_sphericity(both[:, stds > 0] / stds[stds > 0])
 
 
 def p_of_equal_sizes(
@@ -453,6 +487,29 @@ def find_step(values: Float[np.ndarray, 'n']) -> float:
   step = float(some[-1]) / max(1, round(float(some[-1]) / step))
   off = some / step - np.rint(some / step)
   is_grid = step > _FINEST and np.all(np.abs(off) < 0.01)
+  return step if is_grid else 0.0
+
+
+def find_divisor(values: Float[np.ndarray, '...']) -> float:
+  """Step of which values without noise are multiples.
+
+  It is 0 if there is no such step, and infinite if there is one number only.
+  """
+  # Next to nothing is left of the noise; float32 rounds to 1e-7.
+  sizes = np.abs(values).ravel()
+  fine = 1e-4 * float(np.sqrt(np.mean(sizes**2)))
+  gaps = np.diff(np.unique(np.append(sizes, 0.0)))
+  gaps = gaps[gaps > fine]
+  if not gaps.size:
+    return math.inf
+  # The greatest common divisor, as the least gap may be several steps.
+  step, rests = float(gaps.min()), gaps
+  while rests.size:
+    step = float(rests.min())
+    rests = np.abs(gaps - step * np.rint(gaps / step))
+    rests = rests[rests > max(fine, 0.02 * step)]
+  multiples = sizes / step
+  is_grid = np.all(np.abs(multiples - np.rint(multiples)) < 0.02)
   return step if is_grid else 0.0
 
 

@@ -14,9 +14,10 @@ import functools
 import math
 from typing import Any, NamedTuple, TypeVar
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 import numpy as np
 
+from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.laws import TOLERANCE
 from epe_jax.conformance.noise import Layout, norm
@@ -44,6 +45,8 @@ _MAX_LOOKS = 40
 _LOOKED_AT = 4
 
 _READABLE = 1e-3
+# Whose influences are compared.
+_MAX_PLACES = 1024
 # Rounding to float32 must not lift an update of norm S above S.
 _BELOW = 1 - 1e-6
 # Rounds of a long run, and numbers in the influences of a client on all of them.
@@ -70,6 +73,8 @@ class Measurements:
     zero: an update without effect: zeros, or next to them if zeros fail.
     zero_error: what zeros lead to if they fail, else None.
     place: of the client in question among those of a round.
+    step: of the grid to which updates are rounded, over S; that of the claim, or the one
+      that `find_grid` finds. 0 if there is none.
     uniform: an update of norm S, of equal size in all coordinates.
     equal: the same, of equal norm in all tensors.
     background: three updates of half the clip norm, for the other clients.
@@ -86,12 +91,15 @@ class Measurements:
     self.made: dict[Callable, Any] = {}
     self._set_claim(claim)
 
-  def _set_claim(self, claim: Claim) -> None:
+  def _set_claim(self, claim: Claim, step: float = 0.0) -> None:
     self.claim = claim
+    self.step = step or claim.granularity / claim.clip_norm
     self.layout = Layout(claim.sizes, claim.order, claim.granularity > 0)
-    self.zero = np.zeros(claim.dim)
     self._signs = self.rng.choice([-1.0, 1.0], claim.dim)
     self.uniform = self._scale(self._signs)
+    self.zero = 0 * self.uniform
+    if self.zero_error is not None:
+      self.zero = 1e-12 * self.uniform
     tensors = self.layout.split(self._signs)
     self.equal = self._scale(
       np.concatenate([t / claim.measure(t) for t in tensors])
@@ -104,33 +112,20 @@ class Measurements:
 
     Nobody's update enters them: a frozen tensor, a counter, what a public mask hides.
     """
-    rounds = min(_LOOKED_AT, self.claim.max_rounds or _LOOKED_AT)
-    usual, zeros = self.session.start(self.claim), self.cohort(self.zero)
+    claim, zeros = self.claim, self.cohort(self.zero)
+    rounds = min(_LOOKED_AT, claim.max_rounds or _LOOKED_AT)
+    usual = self.session.start(claim)
     first, later = usual.release(zeros), []
-    is_constant = np.ones(self.claim.dim, bool)
-    moves_later = np.zeros(self.claim.dim, bool)
-    num_equal, looks, ends = (
-      np.zeros(self.claim.dim),
-      0,
-      np.cumsum(self.claim.sizes),
+    is_constant, moves_later = (
+      np.ones(claim.dim, bool),
+      np.zeros(claim.dim, bool),
     )
+    num_equal, looks = np.zeros(claim.dim), 0
     # Noise on a coarse grid is equal now and then.
     for i in range(self.plan(0.02, max_runs=_MAX_LOOKS)):
-      # Also updates in these coordinates alone, and in one of them, whatever size moves
-      # them.
-      alone = self._signs * is_constant
-      alone = alone / self.claim.measure(alone)
-      k = int(self.rng.choice(np.flatnonzero(is_constant)))
-      sent = (
-        self.uniform,
-        HUGE * self.uniform,
-        alone,
-        -HUGE * alone,
-        self.in_coordinate(k),
-      )[i % 5]
+      sent, others = self._disturb(i, is_constant)
       with contextlib.suppress(NotChecked):
-        cohort = self.cohort(sent, self.background if i % 5 == 0 else ())
-        run = self.session.start(self.claim)
+        cohort, run = self.cohort(sent, others), self.session.start(claim)
         is_equal = run.release(cohort) == first
         is_constant &= is_equal
         num_equal += is_equal
@@ -139,24 +134,40 @@ class Measurements:
           later = later or [usual.release(zeros) for _ in range(rounds - 1)]
           for expected in later:
             moves_later |= run.release(cohort) != expected
-        if not is_constant[k] and i % 5 == 4:
+        is_alone = np.count_nonzero(sent) == 1
+        if is_alone and not is_constant[k := int(np.argmax(sent))]:
           # What holds for one holds for its tensor.
-          tensor = int(np.searchsorted(ends, k, side='right'))
-          start = ends[tensor] - self.claim.sizes[tensor]
-          is_constant[start : ends[tensor]] = False
+          tensor = self.layout.split(np.arange(claim.dim))
+          is_constant[next(x for x in tensor if k in x)] = False
       if not is_constant.any():
         return
     if not looks or is_constant.all():
       return
     # Where coordinates are left out at random, some are left out each time.
     share = float(np.mean(num_equal[~is_constant])) / looks
-    if self.claim.dim * share**looks <= 1e-3:
-      self.session.leave_out(is_constant)
-      if np.any(moves_later & is_constant):
-        self.session.moves.add(LATER)
-      self._set_claim(self.session.claim)
-      if self.zero_error is not None:
-        self.zero = 1e-12 * self.uniform
+    if claim.dim * share**looks > 1e-3:
+      return
+    self.session.leave_out(is_constant)
+    if np.any(moves_later & is_constant):
+      self.session.moves.add(LATER)
+    self._set_claim(self.session.claim)
+
+  def _disturb(
+    self, i: int, where: Bool[np.ndarray, 'd']
+  ) -> tuple[Vector, Sequence[Vector]]:
+    """The i-th kind of what clients send to move coordinates, and other clients."""
+    # Also in these coordinates alone, and in one of them, whatever size moves them.
+    alone = self._signs * where
+    alone = alone / self.claim.measure(alone)
+    k = int(self.rng.choice(np.flatnonzero(where)))
+    kinds = (
+      (self.uniform, self.background),
+      (HUGE * self.uniform, ()),
+      (alone, ()),
+      (-HUGE * alone, ()),
+      (self.in_coordinate(k), ()),
+    )
+    return kinds[i % len(kinds)]
 
   def try_zeros(self) -> None:
     """Runs a round of zeros; if it fails, other rounds have tiny updates instead."""
@@ -177,16 +188,50 @@ class Measurements:
         counts, key=lambda place: (counts[place], place), default=0
       )
 
+  def find_grid(self) -> None:
+    """Sends updates on a grid if updates, or sums, are rounded before the noise."""
+    if self.step or not self.is_readable:
+      return
+    nothing = self.quiet().release(self.cohort(self.zero))
+    # Small numbers may all be rounded to zero.
+    large = [x * self.in_coordinate(0) for x in self.rng.uniform(0.2, 1, 8)]
+    step = math.inf
+    for sent in (self.background, large):
+      moved = [self.quiet().release(self.cohort(x)) - nothing for x in sent]
+      if norm(np.stack(moved)) > _READABLE:
+        step = min(step, laws.find_divisor(np.stack(moved)))
+    (noisy,) = self.release_afresh(self.cohort(self.zero), 1)
+    steps = (noisy - nothing) / (step or 1.0)
+    if 1e-3 < step <= 1 and np.abs(steps - np.rint(steps)).max() > 0.1:
+      self._set_claim(self.claim, step)
+
+  def divide_by_rates(self) -> None:
+    """Divides releases by factors of coordinates, if these differ within a tensor.
+
+    Sum and noise are multiplied with them, such as with a public rate for each row.
+    """
+    nothing, found = self.quiet().release(self.cohort(self.zero)), []
+    self.check_quiet()
+    for signs, size in (
+      (self._signs, 0.5),
+      (self.rng.permutation(self._signs), 0.3),
+    ):
+      sent = size * self._scale(signs)
+      released = self.quiet().release(self.cohort(sent))
+      found.append((released - nothing) / np.where(sent, sent, math.inf))
+    first, second = found
+    if not (first.min() > 0 and np.allclose(first, second, rtol=1e-3, atol=0)):
+      return
+    tensors = self.layout.split(first)
+    rates = np.concatenate([t / math.sqrt(np.mean(t**2)) for t in tensors])
+    if np.ptp(rates) > 0.02:
+      self.session.rates = rates
+
   def name_tensor(self, k: int) -> str:
     """Names a tensor by its place in the claim that was given."""
     return f'tensor {self.session.tensors[k]}'
 
   # What is sent.
-
-  @property
-  def step(self) -> float:
-    """Step of the claimed grid over S, 0 if there is none."""
-    return self.claim.granularity / self.claim.clip_norm
 
   def in_coordinate(self, k: int) -> Vector:
     """An update of norm S that is zero outside one coordinate."""
@@ -204,14 +249,18 @@ class Measurements:
     """Scales an update to norm S, with numbers on the claimed grid if there is one."""
     step, p = self.step, self.claim.norm
     vector = vector / self.claim.measure(vector)
-    if 0 < step <= 1:
-      # To a step below, then as many to the next as the norm allows.
-      steps, used = np.floor(np.abs(vector) / step + 1e-6), vector != 0
-      if math.isfinite(p):
-        costs = ((steps + 1) ** p - steps**p) * used
-        steps += used * (np.cumsum(costs) <= step**-p - np.sum(steps**p))
-      vector = step * np.sign(vector) * steps
-    return vector * _BELOW
+    if not 0 < step <= 1:
+      return vector * _BELOW
+    # To a step below, then as many to the next as the norm allows. A grid that is not
+    # claimed may be one to which numbers are rounded towards zero.
+    above = 1.0 if self.claim.granularity else 1 + 1e-5
+    steps, used = np.floor(np.abs(vector) / step + 1e-6), vector != 0
+    if math.isfinite(p):
+      costs = ((steps + 1) ** p - steps**p) * used
+      left = (above * step) ** -p - np.sum(steps**p)
+      steps += used * (np.cumsum(costs) <= left)
+    below = _BELOW if self.claim.granularity else 1.0
+    return step * above * below * np.sign(vector) * steps
 
   def cohort(
     self,
@@ -423,24 +472,43 @@ class Measurements:
 
   @functools.cached_property
   def counts(self) -> dict[int, float]:
-    """Influence of an update of half the clip norm, by its place in the round.
+    """`count` of clients at the start, in the middle, at the end, and of suspects.
 
     They are equal to the precision of arithmetic, or not equal at all; two digits
     say how much less than the largest they are.
     """
-    n = self.claim.num_clients
-    sizes = {}
-    for place in sorted({0, n // 2, n - 1}):
-      make = functools.partial(self.cohort, place=place)
-      moved = self.influence(Probe(make(self.uniform / 2), make(self.zero)))
-      size = norm(moved) / norm(self.uniform / 2)
-      sizes[place] = size if size > _READABLE else 0.0
+    places = self.find_suspects(0.5) | {self.claim.num_clients // 2}
+    sizes = {place: self.count(place) for place in sorted(places)}
     most = max(sizes.values())
     if not 0 < most < math.inf:
       return sizes
     return {
       place: most * float(f'{size / most:.2g}') for place, size in sizes.items()
     }
+
+  def count(self, place: int) -> float:
+    """Influence of an update of half the clip norm in a place of the round, over it."""
+    make = functools.partial(self.cohort, place=place)
+    moved = self.influence(Probe(make(self.uniform / 2), make(self.zero)))
+    size = norm(moved) / norm(self.uniform / 2)
+    return size if size > _READABLE else 0.0
+
+  def find_suspects(self, size: float) -> set[int]:
+    """The first and the last place, and those that may count for more, or less.
+
+    In one round each client sends an update of this norm in a coordinate of its own.
+    """
+    n, dim = self.claim.num_clients, self.claim.dim
+    nothing = self.quiet().release(self.cohort(self.zero))
+    moved = np.zeros(min(n, _MAX_PLACES, 16 * dim))
+    for start in range(0, moved.size, dim):
+      some = range(start, min(start + dim, moved.size))
+      updates = [self.zero] * n
+      for i in some:
+        updates[i] = size * self.in_coordinate(i - start)
+      released = self.quiet().release(Cohort(updates, [1.0] * n)) - nothing
+      moved[start : start + dim] = np.abs(released[: len(some)])
+    return {0, n - 1, int(np.argmax(moved)), int(np.argmin(moved))}
 
   @property
   def count_alike(self) -> bool:

@@ -36,6 +36,8 @@ class Report:
       99 %; None if noise was not measured.
     num_constant: coordinates that only `constants` sees, as they are constant and
       without noise.
+    has_rates: whether coordinates of a tensor have public factors, of sum and noise, by
+      which releases were divided.
   """
 
   claim: Claim
@@ -47,6 +49,7 @@ class Report:
   seconds: float
   resolution: float | None
   num_constant: int = 0
+  has_rates: bool = False
 
   @property
   def findings(self) -> tuple[Finding, ...]:
@@ -221,6 +224,11 @@ def _summarize(report: Report) -> str:
     text += (
       f' {report.num_constant:,} of {claim.dim:,} coordinates are constant and have no '
       'noise: of all rules, only constants sees them.'
+    )
+  if report.has_rates:
+    text += (
+      ' Coordinates of a tensor are released with factors of their own, by which '
+      'releases were divided.'
     )
   shapes = ', '.join('x'.join(map(str, x)) or '()' for x in claim.shapes)
   unusual = ''.join(

@@ -78,6 +78,10 @@ NEEDS = {
     lambda m: samples.find_repeats(m).p_value < ALPHA,
     'noise repeats between runs; see noise_between_runs',
   ),
+  'zeros that count': (
+    affine.skips_zeros,
+    'clients that send zeros are not counted; see noise_scale',
+  ),
   'clients that count alike': (
     lambda m: not m.count_alike,
     'clients do not count alike; see places',

@@ -72,6 +72,7 @@ class Session:
     tensors: numbers of the tensors that these are of.
     is_constant: [D] coordinates of the mechanism that rules do not see.
     seen: index of the others.
+    rates: [d] public factors of coordinates, by which releases are divided.
     moves: which of `FIRST`, `LATER` and `EARLY` have differed between runs alike.
     name: by which another process imports the factory; None if it cannot.
     rounds: that were run.
@@ -90,6 +91,7 @@ class Session:
     self.tensors = tuple(range(len(claim.sizes)))
     self.is_constant = np.zeros(claim.dim, bool)
     self.seen: slice | Bool[np.ndarray, 'D'] = slice(None)
+    self.rates: Vector = np.ones(claim.dim)
     self.moves: set[str] = set()
     self._watched: dict[tuple[Hashable, ...], bytes] = {}
     self.rounds = 0
@@ -112,6 +114,7 @@ class Session:
     ]
     self.claim = dataclasses.replace(full, shapes=tuple(shapes))
     self.is_constant, self.seen = is_constant, ~is_constant
+    self.rates = np.ones(self.claim.dim)
 
   def watch(self, what: str, values: Vector, *settings: Hashable) -> None:
     """Notes if values differ between runs of the same settings, which should not."""
@@ -242,7 +245,10 @@ class Run:
     Raises as `Session.spend` and `Session.call`.
     """
     clip_norm = self.clip_norm
-    return self._run_round(cohort, clip_norm) / (clip_norm * self.claim.unit)
+    released = self._run_round(cohort, clip_norm) / (
+      clip_norm * self.claim.unit
+    )
+    return released / self.session.rates
 
   def release_as_is(self, cohort: Cohort) -> Vector:
     """As `release`, in the units of the mechanism, to the last bit."""

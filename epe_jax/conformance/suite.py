@@ -124,7 +124,9 @@ def check(
       ) from error
     _attempt(m.try_zeros)
     _attempt(m.leave_out_constants)
+    _attempt(m.find_grid)
     _attempt(m.find_place)
+    _attempt(m.divide_by_rates)
     if m.publishes:
       _attempt(lambda: samples.adapts(m))
   if not np.all(np.isfinite(first)):
@@ -143,6 +145,7 @@ def check(
     seconds=m.session.elapsed,
     resolution=_attempt(lambda: _resolve(comparison.measure_noise(m).num)),
     num_constant=int(m.session.is_constant.sum()),
+    has_rates=bool(np.ptp(m.session.rates)),
   )
 
 

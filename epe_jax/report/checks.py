@@ -221,6 +221,10 @@ SENTENCES: words.Words = {
     'up to {num} canaries are in a release of {dim:,} dimensions and hide one '
     'another, so that estimates are too low. Lower num_observed, or make more rounds'
   ),
+  'without_gradient': (
+    '{names} of the optimizer had no gradient in the first {steps} steps: noise moves '
+    'them, and the model may not use them. Check that they are those of the model'
+  ),
   'sign_reversed': _sign_reversed,
 }
 """Key of a check -> the format of its sentence."""

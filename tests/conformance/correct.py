@@ -675,6 +675,93 @@ class Averaged(Plain):
     return 10 * self.average
 
 
+class SmoothsOneTensor(Plain):
+  """The first tensor of a noisy mean is smoothed."""
+
+  def serve(self, mean):
+    first = self.split(mean)[0]
+    first[:] = (np.roll(first, 1) + 2 * first + np.roll(first, -1)) / 4
+    return mean
+
+
+class TiedTensors(Plain):
+  """Two tensors share numbers, of which the noisy mean is averaged."""
+
+  def serve(self, mean):
+    _, one, other = self.split(mean)
+    num = min(one.size, other.size)
+    one[:num] = other[:num] = (one[:num] + other[:num]) / 2
+    return mean
+
+
+class AdaptiveRates(Plain):
+  """Adagrad on the server, by what was released (Reddi et al. 2021)."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.start = 3 * (self.bound / self.n) ** 2
+    self.squares = np.full(claim.dim, self.start)
+
+  def serve(self, mean):
+    self.squares = self.squares + mean**2
+    return mean * np.sqrt(self.start / self.squares)
+
+
+class AdamStep(FedAdam):
+  """What is released is the step of Adam."""
+
+  def serve(self, mean):
+    super().serve(mean)
+    step = self.first / (np.sqrt(self.second) + self.bound / self.n)
+    return 10 * step * self.bound / self.n
+
+
+class RatesOfRows(Plain):
+  """Each row of the first tensor has a public rate."""
+
+  def serve(self, mean):
+    rows = self.split(mean)[0].reshape(self.claim.shapes[0])
+    rows *= np.linspace(0.5, 2.0, len(rows))[:, None]
+    return mean
+
+
+class RoundsTowardsZero(Plain):
+  """Clients round their updates towards zero, on a grid that is not claimed."""
+
+  def clip(self, vector):
+    step = self.bound / 50
+    return step * np.trunc(super().clip(vector) / step)
+
+
+class WeightDecay(Plain):
+  """A model decays towards zero; its change is released."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.model = np.linspace(-1.0, 1.0, claim.dim)
+
+  def serve(self, mean):
+    change = mean - 0.01 * self.model
+    self.model = self.model + change
+    return change
+
+
+class Lookahead(Plain):
+  """Every fifth round the model goes back half the way (Zhang et al. 2019)."""
+
+  rounds = 0
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.slow = self.fast = np.zeros(claim.dim)
+
+  def serve(self, mean):
+    self.fast, self.rounds = self.fast + mean, self.rounds + 1
+    if self.rounds % 5 == 0:
+      self.slow = self.fast = (self.slow + self.fast) / 2
+    return self.fast
+
+
 CORRECT = {
   c.__name__: c
   for c in (
@@ -689,13 +776,15 @@ CORRECT = {
     *(NoisyCount, FixedClipNorm, AdaptiveMomentum),
     *(FrozenTensor, PublicMask, MaskOfRound, MaskOfRun, CountsRounds),
     *(ReleasesModel, ReleasesFirstModel, Smoothed, MeanOfRounds),
-    *(MedianOfRounds, Averaged),
+    *(MedianOfRounds, Averaged, SmoothsOneTensor, TiedTensors, AdaptiveRates),
+    *(AdamStep, RatesOfRows, RoundsTowardsZero, WeightDecay, Lookahead),
   )
 }
 
 PROCESSED = (
   *('Rounded', 'Sparsified', 'ClippedRelease', 'NormalizedRelease', 'Late'),
   *('SaturatedRelease', 'SignRelease', 'LargestKept', 'Float16Release'),
-  *('DrawsClients', 'NoisyCount', 'MaskOfRun', 'Smoothed'),
+  *('DrawsClients', 'NoisyCount', 'MaskOfRun', 'Smoothed', 'SmoothsOneTensor'),
+  *('TiedTensors', 'AdaptiveRates', 'AdamStep'),
 )
 """Mechanisms whose releases cannot be taken apart into updates and noise."""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
-from scipy import special
+from scipy import fft, special
 
 from epe_jax.conformance import Refused
 from tests.conformance import correct
@@ -917,6 +917,163 @@ class HiddenStateBesideClipNorm(HiddenClipNorm):
     self.clip_norm = claim.clip_norm
 
 
+class EqualPart(Plain):
+  """8c. A third of the variance of the noise is the same in all coordinates."""
+
+  def noise(self):
+    shared = math.sqrt(0.3) * self.rng.normal(0, self.std)
+    return math.sqrt(0.7) * super().noise() + shared
+
+
+class MovingAverage(Plain):
+  """8d. Noise is smoothed, and updates are not."""
+
+  def noise(self):
+    noise = super().noise()
+    return (noise + np.roll(noise, 1) / 2) / math.sqrt(1.25)
+
+
+class NoiseOfTheSum(Plain):
+  """5c. Noise grows with the sum, which its size tells."""
+
+  def sum(self, vectors, weights):
+    total = super().sum(vectors, weights)
+    self.size = np.linalg.norm(total) / self.bound
+    return total
+
+  def noise(self):
+    return super().noise() * (1 + self.size)
+
+
+class NanInTheRest(Plain):
+  """A NaN is sought in the first coordinate alone."""
+
+  def aggregate(self, updates, weights):
+    known = [np.concatenate([t.ravel() for t in u]) for u in updates]
+    kept = [v if np.isfinite(v[0]) else 0 * self.noise() for v in known]
+    clipped = [np.nan_to_num(self.clip(v), posinf=0, neginf=0) for v in kept]
+    release = self.mean(clipped, weights)
+    shapes = self.claim.shapes
+    return [p.reshape(x) for p, x in zip(self.split(release), shapes)]
+
+  def clip(self, vector):
+    norm = np.linalg.norm(vector)
+    return vector * (self.bound / norm) if norm > self.bound else vector
+
+
+class ThirdNotClipped(Plain):
+  """A client in the middle of a round is not clipped."""
+
+  def sum(self, vectors, weights):
+    return super().sum(
+      [*map(self.clip_later, vectors, range(self.n * 2))], weights
+    )
+
+  def clip(self, vector):
+    return vector
+
+  def clip_later(self, vector, place):
+    return vector if place == 3 else clip(vector, self.bound)
+
+
+class OneRoundInEight(Plain):
+  """One round in eight is not clipped."""
+
+  rounds = 0
+
+  def clip(self, vector):
+    return vector if self.rounds % 8 == 6 else super().clip(vector)
+
+  def serve(self, mean):
+    self.rounds += 1
+    return mean
+
+
+class Float16NoiseOfBias(Plain):
+  """The noise of a small tensor is float16."""
+
+  def noise(self):
+    noise = super().noise()
+    bias = self.split(noise)[1]
+    bias[:] = bias.astype(np.float16)
+    return noise
+
+
+class StaleBehindMomentum(StaleReplies):
+  """Replies of the round before stand in for those missing, behind momentum."""
+
+  buffer = 0.0
+
+  def serve(self, mean):
+    self.buffer = 0.9 * self.buffer + mean
+    return self.buffer
+
+
+class RotatesNoise(NoiseAgain):
+  """Noise of every second round is the cosine transform of that before it."""
+
+  def change(self, noise):
+    return fft.dct(noise, norm='ortho')
+
+
+class BareInOddRounds(Plain):
+  """In every second round a tensor has no noise."""
+
+  rounds = 0
+
+  def noise(self):
+    noise, self.rounds = super().noise(), self.rounds + 1
+    if self.rounds % 2 == 0:
+      self.split(noise)[1][:] = 0
+    return noise
+
+
+class ZerosNotCounted(Plain):
+  """Divided by the number of clients whose update is not zero."""
+
+  def mean(self, vectors, weights):
+    count = max(1, sum(np.any(v != 0) for v in vectors))
+    return self.sum(vectors, weights) / count + self.noise() / self.n
+
+
+class NormOfLargestTensor(Plain):
+  """The norm that is compared with S is that of the largest tensor."""
+
+  def clip(self, vector):
+    norm = max(np.linalg.norm(t) for t in self.split(vector))
+    return vector * min(1.0, self.bound / max(norm, 1e-300))
+
+
+class RoundsClients(Plain):
+  """Clipped updates are rounded to the next number of a grid, which is not claimed."""
+
+  def clip(self, vector):
+    step = self.bound / 50
+    return step * np.rint(super().clip(vector) / step)
+
+
+class RoundsTheSum(Plain):
+  """The sum is rounded to a coarse grid before noise is added."""
+
+  def sum(self, vectors, weights):
+    step = self.bound / 2
+    return step * np.rint(super().sum(vectors, weights) / step)
+
+
+class HiddenSum(Plain):
+  """11e. The clip norm follows the norm of the mean without its noise."""
+
+  def sum(self, vectors, weights):
+    total = super().sum(vectors, weights)
+    share = np.linalg.norm(total) / self.n / self.bound
+    self.next = self.bound * math.exp(0.2 * (share - 0.3))
+    return total
+
+  def serve(self, mean):
+    self.bound = self.next
+    return mean
+
+
 def change_claim(bug, claim):
   """The claim under which a bug does harm."""
   return dataclasses.replace(claim, **getattr(bug, 'changes', {}))
@@ -1023,4 +1180,22 @@ EXPECTED = {
   NoiseWithMean: ('noise_between_coordinates', 'noise_has_a_mean'),
   HiddenStateBesideClipNorm: ('memory', 'state_without_noise'),
   IgnoredMultiplier: ('noise_scale', 'noise_ignores_noise_multiplier'),
+  EqualPart: ('noise_between_coordinates', 'noise_reused_between_parameters'),
+  MovingAverage: (
+    'noise_between_coordinates',
+    'noise_reused_between_parameters',
+  ),
+  NoiseOfTheSum: ('own_claim', 'noise_follows_updates'),
+  NanInTheRest: ('not_finite', 'not_finite_enters'),
+  ThirdNotClipped: ('clipping', 'some_clients_not_clipped'),
+  OneRoundInEight: ('later_rounds', 'clipping_ends'),
+  Float16NoiseOfBias: ('noise_grid', 'noise_of_few_values'),
+  StaleBehindMomentum: ('memory', 'stale_update'),
+  RotatesNoise: ('rounds', 'noise_depends_between_rounds'),
+  BareInOddRounds: ('later_rounds', 'tensor_without_noise'),
+  ZerosNotCounted: ('noise_scale', 'zeros_not_counted'),
+  NormOfLargestTensor: ('clipping', 'norm_of_some_coordinates'),
+  RoundsClients: ('clipping', 'rounded_after_clipping'),
+  RoundsTheSum: ('clipping', 'rounded_after_clipping'),
+  HiddenSum: ('memory', 'state_without_noise'),
 }

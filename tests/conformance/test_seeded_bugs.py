@@ -19,6 +19,7 @@ _ALSO = {
   seeded_bugs.SameNoiseEveryRound: ('resume',),
   seeded_bugs.SameNoiseEveryThirdRound: ('resume',),
   seeded_bugs.NoiseRolled: ('resume',),
+  seeded_bugs.RotatesNoise: ('resume',),
   seeded_bugs.CentredRows: ('tensor_noise', 'rounds'),
 }
 

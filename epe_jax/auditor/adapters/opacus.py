@@ -7,10 +7,13 @@ print(auditor.report())                                   # and another at the e
 """
 
 from typing import Any
+import warnings
 
 from epe_jax import extras
 from epe_jax.auditor.adapters import base
 from epe_jax.auditor.auditor import Auditor
+from epe_jax.fact import Fact
+from epe_jax.report import checks
 
 with extras.explain_missing():
   from opacus.optimizers import (
@@ -22,7 +25,10 @@ with extras.explain_missing():
     DPPerLayerOptimizer,
     FSDPOptimizerFastGradientClipping,
   )
+  from torch import nn
 
+# Steps after which every parameter that is used has had a gradient.
+_STEPS_TO_USE = 10
 _DISTRIBUTED = (
   'adds its noise on one worker, or in shards; audit the same training on one '
   'worker'
@@ -44,6 +50,7 @@ _REFUSED = {
 def audit(
   optimizer: DPOptimizer,
   *,
+  model: nn.Module | None = None,
   steps: int | None = None,
   auditor: Auditor | None = None,
   seed: int | None = None,
@@ -65,6 +72,8 @@ def audit(
       clip norm and the noise multiplier are read from it. The clip norm may follow a
       schedule, but with ghost clipping, of which an optimizer does not know the
       norm. If the noise follows one, give noise_multiplier=None.
+    model: that will be released. In each step it must have the parameters that the
+      optimizer moves, and no others to train, so that the audit is of that model.
     steps: that will be made; such as epochs * len(data_loader).
     auditor: as of every adapter.
     seed: likewise.
@@ -77,7 +86,8 @@ def audit(
     TypeError: it is not an Opacus optimizer, its steps cannot be audited, or a
       setting is unknown.
     ValueError: a setting is missing or another than the optimizer has, it is audited
-      already, or, later, ghost clipping may have another clip norm than the noise.
+      already, the model has other parameters, or, later, ghost clipping may have
+      another clip norm than the noise.
 
   References:
     Opacus: User-Friendly Differential Privacy Library in PyTorch, 2021.
@@ -102,22 +112,34 @@ def audit(
     )
   sizes = {f'parameter {i}': p.numel() for i, p in enumerate(optimizer.params)}
   known.read_dim('optimizer', sizes)
+  _check_model(optimizer, model)
   first_norm = float(optimizer.max_grad_norm)
   known.read('optimizer', clip_norm=first_norm)
   _check_noise(optimizer, known)
   auditor = known.make()
   add_noise, scale_grad = optimizer.add_noise, optimizer.scale_grad
   t, others = auditor.num_rounds_observed, None
+  unused, steps_made = dict(enumerate(optimizer.params)), 0
 
   # Called once in a step, on the sum over its batches.
   def add_canaries_and_noise() -> None:
-    nonlocal others
+    nonlocal others, steps_made, unused
     _check_noise(optimizer, known)
+    _check_model(optimizer, model)
     _check_ghost_clipping(optimizer, first_norm)
     sums = []
     for p in optimizer.params:
       p.summed_grad = p.summed_grad.contiguous()
       sums.append(p.summed_grad)
+    unused = {i: p for i, p in unused.items() if not p.summed_grad.any()}
+    steps_made += 1
+    # All of them have none where an audit is tried without data.
+    is_some = 0 < len(unused) < len(optimizer.params)
+    if steps_made == _STEPS_TO_USE and is_some:
+      names = ', '.join(_describe(optimizer, i) for i in unused)
+      fact = Fact('without_gradient', {'names': names, 'steps': steps_made})
+      warnings.warn(f'{checks.describe_check(fact)}.', stacklevel=2)
+      auditor.add_note(fact)
     if auditor.config.noise_multiplier is not None:
       others = [x.clone() for x in sums]
     clip_norm = float(optimizer.max_grad_norm)
@@ -145,6 +167,31 @@ def audit(
   optimizer.add_noise = add_canaries_and_noise
   optimizer.scale_grad = scale_and_observe
   return auditor
+
+
+def _describe(optimizer: DPOptimizer, i: int) -> str:
+  return f'parameter {i} {tuple(optimizer.params[i].shape)}'
+
+
+def _check_model(optimizer: DPOptimizer, model: nn.Module | None) -> None:
+  """Raises a ValueError unless the optimizer moves what the model has to train."""
+  if model is None:
+    return
+  moved = {
+    id(p): _describe(optimizer, i) for i, p in enumerate(optimizer.params)
+  }
+  trained = {
+    id(p): name for name, p in model.named_parameters() if p.requires_grad
+  }
+  stale = [name for i, name in moved.items() if i not in trained]
+  still = [name for i, name in trained.items() if i not in moved]
+  if stale or still:
+    raise ValueError(
+      f'the model trains {", ".join(still) or "nothing"} that the optimizer does not '
+      f'move, and the optimizer moves {", ".join(stale) or "nothing"} that the model '
+      'does not have, so that what is audited is not what is released. Put the model '
+      'on its device, and adapters into it, before the optimizer and make_private.'
+    )
 
 
 def _check_noise(optimizer: DPOptimizer, settings: base.Settings) -> None:

@@ -221,7 +221,18 @@ def wrap_transformation(
     make_canaries = canaries.family(config.family, mesh=mesh)
     key = jax.random.wrap_key_data(state.key, impl='threefry2x32')
     all_canaries = make_canaries(key, config.num_canaries, config.dim)
-    t = state.step
+    t, examples = state.step, 1
+    if per_example:
+      examples = jax.tree.leaves(updates)[0].shape[0]
+    size = sum(x.size for x in jax.tree.leaves(updates))
+    if size != examples * config.dim:
+      rows = ', with an axis of examples in front' * per_example
+      raise ValueError(
+        f'updates have {size:,} numbers{rows}, and the model {config.dim:,}; give '
+        f'per_example={not per_example} if gradients have '
+        f'{"no axis" if per_example else "an axis"} of examples in front, such as for a '
+        'chain with differentially_private_aggregate in it.'
+      )
     if per_example:
       inputs, count = _append_examples(
         updates,

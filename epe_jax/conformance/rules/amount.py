@@ -33,8 +33,8 @@ from epe_jax.conformance.session import (
 
 _FACTOR = 4
 _RUNS, _GROWTH_RUNS, _GROWTH_ROUNDS = 24, 8, 8
-# Noise and mean of large updates, and noise once the clip norm has grown.
-_TESTS = 3
+# Noise and mean of large updates, of one alone, and once the clip norm has grown.
+_TESTS = 4
 # Of the influence of a client, by which rounding may change it.
 _ROUNDING = 0.005
 # Share of the claimed μ up to which there is too much noise; the classical formula has
@@ -122,6 +122,8 @@ def noise_scale(m: Measurements) -> Outcome:
   at = '' if worst is own else f'{worst.changed} × {worst.factor:g}'
   if _follows_updates(m):
     return Outcome(measured, p, 'noise_follows_updates', mu, at)
+  if affine.skips_zeros(m):
+    return Outcome(measured, p, 'zeros_not_counted', mu, at)
   precision = 3 / math.sqrt(2 * samples.measure_noise(m).num) + 2 * TOLERANCE
   causes, details = _find_causes(ratios, precision)
   return Outcome(measured, p, causes, mu, at, details)
@@ -342,6 +344,8 @@ def own_claim(m: Measurements) -> Outcome:
   large = m.cohort(HUGE * m.base_update, [HUGE * m.base_update])
   if outcome := _check_adapted(m, large, runs):
     return outcome
+  if outcome := _compare_noise_of_one(m):
+    return outcome
   noise = comparison.sample_noise(m, large, runs=runs)
   mu, p_noise = comparison.compare(m, m.base, noise)
   runs = len(noise.samples)
@@ -369,6 +373,20 @@ def own_claim(m: Measurements) -> Outcome:
   severity = 'privacy' if change > 0 else 'utility'
   cause = 'influence_depends_on_noise'
   return Outcome(measured, p, cause, severity=severity)
+
+
+def _compare_noise_of_one(m: Measurements) -> Outcome | None:
+  """The outcome if the size of the noise tells of an update; None if it does not."""
+  spread = clients.compare_spreads(m, m.cohort(HUGE * m.base_update))
+  if not spread or spread.epsilon <= m.claim.epsilon:
+    return None
+  if (p := _TESTS * spread.p_value) >= ALPHA:
+    return None
+  measured = (
+    f'noise is {spread.ratio:.4g} × as large if one client sends a large update, which '
+    'tells of it in all coordinates together'
+  )
+  return Outcome(measured, p, 'noise_follows_updates', epsilon=spread.epsilon)
 
 
 def _check_adapted(m: Measurements, large: Cohort, runs: int) -> Outcome | None:

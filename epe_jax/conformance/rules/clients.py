@@ -20,7 +20,7 @@ from epe_jax.conformance.measurements import (
 )
 from epe_jax.conformance.noise import norm
 from epe_jax.conformance.rule import Outcome, require, rule
-from epe_jax.conformance.session import NotChecked, OutOfTime
+from epe_jax.conformance.session import Cohort, NotChecked, OutOfTime
 
 
 @rule('others', 'influence', 'level')
@@ -141,7 +141,8 @@ def add_or_remove(m: Measurements) -> Outcome:
   )
   cause = 'count_not_private' if weight == 1 else 'weights_not_private'
   known = max(m.claim.epsilon, m.claim.compute_epsilon(mu, m.claim.delta))
-  if (spread := _compare_spreads(m)) and spread.epsilon > known:
+  spread = compare_spreads(m, m.cohort(None))
+  if spread and spread.epsilon > known:
     measured += (
       f'; the noise alone is {spread.ratio:.4g} × as large without it, which tells of '
       'it in all coordinates together'
@@ -153,27 +154,27 @@ def add_or_remove(m: Measurements) -> Outcome:
   return Outcome(measured, p, cause, mu)
 
 
-class _Spread(NamedTuple):
-  """Noise without a client over that with it, what it tells, and its p-value."""
+class Spread(NamedTuple):
+  """Noise of a round over the usual one, the ε that it tells, and the p-value of that."""
 
   ratio: float
   epsilon: float
   p_value: float
 
 
-def _compare_spreads(m: Measurements) -> _Spread | None:
-  """Whether presence scales the noise; None where that is not known."""
+def compare_spreads(m: Measurements, cohort: Cohort) -> Spread | None:
+  """Whether what a client does scales the noise; None where that is not known."""
   if m.claim.noise != 'gaussian':
     return None
   usual = comparison.measure_noise(m)
   try:
     runs = m.plan(0.05, max_runs=100)
-    fewer = comparison.sample_noise(m, m.cohort(None), runs=runs)
+    noise = comparison.sample_noise(m, cohort, runs=runs)
   except (NotChecked, OutOfTime):
     return None
-  if not fewer.common_std or not usual.is_isotropic:
+  if not noise.common_std or not usual.is_isotropic:
     return None
-  ratio = fewer.common_std / usual.common_std
+  ratio = noise.common_std / usual.common_std
   tell = functools.partial(
     laws.epsilon_of_spreads, dim=m.claim.dim, delta=m.claim.delta
   )
@@ -183,9 +184,9 @@ def _compare_spreads(m: Measurements) -> _Spread | None:
     bracket=(0.0, 20.0),
   ).root
   excess = math.exp(2 * (abs(math.log(ratio)) - allowed))
-  nums = (fewer.num, usual.num)
+  nums = (noise.num, usual.num)
   p = 2 * stats.f.sf(excess, *(nums if ratio > 1 else nums[::-1]))
-  return _Spread(ratio, tell(ratio), float(min(1.0, p)))
+  return Spread(ratio, tell(ratio), float(min(1.0, p)))
 
 
 def measure_presence(m: Measurements) -> tuple[float, float, float, float]:

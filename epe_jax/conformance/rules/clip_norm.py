@@ -90,6 +90,7 @@ def clip_norm(m: Measurements) -> Outcome:
     p = noise.p_value(m.base, rest) if rest > 0 else 0.0
   elif max(bounds) > 0:
     p = float(max(bounds) <= claimed)
+  mu = max(mu, *bounds)
   together = math.hypot(mu, own_mu)
   measured = (
     f'the clip norm tells of a client with μ = {mu:.3g} (at least '

@@ -77,11 +77,11 @@ def _list_probes(m: Measurements) -> Iterator[tuple[str, str, Probe]]:
   if m.step and claim.norm == 2:
     probe = m.probe(_make_half_steps(claim.dim, m.step))
     yield 'half steps', 'half-way between two steps of the grid', probe
-  for place in {0, claim.num_clients - 1} - {m.place}:
-    if count := m.counts[place]:
+  for place in sorted(m.find_suspects(HUGE) - {m.place}):
+    if count := m.count(place):
       # As if it counted like the client in question.
       probe = m.probe(HUGE * u, others, place=place)
-      distance = probe.distance * count / m.counts[m.place]
+      distance = probe.distance * count / m.count(m.place)
       yield 'place', f'in place {place}', probe._replace(distance=distance)
   yield 'opposed', 'against all others', m.probe(HUGE * u, [-1e3 * u])
   # A clip that is centred at a model, and not at zero, moves by that on either side.
@@ -129,7 +129,13 @@ def _find_cause(
     return 'not_clipped'
   is_layered = abs(largest['equal'] / layered - 1) < 0.02
   if m.claim.norm < math.inf and num > 1 and is_layered:
-    return 'per_layer_clipping'
+    # A tensor that is small is not clipped, however large another one is.
+    small = np.where(
+      m.in_tensor(1) != 0, m.in_tensor(1) / 2, HUGE * m.in_tensor(0)
+    )
+    moved = m.layout.norms(m.influence_of(small))[1]
+    is_whole = moved > 0.4 * m.layout.factor
+    return 'per_layer_clipping' if is_whole else 'norm_of_some_coordinates'
   if abs(first - largest['opposed']) < 1e-3 * max(first, ordinary):
     # The others change nothing, so clients are clipped one by one.
     return 'clipped_by_another_norm'
@@ -171,16 +177,20 @@ def _make_half_steps(dim: int, step: float) -> Vector:
 def not_finite(m: Measurements) -> Outcome:
   """NaN, inf, or numbers whose square overflows, move the release no more than S."""
   u, others = m.uniform, m.background
-  if comparison.judge(m, m.probe(HUGE * u, others)).p_value < ALPHA:
+  if comparison.judge(m, m.probe(HUGE * np.sign(u), others)).p_value < ALPHA:
     raise NotChecked('large updates are not clipped; see clipping')
-  first = np.arange(m.claim.dim) == 0
+  index = np.arange(m.claim.dim)
+  at_end, somewhere = int(index[-1]), int(m.rng.choice(index))
   updates = {
     f'numbers of {_LARGE:g}': _LARGE / m.claim.clip_norm * np.sign(u),
-    'an inf': np.where(first, math.inf, u),
-    'a NaN': np.where(first, math.nan, u),
-    # Which a norm that is NaN lets through, if only the NaN is replaced by zero.
-    f'a NaN, and norm {HUGE:.0e} S': np.where(first, math.nan, HUGE * u),
+    'an inf': np.where(index == somewhere, math.inf, u),
   }
+  for k in sorted({0, somewhere, at_end}):
+    updates[f'a NaN in coordinate {k}'] = np.where(index == k, math.nan, u)
+    # Which a norm that is NaN lets through, if only the NaN is replaced by zero.
+    updates[f'a NaN in coordinate {k}, and norm {HUGE:.0e} S'] = np.where(
+      index == k, math.nan, HUGE * u
+    )
   shown, p = [], 1.0
   for name, update in updates.items():
     m.session.spend(0)
@@ -248,7 +258,7 @@ def arrives_whole(m: Measurements) -> Outcome:
   return Outcome(measured, cause=cause, details=details)
 
 
-@rule('readable')
+@rule('readable', 'zeros that count')
 def wrap_around(m: Measurements) -> Outcome:
   """k clients that agree move the release k times as far as one, up to k = 2 n."""
   n = m.claim.num_clients
@@ -306,7 +316,7 @@ def wrap_around(m: Measurements) -> Outcome:
   return Outcome(measured, cause='saturation' if present == n else ())
 
 
-@rule('others', 'fine grid')
+@rule('others', 'fine grid', 'zeros that count')
 def rounding(m: Measurements) -> Outcome:
   """A small update arrives even if the other updates are large."""
   # 1e-4 of the sum is far more than float32 rounds, and less than float16 does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import itertools
 import math
 from typing import NamedTuple
@@ -14,13 +15,13 @@ from epe_jax.conformance import laws, samples
 from epe_jax.conformance.comparison import claimed_mu
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
-from epe_jax.conformance.noise import norm
+from epe_jax.conformance.noise import norm, split
 from epe_jax.conformance.rule import Outcome, rule
 from epe_jax.conformance.session import Cohort, NotChecked, Vector
 
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
 _CORRELATED, _FEWEST = 32, 8
-_GRID_RUNS = 100
+_GRID_RUNS, _MOST_RUNS = 100, 2000
 # Coordinates whose last bits are compared.
 _LAST_BITS = 64
 
@@ -87,7 +88,9 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
     f'largest correlation of coordinates is {correlation:.3f}, {lag} apart; the '
     f'least variance is {variance:.2f} of the mean'
   )
-  if p < ALPHA and 6 * p_sum < ALPHA:
+  if p >= ALPHA:
+    return Outcome(measured, p)
+  if 6 * p_sum < ALPHA:
     measured += (
       f'; the sum of {sum_name} has {sum_variance:.2g} of the variance of '
       'independent noise'
@@ -99,12 +102,11 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
           f'{measured}, and clients do not move it either, as if releases were centred; '
           'return what comes before'
         )
-      mu = math.inf if sum_variance < 1e-6 else None
+      std = math.sqrt(sum_variance)
+      mu = noise.mu(m.base) / std if std > 1e-3 else math.inf
       return Outcome(measured, p, 'direction_without_noise', mu)
-  # A client may spend its norm where the noise cancels.
-  cause, mu = 'noise_reused_between_parameters', math.inf
   if 6 * p_least < ALPHA and variance < 1e-6:
-    cause = 'coordinate_without_noise'
+    cause, mu = 'coordinate_without_noise', math.inf
   elif 6 * p_size < ALPHA <= 6 * min(p_lag, p_shape, p_least, p_sum):
     measured += (
       f'; sizes have a correlation of {of_sizes:.3f}, {size_lag} apart'
@@ -112,7 +114,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
     cause, mu, lag = 'sizes_depend', None, size_lag
   elif max(abs(correlation), 1 - effective / dim) <= 0.02:
     cause, mu = 'uneven_noise', None
-  elif p < ALPHA and _differs_in_amount_alone(rows):
+  elif _differs_in_amount_alone(rows):
     sums = np.sum((noise.samples / m.claim.noise_multiplier) ** 2, axis=0)
     sums /= m.layout.factor**2
     least = dim * float(stats.chi2.cdf(sums.min(), len(noise.samples)))
@@ -122,6 +124,9 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
       )
       return Outcome(measured, min(1.0, least))
     cause, mu = 'uneven_noise', None
+  else:
+    # A client may spend its norm where the noise cancels.
+    cause, mu = 'noise_reused_between_parameters', _measure_quietest(m, lag)
   details = {'coordinate': worst, 'where': _name_tensors(m, lag)}
   return Outcome(measured, p, cause, mu, details=details)
 
@@ -134,7 +139,12 @@ def noise_grid(m: Measurements) -> Outcome:
     raise NotChecked('noise repeats; see the rules of that')
   # As released: what a quiet round has is subtracted from samples of noise.
   runs = min(len(noise.samples), m.plan(0.03, max_runs=_GRID_RUNS))
-  values = _count_values(m, m.cohort(m.zero), runs)
+  # A small tensor has few values among those of others.
+  parts = [None, *range(len(noise.tensors))]
+  zeros = [*m.release_afresh(m.cohort(m.zero), runs)]
+  counted = [_count_values(m, zeros, part) for part in parts]
+  part = next((i for i, x in enumerate(counted) if x.are_few), 0)
+  values, where = counted[part], parts[part]
   p = values.p_value
   step = noise.step
   if m.step and _lies_on(noise.samples, m.step):
@@ -149,10 +159,14 @@ def noise_grid(m: Measurements) -> Outcome:
       # Updates by which values spread no further, if these are on the same grid.
       most = min(1.0, 0.3 * noise.common_std * math.sqrt(m.claim.dim))
       update = 2 * most * m.background[0]
-      others = _count_values(m, m.cohort(update), runs)
-      p = laws.p_of_fewer_values(values, others)
+      others = [*m.release_afresh(m.cohort(update), runs)]
+      others = _count_values(m, others, where)
+      p = min(1.0, len(parts) * laws.p_of_fewer_values(values, others))
       more = f'{others.num:.2g} values' if others.num else 'far more'
-      measured = f'noise has {shown}, and releases of updates have {more}'
+      place = '' if where is None else f' in {m.name_tensor(where)}'
+      measured = (
+        f'noise has {shown}{place}, and releases of updates have {more}'
+      )
       return Outcome(measured, p, 'noise_of_few_values', math.inf)
     if p >= ALPHA or m.claim.noise != 'gaussian':
       return _compare_last_bits(m) or Outcome(f'noise has {shown}', p)
@@ -238,14 +252,51 @@ def _compare_last_bits(m: Measurements) -> Outcome | None:
   return Outcome(measured, p, 'last_bits_tell', math.inf) if p < ALPHA else None
 
 
+def _measure_quietest(m: Measurements, lag: int) -> float | None:
+  """μ of a client that changes what has least noise; None if that has enough.
+
+  That is sought in known noise and measured in other noise: combinations of few
+  coordinates, the difference of two, or one frequency of all.
+  """
+  noise = samples.measure_noise(m)
+  known = noise.samples / noise.common_std
+  runs = m.plan(0.1, max_runs=_MOST_RUNS)
+  other = m.sample_rounds(runs, 1, m.cohort(m.zero))[:, 0] / noise.common_std
+  dim = known.shape[1]
+  index = np.arange(dim)
+  behind = np.roll(known, -lag, axis=1)
+  sign = np.sign(np.sum(known * behind)) or 1.0
+  power = np.mean(np.abs(np.fft.rfft(known, axis=1)) ** 2, axis=0)
+  alike = int(np.argmin(np.mean((known - sign * behind) ** 2, axis=0)))
+  pair = (index == alike) - sign * (index == (alike + lag) % dim)
+  wave = np.cos(2 * np.pi * np.argmin(power) * index / dim)
+  directions = [pair, wave]
+  if len(known) > 4 * dim:
+    directions.append(np.linalg.eigh(known.T @ known)[1][:, 0])
+  stds = [
+    float(np.std(other @ direction)) / np.linalg.norm(direction)
+    for direction in directions
+  ]
+  least = min(stds)
+  if least < 1e-3:
+    return math.inf
+  mu = noise.mu(m.base) / least
+  return mu if mu > claimed_mu(m.claim) else None
+
+
 def _lies_on(values: Float[np.ndarray, '...'], step: float) -> bool:
   steps = values / step
   return bool(np.abs(steps - np.rint(steps)).max() < 0.02)
 
 
-def _count_values(m: Measurements, cohort: Cohort, runs: int) -> laws.Values:
-  releases = m.release_afresh(cohort, runs)
-  return laws.count_values(np.stack([*map(m.layout.keep, releases)]))
+def _count_values(
+  m: Measurements, releases: Sequence[Vector], tensor: int | None
+) -> laws.Values:
+  """Distinct values of releases, of all coordinates or of a tensor."""
+  rows = np.stack([*map(m.layout.keep, releases)])
+  if tensor is not None:
+    rows = split(rows, m.layout.kept_sizes)[tensor]
+  return laws.count_values(rows)
 
 
 @rule('level', 'noise', 'ample noise')

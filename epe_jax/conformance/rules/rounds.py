@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import contextlib
+import functools
 import math
 from typing import NamedTuple
 
@@ -24,12 +25,11 @@ from epe_jax.conformance.measurements import (
   Probe,
   measured,
 )
-from epe_jax.conformance.noise import norm
+from epe_jax.conformance.noise import norm, split
 from epe_jax.conformance.rule import Outcome, require, rule
 from epe_jax.conformance.session import (
   Cohort,
   NotChecked,
-  Vector,
   check_finite,
 )
 
@@ -39,6 +39,8 @@ _MAX_LATER = 16
 _LATE_RUNS = 16
 # Arithmetic moves later rounds by no more than this, in influences of a client.
 _MAX_CARRIED = 0.02
+# Of the noise of a tensor in other rounds, what is rounding.
+_BARE = 1e-3
 
 
 class _Worst(NamedTuple):
@@ -75,6 +77,8 @@ def rounds(m: Measurements) -> Outcome:
   one_seed = len(samples.find_unique_runs(m)) == 1
   if not one_seed:
     require(m, 'runs that differ')
+  if m.is_readable and _find_bare_round(m):
+    raise NotChecked('a tensor has no noise in some rounds; see later_rounds')
   joint = measure_joint(m, one_seed=one_seed)
   p = min(1.0, len(joint.worst) * min(x.p_value for x in joint.worst))
   # Where several are significant, that of most rounds tells the whole μ.
@@ -113,9 +117,17 @@ def later_rounds(m: Measurements) -> Outcome:
   num = _count_rounds(m, _MAX_LATER)
   huge, zeros = m.cohort(HUGE * m.base_update), m.cohort(m.zero)
   nothing = _release(m, [zeros] * num)
+  # Rounds that may clip by another norm than the first one, or not at all.
+  whole = m.cohort(m.base_update)
+  often = _release(m, [huge] * num) - _release(m, [whole] * num)
+  suspect = int(np.argmax(np.linalg.norm(often, axis=1)))
   late = {}
-  for t in sorted({0, *(2**i for i in range(10) if 2**i < num), num - 1}):
+  for t in sorted(
+    {0, suspect, *(2**i for i in range(10) if 2**i < num), num - 1}
+  ):
     late[t] = _release(m, [zeros] * t + [huge])[-1] - nothing[t]
+  if bare := _find_bare_round(m):
+    return Outcome(bare, 0.0, 'tensor_without_noise', math.inf)
   carried = _measure_carried_rest(m)
   worst = max(late, key=lambda t: norm(late[t]))
   first = norm(late[0])
@@ -139,6 +151,21 @@ def later_rounds(m: Measurements) -> Outcome:
   return Outcome(measured, p, 'clipping_ends', mu)
 
 
+@measured
+def _find_bare_round(m: Measurements) -> str:
+  """Says which tensor that clients move has no noise in a later round; '' if none."""
+  num, zeros = _count_rounds(m, _MAX_LATER), m.cohort(m.zero)
+  tensors = split(m.sample_rounds(_LONG_RUNS, num, zeros), m.layout.kept_sizes)
+  squares = np.stack([np.mean(t**2, axis=(0, 2)) for t in tensors])
+  is_bare = squares <= _BARE**2 * squares.max(axis=1, keepdims=True)
+  for k, t in np.argwhere(is_bare & (squares[:, :1] > 0)):
+    sent, before = m.cohort(m.in_tensor(int(k))), [zeros] * int(t)
+    moved = _release(m, [*before, sent])[-1] - _release(m, [*before, zeros])[-1]
+    if m.layout.norms(moved)[k] > _MAX_CARRIED:
+      return f'in round {t} {m.name_tensor(int(k))} has no noise, and clients move it'
+  return ''
+
+
 @rule('rounds', 'hidden clip norm', 'readable')
 def memory(m: Measurements) -> Outcome:
   """No later round reveals a client's effect on others."""
@@ -146,18 +173,21 @@ def memory(m: Measurements) -> Outcome:
   if _measure_carried_rest(m) > _MAX_CARRIED:
     raise NotChecked('what is clipped is kept; see later_rounds')
 
-  u = HUGE * m.base_update
+  whole, huge = m.base_update, HUGE * m.base_update
+  others = [4 * b for b in m.background]
 
   def move(
-    others: Sequence[Vector] = (), later: Cohort | None = None, all_send=False
+    first: Cohort, other: Cohort, later: Cohort
   ) -> Float[np.ndarray, 'T d']:
-    """What later rounds tell of what the client, or all, sent in the first one."""
-    zeros = m.cohort(m.zero, others)
-    rest = [later or zeros] * (num - 1)
-    first = m.cohort(u, [u] if all_send else others)
-    return (_release(m, [first, *rest]) - _release(m, [zeros, *rest]))[1:]
+    """What later rounds tell of which of two rounds was the first one."""
+    rest = [later] * (num - 1)
+    return (_release(m, [first, *rest]) - _release(m, [other, *rest]))[1:]
 
-  extra = norm(move([4 * b for b in m.background]) - move())
+  among = functools.partial(m.cohort, others=others)
+  extra = norm(
+    move(among(huge), among(m.zero), among(m.zero))
+    - move(m.cohort(huge), m.cohort(m.zero), m.cohort(m.zero))
+  )
   measured = (
     f'beyond its own share, a client moves the following {num - 1} rounds by '
     f'{extra:.2g} {m.unit}'
@@ -165,19 +195,37 @@ def memory(m: Measurements) -> Outcome:
   if extra >= 0.01:
     if extra < 4 * math.sqrt(num) * m.rounding:
       raise NotChecked(f'{measured}, no more than what releases are rounded by')
+    # Of two updates that are released alike, a release tells later rounds nothing.
+    alike = norm(move(among(huge), among(whole), among(m.zero)))
+    if alike < 0.01 and _follows_releases(m):
+      raise NotChecked(
+        f'{measured}, as if by what was released, such as of a server that adapts its '
+        'rates; return what comes before'
+      )
     mu = _add_to_own_round(m, extra)
     return Outcome(measured, cause='state_without_noise', mu=mu)
-  # What momentum keeps may be divided by the number of those who are present.
-  keeps = norm(move(all_send=True)) >= 0.01
-  if m.claim.num_clients > 1 and not keeps:
+  if m.claim.num_clients > 1:
     with contextlib.suppress(NotChecked):
-      # Whoever is taken for the one that is absent has sent something.
-      stale = norm(move(later=m.cohort(None), all_send=True))
+      # Whoever is taken for the one that is absent has sent something. What momentum
+      # keeps may be divided by the number of those who are present.
+      first, nobody = m.cohort(huge, [huge]), m.cohort(m.zero)
+      usual = move(first, nobody, nobody)
+      absent = move(first, nobody, m.cohort(None))
+      n = m.claim.num_clients
+      stale = min(norm(absent - c * usual) for c in (1, n / (n - 1)))
       measured += f', and by {stale:.2g} {m.unit} if it is absent from them'
       if stale >= 0.01:
         mu = _add_to_own_round(m, stale)
         return Outcome(measured, cause='stale_update', mu=mu)
   return Outcome(measured)
+
+
+def _follows_releases(m: Measurements) -> bool:
+  """Whether the size of noise follows from that of the round before, where it is."""
+  early = samples.sample_steady_rounds(m)
+  if early.shape[1] < 2 or not early.any():
+    return False
+  return laws.p_of_sizes_between(early[:, 0], early[:, 1]) < ALPHA
 
 
 @rule('rounds', 'readable')
@@ -443,6 +491,12 @@ def _find_reuse(m: Measurements, joint: _Joint) -> tuple[float, str, str]:
       f'noise of round 1 depends on that of round 0, {lag} coordinates away'
     )
     found.append((p, what, 'noise_depends_between_rounds'))
+    p, effective = laws.p_of_dependence_between(first, second)
+    what = (
+      f'noise of rounds 0 and 1 has {effective:,.0f} effective dimensions, each of them '
+      f'{first.shape[1]:,}: one is made of the other'
+    )
+    found.append((p, what, 'noise_depends_between_rounds'))
   # What is used again also depends.
-  p, what, cause = next((x for x in found[1:] if x[0] < ALPHA / 3), min(found))
+  p, what, cause = next((x for x in found[1:] if x[0] < ALPHA / 4), min(found))
   return min(1.0, len(found) * p), what, cause

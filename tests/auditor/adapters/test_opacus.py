@@ -61,13 +61,18 @@ class Training:
   """DP-SGD as Opacus's documentation has it, 25 steps in an epoch."""
 
   def __init__(
-    self, noise_multiplier=0.5, signal=0.0, engine=PrivacyEngine, **options
+    self,
+    noise_multiplier=0.5,
+    signal=0.0,
+    engine=PrivacyEngine,
+    network=Network,
+    **options,
   ):
     torch.manual_seed(1)
     dataset = torch.utils.data.TensorDataset(
       torch.randn(EXAMPLES, FEATURES), torch.arange(EXAMPLES) % CLASSES
     )
-    model = Network(signal)
+    model = network(signal)
     options = {'max_grad_norm': 1.0, **options}
     reduction = options.get('loss_reduction', 'mean')
     self.engine = engine()
@@ -381,6 +386,37 @@ def test_what_an_optimizer_does_not_know_is_asked_for():
     integration.audit(optimizer, rounds=5, delta=1e-5)
   # None of these has changed the optimizer.
   integration.audit(optimizer, steps=5, delta=1e-5)
+
+
+def test_the_model_that_is_released_is_the_one_that_is_audited():
+  training = Training()
+  stale = Network(signal=0)
+  with pytest.raises(
+    ValueError, match=r'trains layer.weight, layer.bias that.*moves parameter 0'
+  ):
+    integration.audit(training.optimizer, model=stale, auditor=make_auditor())
+  integration.audit(
+    training.optimizer, model=training.model, auditor=make_auditor()
+  )
+  training.run()
+
+
+def test_a_parameter_that_the_model_does_not_use_is_named():
+  class Unused(Network):
+    def __init__(self, signal):
+      super().__init__(signal)
+      self.spare = nn.Linear(1, 1, bias=False)
+
+    def forward(self, x):
+      return super().forward(x) + 0 * self.spare(x[:, :1])
+
+  training = Training(signal=1.0, network=Unused)
+  auditor = integration.audit(
+    training.optimizer, auditor=make_auditor(dim=DIM + 1)
+  )
+  with pytest.warns(UserWarning, match=r'parameter 2 \(1, 1\).*no gradient'):
+    training.run()
+  assert 'had no gradient in the first 10 steps' in auditor.report()
 
 
 def test_an_optimizer_is_audited_once():

@@ -72,6 +72,20 @@ def test_the_noise_of_a_transformation_is_measured(noise_multiplier, family):
   laws.assert_claim_is_met(auditor)
 
 
+def test_gradients_of_examples_are_not_taken_for_their_sum():
+  chain = optax.chain(
+    optax.contrib.differentially_private_aggregate(1.0, 0.5, key=7),
+    optax.sgd(0.1),
+  )
+  examples = jax.tree.map(lambda x: jnp.zeros((3, *x.shape)), PARAMS)
+  with pytest.raises(
+    ValueError, match=r'60,000 numbers.*give per_example=True'
+  ):
+    run_audit(chain, make_auditor(), examples)
+  with pytest.raises(ValueError, match='give per_example=False'):
+    run_audit(add_noise(0.5), make_auditor(), PARAMS, per_example=True)
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
 def test_the_noise_of_optax_contrib_is_measured(noise_multiplier):
