@@ -193,13 +193,12 @@ class Measurements:
     if self.step or not self.is_readable:
       return
     nothing = self.quiet().release(self.cohort(self.zero))
-    # Small numbers may all be rounded to zero.
-    large = [x * self.in_coordinate(0) for x in self.rng.uniform(0.2, 1, 8)]
-    step = math.inf
-    for sent in (self.background, large):
-      moved = [self.quiet().release(self.cohort(x)) - nothing for x in sent]
-      if norm(np.stack(moved)) > _READABLE:
-        step = min(step, laws.find_divisor(np.stack(moved)))
+    move = lambda u: self.quiet().release(self.cohort(u)) - nothing
+    moved = np.stack([move(u) for u in self.background])
+    if norm(moved) < _READABLE:  # Small numbers may all be rounded to zero.
+      large = [x * self.in_coordinate(0) for x in self.rng.uniform(0.2, 1, 8)]
+      moved = np.stack([move(u) for u in large])
+    step = laws.find_divisor(moved)
     (noisy,) = self.release_afresh(self.cohort(self.zero), 1)
     steps = (noisy - nothing) / (step or 1.0)
     if 1e-3 < step <= 1 and np.abs(steps - np.rint(steps)).max() > 0.1:
@@ -508,7 +507,11 @@ class Measurements:
         updates[i] = size * self.in_coordinate(i - start)
       released = self.quiet().release(Cohort(updates, [1.0] * n)) - nothing
       moved[start : start + dim] = np.abs(released[: len(some)])
-    return {0, n - 1, int(np.argmax(moved)), int(np.argmin(moved))}
+    extremes = {int(np.argmax(moved)), int(np.argmin(moved))}
+    usual = float(np.median(moved))
+    return {0, n - 1} | {
+      i for i in extremes if abs(moved[i] - usual) > 0.01 * usual
+    }
 
   @property
   def count_alike(self) -> bool:

@@ -833,6 +833,17 @@ class SignsOfFirstHalf(Plain):
     return noise
 
 
+class SizesReversed(Plain):
+  """The sizes of the first half are those of the last one in reverse, of new signs."""
+
+  def noise(self):
+    noise = super().noise()
+    half = noise.size // 2
+    signs = self.rng.choice([-1, 1], half)
+    noise[-half:] = signs * np.abs(noise[:half][::-1])
+    return noise
+
+
 class CentredOverAll(Plain):
   """Noise adds up to zero over all tensors."""
 
@@ -974,6 +985,14 @@ class ThirdNotClipped(Plain):
 
   def clip_later(self, vector, place):
     return vector if place == 3 else clip(vector, self.bound)
+
+
+class OneShort(Plain):
+  """If one client is missing, another one is counted twice."""
+
+  def sum(self, vectors, weights):
+    filled = vectors + vectors[:1] * (len(vectors) == self.n - 1)
+    return super().sum(filled, weights)
 
 
 class OneRoundInEight(Plain):
@@ -1163,6 +1182,7 @@ EXPECTED = {
   FineNoiseOnly: ('noise_grid', 'noise_on_a_grid'),
   Bfloat16Noise: ('noise_grid', 'noise_of_few_values'),
   SignsOfFirstHalf: ('noise_between_coordinates', 'sizes_depend'),
+  SizesReversed: ('noise_between_coordinates', 'sizes_depend'),
   CentredOverAll: ('noise_between_coordinates', 'direction_without_noise'),
   NoiseShuffled: ('rounds', 'noise_reused_between_rounds'),
   NoiseOfNewSigns: ('rounds', 'noise_reused_between_rounds'),
@@ -1188,6 +1208,7 @@ EXPECTED = {
   NoiseOfTheSum: ('own_claim', 'noise_follows_updates'),
   NanInTheRest: ('not_finite', 'not_finite_enters'),
   ThirdNotClipped: ('clipping', 'some_clients_not_clipped'),
+  OneShort: ('dropout', 'dropout_not_counted'),
   OneRoundInEight: ('later_rounds', 'clipping_ends'),
   Float16NoiseOfBias: ('noise_grid', 'noise_of_few_values'),
   StaleBehindMomentum: ('memory', 'stale_update'),

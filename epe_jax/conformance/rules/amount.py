@@ -377,7 +377,7 @@ def own_claim(m: Measurements) -> Outcome:
 
 def _compare_noise_of_one(m: Measurements) -> Outcome | None:
   """The outcome if the size of the noise tells of an update; None if it does not."""
-  spread = clients.compare_spreads(m, m.cohort(HUGE * m.base_update))
+  spread = clients.compare_spreads(m, m.cohort(HUGE * m.base_update), 0.02)
   if not spread or spread.epsilon <= m.claim.epsilon:
     return None
   if (p := _TESTS * spread.p_value) >= ALPHA:

@@ -77,12 +77,16 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
     return Outcome(measured, p_mean, 'noise_has_a_mean')
   dim = rows.shape[1]
   p_lag, lag, correlation = laws.p_of_lags(rows)
-  p_size, size_lag, of_sizes = laws.p_of_lags(laws.spread_sizes(rows))
+  sizes = laws.spread_sizes(rows)
+  p_size, size_lag, of_sizes = laws.p_of_lags(sizes)
+  p_sizes, effective_sizes = 1.0, float(dim)
+  if dim >= samples.LEVEL_DIM:
+    p_sizes, effective_sizes = laws.p_of_dependent_sizes(rows)
   p_shape, effective = laws.p_of_sphericity(rows)
   p_least, worst, variance = laws.p_of_smallest_variance(rows)
   p_sum, place, sum_variance, num_quiet = _find_quiet_sum(m)
   sum_name = _name_sum(m, place)
-  p = min(1.0, p_mean, 6 * min(p_lag, p_size, p_shape, p_least, p_sum))
+  p = min(p_mean, 7 * min(p_lag, p_size, p_sizes, p_shape, p_least, p_sum), 1.0)
   measured = (
     f'noise has {effective:,.0f} effective of {dim:,} dimensions; the '
     f'largest correlation of coordinates is {correlation:.3f}, {lag} apart; the '
@@ -90,7 +94,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
   )
   if p >= ALPHA:
     return Outcome(measured, p)
-  if 6 * p_sum < ALPHA:
+  if 7 * p_sum < ALPHA:
     measured += (
       f'; the sum of {sum_name} has {sum_variance:.2g} of the variance of '
       'independent noise'
@@ -105,11 +109,12 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
       std = math.sqrt(sum_variance)
       mu = noise.mu(m.base) / std if std > 1e-3 else math.inf
       return Outcome(measured, p, 'direction_without_noise', mu)
-  if 6 * p_least < ALPHA and variance < 1e-6:
+  if 7 * p_least < ALPHA and variance < 1e-6:
     cause, mu = 'coordinate_without_noise', math.inf
-  elif 6 * p_size < ALPHA <= 6 * min(p_lag, p_shape, p_least, p_sum):
+  elif 7 * min(p_lag, p_shape, p_least, p_sum) >= ALPHA:
     measured += (
-      f'; sizes have a correlation of {of_sizes:.3f}, {size_lag} apart'
+      f'; sizes have {effective_sizes:,.0f} effective dimensions, and a correlation of '
+      f'{of_sizes:.3f}, {size_lag} apart'
     )
     cause, mu, lag = 'sizes_depend', None, size_lag
   elif max(abs(correlation), 1 - effective / dim) <= 0.02:
