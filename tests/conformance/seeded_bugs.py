@@ -913,6 +913,34 @@ class ClassicalNoise(Plain):
     self.std = factor / claim.epsilon * claim.clip_norm
 
 
+class ClassicalNoiseOfOne(ClassicalNoise):
+  """The classical formula for S, where any two updates are 2 S apart."""
+
+  changes = MappingProxyType({**ClassicalNoise.changes, 'adjacency': 'replace'})
+
+  def noise(self):
+    return super().noise() / 2
+
+
+class NoiseOfOneUpdate(Plain):
+  """Noise for an update or none, where any two are 2 S apart."""
+
+  changes = MappingProxyType({'adjacency': 'replace'})
+
+  def noise(self):
+    return super().noise() / 2
+
+
+class ScalesMatrices(Plain):
+  """The norm is that of all tensors, and the last one is not scaled."""
+
+  def clip(self, vector):
+    last = self.split(vector)[-1].copy()
+    clipped = super().clip(vector)
+    self.split(clipped)[-1][:] = last
+    return clipped
+
+
 class NoiseWithMean(Plain):
   """Noise has a mean of a third of its standard deviation."""
 
@@ -1197,6 +1225,9 @@ EXPECTED = {
   RoundedWithoutNoise: ('noise_scale', 'no_noise'),
   StdForScale: ('noise_scale', 'std_for_scale'),
   ClassicalNoise: ('noise_scale', 'classical_noise'),
+  ClassicalNoiseOfOne: ('noise_scale', 'one_update_for_two'),
+  NoiseOfOneUpdate: ('noise_scale', 'one_update_for_two'),
+  ScalesMatrices: ('clipping', 'some_tensors_not_clipped'),
   NoiseWithMean: ('noise_between_coordinates', 'noise_has_a_mean'),
   HiddenStateBesideClipNorm: ('memory', 'state_without_noise'),
   IgnoredMultiplier: ('noise_scale', 'noise_ignores_noise_multiplier'),

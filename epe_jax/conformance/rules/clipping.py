@@ -125,6 +125,9 @@ def _find_cause(
     return 'rounded_after_clipping'
   if kind == 'place' and is_other:
     return 'some_clients_not_clipped'
+  is_unscaled = m.layout.norms(m.influence_of(HUGE * m.equal)) > 100 * ordinary
+  if is_unscaled.any() and not is_unscaled.all():
+    return 'some_tensors_not_clipped'
   if kind in ('part', 'half steps') and is_other:
     return 'norm_of_some_coordinates'
   if first > 100 * largest['large']:

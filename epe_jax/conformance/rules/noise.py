@@ -22,6 +22,8 @@ from epe_jax.conformance.session import Cohort, NotChecked, Vector
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
 _CORRELATED, _FEWEST = 32, 8
 _GRID_RUNS, _MOST_RUNS = 100, 2000
+# Share of numbers without updates that have finer last bits than those with them.
+_FEW_BITS = 0.02
 # Coordinates whose last bits are compared.
 _LAST_BITS = 64
 
@@ -173,17 +175,18 @@ def noise_grid(m: Measurements) -> Outcome:
         f'noise has {shown}{place}, and releases of updates have {more}'
       )
       return Outcome(measured, p, 'noise_of_few_values', math.inf)
+    measured = f'noise has {shown}'
     if p >= ALPHA or m.claim.noise != 'gaussian':
-      return _compare_last_bits(m) or Outcome(f'noise has {shown}', p)
+      return _compare_last_bits(m, measured) or Outcome(measured, p)
     # What only a client can move beyond the end tells that it was there.
     end = laws.FLOAT32_END
     floor = float(stats.norm.sf(end - claimed_mu(m.claim) * m.claim.distance))
-    measured = (
-      f'noise has {shown}, as few as uniform float32 numbers give: none is beyond '
+    measured += (
+      ', as few as uniform float32 numbers give: none is beyond '
       f'{end} std, so that no ε holds at δ below {floor:.1e}'
     )
     if m.claim.delta > floor:
-      return Outcome(measured)
+      return _compare_last_bits(m, measured) or Outcome(measured)
     return Outcome(measured, p, 'noise_ends_early', math.inf)
   measured = (
     f'noise is on a grid of step {step:.3g} {m.unit}, '
@@ -207,12 +210,15 @@ def _differs_in_amount_alone(rows: Float[np.ndarray, 'n d']) -> bool:
   return laws.p_of_dependence(rows / stds) >= ALPHA
 
 
-def _compare_last_bits(m: Measurements) -> Outcome | None:
-  """The outcome if last bits of releases tell sums from zeros; None if that is not seen.
+def _compare_last_bits(m: Measurements, measured: str) -> Outcome | None:
+  """The outcome if last bits of releases tell sums from zeros; None if they do not.
 
   A sum and noise of float32 add up to a multiple of the last bit of the larger of the
   two, so that a small release with a fine last bit tells that there was no update. That of
   float64 numbers is too fine to be looked at.
+
+  Raises:
+    NotChecked: they may, and it takes too many rounds to say.
   """
   claim = m.claim
   if claim.noise != 'gaussian' or not m.is_readable:
@@ -237,11 +243,15 @@ def _compare_last_bits(m: Measurements) -> Outcome | None:
   share = float(np.mean(look(m.cohort(m.zero), few) < end))
   # So many that none is expected less often than once in 10^9.
   least = share * math.exp(-claim.epsilon) / 2
-  if share < 0.05 or least == 0:
+  if share < _FEW_BITS:
     return None
-  runs = math.ceil(max(400.0, 21 / least) / num)
+  runs = math.ceil(min(max(400.0, 21 / (least or 1e-300)) / num, 1e300))
   if runs > m.plan(0.15, max_runs=runs):
-    return None
+    raise NotChecked(
+      f'{measured}; {share:.2g} of all numbers are no multiple of 2^{end:.0f} if clients '
+      f'send zeros, and whether S there tells more than ε, takes {runs:.2g} rounds of '
+      'sum and noise in float32; add them in float64, or raise the budget'
+    )
   without, those = (
     look(m.cohort(m.zero), few * 10) < end,
     look(sent, runs) < end,
@@ -250,8 +260,8 @@ def _compare_last_bits(m: Measurements) -> Outcome | None:
   p = laws.p_of_fewer_hits(
     *(hits, without.size, others, those.size, claim.epsilon, claim.delta)
   )
-  measured = (
-    f'{hits / without.size:.2g} of all numbers are no multiple of 2^{end:.0f} if clients '
+  measured += (
+    f'; {hits / without.size:.2g} of all numbers are no multiple of 2^{end:.0f} if clients '
     f'send zeros, and {others} of {those.size:,} if one sends S there'
   )
   return Outcome(measured, p, 'last_bits_tell', math.inf) if p < ALPHA else None
