@@ -110,7 +110,15 @@ def test_coordinates_that_are_constant_are_counted_and_said():
   assert check_seeded(correct.Plain).num_constant == 0
 
 
-@pytest.mark.parametrize('name', ['MaskOfRun', 'Smoothed'])
+def test_public_rates_are_divided_out_and_said():
+  report = check_seeded(correct.RatesOfRows)
+  assert report.has_rates
+  text = ' '.join(conformance.format_report(report).split())
+  assert 'factors of their own, by which releases were divided' in text
+  assert not check_seeded(correct.Plain).has_rates
+
+
+@pytest.mark.parametrize('name', ['MaskOfRun', 'Smoothed', 'AdamStep'])
 def test_no_epsilon_is_measured_where_influences_cannot_be_read(name):
   assert check_seeded(correct.CORRECT[name]).epsilon is None
 
