@@ -239,8 +239,9 @@ def _is_scaled(m: Measurements) -> bool:
     releases = m.release_afresh(m.cohort(m.zero), 8)
     norms = [norm(x - nothing) for x in releases]
   sizes = np.abs(unique)
-  if sizes.size >= 20 and np.ptp(sizes) < 1e-6 * sizes.max():
-    return True  # Signs.
+  low, high = np.quantile(sizes, (0.1, 0.9))
+  if sizes.size >= 20 and high - low < 1e-3 * high:
+    return True  # Signs, or the first step of Adam.
   if _have_one_size(m, norms):
     return True
   if not m.is_readable or norm(m.base) == 0:

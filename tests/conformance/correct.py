@@ -717,6 +717,19 @@ class AdamStep(FedAdam):
     return 10 * step * self.bound / self.n
 
 
+class AdamCorrected(FedAdam):
+  """Adam whose averages are corrected, so that its first step has signs alone."""
+
+  rounds = 0
+
+  def serve(self, mean):
+    super().serve(mean)
+    self.rounds += 1
+    first = self.first / (1 - 0.9**self.rounds)
+    second = self.second / (1 - 0.99**self.rounds)
+    return self.bound * first / (np.sqrt(second) + 1e-8)
+
+
 class RatesOfRows(Plain):
   """Each row of the first tensor has a public rate."""
 
@@ -780,7 +793,14 @@ CORRECT = {
     *(FrozenTensor, PublicMask, MaskOfRound, MaskOfRun, CountsRounds),
     *(ReleasesModel, ReleasesFirstModel, Smoothed, MeanOfRounds),
     *(MedianOfRounds, Averaged, SmoothsOneTensor, TiedTensors, AdaptiveRates),
-    *(AdamStep, RatesOfRows, RoundsTowardsZero, WeightDecay, Lookahead),
+    *(
+      AdamStep,
+      AdamCorrected,
+      RatesOfRows,
+      RoundsTowardsZero,
+      WeightDecay,
+      Lookahead,
+    ),
   )
 }
 
@@ -788,6 +808,6 @@ PROCESSED = (
   *('Rounded', 'Sparsified', 'ClippedRelease', 'NormalizedRelease', 'Late'),
   *('SaturatedRelease', 'SignRelease', 'LargestKept', 'Float16Release'),
   *('DrawsClients', 'NoisyCount', 'MaskOfRun', 'Smoothed', 'SmoothsOneTensor'),
-  *('TiedTensors', 'AdaptiveRates', 'AdamStep'),
+  *('TiedTensors', 'AdaptiveRates', 'AdamStep', 'AdamCorrected'),
 )
 """Mechanisms whose releases cannot be taken apart into updates and noise."""
