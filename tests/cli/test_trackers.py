@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import re
 import sys
 
 import pytest
@@ -77,3 +78,17 @@ def test_a_missing_tracker_is_named_before_training(
 def test_a_report_does_not_ask_for_a_tracker_to_repeat_its_run():
   words = ['digits', '--mlflow', '--nowandb', '--wandb=true', '--seed=1']
   assert run._leave_out_places(words) == ['digits', '--seed=1']
+
+
+def test_the_page_for_reviewers_names_fields_that_a_result_has():
+  page = RESULT.parents[2].joinpath('filing.md').read_text('utf-8')
+  rows = [line.split('|')[3] for line in page.splitlines() if line[:1] == '|']
+  named = [name for row in rows for name in re.findall('`([^`]+)`', row)]
+  assert len(named) > 20
+  for name in {*named} - {'result.json'}:
+    values = json.loads(RESULT.read_text('utf-8'))
+    for key in name.split('.'):
+      # What is said of attackers is said of each.
+      values = values[0] if isinstance(values, list) else values
+      assert key in values, name
+      values = values[key]
