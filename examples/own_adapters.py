@@ -7,6 +7,7 @@ r, W + A B, alone. All that a round releases are adapters, so the audit is of th
 """
 
 import tempfile
+from typing import Any
 
 from flax import linen as nn
 import jax
@@ -23,6 +24,7 @@ from epe_jax.tasks.classifier import classifier
 
 FEATURES, HIDDEN, CLASSES = 64, 128, 4
 NET = nn.Sequential([nn.Dense(HIDDEN), nn.relu, nn.Dense(CLASSES)])
+apply: Any = NET.apply  # Flax types what it returns as a value or a pair.
 
 
 def draw(rng, num, turn):
@@ -41,7 +43,7 @@ def pretrain(x, y, steps=200):
   @jax.jit
   def step(params, state):
     loss = lambda p: optax.softmax_cross_entropy_with_integer_labels(
-      NET.apply(p, x), y
+      apply(p, x), y
     ).mean()
     updates, state = optimizer.update(jax.grad(loss)(params), state)
     return optax.apply_updates(params, updates), state
@@ -72,7 +74,7 @@ def make_task(public, rank):
       w + adapters[f'{i}']['a'] @ adapters[f'{i}']['b'] if is_kernel(w) else w
       for i, w in enumerate(kernels)
     ]
-    return NET.apply(jax.tree.unflatten(tree, merged), x)
+    return apply(jax.tree.unflatten(tree, merged), x)
 
   return classifier(init, logits)
 
