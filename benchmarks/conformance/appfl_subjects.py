@@ -113,13 +113,34 @@ def make_claim(epsilon: float, **changes) -> Claim:
   return Claim.from_epsilon(epsilon, **(given | changes))
 
 
+# Processes of their own import these by name.
+def make_clipped(claim: Claim, *args, **configs):
+  return Trainer(claim, *args, clip_grad=True, **configs)
+
+
+def make_five_steps(claim: Claim):
+  return make_clipped(claim, 5)
+
+
+def make_normalized(claim: Claim):
+  return make_clipped(claim, normalize=True)
+
+
+def make_gaussian(claim: Claim, **configs):
+  return make_clipped(claim, dp_mechanism='gaussian', **configs)
+
+
+def make_masked(claim: Claim):
+  return make_gaussian(claim, use_secure_agg=True)
+
+
 _LAPLACE = make_claim(1.0, noise='laplace', norm=1)
 
 SUBJECTS = (
   subject.Subject(
     'VanillaTrainer, Laplace',
     'appfl',
-    lambda claim: Trainer(claim, clip_grad=True),
+    make_clipped,
     _LAPLACE,
     'One local step, clipped in the norm of order 1, with `clip_grad`.',
   ),
@@ -133,30 +154,28 @@ SUBJECTS = (
   subject.Subject(
     'VanillaTrainer, Laplace, five steps',
     'appfl',
-    lambda claim: Trainer(claim, 5, clip_grad=True),
+    make_five_steps,
     _LAPLACE,
     'Five local steps, clipped in the norm of order 1, with `clip_grad`.',
   ),
   subject.Subject(
     'VanillaTrainer, Laplace, batch normalization',
     'appfl',
-    lambda claim: Trainer(claim, normalize=True, clip_grad=True),
+    make_normalized,
     make_claim(1.0, noise='laplace', norm=1, shapes=(*subject.SHAPES, (60,))),
     'One local step; the last tensor is the running mean of `BatchNorm1d`, a buffer.',
   ),
   subject.Subject(
     'VanillaTrainer, Gaussian',
     'appfl',
-    lambda claim: Trainer(claim, clip_grad=True, dp_mechanism='gaussian'),
+    make_gaussian,
     make_claim(10.0),
     'One local step, for ε = 10, with `clip_grad`.',
   ),
   subject.Subject(
     'VanillaTrainer, Gaussian, behind secure aggregation',
     'appfl',
-    lambda claim: Trainer(
-      claim, clip_grad=True, dp_mechanism='gaussian', use_secure_agg=True
-    ),
+    make_masked,
     make_claim(10.0),
     'The sum of the messages of one client, whose masks cancel.',
   ),

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import logging
 import secrets
 import tempfile
 import types
@@ -31,6 +32,8 @@ import torch
 from benchmarks.conformance import subject
 from epe_jax.conformance import Claim
 from epe_jax.conformance.adapters import flower
+
+logging.disable(logging.INFO)
 
 
 class Opacus:
@@ -90,6 +93,14 @@ def make_flower(claim: Claim, strategy):
     ),
     claim,
   )
+
+
+def make_flower_momentum(claim: Claim):
+  return make_flower(claim, FedAvgM(server_momentum=0.9))
+
+
+def make_flower_adam(claim: Claim):
+  return make_flower(claim, FedAdam())
 
 
 class Pfl:
@@ -188,14 +199,14 @@ SUBJECTS = (
   subject.Subject(
     'DifferentialPrivacyServerSideFixedClipping(FedAvgM)',
     'flwr',
-    lambda claim: make_flower(claim, FedAvgM(server_momentum=0.9)),
+    make_flower_momentum,
     _CLAIM,
     'Server momentum 0.9, without an accountant; with one it is refused.',
   ),
   subject.Subject(
     'DifferentialPrivacyServerSideFixedClipping(FedAdam)',
     'flwr',
-    lambda claim: make_flower(claim, FedAdam()),
+    make_flower_adam,
     _CLAIM,
     'Default server settings, without an accountant; with one it is refused.',
   ),

@@ -599,7 +599,7 @@ class Auditor:
     if not isinstance(t, int | np.integer) or not 0 <= t < self.config.rounds:
       raise ValueError(
         f'round {t!r} is none of the {self.config.rounds} rounds, from 0, that the '
-        'audit was made for; give rounds as many as training will make.'
+        'audit was made for; give as many rounds, or steps, as training will make.'
       )
 
 

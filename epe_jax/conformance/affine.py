@@ -161,11 +161,12 @@ def is_exact(m: Measurements) -> bool:
 
 @measured
 def skips_zeros(m: Measurements) -> bool:
-  """Whether a client counts for more among zeros than among small updates."""
-  if not m.is_readable or m.claim.num_clients == 1:
+  """Whether a client counts for all among zeros, and for one among small updates."""
+  n = m.claim.num_clients
+  if not m.is_readable or n == 1:
     return False
-  among_small = m.influence_of(m.base_update, [1e-3 * m.uniform])
-  return norm(m.base) > 1.5 * norm(among_small) > 0
+  among_small = norm(m.influence_of(m.base_update, [1e-3 * m.uniform]))
+  return abs(norm(m.base) / (n * among_small or math.inf) - 1) < 0.1
 
 
 @measured

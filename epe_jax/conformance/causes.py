@@ -120,6 +120,15 @@ CAUSES = {
     'Let one machine add the noise after the sum over machines, or let each '
     'of m add √m times as much to its mean.',
   ),
+  'one_update_for_two': Cause(
+    'the noise is for an update that is there or zero, S apart, and any two updates are '
+    'up to 2 S apart',
+    "Make the noise for 2 S, or claim adjacency='zero_out'.",
+  ),
+  'too_small': Cause(
+    'the noise is short by a factor that follows from S, n or z in no simple way',
+    'Compare the standard deviation passed to the generator with z S.',
+  ),
   'too_small_by_a_factor': Cause(
     'the noise is short by the factor {factor:.3g} whatever S, n and z are: a '
     'constant, or a step size that is applied to one of sum and noise',
@@ -150,7 +159,8 @@ CAUSES = {
     'Let nothing in the noise depend on updates but what is private itself.',
   ),
   'noise_of_another_clip_norm': Cause(
-    'the clip norm adapts, and the noise is that of the first one',
+    'the clip norm adapts, and the noise is that of another round, such as the first or '
+    'the next one',
     'Let noise be z times the clip norm of the round.',
   ),
   'influence_depends_on_noise': Cause(
@@ -242,6 +252,11 @@ CAUSES = {
   'some_clients_not_clipped': Cause(
     'some clients of a round are not clipped', _CLIP_ALL
   ),
+  'some_tensors_not_clipped': Cause(
+    'some tensors are left as they are where others are scaled, such as numbers without '
+    'an axis',
+    _CLIP_ALL,
+  ),
   'clipped_by_another_norm': Cause(
     'what is compared with S is not the claimed norm of the update (L2, if the claim '
     'has no other), or the update is not scaled by S over that norm',
@@ -293,8 +308,8 @@ CAUSES = {
   ),
   'arrives_shrunk': Cause('none that is certain', _CLIP_ONCE, 'utility'),
   'not_finite_enters': Cause(
-    'a norm that is NaN, or overflows to inf, fails the comparison with S, so that the '
-    'update is not clipped',
+    'a norm that is NaN, or overflows to inf, fails the comparison with S; or the update '
+    'is scaled by S / inf = 0, and 0 · inf is NaN',
     'Drop an update whose norm is not finite, or refuse the round; compute norms in '
     'float64.',
   ),

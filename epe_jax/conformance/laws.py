@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 import numpy as np
-from scipy import optimize, stats
+from scipy import linalg, optimize, stats
 
 ALPHA = 1e-7
 """Maximum probability that a correct mechanism breaks a rule by chance."""
@@ -25,6 +25,8 @@ FLOAT32_END = 5.42
 """Largest normal number, in std, that is made of a uniform float32 number."""
 FEW_DIMS = 16
 """Dimensions below which many rows tell the correlation of each pair of coordinates."""
+MAX_EPSILON = 700.0
+"""Largest ε of spreads that is not infinite: exp of it is a float64."""
 # Fewer values than normal numbers have that are rounded to float32.
 _FLOAT32_VALUES = 1.5e7
 # Mean and variance of the square of a Gaussian of variance 1/2 that is less than 1.
@@ -35,8 +37,6 @@ _SAME_SIZE, _WIDER = 5e-7, 4
 _TAILS = 1.35e-3, 1 - 1.35e-3
 # Numbers that are compared: of more, neighbours would be closer.
 _MAX_SIZES = 50_000
-# Of spreads; exp of it is a float64.
-_MAX_EPSILON = 700.0
 # Steps of a grid, in standard deviations, below which it looks continuous.
 _FINEST = 0.01
 # Standard deviations by which equal noise may differ, as releases are rounded.
@@ -89,9 +89,9 @@ def epsilon_of_spreads(ratio: float, dim: int, delta: float) -> float:
 
   if excess(0.0) <= 0:
     return 0.0
-  if excess(_MAX_EPSILON) > 0:
+  if excess(MAX_EPSILON) > 0:
     return math.inf
-  bracket = 0.0, _MAX_EPSILON
+  bracket = 0.0, MAX_EPSILON
   return optimize.root_scalar(excess, bracket=bracket).root
 
 
@@ -213,6 +213,13 @@ def spread_sizes(rows: Float[np.ndarray, 'n d']) -> Float[np.ndarray, 'n d']:
   return sizes / (sizes.std() or 1.0)
 
 
+def p_of_dependent_sizes(rows: Float[np.ndarray, 'n d']) -> tuple[float, float]:
+  """`p_of_sphericity` of the sizes of numbers."""
+  sizes = spread_sizes(rows)
+  # Rows less their mean are correlated, and contrasts are not.
+  return p_of_sphericity(standardize(linalg.helmert(len(sizes)) @ sizes))
+
+
 def p_of_lags_between(
   first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
 ) -> tuple[float, int]:
@@ -260,8 +267,15 @@ def p_of_dependence_between(
     p-value and estimated effective dimension of both together.
   """
   both = np.concatenate([first, _take_away(first, second)], axis=1)
-  stds = np.sqrt(np.mean(both**2, axis=0))
-  return p_of_sphericity(both[:, stds > 0] / stds[stds > 0])
+  return p_of_sphericity(standardize(both))
+
+
+def standardize(
+  rows: Float[np.ndarray, 'n d'],
+) -> Float[np.ndarray, 'n _']:
+  """Coordinates with unit variance, without those that are always zero."""
+  stds = np.sqrt(np.mean(rows**2, axis=0))
+  return rows[:, stds > 0] / stds[stds > 0]
 
 
 def p_of_equal_sizes(

@@ -95,9 +95,11 @@ class Measurements:
     self.claim = claim
     self.step = step or claim.granularity / claim.clip_norm
     self.layout = Layout(claim.sizes, claim.order, claim.granularity > 0)
-    self.zero = np.zeros(claim.dim)
     self._signs = self.rng.choice([-1.0, 1.0], claim.dim)
     self.uniform = self._scale(self._signs)
+    self.zero = 0 * self.uniform
+    if self.zero_error is not None:
+      self.zero = 1e-12 * self.uniform
     tensors = self.layout.split(self._signs)
     self.equal = self._scale(
       np.concatenate([t / claim.measure(t) for t in tensors])
@@ -119,6 +121,7 @@ class Measurements:
       np.zeros(claim.dim, bool),
     )
     num_equal, looks = np.zeros(claim.dim), 0
+    tensors = np.repeat(np.arange(len(claim.sizes)), claim.sizes)
     # Noise on a coarse grid is equal now and then.
     for i in range(self.plan(0.02, max_runs=_MAX_LOOKS)):
       sent, others = self._disturb(i, is_constant)
@@ -135,8 +138,7 @@ class Measurements:
         is_alone = np.count_nonzero(sent) == 1
         if is_alone and not is_constant[k := int(np.argmax(sent))]:
           # What holds for one holds for its tensor.
-          tensor = self.layout.split(np.arange(claim.dim))
-          is_constant[next(x for x in tensor if k in x)] = False
+          is_constant[tensors == tensors[k]] = False
       if not is_constant.any():
         return
     if not looks or is_constant.all():
@@ -149,8 +151,6 @@ class Measurements:
     if np.any(moves_later & is_constant):
       self.session.moves.add(LATER)
     self._set_claim(self.session.claim)
-    if self.zero_error is not None:
-      self.zero = 1e-12 * self.uniform
 
   def _disturb(
     self, i: int, where: Bool[np.ndarray, 'd']
@@ -193,13 +193,13 @@ class Measurements:
     if self.step or not self.is_readable:
       return
     nothing = self.quiet().release(self.cohort(self.zero))
-    # Small numbers may all be rounded to zero.
-    large = [x * self.in_coordinate(0) for x in self.rng.uniform(0.2, 1, 8)]
-    step = math.inf
-    for sent in (self.background, large):
-      moved = [self.quiet().release(self.cohort(x)) - nothing for x in sent]
-      if norm(np.stack(moved)) > _READABLE:
-        step = min(step, laws.find_divisor(np.stack(moved)))
+    move = lambda u: self.quiet().release(self.cohort(u)) - nothing
+    moved = np.stack([move(u) for u in self.background])
+    # Small numbers may all be rounded to zero, and few have other divisors.
+    if norm(moved) < _READABLE or self.claim.dim < laws.FEW_DIMS:
+      large = [x * self.in_coordinate(0) for x in self.rng.uniform(0.2, 1, 8)]
+      moved = np.stack([move(u) for u in large])
+    step = laws.find_divisor(moved)
     (noisy,) = self.release_afresh(self.cohort(self.zero), 1)
     steps = (noisy - nothing) / (step or 1.0)
     if 1e-3 < step <= 1 and np.abs(steps - np.rint(steps)).max() > 0.1:
@@ -259,9 +259,8 @@ class Measurements:
       costs = ((steps + 1) ** p - steps**p) * used
       left = (above * step) ** -p - np.sum(steps**p)
       steps += used * (np.cumsum(costs) <= left)
-    return (
-      step * above * np.sign(vector) * steps * (_BELOW if above == 1 else 1)
-    )
+    below = _BELOW if self.claim.granularity else 1.0
+    return step * above * below * np.sign(vector) * steps
 
   def cohort(
     self,
@@ -509,7 +508,11 @@ class Measurements:
         updates[i] = size * self.in_coordinate(i - start)
       released = self.quiet().release(Cohort(updates, [1.0] * n)) - nothing
       moved[start : start + dim] = np.abs(released[: len(some)])
-    return {0, n - 1, int(np.argmax(moved)), int(np.argmin(moved))}
+    extremes = {int(np.argmax(moved)), int(np.argmin(moved))}
+    usual = float(np.median(moved))
+    return {0, n - 1} | {
+      i for i in extremes if abs(moved[i] - usual) > 0.01 * usual
+    }
 
   @property
   def count_alike(self) -> bool:

@@ -152,8 +152,8 @@ def check(
 def _measure_epsilon(m: Measurements, delta: float) -> float:
   """ε at the claim itself, of a client of norm S and ordinary weight."""
   with np.errstate(all='ignore'):
-    if affine.is_filtered(m):
-      raise NotChecked('coordinates are mixed')
+    affine.check_level(m)
+    affine.check_influence(m)
   return m.claim.compute_epsilon(samples.measure_noise(m).mu(m.base), delta)
 
 

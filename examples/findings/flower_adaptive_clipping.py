@@ -1,4 +1,4 @@
-"""flwr 1.41: the adaptive clip norm moves away from its target, and the noise with it.
+"""flwr 1.41, 1.42: the adaptive clip norm leaves its target, and the noise with it.
 
 DifferentialPrivacyServerSideAdaptiveClipping counts the clients whose update is
 clipped, and multiplies the clip norm by exp(-0.2 (fraction clipped - target)). Where

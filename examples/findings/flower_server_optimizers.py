@@ -1,4 +1,4 @@
-"""flwr 1.41: momentum of FedAvgM is applied before the noise of the DP wrapper.
+"""flwr 1.41, 1.42: momentum of FedAvgM is applied before the noise of the DP wrapper.
 
 DifferentialPrivacyServerSideFixedClipping takes any strategy, clips replies, lets the
 strategy aggregate, and adds noise z C / n to what comes out. FedAvgM keeps what a

@@ -688,7 +688,8 @@ class TiedTensors(Plain):
   """Two tensors share numbers, of which the noisy mean is averaged."""
 
   def serve(self, mean):
-    _, one, other = self.split(mean)
+    tensors = self.split(mean)
+    one, other = tensors[-1], tensors[len(tensors) // 2]
     num = min(one.size, other.size)
     one[:num] = other[:num] = (one[:num] + other[:num]) / 2
     return mean
@@ -720,8 +721,10 @@ class RatesOfRows(Plain):
   """Each row of the first tensor has a public rate."""
 
   def serve(self, mean):
-    rows = self.split(mean)[0].reshape(self.claim.shapes[0])
-    rows *= np.linspace(0.5, 2.0, len(rows))[:, None]
+    first, shape = self.split(mean)[0], self.claim.shapes[0]
+    rates = np.linspace(0.5, 2.0, shape[0] if shape else 1)
+    rates /= np.sqrt(np.mean(rates**2))
+    first *= np.repeat(rates, first.size // rates.size)
     return mean
 
 

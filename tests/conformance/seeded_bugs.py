@@ -833,6 +833,17 @@ class SignsOfFirstHalf(Plain):
     return noise
 
 
+class SizesReversed(Plain):
+  """The sizes of the first half are those of the last one in reverse, of new signs."""
+
+  def noise(self):
+    noise = super().noise()
+    half = noise.size // 2
+    signs = self.rng.choice([-1, 1], half)
+    noise[-half:] = signs * np.abs(noise[:half][::-1])
+    return noise
+
+
 class CentredOverAll(Plain):
   """Noise adds up to zero over all tensors."""
 
@@ -900,6 +911,34 @@ class ClassicalNoise(Plain):
     super().__init__(claim, seed)
     factor = claim.distance * math.sqrt(2 * math.log(1.25 / claim.delta))
     self.std = factor / claim.epsilon * claim.clip_norm
+
+
+class ClassicalNoiseOfOne(ClassicalNoise):
+  """The classical formula for S, where any two updates are 2 S apart."""
+
+  changes = MappingProxyType({**ClassicalNoise.changes, 'adjacency': 'replace'})
+
+  def noise(self):
+    return super().noise() / 2
+
+
+class NoiseOfOneUpdate(Plain):
+  """Noise for an update or none, where any two are 2 S apart."""
+
+  changes = MappingProxyType({'adjacency': 'replace'})
+
+  def noise(self):
+    return super().noise() / 2
+
+
+class ScalesMatrices(Plain):
+  """The norm is that of all tensors, and the last one is not scaled."""
+
+  def clip(self, vector):
+    last = self.split(vector)[-1].copy()
+    clipped = super().clip(vector)
+    self.split(clipped)[-1][:] = last
+    return clipped
 
 
 class NoiseWithMean(Plain):
@@ -974,6 +1013,14 @@ class ThirdNotClipped(Plain):
 
   def clip_later(self, vector, place):
     return vector if place == 3 else clip(vector, self.bound)
+
+
+class OneShort(Plain):
+  """If one client is missing, another one is counted twice."""
+
+  def sum(self, vectors, weights):
+    filled = vectors + vectors[:1] * (len(vectors) == self.n - 1)
+    return super().sum(filled, weights)
 
 
 class OneRoundInEight(Plain):
@@ -1163,6 +1210,7 @@ EXPECTED = {
   FineNoiseOnly: ('noise_grid', 'noise_on_a_grid'),
   Bfloat16Noise: ('noise_grid', 'noise_of_few_values'),
   SignsOfFirstHalf: ('noise_between_coordinates', 'sizes_depend'),
+  SizesReversed: ('noise_between_coordinates', 'sizes_depend'),
   CentredOverAll: ('noise_between_coordinates', 'direction_without_noise'),
   NoiseShuffled: ('rounds', 'noise_reused_between_rounds'),
   NoiseOfNewSigns: ('rounds', 'noise_reused_between_rounds'),
@@ -1177,6 +1225,9 @@ EXPECTED = {
   RoundedWithoutNoise: ('noise_scale', 'no_noise'),
   StdForScale: ('noise_scale', 'std_for_scale'),
   ClassicalNoise: ('noise_scale', 'classical_noise'),
+  ClassicalNoiseOfOne: ('noise_scale', 'one_update_for_two'),
+  NoiseOfOneUpdate: ('noise_scale', 'one_update_for_two'),
+  ScalesMatrices: ('clipping', 'some_tensors_not_clipped'),
   NoiseWithMean: ('noise_between_coordinates', 'noise_has_a_mean'),
   HiddenStateBesideClipNorm: ('memory', 'state_without_noise'),
   IgnoredMultiplier: ('noise_scale', 'noise_ignores_noise_multiplier'),
@@ -1188,6 +1239,7 @@ EXPECTED = {
   NoiseOfTheSum: ('own_claim', 'noise_follows_updates'),
   NanInTheRest: ('not_finite', 'not_finite_enters'),
   ThirdNotClipped: ('clipping', 'some_clients_not_clipped'),
+  OneShort: ('dropout', 'dropout_not_counted'),
   OneRoundInEight: ('later_rounds', 'clipping_ends'),
   Float16NoiseOfBias: ('noise_grid', 'noise_of_few_values'),
   StaleBehindMomentum: ('memory', 'stale_update'),

@@ -189,15 +189,15 @@ def clock(monkeypatch):
 @pytest.mark.parametrize('budget', [1.0, 3.0, 10.0])
 def test_a_slow_mechanism_is_checked_as_far_as_its_budget_goes(budget, clock):
   class Slow(correct.Plain):
-    """Takes 10 ms for a round."""
+    """Takes 8 ms for a round."""
 
     def aggregate(self, updates, weights):
-      clock.now += 0.01
+      clock.now += 0.008
       return super().aggregate(updates, weights)
 
   report = conformance.check(seeded(Slow), CLAIM, budget=budget)
   late = [r for r, why in report.not_checked.items() if 'out of time' in why]
-  assert report.rounds < 100 * budget + 2
+  assert report.rounds < 125 * budget + 2
   assert ('noise_scale' in report.passed) == (budget > 1)
   assert bool(late) == (budget < 10)
   said = f'({len(late)} for lack of time; raise the budget)'
@@ -234,7 +234,7 @@ class NoneIfFew(correct.Plain):
 def test_what_is_released_later_in_a_wrong_shape_costs_no_other_finding():
   report = conformance.check(seeded(NoneIfFew), CLAIM)
   why = report.not_checked['dropout']
-  assert 'with 5 of 10 clients' in why
+  assert 'with 9 of 10 clients' in why
   assert 'aggregate returned None' in why
   assert 'noise_scale' in report.passed
 

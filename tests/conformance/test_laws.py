@@ -53,6 +53,14 @@ def test_dependence_of_two_rounds_has_a_law_whatever_momentum_keeps(momentum):
   assert_level(lambda rng: draw(rng, laws.p_of_sizes_between), exact=False)
 
 
+def test_sizes_that_depend_have_a_law_whatever_their_law_is():
+  def draw(rng):
+    rows = rng.standard_t(3, (30, 300)) * np.linspace(1, 3, 300)
+    return laws.p_of_dependent_sizes(rows)[0]
+
+  assert_level(draw, exact=False)
+
+
 def test_a_rotation_and_rates_that_follow_are_found_between_rounds():
   rng = np.random.default_rng(0)
   first, second = rng.standard_normal((2, 40, 200))

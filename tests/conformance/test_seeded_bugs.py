@@ -155,6 +155,9 @@ def test_a_claim_of_any_two_updates_has_twice_the_influence():
     (seeded_bugs.NoiseOnMachines, 3**0.5, 0.02),
     # Of 5 clients that are left each has twice its share, a single one ten times.
     (seeded_bugs.DropoutNotCounted, 10, 0.05),
+    (seeded_bugs.EqualPart, 0.7**-0.5, 0.05),
+    # |1 - 1/2|² / 1.25 of the variance is at the highest frequency.
+    (seeded_bugs.MovingAverage, 0.2**-0.5, 0.05),
   ],
 )
 def test_the_measured_mu_is_that_of_the_bug(bug, mu, error):

@@ -6,7 +6,7 @@ shortage changes with S, n and z, so claims with other values are measured too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import functools
@@ -302,14 +302,23 @@ def _find_causes(
   if own < 1e-3:
     is_none = all(r.ratio < 1e-3 for r in others)
     return ['no_noise' if is_none else 'noise_switched_off'], {}
+  # Noise for an update against zero is half of what any two need.
+  half = ratios[0].claim.distance == 2
+
+  def fits(compute: Callable[[Claim], float], part: float = 1.0) -> bool:
+    rests = (abs(r.ratio / part / compute(r.claim) - 1) for r in ratios)
+    return max(rests) < precision + 0.02
+
   for cause, compute in (
     ('classical_noise', _compute_classical),
     ('rho_for_epsilon', _compute_zcdp),
   ):
-    if all(
-      abs(r.ratio / compute(r.claim) - 1) < precision + 0.02 for r in ratios
-    ):
+    if fits(compute):
       return [cause], {}
+    if half and fits(compute, 0.5):
+      return ['one_update_for_two', cause], {}
+  if half and fits(lambda claim: 1.0, 0.5):
+    return ['one_update_for_two'], {}
   causes, powers = [], {}
   for r in others:
     if math.isinf(r.ratio) or math.isinf(own):
@@ -326,6 +335,8 @@ def _find_causes(
   is_laplace = ratios[0].claim.noise == 'laplace'
   if is_laplace and abs(own * math.sqrt(2) - 1) < precision:
     return ['std_for_scale'], {}
+  if max(abs(r.ratio / own - 1) for r in others or ratios) > precision + 0.1:
+    return ['too_small'], {}
   machines = round(own**-2)
   is_root = machines in _ROOTS and precision < 0.03
   if is_root and abs(own * math.sqrt(machines) - 1) < precision:
@@ -377,7 +388,7 @@ def own_claim(m: Measurements) -> Outcome:
 
 def _compare_noise_of_one(m: Measurements) -> Outcome | None:
   """The outcome if the size of the noise tells of an update; None if it does not."""
-  spread = clients.compare_spreads(m, m.cohort(HUGE * m.base_update))
+  spread = clients.compare_spreads(m, m.cohort(HUGE * m.base_update), 0.02)
   if not spread or spread.epsilon <= m.claim.epsilon:
     return None
   if (p := _TESTS * spread.p_value) >= ALPHA:

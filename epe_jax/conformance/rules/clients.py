@@ -61,7 +61,7 @@ def weights(m: Measurements) -> Outcome:
 def dropout(m: Measurements) -> Outcome:
   """The claim holds in rounds of fewer clients than expected, and of more."""
   n = m.claim.num_clients
-  options = [*sorted({max(1, n // 2), 1}, reverse=True), 2 * n]
+  options = [*sorted({n - 1, max(1, n // 2), 1}, reverse=True), 2 * n]
   judged, huge, refusal, late = {}, {}, None, None
   # What clipping lets through in any round is reported by `clipping`.
   most = 1.02 * max(
@@ -162,13 +162,15 @@ class Spread(NamedTuple):
   p_value: float
 
 
-def compare_spreads(m: Measurements, cohort: Cohort) -> Spread | None:
+def compare_spreads(
+  m: Measurements, cohort: Cohort, share: float = 0.05
+) -> Spread | None:
   """Whether what a client does scales the noise; None where that is not known."""
-  if m.claim.noise != 'gaussian':
+  if m.claim.noise != 'gaussian' or m.claim.epsilon >= laws.MAX_EPSILON:
     return None
   usual = comparison.measure_noise(m)
   try:
-    runs = m.plan(0.05, max_runs=100)
+    runs = m.plan(share, max_runs=100)
     noise = comparison.sample_noise(m, cohort, runs=runs)
   except (NotChecked, OutOfTime):
     return None
@@ -180,7 +182,9 @@ def compare_spreads(m: Measurements, cohort: Cohort) -> Spread | None:
   )
   # The largest ratio that keeps the claim.
   allowed = optimize.root_scalar(
-    lambda log: min(tell(math.exp(log)), 1e3) - m.claim.epsilon,
+    lambda log: (
+      min(tell(math.exp(log)), 2 * laws.MAX_EPSILON) - m.claim.epsilon
+    ),
     bracket=(0.0, 20.0),
   ).root
   excess = math.exp(2 * (abs(math.log(ratio)) - allowed))

@@ -28,7 +28,7 @@ for name in ${FRAMEWORKS:-torch lora nvflare}; do
     torch)
       # The build for the CPU, wherever pip finds one.
       "$pip" install -q 'torch==2.13.0+cpu' || "$pip" install -q torch==2.13.0
-      "$pip" install -q "$(pin 'flwr[simulation]==1.41.0')" "$(pin opacus==1.6.0)" \
+      "$pip" install -q "$(pin 'flwr[simulation]==1.42.0')" "$(pin opacus==1.6.0)" \
         "$(pin pfl==0.6.0)" "${required[@]}"
       # Of APPFL what its trainer imports, for benchmarks/conformance/findings.py.
       "$pip" install -q --no-deps "$(pin appfl==1.12.0)"

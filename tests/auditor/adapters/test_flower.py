@@ -370,8 +370,9 @@ def test_a_strategy_of_equal_weights_and_no_dropouts_breaks_no_other_rule():
   claim = conformance.Claim(
     clip_norm=1.0, noise_multiplier=1.0, num_clients=8, shapes=((30, 40),)
   )
-  report = conformance.check(mechanisms.fixed_clipping, claim, budget=20)
-  assert {x.rule for x in report.findings} == {
+  report = conformance.check(mechanisms.fixed_clipping, claim, budget=60)
+  # Last bits of sums tell zeros from updates, which takes many rounds to see.
+  assert {x.rule for x in report.findings} - {'noise_grid'} == {
     'weights',
     'dropout',
     'not_finite',
