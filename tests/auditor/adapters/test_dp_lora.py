@@ -118,6 +118,15 @@ def make_optimizer_before_adapters():
   return Training(model, biases), model
 
 
+def test_an_optimizer_of_frozen_parameters_is_an_error():
+  base = make_base()
+  frozen = [*base.parameters()]
+  training = Training(add_adapters(base), frozen)
+  training.run()  # Without an error of Opacus.
+  with pytest.raises(ValueError, match=r'all parameters .* are frozen'):
+    training.audit(None)
+
+
 def release_a_copy():
   """The model that is saved was copied, as to a device, before it was trained."""
   model = add_adapters(make_base())
