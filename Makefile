@@ -55,7 +55,7 @@ test-versions: $(VENV)/installed-dev
 
 # The integrations, each with its framework, in environments of their own.
 FRAMEWORKS := .venv-frameworks
-INSTALLS := install-torch install-nvflare
+INSTALLS := install-torch install-lora install-nvflare
 .PHONY: $(INSTALLS)
 frameworks-installed: $(INSTALLS)
 $(INSTALLS): install-%:

@@ -22,6 +22,7 @@ EXTRAS = {
   'markdown_it': 'reports',
   'matplotlib': 'reports',
   'ml_collections': 'training',
+  'mlflow': 'mlflow',
   'nvflare': 'nvflare',
   'opacus': 'opacus',
   'optax': 'training',
@@ -37,6 +38,7 @@ EXTRAS = {
   'tensorboardX': 'tensorboard',
   'tensorflow_datasets': 'tfds',
   'tqdm': 'training',
+  'wandb': 'wandb',
 }
 """Import name of a package that may be missing -> its extra."""
 

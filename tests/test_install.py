@@ -33,6 +33,9 @@ FRAMEWORKS = {'flower', 'nvflare', 'opacus', 'pfl'}
 # Hardware, clusters and development; everything else is of use to all.
 APART = {'all', 'colab', 'cuda', 'dev', 'docs', 'ray', 'slurm', 'tpu'}
 APART |= FRAMEWORKS
+# Trackers of experiments, of which a person has one.
+TRACKERS = {'mlflow', 'wandb'}
+APART |= TRACKERS
 
 # What works without extras: estimates from a CSV, by the library and by its
 # command. The names of each room that need no JAX are those that can be had.
@@ -251,7 +254,7 @@ def test_whatever_is_imported_is_declared():
     place = core if extra is None else declared[extra] - core
     assert installed.distributions()[name] & place, f'{path} imports {name}'
   for name, extra in extras.EXTRAS.items():
-    if extra not in FRAMEWORKS:
+    if extra not in FRAMEWORKS | TRACKERS:
       assert installed.distributions()[name] & declared[extra], name
 
 

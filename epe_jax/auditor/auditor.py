@@ -25,6 +25,7 @@ from epe_jax.epsilon import checks
 from epe_jax.fact import Fact, Facts
 from epe_jax.report import loop_report
 from epe_jax.training.round_scalars import CLIP_NORMS, RoundScalars
+from epe_jax.watch import sequential
 
 
 class CanarySum(NamedTuple):
@@ -447,6 +448,35 @@ class Auditor:
     return evaluation.evaluate(
       self.record(), delta=delta, simultaneous=simultaneous
     )
+
+  def rejects(self, epsilon: float, *, significance: float = 0.05) -> bool:
+    """Whether the rounds so far reject a claimed ε, so that a loop may stop.
+
+    It may be asked after every round: of Gaussian mechanisms with this ε at most
+    `significance` are ever rejected (`watch.judge_claim`).
+
+    Args:
+      epsilon: claimed at the δ of the config, of one who takes part once.
+      significance: in (0, 1).
+
+    Raises:
+      ValueError: an argument is out of range; nothing was observed; or canaries take
+        part in several rounds, or their noise is correlated: each look would then
+        score them anew.
+    """
+    if self.config.repetitions > 1 or self.config.strategy is not None:
+      raise ValueError(
+        f'repetitions={self.config.repetitions}, strategy='
+        f'{"None" if self.config.strategy is None else "a matrix"}, but claims are '
+        'tested while a loop runs where each canary ends with one round; set '
+        'repetitions=1 and strategy=None, or use watch.judge_claim after the last '
+        'round.'
+      )
+    record = self.record()
+    claim = sequential.judge_claim(
+      record, epsilon, rounds=record.num_rounds, significance=significance
+    )
+    return claim is not None and claim.rejected_after is not None
 
   def report(self, *, delta: float | None = None) -> str:
     """Formats what was estimated so far: one line for each attacker, and notes."""

@@ -21,6 +21,8 @@ N - 1.
 With --claim=EPS the exit status is 1 if the headline bound exceeds EPS, or if the
 rounds reject it. At most 5 % of true claims fail either test.
 
+With --mlflow or --wandb a finished run is logged there, as often as it is called.
+
 Exit status: 130 after Ctrl-C, 143 after SIGTERM. What is finished is kept, and the same
 command goes on from there.
 """
@@ -28,6 +30,7 @@ command goes on from there.
 import argparse
 from collections.abc import Sequence
 import pathlib
+import re
 import sys
 
 from absl import flags, logging
@@ -35,6 +38,8 @@ from absl import flags, logging
 from epe_jax.cli import claims, command_flags, config_flags
 from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import stopping
+
+_TRACKERS = {'mlflow': 'MLflow', 'wandb': 'Weights & Biases'}
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -58,6 +63,10 @@ def define_flags(values: flags.FlagValues) -> None:
       help='Claimed ε of the run. Training warns if its rounds reject the claim. '
       'Short for --config.audit.claim.'
     ),
+    *(
+      Flag(name, f'Logs ε and result.json to {title} at the end.', bool, False)
+      for name, title in _TRACKERS.items()
+    ),
     command_flags.VERBOSE,
   )
 
@@ -70,11 +79,15 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import progress
 
   with progress.phase('importing'):
+    from epe_jax.cli import trackers
     from epe_jax.experiment import finished_runs, metrics, workdirs
     from epe_jax.experiment.setup import config as config_lib
     from epe_jax.report import provenance, report, sentences, tables
 
   logging.set_verbosity(logging.WARNING)
+  tracked = [name for name in _TRACKERS if getattr(values, name)]
+  # An error of these would come after training.
+  trackers.check(tracked)
   workdir = values.workdir
   if workdir is None:
     workdir = str(pathlib.Path('runs', config_lib.name_run(name)))
@@ -118,6 +131,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
         report.write_report(workdir)
   except (ValueError, OSError) as error:
     raise ValueError(f'no report: {error}') from error
+  trackers.log(tracked, result, files.result)
   page = files.report.with_suffix('.html')
   print(f'\nReport: {page}, model: {files.model}')
   return claims.report_claim(
@@ -126,8 +140,9 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
 
 def _leave_out_places(argv: Sequence[str]) -> list[str]:
-  """The words of a command line but the folder and the machines of its run."""
+  """The words of a command line but the folder, machines and trackers of its run."""
   places = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
   for name in ('workdir', 'coordinator', 'num_processes', 'process_id'):
     places.add_argument(f'--{name}', f'-{name}')
-  return places.parse_known_args(argv)[1]
+  is_tracker = re.compile(rf'--?(no)?({"|".join(_TRACKERS)})(=.*)?').fullmatch
+  return [x for x in places.parse_known_args(argv)[1] if not is_tracker(x)]

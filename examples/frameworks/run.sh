@@ -24,5 +24,6 @@ check=(check epe_jax.conformance.adapters.flower:fixed_clipping --num_clients=12
   echo "epe-jax ${check[*]}"
   "$environments/torch/bin/python" -m epe_jax "${check[@]}" 2>/dev/null || [ $? = 1 ]
 } >"$out/flower.check.txt"
+"$environments/lora/bin/python" examples/frameworks/dp_lora_gpt2.py --out="$out"
 "$environments/nvflare/bin/python" examples/frameworks/nvflare_quickstart.py \
   --out="$out"

@@ -86,7 +86,7 @@ def audit(
     TypeError: it is not an Opacus optimizer, its steps cannot be audited, or a
       setting is unknown.
     ValueError: a setting is missing or another than the optimizer has, it is audited
-      already, the model has other parameters, or, later, ghost clipping may have
+      already or has nothing to train, the model has other parameters, or, later, ghost clipping may have
       another clip norm than the noise.
 
   References:
@@ -109,6 +109,11 @@ def audit(
     raise ValueError(
       f'view={view!r}, but gradients are observed before the optimizer uses them; '
       "set view='aggregate'."
+    )
+  if not optimizer.params:
+    raise ValueError(
+      'all parameters of the optimizer are frozen, as adapters freeze those of the '
+      'model that they are put into; make the optimizer of the parameters of adapters.'
     )
   sizes = {f'parameter {i}': p.numel() for i, p in enumerate(optimizer.params)}
   known.read_dim('optimizer', sizes)

@@ -2,7 +2,7 @@
 # The frameworks of epe_jax.auditor.adapters, in virtual environments of their own:
 #   bash tests/auditor/adapters/install.sh [FOLDER]
 # FRAMEWORKS="torch" installs these alone, and NEWEST=1 the newest of each. What is there
-# already is kept. It needs Python 3.11 (PYTHON=python3.11) and 3 GB; nothing of it is
+# already is kept. It needs Python 3.11 (PYTHON=python3.11) and 5 GB; nothing of it is
 # needed by other tests.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
@@ -19,7 +19,7 @@ with open("pyproject.toml", "rb") as file:
   print(*tomllib.load(file)["project"]["dependencies"], sep="\n")
 ')
 
-for name in ${FRAMEWORKS:-torch nvflare}; do
+for name in ${FRAMEWORKS:-torch lora nvflare}; do
   pip="$folder/$name/bin/pip"
   [ -e "$folder/$name/installed" ] && continue
   "$python" -m venv "$folder/$name"
@@ -36,6 +36,11 @@ for name in ${FRAMEWORKS:-torch nvflare}; do
       # For the notebook of a loop in PyTorch.
       "$pip" install -q ipykernel matplotlib nbclient nbconvert nbformat
       ;;
+    lora)
+      "$pip" install -q 'torch==2.13.0+cpu' || "$pip" install -q torch==2.13.0
+      "$pip" install -q "$(pin opacus==1.6.0)" "$(pin peft==0.21.2)" \
+        "$(pin transformers==5.24.0)" "${required[@]}"
+      ;;
     nvflare) "$pip" install -q "$(pin nvflare==2.9.0)" "${required[@]}" ;;
     # Released versions are in the environment of all other tests.
     jax)
@@ -43,7 +48,7 @@ for name in ${FRAMEWORKS:-torch nvflare}; do
         "${required[@]}"
       ;;
     *)
-      echo "$name is none of torch, nvflare, jax." >&2
+      echo "$name is none of torch, lora, nvflare, jax." >&2
       exit 1
       ;;
   esac

@@ -19,4 +19,5 @@ fi
 run torch -n 2 tests/auditor/adapters/test_flower.py \
   tests/auditor/adapters/test_opacus.py tests/auditor/adapters/test_pfl.py \
   tests/auditor/adapters/test_own_loop_notebook.py
+run lora tests/auditor/adapters/test_dp_lora.py
 run nvflare tests/auditor/adapters/test_nvflare.py

@@ -39,6 +39,7 @@ def read_statements(path):
 
 def test_every_framework_has_an_example():
   assert set(NAMES) == {
+    'dp_lora',
     'flower',
     'jax_privacy',
     'numpy',
