@@ -86,8 +86,8 @@ def audit(
     TypeError: it is not an Opacus optimizer, its steps cannot be audited, or a
       setting is unknown.
     ValueError: a setting is missing or another than the optimizer has, it is audited
-      already or has nothing to train, the model has other parameters, or, later, ghost clipping may have
-      another clip norm than the noise.
+      already or has nothing to train, the model has other parameters, or, later, ghost
+      clipping may have another clip norm than the noise.
 
   References:
     Opacus: User-Friendly Differential Privacy Library in PyTorch, 2021.
