@@ -17,6 +17,7 @@ from scipy import stats
 from epe_jax.conformance import laws, samples
 from epe_jax.conformance.laws import ALPHA, SUSPICION
 from epe_jax.conformance.measurements import (
+  HUGE,
   MIN_RUNS,
   Measurements,
   Probe,
@@ -28,6 +29,8 @@ from epe_jax.conformance.session import NotChecked
 _MAX_RUNS = 16
 # Coordinates of which some move others where these are mixed.
 _MIXED = 4
+# Runs of which the noise of each coordinate is known to a seventh.
+_FOR_STDS = 50
 # Among which one is sought that releases something.
 _MAX_CALLS = 64
 
@@ -45,6 +48,11 @@ def check_level(m: Measurements) -> None:
     raise NotChecked(
       'coordinates are mixed after the noise is added, such as by smoothing; return '
       'what comes before'
+    )
+  if is_preconditioned(m):
+    raise NotChecked(
+      'coordinates are scaled before updates are clipped, and back after the noise is '
+      'added; return what comes before they are scaled back'
     )
   if samples.measure_level(m)[0] < ALPHA:
     raise NotChecked('the amount of noise is random; see noise_level')
@@ -210,6 +218,32 @@ def is_filtered(m: Measurements) -> bool:
   for k in places:
     moved = m.influence_of(m.in_coordinate(int(k)))
     if norm(np.delete(moved, k)) > 0.02 * norm(moved):
+      return True
+  return False
+
+
+@measured
+def is_preconditioned(m: Measurements) -> bool:
+  """Whether large updates move coordinates of a tensor further if these have more noise."""
+  noise = samples.measure_noise(m)
+  is_whole = m.layout.kept_sizes == m.claim.sizes
+  if not (m.is_readable and is_whole and len(noise.samples) >= _FOR_STDS):
+    return False
+  stds = np.sqrt(np.mean(noise.samples**2, axis=0))
+  start = 0
+  for size in m.claim.sizes:
+    order = start + np.argsort(stds[start : start + size])
+    start += size
+    low, high = (float(np.mean(stds[k])) for k in (order[:3], order[-3:]))
+    if high < 2 * low or not low:
+      continue
+    moved = [
+      np.mean(
+        [abs(m.influence_of(HUGE * m.in_coordinate(i))[i]) for i in k.tolist()]
+      )
+      for k in (order[:3], order[-3:])
+    ]
+    if moved[1] > math.sqrt(high / low) * moved[0]:
       return True
   return False
 

@@ -730,6 +730,38 @@ class AdamCorrected(FedAdam):
     return self.bound * first / (np.sqrt(second) + 1e-8)
 
 
+class Preconditioned(Plain):
+  """Updates are scaled by public numbers before clipping, and back after the noise.
+
+  Li et al. 2022, AdaDPS.
+  """
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.scales = np.exp(np.random.default_rng(3).normal(size=claim.dim))
+
+  def clip(self, vector):
+    return super().clip(vector * self.scales)
+
+  def serve(self, mean):
+    return mean / self.scales
+
+
+class CentredClip(Plain):
+  """Updates are clipped around a part of what the last round released."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.centre = np.zeros(claim.dim)
+
+  def clip(self, vector):
+    return super().clip(vector - self.centre) + self.centre
+
+  def serve(self, mean):
+    self.centre = clip(mean, 0.1 * self.bound)
+    return mean
+
+
 class RatesOfRows(Plain):
   """Each row of the first tensor has a public rate."""
 
@@ -808,6 +840,6 @@ PROCESSED = (
   *('Rounded', 'Sparsified', 'ClippedRelease', 'NormalizedRelease', 'Late'),
   *('SaturatedRelease', 'SignRelease', 'LargestKept', 'Float16Release'),
   *('DrawsClients', 'NoisyCount', 'MaskOfRun', 'Smoothed', 'SmoothsOneTensor'),
-  *('TiedTensors', 'AdaptiveRates', 'AdamStep', 'AdamCorrected'),
+  *('TiedTensors', 'AdaptiveRates', 'AdamCorrected', 'Preconditioned'),
 )
 """Mechanisms whose releases cannot be taken apart into updates and noise."""

@@ -201,7 +201,7 @@ def memory(m: Measurements) -> Outcome:
       raise NotChecked(f'{measured}, no more than what releases are rounded by')
     # Of two updates that are released alike, a release tells later rounds nothing.
     alike = norm(move(among(huge), among(whole), among(m.zero)))
-    if alike < 0.01 and _follows_releases(m):
+    if alike < 0.01 and _follows_releases(m, among(huge)):
       raise NotChecked(
         f'{measured}, as if by what was released, such as of a server that adapts its '
         'rates; return what comes before'
@@ -224,12 +224,13 @@ def memory(m: Measurements) -> Outcome:
   return Outcome(measured)
 
 
-def _follows_releases(m: Measurements) -> bool:
-  """Whether the size of noise follows from that of the round before, where it is."""
-  early = samples.sample_steady_rounds(m)
-  if early.shape[1] < 2 or not early.any():
-    return False
-  return laws.p_of_sizes_between(early[:, 0], early[:, 1]) < ALPHA
+def _follows_releases(m: Measurements, cohort: Cohort) -> bool:
+  """Whether the noise of a round enters the next one, where it is or by its size."""
+  runs = m.plan(0.1, rounds=2, max_runs=max(100, 20_000 // m.claim.dim))
+  sampled = m.sample_rounds(runs, 2, cohort)
+  first, second = sampled[:, 0], sampled[:, 1]
+  tests = laws.p_of_correlation, laws.p_of_sizes_between
+  return min(test(first, second) for test in tests) < ALPHA / len(tests)
 
 
 @rule('rounds', 'readable')
