@@ -196,6 +196,10 @@ CAUSES = {
     'coordinate {coordinate} of those with noise has none: noise is masked or sparse',
     'Add noise to every coordinate released.',
   ),
+  'number_without_noise': Cause(
+    'some numbers have no noise, others in each release, as if noise were masked or dropped',
+    'Add noise to every number released.',
+  ),
   'noise_reused_between_parameters': Cause(
     'the same random numbers serve several coordinates{where}: a key or seed is '
     'used again for each tensor, or noise is broadcast',

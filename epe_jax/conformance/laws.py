@@ -290,20 +290,24 @@ def standardize(
 
 
 def p_of_equal_sizes(
-  sampled: Float[np.ndarray, 'R T k'],
+  sampled: Float[np.ndarray, 'R T k'], *, is_scaled: bool = False
 ) -> tuple[float, int, int]:
   """Tests whether rounds of a run have equal sizes of noise, wherever and of any sign.
 
   Independent numbers are as often that close as, per width, they are a bit further
   apart, and as numbers of one round are.
 
+  Args:
+    sampled: noise of runs and rounds.
+    is_scaled: whether noise that is used again may have another scale in each round.
+
   Returns:
     p-value, and the two rounds that have most in common.
   """
   sampled = sampled[:, : max(2, _MAX_SIZES // sampled.shape[2])]
   num_rounds, dim = sampled.shape[1:]
-  # A clip norm that adapts scales the noise of each run; few numbers have no scale.
-  axes = 2 if dim >= 2 * FEW_DIMS else (0, 2)
+  # Few numbers have no scale of their own.
+  axes = 2 if is_scaled and dim >= 2 * FEW_DIMS else (0, 1, 2)
   norms = np.sqrt(np.mean(sampled**2, axis=axes, keepdims=True))
   sizes = np.abs(sampled / np.where(norms > 0, norms, 1.0))
   t = np.repeat(np.arange(num_rounds), dim)

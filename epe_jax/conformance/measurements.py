@@ -332,7 +332,9 @@ class Measurements:
     for i in range(runs):
       run = self.session.start(claim)
       for t in range(rounds):
-        sampled[i, t] = keep(run.release(cohort))
+        released = keep(run.release(cohort))
+        # A round that releases nothing has no noise.
+        sampled[i, t] = released if released.any() else expected[t]
     return sampled - expected
 
   @functools.cached_property

@@ -119,7 +119,8 @@ class Session:
   def watch(self, what: str, values: Vector, *settings: Hashable) -> None:
     """Notes if values differ between runs of the same settings, which should not."""
     # Not the values themselves, as a frozen model may be large.
-    digest = hashlib.sha256(values.tobytes()).digest()
+    # Zeros of both signs are equal.
+    digest = hashlib.sha256((values + 0.0).tobytes()).digest()
     if self._watched.setdefault((what, *settings), digest) != digest:
       self.moves.add(what)
 

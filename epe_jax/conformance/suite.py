@@ -28,6 +28,9 @@ from epe_jax.epsilon import checks
 
 T = TypeVar('T')
 
+# A noise multiplier that is told from none in float32.
+_LEAST_NOISE = 1e-5
+
 RULES = {
   rule.name: rule
   for rule in (
@@ -106,6 +109,11 @@ def check(
       f'granularity={claim.granularity:g} is more than the standard deviation of the '
       f'noise, z S = {std:g}, so that noise and influences cannot be told from '
       'rounding; claim a finer grid, or more noise.'
+    )
+  if claim.noise_multiplier < _LEAST_NOISE:
+    raise ValueError(
+      f'noise_multiplier={claim.noise_multiplier:g} is next to no noise; claim at least '
+      f'{_LEAST_NOISE:g}.'
     )
   rng = np.random.default_rng(seed)
   m = Measurements(make, claim, budget=budget, rng=rng)

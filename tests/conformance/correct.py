@@ -762,6 +762,59 @@ class CentredClip(Plain):
     return mean
 
 
+class MasksRelease(PublicMask):
+  """The mask is applied to noisy means, which makes zeros of either sign."""
+
+  def noise(self):
+    return Plain.noise(self)
+
+  def serve(self, mean):
+    return mean * self.trains
+
+
+class JamesStein(Plain):
+  """Noisy means are shrunk, to zero if they are no larger than noise (Stein 1961)."""
+
+  def serve(self, mean):
+    noise = (mean.size - 2) * (self.std / self.n) ** 2
+    return mean * max(0.0, 1 - noise / np.sum(mean**2))
+
+
+class SkipsRounds(Plain):
+  """A noisy mean that is no larger than noise is not used."""
+
+  def serve(self, mean):
+    usual = 1.02 * self.std / self.n * math.sqrt(mean.size)
+    return mean * (np.linalg.norm(mean) > usual)
+
+
+class Factored(Plain):
+  """Adafactor on the server: rates of rows and columns (Shazeer and Stern 2018)."""
+
+  def serve(self, mean):
+    first, shape = self.split(mean)[0], self.claim.shapes[0]
+    squares = first.reshape(shape[0] if shape else 1, -1) ** 2
+    rows, columns = squares.mean(axis=1), squares.mean(axis=0)
+    first *= self.bound / np.sqrt(np.outer(rows, columns) / rows.mean()).ravel()
+    return mean
+
+
+class RandomRate(Plain):
+  """The learning rate is random and public."""
+
+  def serve(self, mean):
+    return mean * self.rng.uniform(0.5, 1.5)
+
+
+class ClipsByRelease(Plain):
+  """The clip norm follows the norm of the last release, up to S, for which noise is."""
+
+  def serve(self, mean):
+    size = np.linalg.norm(mean) / self.claim.clip_norm
+    self.bound = self.claim.clip_norm * min(1.0, max(0.5, size))
+    return mean
+
+
 class RatesOfRows(Plain):
   """Each row of the first tensor has a public rate."""
 
@@ -825,14 +878,9 @@ CORRECT = {
     *(FrozenTensor, PublicMask, MaskOfRound, MaskOfRun, CountsRounds),
     *(ReleasesModel, ReleasesFirstModel, Smoothed, MeanOfRounds),
     *(MedianOfRounds, Averaged, SmoothsOneTensor, TiedTensors, AdaptiveRates),
-    *(
-      AdamStep,
-      AdamCorrected,
-      RatesOfRows,
-      RoundsTowardsZero,
-      WeightDecay,
-      Lookahead,
-    ),
+    *(AdamCorrected, Preconditioned, CentredClip, MasksRelease, JamesStein),
+    *(SkipsRounds, Factored, RandomRate, ClipsByRelease, RatesOfRows),
+    *(RoundsTowardsZero, WeightDecay, Lookahead),
   )
 }
 
@@ -841,5 +889,6 @@ PROCESSED = (
   *('SaturatedRelease', 'SignRelease', 'LargestKept', 'Float16Release'),
   *('DrawsClients', 'NoisyCount', 'MaskOfRun', 'Smoothed', 'SmoothsOneTensor'),
   *('TiedTensors', 'AdaptiveRates', 'AdamCorrected', 'Preconditioned'),
+  *('JamesStein', 'SkipsRounds', 'RandomRate', 'Factored'),
 )
 """Mechanisms whose releases cannot be taken apart into updates and noise."""

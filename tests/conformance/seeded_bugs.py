@@ -833,6 +833,25 @@ class SignsOfFirstHalf(Plain):
     return noise
 
 
+class SparseNoise(Plain):
+  """One number in a hundred has no noise, another one in each release."""
+
+  def noise(self):
+    return super().noise() * (self.rng.random(self.claim.dim) > 0.01)
+
+
+class NoiseTable(Plain):
+  """Noise is read from a table of four times as many numbers, at random places."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.table = self.rng.normal(0, self.std, 4 * claim.dim)
+
+  def noise(self):
+    start = self.rng.integers(3 * self.claim.dim)
+    return self.table[start : start + self.claim.dim]
+
+
 class SizesReversed(Plain):
   """The sizes of the first half are those of the last one in reverse, of new signs."""
 
@@ -1210,6 +1229,8 @@ EXPECTED = {
   FineNoiseOnly: ('noise_grid', 'noise_on_a_grid'),
   Bfloat16Noise: ('noise_grid', 'noise_of_few_values'),
   SignsOfFirstHalf: ('noise_between_coordinates', 'sizes_depend'),
+  SparseNoise: ('noise_between_coordinates', 'number_without_noise'),
+  NoiseTable: ('rounds', 'noise_reused_between_rounds'),
   SizesReversed: ('noise_between_coordinates', 'sizes_depend'),
   CentredOverAll: ('noise_between_coordinates', 'direction_without_noise'),
   NoiseShuffled: ('rounds', 'noise_reused_between_rounds'),

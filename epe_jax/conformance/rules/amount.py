@@ -62,6 +62,8 @@ def noise_level(m: Measurements) -> Outcome:
   p, spread = samples.measure_level(m)
   if p < ALPHA:
     affine.check_processed(m)
+    affine.check_factor(m)
+    affine.check_linear(m)
   measured = (
     f'the variance of noise differs between runs by {100 * spread:.2g} %'
   )

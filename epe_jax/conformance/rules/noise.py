@@ -11,7 +11,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import stats
 
-from epe_jax.conformance import laws, samples
+from epe_jax.conformance import affine, laws, samples
 from epe_jax.conformance.comparison import claimed_mu
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
@@ -24,6 +24,8 @@ _CORRELATED, _FEWEST = 32, 8
 _GRID_RUNS, _MOST_RUNS = 100, 2000
 # Share of numbers without updates that have finer last bits than those with them.
 _FEW_BITS = 0.02
+# Standard deviations within which a number is next to 0.
+_NEXT_TO_0 = 1e-6
 # Coordinates whose last bits are compared.
 _LAST_BITS = 64
 
@@ -78,6 +80,13 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
     measured = f'noise has a mean of {mean:.3g} of its root mean square'
     return Outcome(measured, p_mean, 'noise_has_a_mean')
   dim = rows.shape[1]
+  p_bare, num_bare = _count_bare(m)
+  if p_bare < ALPHA:
+    measured = (
+      f'{num_bare:,} of {noise.samples.size:,} numbers of the noise are zero, and '
+      'clients move what is released there'
+    )
+    return Outcome(measured, p_bare, 'number_without_noise', math.inf)
   p_lag, lag, correlation = laws.p_of_lags(rows)
   sizes = laws.spread_sizes(rows)
   p_size, size_lag, of_sizes = laws.p_of_lags(sizes)
@@ -118,6 +127,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
       f'; sizes have {effective_sizes:,.0f} effective dimensions, and a correlation of '
       f'{of_sizes:.3f}, {size_lag} apart'
     )
+    affine.check_linear(m)
     cause, mu, lag = 'sizes_depend', None, size_lag
   elif max(abs(correlation), 1 - effective / dim) <= 0.02:
     cause, mu = 'uneven_noise', None
@@ -200,6 +210,23 @@ def noise_grid(m: Measurements) -> Outcome:
     return Outcome(f'{measured}, and so are releases')
   measured += ', and releases are not'
   return Outcome(measured, 0.0, 'noise_on_a_grid', math.inf)
+
+
+def _count_bare(m: Measurements) -> tuple[float, int]:
+  """p-value of so many numbers next to 0, and how many; of none if all are left out."""
+  noise = samples.measure_noise(m)
+  if noise.step or m.claim.noise in ('discrete_gaussian', 'skellam'):
+    return 1.0, 0
+  stds = np.repeat(noise.stds, m.layout.kept_sizes)
+  kept = noise.samples[:, stds > 1e-3 * noise.stds.max()]
+  num = int(np.sum(np.abs(kept) < _NEXT_TO_0 * noise.common_std))
+  p = float(stats.binom.sf(num - 1, kept.size, 10 * _NEXT_TO_0))
+  if p >= ALPHA:
+    return p, num
+  # A number that is left out is zero whatever clients send.
+  sent = m.cohort(m.uniform, [m.uniform])
+  zeros = sum(int(np.sum(x == 0)) for x in m.release_afresh(sent, len(kept)))
+  return (1.0 if zeros > num / 4 else p), num
 
 
 def _differs_in_amount_alone(rows: Float[np.ndarray, 'n d']) -> bool:
@@ -326,6 +353,7 @@ def noise_law(m: Measurements) -> Outcome:
   p, difference = samples.compare_law(m, noise)
   if p >= ALPHA:
     return Outcome(f'noise looks {name}', p)
+  affine.check_linear(m)
   return Outcome(f'noise is not {name}: {difference}', p, 'not_gaussian')
 
 

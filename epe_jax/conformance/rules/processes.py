@@ -35,7 +35,8 @@ def noise_between_processes(m: Measurements) -> Outcome:
     np.stack([m.layout.keep(release) for release in releases])
     for releases in _release_in_processes(m, runs)
   )
-  differences = split(np.abs(first - second), m.layout.kept_sizes)
+  differences = np.where((first == 0) & (second == 0), math.inf, first - second)
+  differences = split(np.abs(differences), m.layout.kept_sizes)
   p_values, counts = [], []
   for std, usual, difference in zip(noise.stds, noise.tensors, differences):
     # Noise on a coarse grid is equal by chance as often as it is between runs.

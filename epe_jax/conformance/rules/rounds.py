@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
+from scipy import stats
 
 from epe_jax.conformance import comparison, laws, samples
 from epe_jax.conformance.laws import ALPHA
@@ -30,6 +31,7 @@ from epe_jax.conformance.rule import Outcome, require, rule
 from epe_jax.conformance.session import (
   Cohort,
   NotChecked,
+  Vector,
   check_finite,
 )
 
@@ -37,6 +39,8 @@ _LONG_RUNS, _REPEATS = 2, 4
 # Rounds in which later ones are compared with the first.
 _MAX_LATER = 16
 _LATE_RUNS = 16
+# Of two rounds under the claim, and p-value of a state that is not one of noise alone.
+_NOISY_RUNS, _SEEN = 200, 1e-3
 # Arithmetic moves later rounds by no more than this, in influences of a client.
 _MAX_CARRIED = 0.02
 # Noise over what a client needs, which is rounding, in so many rounds.
@@ -206,6 +210,11 @@ def memory(m: Measurements) -> Outcome:
         f'{measured}, as if by what was released, such as of a server that adapts its '
         'rates; return what comes before'
       )
+    if alike < 0.01 and not _is_seen_in_noise(m):
+      raise NotChecked(
+        f'{measured} with next to no noise, and all clients together do not with the '
+        'claimed noise, as if by what was released'
+      )
     mu = _add_to_own_round(m, extra)
     return Outcome(measured, cause='state_without_noise', mu=mu)
   if m.claim.num_clients > 1:
@@ -231,6 +240,23 @@ def _follows_releases(m: Measurements, cohort: Cohort) -> bool:
   first, second = sampled[:, 0], sampled[:, 1]
   tests = laws.p_of_correlation, laws.p_of_sizes_between
   return min(test(first, second) for test in tests) < ALPHA / len(tests)
+
+
+def _is_seen_in_noise(m: Measurements) -> bool:
+  """Whether what all clients send in a round moves the next, with the claimed noise."""
+  u = m.base_update
+  runs = m.plan(0.1, rounds=2, max_runs=_NOISY_RUNS)
+
+  def look(first: Vector) -> Float[np.ndarray, 'R']:
+    along = []
+    for _ in range(runs):
+      run = m.session.start(m.claim)
+      run.release(m.cohort(first, [first]))
+      along.append(float(run.release(m.cohort(u, [u])) @ m.base))
+    return np.array(along)
+
+  _, p = stats.ttest_ind(look(m.zero), look(HUGE * u))
+  return bool(p < _SEEN)
 
 
 @rule('rounds', 'readable')
@@ -481,9 +507,10 @@ def _find_reuse(m: Measurements, joint: _Joint) -> tuple[float, str, str]:
   for sampled in joint.samples:
     if sampled[:, 0].size < samples.LEVEL_DIM:
       continue
-    p, first, second = laws.p_of_equal_sizes(sampled)
-    what = f'rounds {first} and {second} have the same noise'
-    found.append((p, what, 'noise_reused_between_rounds'))
+    for is_scaled in (False, True):
+      p, first, second = laws.p_of_equal_sizes(sampled, is_scaled=is_scaled)
+      what = f'rounds {first} and {second} have the same noise'
+      found.append((p, what, 'noise_reused_between_rounds'))
   # Rounds may resemble each other where they are, as by momentum, and only there.
   rows, run, t = samples.list_rows(m)
   first, second = rows[t == 0], rows[t == 1]
@@ -503,5 +530,7 @@ def _find_reuse(m: Measurements, joint: _Joint) -> tuple[float, str, str]:
     )
     found.append((p, what, 'noise_depends_between_rounds'))
   # What is used again also depends.
-  p, what, cause = next((x for x in found[1:] if x[0] < ALPHA / 4), min(found))
+  p, what, cause = next(
+    (x for x in found[1:] if x[0] < ALPHA / len(found)), min(found)
+  )
   return min(1.0, len(found) * p), what, cause
