@@ -147,6 +147,10 @@ SENTENCES: words.Words = {
     f'({_TEST}): use dim=None, so that their law is taken from the unobserved scores'
   ),
   'below_bound': _below_bound,
+  'order_only': (
+    'of these scores the order is taken and no value, as they are infinite or of a '
+    'ROC: bounds need no more, and estimates that fit a law are left out'
+  ),
   'crowded': (
     'canaries make up more than {share:g %} of what this attacker sees, so the null '
     'law is taken from those that took no part and is not that of random directions'

@@ -73,7 +73,7 @@ def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
     ('a.csv', 'score,observed\n1,1\nx,0\n', "line 3: score='x'"),
     ('a.csv', 'score,observed\n1,0\n', 'no scores of canaries that took part'),
     ('a.csv', 'score,observed\nnan,1\n1,0\n', 'not finite'),
-    ('a.dat', '1 2 3', 'neither .npz nor .csv'),
+    ('a.dat', '1 2 3', 'neither .npz nor a table'),
     ('a.npz', 'not a zip', 'not a readable'),
   ],
 )
