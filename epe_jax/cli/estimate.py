@@ -4,6 +4,7 @@
   epe-jax estimate losses.csv --delta=1e-5 --higher=out --out=report
   epe-jax estimate --in_scores=in.txt --out_scores=out.txt --delta=1e-5
   epe-jax estimate attack.csv --delta=1e-5 --score=target-reference --label=member
+  epe-jax estimate attack.csv --delta=1e-5 --score=target --label=split --baseline=reference
   epe-jax estimate losses.npy --labels=members.npy --delta=1e-5 --higher=out
   epe-jax estimate roc.json --num_in=500 --num_out=500 --delta=1e-5
   attack | epe-jax estimate - --delta=1e-5 --claim=3
@@ -225,18 +226,27 @@ def _estimate_external(
   delta = _require_delta(given, loaded.path)
   if given.claim is not None:
     score_input.refuse_reversed(given, loaded)
-  num = sum(map(len, (loaded.scores.observed, loaded.scores.unobserved)))
+  scores, known = loaded.scores, loaded.doubt
+  if loaded.baseline is not None:
+    from epe_jax.scores import baseline
+
+    scores, known = baseline.keep_neighbors(
+      scores, loaded.baseline, delta=delta, name=given.baseline
+    )
+  num = sum(map(len, (scores.observed, scores.unobserved)))
   if num > _MANY:
     score_input.tell(
       f'{num:,} scores: simulating what estimators report without a leak takes '
       'about a minute for each half a million of them.'
     )
   audit = evaluation.evaluate_scores(
-    loaded.scores,
+    scores,
     delta=delta,
     more=_needs_all(given),
     simultaneous=given.simultaneous,
   )
+  if known is not None:
+    audit = audit_notes.add_check(audit, known)
   if loaded.failed_check is not None:
     audit = audit_notes.replace_checks(audit, loaded.failed_check)
     if given.format == 'json':
@@ -246,7 +256,7 @@ def _estimate_external(
   if given.out is not None:
     from epe_jax.scores import score_audit
 
-    page = score_audit.write_score_report(given.out, loaded.scores, audit)
+    page = score_audit.write_score_report(given.out, scores, audit)
     score_input.tell(f'Report and figures: {page.with_suffix(".html")}')
   return estimated
 
@@ -257,10 +267,12 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
       f'--by_round and --simultaneous are for one run, but {len(paths)} files are '
       'given; give one of them.'
     )
-  if given.out is not None:
-    raise ValueError(
-      f'--out={given.out} is for one file, but {len(paths)} are given.'
-    )
+  for name in ('out', 'baseline'):
+    if given[name].value is not None:
+      raise ValueError(
+        f'--{name}={given[name].value} is for one file, but {len(paths)} are given; '
+        'leave it out.'
+      )
   from epe_jax.report.comparisons import over_reports
   from epe_jax.scores import score_files
   from epe_jax.scores.counts import Counts

@@ -49,6 +49,12 @@ def define_flags(values: flags.FlagValues) -> None:
       'labels', 'File of labels, one per line, or .npy, of a file of scores.'
     ),
     Flag(
+      'baseline',
+      'Column, or with --labels a file, with scores of the same examples by what has '
+      'never seen the model, such as another model: ε is then of pairs of '
+      'neighbours in its order.',
+    ),
+    Flag(
       'num_in',
       'Of a ROC (fpr and tpr): how many canaries took part.',
       int,
@@ -103,11 +109,15 @@ class ScoreInput(NamedTuple):
     path: what to call it in messages.
     scores: `Scores`, `Counts` or a `Record`.
     failed_check: that the sign of scores is probably wrong; else None.
+    baseline: scores of a baseline, if one is named.
+    doubt: that the groups differ otherwise than by what was asked for; else None.
   """
 
   path: str
   scores: Any
   failed_check: Fact | None = None
+  baseline: Any = None
+  doubt: Fact | None = None
 
 
 def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
@@ -156,7 +166,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     higher = values.higher or (loaded.tool.higher if loaded.tool else 'in')
     _tell_conventions(path, scores, loaded.tool, higher)
     failed = formats.find_reversed(scores, higher=higher, option='--higher')
-    return ScoreInput(path, scores, failed)
+    return ScoreInput(path, scores, failed, loaded.baseline, loaded.doubt)
   part = published_models.restrict_record(
     scores, every=values.every, last=values.last, models=values.models
   )
@@ -228,6 +238,14 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
       f'--{missing} is missing: an audit compares canaries that took part with '
       'others. Give both files, or one with both groups.'
     )
+  for name in score_files.Roles._fields:
+    if (
+      name not in ('in_scores', 'out_scores') and values[name].value is not None
+    ):
+      raise ValueError(
+        f'--{name}={values[name].value} is of one file of scores, but each group has a '
+        'file of its own; leave it out.'
+      )
   scores = score_files.load_groups(*pair, **settings)
   return f'{pair[0]}, {pair[1]}', score_files.Loaded(scores)
 

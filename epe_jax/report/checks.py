@@ -151,6 +151,22 @@ SENTENCES: words.Words = {
     'of these scores the order is taken and no value, as they are infinite or of a '
     'ROC: bounds need no more, and estimates that fit a law are left out'
   ),
+  'populations_differ': (
+    'the groups are not of one population: {name}, which has not seen the model, tells '
+    'them apart (ε at least {blind:number} by itself, {p_value:p}), so that the ε of all '
+    'scores, at least {epsilon:number}, is not of what the model leaks. Here are the '
+    '{pairs:,} pairs of neighbours in the order of {name}: their ε is, if members and '
+    'others with the same {name} are alike'
+  ),
+  'populations_alike': (
+    '{name}, which has not seen the model, does not tell the groups apart (ε at least '
+    '{blind:number} by itself, {p_value:p}). Here are the {pairs:,} pairs of neighbours in '
+    'its order; all scores show ε of at least {epsilon:number}'
+  ),
+  'groups_differ': (
+    'are both groups drawn from one population? They differ in {name} ({p_value:p}), '
+    'which has not seen the model: --baseline={name} shows what is left of ε'
+  ),
   'crowded': (
     'canaries make up more than {share:g %} of what this attacker sees, so the null '
     'law is taken from those that took no part and is not that of random directions'

@@ -16,7 +16,8 @@ from epe_jax.audit.record_file import load_record
 from epe_jax.columns import Cell, Columns
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
-from epe_jax.scores import counts, formats
+from epe_jax.fact import Fact
+from epe_jax.scores import baseline, counts, formats
 from epe_jax.scores.counts import FIELDS, Counts, read_counts
 from epe_jax.scores.formats import ScoreFormat
 
@@ -69,6 +70,19 @@ GUESSES = ['prediction', 'predicted', 'predictions', 'guess', 'y_pred']
 """Names of a column with a guess for each canary, 1 or 0: what is left of scores at one
 threshold."""
 
+BLIND = [
+  'id',
+  'idx',
+  'index',
+  'example_id',
+  'sample_id',
+  'year',
+  'date',
+  'timestamp',
+]
+BLIND += ['blind', 'baseline', 'reference']
+"""Names of columns that have not seen the model."""
+
 NUMBERS = 'num_in', 'num_out'
 """What a ROC lacks: how many canaries took part, and how many did not."""
 
@@ -105,6 +119,8 @@ class Roles(NamedTuple):
     in_scores: that of canaries that took part, each the whole group.
     out_scores: that of the others.
     labels: a file of labels, if the scores' file has none.
+    baseline: the column or array of the scores of a baseline that has never seen the
+      model, or a file of them; A-B is the difference of two.
     num_in: of the canaries of a ROC, how many took part.
     num_out: how many did not.
   """
@@ -114,6 +130,7 @@ class Roles(NamedTuple):
   in_scores: str | None = None
   out_scores: str | None = None
   labels: str | None = None
+  baseline: str | None = None
   num_in: int | None = None
   num_out: int | None = None
 
@@ -127,10 +144,14 @@ class Loaded(NamedTuple):
   Attributes:
     scores: the record of a run, external scores, or counts of guesses.
     tool: the format of another tool that the file has; None of all other files.
+    baseline: scores of a baseline, if one is named.
+    doubt: that a column which is not asked for differs between the groups; else None.
   """
 
   scores: Record | Scores | Counts
   tool: ScoreFormat | None = None
+  baseline: Scores | None = None
+  doubt: Fact | None = None
 
 
 def load(
@@ -172,17 +193,17 @@ def load(
     _refuse(given, path, 'the record of a run', ('higher', *Roles._fields))
     return Loaded(load_record(path))
   if roles.labels is not None:
-    return Loaded(_read_with_labels(path, roles, **settings))
+    return _read_with_labels(path, roles, settings)
   if path.suffix == '.npy':
     raise ValueError(
       f'{path} has scores and nobody says who took part: give labels=FILE, 1 or 0 '
       'for each, or a file for each group by --in_scores=FILE and --out_scores=FILE.'
     )
   if arrays:
-    return Loaded(_choose(_Arrays(os.fspath(path), arrays), roles, settings))
+    return _choose(_Arrays(os.fspath(path), arrays), roles, settings)
   if path.suffix in columns.SUFFIXES or str(path) == columns.STDIN:
     table = _Table(columns.read(path, cure=_NO_NAMES))
-    return Loaded(_choose(table, roles, settings))
+    return _choose(table, roles, settings)
   raise ValueError(f'{path} is neither .npz nor a table. {CURE}')
 
 
@@ -301,8 +322,8 @@ def read_column(path: str | os.PathLike, name: str | None = None) -> np.ndarray:
 
 
 def _read_with_labels(
-  path: str | os.PathLike, roles: Roles, **settings: Unpack[formats.Settings]
-) -> Scores:
+  path: str | os.PathLike, roles: Roles, settings: formats.Settings
+) -> Loaded:
   """Scores of one file with the labels of another."""
   assert roles.labels is not None
   for name in ('label', 'in_scores', 'out_scores', *NUMBERS):
@@ -312,12 +333,20 @@ def _read_with_labels(
         'part; leave one of them out.'
       )
   cells = _read_cells(roles.labels, None)
-  labels = cells
-  if not isinstance(cells, np.ndarray):
-    labels = _to_labels(*cells)
-  names = os.fspath(path), os.fspath(roles.labels)
-  scores = read_column(path, roles.score)
-  return formats.split_by_label(path, scores, labels, names=names, **settings)
+  labels = cells if isinstance(cells, np.ndarray) else _to_labels(*cells)
+
+  def split(file: str | os.PathLike, name: str | None) -> Scores:
+    names = os.fspath(file), os.fspath(roles.labels or '')
+    values = read_column(file, name)
+    return formats.split_by_label(file, values, labels, names=names, **settings)
+
+  blind = None
+  if roles.baseline is not None:
+    is_file = pathlib.Path(roles.baseline).is_file()
+    blind = split(
+      *((roles.baseline, None) if is_file else (path, roles.baseline))
+    )
+  return Loaded(split(path, roles.score), baseline=blind)
 
 
 def _read_cells(
@@ -329,6 +358,10 @@ def _read_cells(
     raise FileNotFoundError(f'{path} does not exist; give a file of scores.')
   if suffix == '.npy' and name is None:
     return np.atleast_1d(np.squeeze(io.read_array(path)))
+  if suffix == '.npy':
+    raise ValueError(
+      f'{where} has no columns, and so not {name!r}; give a table.'
+    )
   if name is not None or suffix in ('.json', '.jsonl', '.ndjson', '.parquet'):
     table = columns.read(path, cure=_NO_NAMES)
     if name is None and len(table.names) == 1:
@@ -414,7 +447,7 @@ _Source: TypeAlias = _Table | _Arrays
 
 def _choose(
   source: _Source, roles: Roles, settings: formats.Settings
-) -> Scores | Counts:
+) -> Loaded:
   """What is in a file, by the names of its columns and what the user says of them.
 
   Raises:
@@ -422,10 +455,12 @@ def _choose(
   """
   names = {columns.normalize(name) for name in source.names}
   if roles.in_scores is not None or roles.out_scores is not None:
-    return _pair_named(source, roles, settings)
+    _refuse_baseline(source, roles)
+    return Loaded(_pair_named(source, roles, settings))
   is_free = roles.score is None and roles.label is None
   if is_free and {'fpr', 'tpr'} <= names:
-    return _read_roc(source, roles, settings)
+    _refuse_baseline(source, roles)
+    return Loaded(_read_roc(source, roles, settings))
   for name in NUMBERS:
     if getattr(roles, name) is not None:
       raise ValueError(
@@ -433,8 +468,9 @@ def _choose(
         f'{source.what}s fpr and tpr; leave it out.'
       )
   if is_free and {*map(str.lower, FIELDS)} <= names:
+    _refuse_baseline(source, roles)
     cells = {x: source.cells(_find(source, x)) for x in FIELDS}
-    return counts.from_cells(source.where, cells)
+    return Loaded(counts.from_cells(source.where, cells))
   pairs = [pair for pair in PAIRS if {*pair} <= names] if is_free else []
   scores = [x for x in SCORES if x in names] or [
     x for x in GUESSES if x in names
@@ -444,10 +480,11 @@ def _choose(
   score = roles.score or _choose_one(scores, 'score')
   label = roles.label or _choose_one(labels, 'observed')
   if score and label and not pairs:
-    return _split(source, score, label, settings)
+    return _split(source, score, label, roles.baseline, settings)
   if len(pairs) == 1 and not scores:
+    _refuse_baseline(source, roles)
     groups = [source.group(_find(source, name)) for name in pairs[0]]
-    return formats.make_scores(source.where, *groups, **settings)
+    return Loaded(formats.make_scores(source.where, *groups, **settings))
   if pairs:
     others = [f'{" and ".join(pair)} are groups' for pair in pairs]
     known = [*others, *(f'{x} has scores of both' for x in scores)]
@@ -530,25 +567,60 @@ def _take_scores(source: _Source, name: str) -> tuple[str, np.ndarray]:
   return _find(source, name), np.empty(0)
 
 
+def _refuse_baseline(source: _Source, roles: Roles) -> None:
+  if roles.baseline is not None:
+    raise ValueError(
+      f'baseline={roles.baseline}, but {source.where} has no row for each example; give '
+      'a file with a score, a label and a baseline in each.'
+    )
+
+
 def _split(
-  source: _Source, score: str, label: str, settings: formats.Settings
-) -> Scores | Counts:
+  source: _Source,
+  score: str,
+  label: str,
+  blind: str | None,
+  settings: formats.Settings,
+) -> Loaded:
   """Scores, or guesses, with a label each."""
   label = _find(source, label)
   labels, usual = source.labels(label), columns.normalize(score)
   if usual in GUESSES:
     guesses = source.labels(_find(source, score))
     _check_sizes(source.where, (score, label), (guesses, labels))
-    return counts.count_guesses(source.where, guesses, labels)
+    return Loaded(counts.count_guesses(source.where, guesses, labels))
   score, values = _take_scores(source, score)
   if 'loss' in usual and 'higher' not in settings:
     raise ValueError(
       f'{source.where} has losses, {score!r}, which are lower for what was trained '
       'on. Say so with --higher=out, or say --higher=in if they are negated.'
     )
-  return formats.split_by_label(
-    source.where, values, labels, names=(score, label), **settings
-  )
+
+  def split(name: str, values: np.ndarray) -> Scores:
+    return formats.split_by_label(
+      source.where, values, labels, names=(name, label), **settings
+    )
+
+  scores = split(score, values)
+  if blind is not None:
+    return Loaded(scores, baseline=split(*_take_scores(source, blind)))
+  return Loaded(scores, doubt=_find_doubt(source, score, labels))
+
+
+def _find_doubt(source: _Source, score: str, labels: np.ndarray) -> Fact | None:
+  """That a column from which no score should differ does."""
+  for name in source.names:
+    if name == score or columns.normalize(name) not in BLIND:
+      continue
+    try:
+      values = source.scores(name)
+    except ValueError:
+      continue  # Names and dates are no numbers.
+    if values.dtype.kind in 'biuf' and (
+      fact := baseline.suspect(values, labels, name=name)
+    ):
+      return fact
+  return None
 
 
 def _check_sizes(where, names, arrays):
