@@ -29,6 +29,7 @@ _SETTINGS = {
   'rounds': '{rounds:,} rounds',
   'clip_norm': 'clip norm {clip_norm:.6g}',
   'noise_multiplier': 'noise multiplier {noise_multiplier:.6g}',
+  'sampling_probability': 'sampling probability {sampling_probability:.6g}',
   'server_momentum': 'server momentum {server_momentum:.6g}',
   'repetitions': 'canaries in up to {repetitions:,} rounds each',
   'min_separation': 'rounds of one {min_separation:,} apart',
@@ -231,6 +232,12 @@ SENTENCES: words.Words = {
     'releases are {ratio:ratio} times as long as the noise that is claimed to be in '
     'them, so that there is at most so much of it. Check the noise, and that '
     'divisor, clip_norm and noise_multiplier are those of the loop'
+  ),
+  'sampling_accounted': (
+    'canaries are certain to be in their rounds: an attacker who knows these is allowed '
+    'ε = {certain:number} in {repetitions:rounds}. An accountant that counts sampling '
+    'allows ε = {sampled:number} to one who is drawn in secret, with probability '
+    '{probability:.3g} in each of {rounds:,} rounds. Both are right'
   ),
   'canaries_not_as_predicted': _canaries_not_as_predicted,
   'epsilon_above_claim': (

@@ -77,9 +77,6 @@ def keep_neighbors(
   )
   p_value = compare_groups(baseline.observed, baseline.unobserved)
   blind = _bound_either_way(baseline, delta)
-  key = 'populations_alike'
-  if blind > 0 or p_value < _DIFFER_BELOW:
-    key = 'populations_differ'
   values = {
     'name': name,
     'blind': blind,
@@ -87,7 +84,9 @@ def keep_neighbors(
     'pairs': int(inside.size),
     'epsilon': float(registry.BAND(scores, delta=delta).epsilon),
   }
-  return kept, Fact(key, values)
+  if blind > 0 or p_value < _DIFFER_BELOW:
+    return kept, Fact('populations_differ', values)
+  return kept, Fact('populations_alike', values)
 
 
 def pair_neighbors(
