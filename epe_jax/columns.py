@@ -4,6 +4,7 @@ Whatever the format, a cell is text with the number of its line or entry, so tha
 are read alike and an error names what is wrong.
 """
 
+import collections
 from collections.abc import Callable, Iterator, Sequence
 import csv
 import itertools
@@ -78,8 +79,8 @@ def read(path: str | os.PathLike, *, cure: str = '') -> Columns:
 
   Args:
     path: .csv, .tsv or .txt in UTF-8, or '-' for such a table on stdin, with names in
-      the first line and cells separated by tabs, commas, semicolons or blanks, as the
-      names are; .json with lists or objects, whose names are joined by points; .jsonl
+      the first line and cells separated by tabs, commas, semicolons, bars or blanks, as
+      the names are; .json with lists or objects, whose names are joined by points; .jsonl
       or .ndjson with an object in each line; or .parquet.
     cure: what an error about its form ends with.
 
@@ -88,7 +89,7 @@ def read(path: str | os.PathLike, *, cure: str = '') -> Columns:
     ModuleNotFoundError: it is Parquet, and pyarrow is missing.
     ValueError: it is no such file, or a line has more or fewer cells than names.
   """
-  suffix = pathlib.Path(path).suffix
+  suffix = pathlib.Path(path).suffix.lower()
   if suffix == '.parquet':
     return _read_parquet(path)
   if suffix in ('.jsonl', '.ndjson'):
@@ -178,7 +179,7 @@ def _choose_split(
   where: str, header: str, cure: str
 ) -> Callable[[Sequence[Cell]], Iterator[tuple[int, list[str]]]]:
   """What splits lines as the first one is separated."""
-  delimiter = next((x for x in '\t,;' if x in header), None)
+  delimiter = next((x for x in '\t,;|' if x in header), None)
 
   def split(lines):
     if delimiter is None:
@@ -222,9 +223,23 @@ def _read_json_lines(path: str | os.PathLike, cure: str) -> Columns:
 def _parse_json(where: str | os.PathLike, text: str, cure: str) -> Any:
   """JSON whose numbers are text, as Python writes them: NaN and Infinity too."""
   try:
-    return json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+    return json.loads(
+      text,
+      parse_float=str,
+      parse_int=str,
+      parse_constant=str,
+      object_pairs_hook=_make_object,
+    )
   except (ValueError, RecursionError) as error:
     raise ValueError(f'{where} is not JSON ({error}). {cure}') from error
+
+
+def _make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+  value = dict(pairs)
+  if len(value) < len(pairs):
+    (name, _), *_ = collections.Counter(x for x, _ in pairs).most_common(1)
+    raise ValueError(f'it has the name {name!r} twice')
+  return value
 
 
 def _flatten(where: str, value: Any) -> Columns:
@@ -232,6 +247,8 @@ def _flatten(where: str, value: Any) -> Columns:
   columns: dict[str, Sequence[Any]] = {}
 
   def add(name: str, value: Any) -> None:
+    if isinstance(value, dict) and value and all(map(str.isdigit, value)):
+      value = [*value.values()]  # Columns of pandas, by the numbers of lines.
     if isinstance(value, dict):
       for key, one in value.items():
         add(f'{name}.{key}' if name else key, one)

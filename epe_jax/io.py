@@ -339,7 +339,7 @@ def read_json(path: str | os.PathLike) -> Any:
   """
   try:
     return parse_json(pathlib.Path(path).read_text(encoding='utf-8'))
-  except (ValueError, IsADirectoryError) as error:
+  except (ValueError, IsADirectoryError, RecursionError) as error:
     raise ValueError(
       f'{path} is not JSON ({error}); restore it, or make it again.'
     ) from error

@@ -69,6 +69,9 @@ def replay_log(
     if not client_id:
       continue
     if client_id not in index:
+      # As pandas writes integers next to rounds without a client.
+      client_id = client_id.removesuffix('.0')
+    if client_id not in index:
       raise ValueError(
         f'{where}: {form.client}={client_id!r} is not in the data. Give the log of '
         'these clients, or import the data of all of them.'

@@ -201,7 +201,7 @@ def load(
     )
   if arrays:
     return _choose(_Arrays(os.fspath(path), arrays), roles, settings)
-  if path.suffix in columns.SUFFIXES or str(path) == columns.STDIN:
+  if path.suffix.lower() in columns.SUFFIXES or str(path) == columns.STDIN:
     table = _Table(columns.read(path, cure=_NO_NAMES))
     return _choose(table, roles, settings)
   raise ValueError(f'{path} is neither .npz nor a table. {CURE}')
@@ -421,6 +421,9 @@ class _Table(NamedTuple):
   def labels(self, name: str) -> np.ndarray:
     return _to_labels(self.table, name, self.table.take(name))
 
+  def has_guesses(self, name: str) -> bool:
+    return all(_is_label(text) for _, text in self.table.take(name))
+
 
 class _Arrays(NamedTuple):
   """Arrays of an .npz."""
@@ -440,6 +443,9 @@ class _Arrays(NamedTuple):
     return np.atleast_1d(np.squeeze(self.arrays[name]))
 
   group = labels = scores
+
+  def has_guesses(self, name: str) -> bool:
+    return bool(np.all(np.isin(self.scores(name), (0, 1, -1))))
 
 
 _Source: TypeAlias = _Table | _Arrays
@@ -513,7 +519,9 @@ def _describe_choice(one: str | None, names: Sequence[str], role: str) -> str:
 
 
 def _list(names: Sequence[str]) -> str:
-  shown = ', '.join(map(repr, names[:_SHOWN]))
+  shown = ', '.join(
+    repr(x) if x else 'one without a name' for x in names[:_SHOWN]
+  )
   return (
     shown if len(names) <= _SHOWN else f'{shown} and {len(names) - _SHOWN} more'
   )
@@ -585,7 +593,7 @@ def _split(
   """Scores, or guesses, with a label each."""
   label = _find(source, label)
   labels, usual = source.labels(label), columns.normalize(score)
-  if usual in GUESSES:
+  if usual in GUESSES and source.has_guesses(_find(source, score)):
     guesses = source.labels(_find(source, score))
     _check_sizes(source.where, (score, label), (guesses, labels))
     return Loaded(counts.count_guesses(source.where, guesses, labels))
@@ -657,14 +665,19 @@ def _spell(text: str) -> str:
   return re.sub(r'[-_\s]', '', text.lower())
 
 
+def _is_label(text: str) -> bool:
+  word = str(_WORDS.get(_spell(text), text))
+  return columns.is_number(word) and float(word) in (0, 1, -1)
+
+
 def _to_labels(table: Columns, name: str, cells: Sequence[Cell]) -> np.ndarray:
-  words = [(x, str(_WORDS.get(_spell(text), text))) for x, text in cells]
-  for number, text in words:
-    if not (columns.is_number(text) and float(text) in (0, 1, -1)):
+  for number, text in cells:
+    if not _is_label(text):
       raise ValueError(
-        f'{table.describe_place(number)}: {name}={text!r}; write 1 or 0.'
+        f'{table.describe_place(number)}, column {name}: {text!r} does not say who took '
+        'part; write 1 or 0.'
       )
-  return _to_numbers(table, name, words)
+  return np.array([float(_WORDS.get(_spell(x), x)) for _, x in cells])
 
 
 def _to_numbers(
@@ -681,6 +694,6 @@ def _to_numbers(
       if columns.is_number(text.replace(',', '.')):
         cure = 'Use a point as the decimal mark.'
     raise ValueError(
-      f'{table.describe_place(number)}: {name}={text!r} is {fault}. {cure}'
+      f'{table.describe_place(number)}, column {name}: {text!r} is {fault}. {cure}'
     )
   return np.array([float(text) for _, text in cells], np.float64)

@@ -76,6 +76,14 @@ def test_a_log_of_any_form_is_the_same(tmp_path, kind):
       participation_log.replay_log(path, ['a', 'b', 'c'], form)
 
 
+@pytest.mark.parametrize('kind', ['csv', 'parquet'])
+def test_numbers_of_clients_may_be_those_of_pandas_with_gaps(tmp_path, kind):
+  path = tmp_path / f'log.{kind}'
+  write_log(path, {'round': [0, 1, 2], 'client_id': [7, None, 9]})
+  schedule, rounds = participation_log.replay_log(path, ['7', '9'])
+  assert [schedule(t).tolist() for t in range(rounds)] == [[0], [], [1]]
+
+
 def test_nobody_came_back_from_a_round_that_is_left_out_if_that_is_stated(
   tmp_path,
 ):

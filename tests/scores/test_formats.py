@@ -258,17 +258,23 @@ def test_tables_of_many_shapes_have_the_same_scores(tmp_path, name, text):
   [
     ('score,label,member\n1,1,1\n', 'label or member tells who took part'),
     ('in,out,in\n1,1,1\n', "two columns 'in'"),
-    ('in,out\n1,x\n', "line 2: out='x' is not a number"),
+    ('in,out\n1,x\n', "line 2, column out: 'x' is not a number"),
     ('in,out\n1,\n', 'that did not take part. Add them, .* --dim=D'),
-    ('in,out\n1,2\n3,nan\n', "line 3: out='nan' is not finite. Remove the row"),
+    (
+      'in,out\n1,2\n3,nan\n',
+      "line 3, column out: 'nan' is not finite. Remove the row",
+    ),
     ('score,label\n1,1\n2,0\n3,-1\n', 'label has the entry 0'),
     ('in;out\n1,5;2,3\n', 'Use a point as the decimal mark'),
     ('in,out\n1,2\n1,2,3\n', 'line 3 has 3 fields, but the header has 2'),
     ('in,out\n1,2\n\n1\n', 'line 4 has 1 fields, .* write their commas'),
     ('score,label\n1,1\n2\n3,0\n', 'line 3 has 1 fields, but the header has 2'),
-    ('in,out\n1,2\n1e999,3\n', "line 3: in='1e999' is not finite"),
+    ('in,out\n1,2\n1e999,3\n', "line 3, column in: '1e999' is not finite"),
     ('in,out\n"1,2\n3,4\n', 'line 3: not a CSV file'),
-    ('score,label\n1,7\n', "line 2: label='7'; write 1 or 0"),
+    (
+      'score,label\n1,7\n',
+      "line 2, column label: '7' does not say who took part; write 1 or 0",
+    ),
   ],
 )
 def test_tables_that_make_no_sense_are_refused(tmp_path, text, message):

@@ -82,7 +82,7 @@ def test_what_numpy_writes_is_read(tmp_path):
     ('1,0\n0,1\n', r'no names of columns\. Write names into the first line'),
     ('loss,label\n1,0\n0,1\n', 'Say so with --higher=out'),
     ('scores,cosine,label\n1,1,0\n', 'scores or cosine tells the scores'),
-    ('# by me\nin,out\nx,0\n', "line 3: in='x' is not a number"),
+    ('# by me\nin,out\nx,0\n', "line 3, column in: 'x' is not a number"),
   ],
 )
 def test_tables_that_are_ambiguous_are_refused(tmp_path, text, message):
@@ -148,8 +148,8 @@ def test_each_group_has_a_file_of_its_own(tmp_path, stdin):
   [
     ('', 'has no scores'),
     ('score\n', 'has no scores'),
-    ('1\n2,3\n', "line 2: score='2,3' is not a number. Use a point"),
-    ('1\nx\n', "line 2: score='x' is not a number"),
+    ('1\n2,3\n', "line 2, column score: '2,3' is not a number. Use a point"),
+    ('1\nx\n', "line 2, column score: 'x' is not a number"),
   ],
 )
 def test_a_file_that_is_no_group_is_refused(tmp_path, text, message):
@@ -340,7 +340,7 @@ def test_one_point_of_a_roc_is_a_threshold(tmp_path):
     ([0, 1], [0, 1], (None, None), 'num_in=N took part, num_out=N did not'),
     ([0, 0.5], [0, 0.5], (3, 2), 'tpr=0.5 of num_in=3 canaries .* but 1.5'),
     ([0, 0.5], [0, 1.5], (2, 2), 'tpr=1.5 of num_in=2'),
-    ([0, 0.5], [0, 'nan'], (2, 2), "tpr='nan' is not finite"),
+    ([0, 0.5], [0, 'nan'], (2, 2), "column tpr: 'nan' is not finite"),
     ([0.5, 1], [1, 0], (2, 2), 'where fpr grows, tpr falls'),
     ([0.5, 1], [1], (2, 2), 'tpr has 1 entries and fpr 2'),
   ],
