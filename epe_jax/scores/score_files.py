@@ -304,21 +304,17 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
   return path
 
 
-def read_column(path: str | os.PathLike, name: str | None = None) -> np.ndarray:
+def read_column(path: str | os.PathLike) -> np.ndarray:
   """Reads the scores of one group: a number in each line, or an array [n] in .npy.
 
   Args:
     path: a file, or `columns.STDIN`. Its first line may be a name.
-    name: of one of its columns; None where there is but one.
 
   Raises:
     FileNotFoundError: there is no such file.
     ValueError: it is no such file.
   """
-  cells = _read_cells(path, name)
-  if isinstance(cells, np.ndarray):
-    return cells
-  return _to_numbers(*cells)
+  return _read_values(path, SCORES)
 
 
 def _read_with_labels(
@@ -332,60 +328,81 @@ def _read_with_labels(
         f'{name}={getattr(roles, name)} and labels={roles.labels} both say who took '
         'part; leave one of them out.'
       )
-  cells = _read_cells(roles.labels, None)
-  labels = cells if isinstance(cells, np.ndarray) else _to_labels(*cells)
+  labels = _read_values(roles.labels, LABELS)
 
   def split(file: str | os.PathLike, name: str | None) -> Scores:
     names = os.fspath(file), os.fspath(roles.labels or '')
-    values = read_column(file, name)
+    values = _read_values(file, SCORES, name)
     return formats.split_by_label(file, values, labels, names=names, **settings)
 
   blind = None
   if roles.baseline is not None:
     is_file = pathlib.Path(roles.baseline).is_file()
-    blind = split(
-      *((roles.baseline, None) if is_file else (path, roles.baseline))
-    )
+    where = (roles.baseline, None) if is_file else (path, roles.baseline)
+    blind = split(*where)
   return Loaded(split(path, roles.score), baseline=blind)
 
 
-def _read_cells(
-  path: str | os.PathLike, name: str | None
-) -> np.ndarray | tuple[Columns, str, list[Cell]]:
-  """An array, or the cells of a column of a file."""
-  where, suffix = columns.name_file(path), pathlib.Path(path).suffix
+def _read_values(
+  path: str | os.PathLike, known: Sequence[str], name: str | None = None
+) -> np.ndarray:
+  """Scores or labels from a file that has one column, or one of known names.
+
+  Args:
+    path: of the file.
+    known: `SCORES` or `LABELS`.
+    name: of the column; None where it is the only one, or of a known name.
+  """
+  where = columns.name_file(path)
   if where != 'stdin' and not pathlib.Path(path).is_file():
     raise FileNotFoundError(f'{path} does not exist; give a file of scores.')
-  if suffix == '.npy' and name is None:
-    return np.atleast_1d(np.squeeze(io.read_array(path)))
-  if suffix == '.npy':
-    raise ValueError(
-      f'{where} has no columns, and so not {name!r}; give a table.'
-    )
-  if name is not None or suffix in ('.json', '.jsonl', '.ndjson', '.parquet'):
-    table = columns.read(path, cure=_NO_NAMES)
-    if name is None and len(table.names) == 1:
-      name = table.names[0]
-    if name is None or (found := table.find(name)) is None:
+  if pathlib.Path(path).suffix == '.npy':
+    if name is not None:
       raise ValueError(
-        f'{where} has the columns {_list(table.names)}, and not one of them alone'
-        f'{"" if name is None else f", {name!r}"} is asked for. {_NAME_THEM}'
+        f'{where} has no columns, and so not {name!r}; give a table.'
       )
-    return table, found, table.take(found)
+    return np.atleast_1d(np.squeeze(io.read_array(path)))
+  source = _open(path)
+  if name is None:
+    names = source.names
+    if len(names) > 1:
+      names = [x for x in names if columns.normalize(x) in known]
+    if len(names) != 1:
+      raise ValueError(
+        f'{where} has the {source.what}s {_list(source.names)}, and nothing says which '
+        f'is meant; name that of scores by score=NAME, or leave one {source.what} alone.'
+      )
+    name = names[0]
+  if known is LABELS:
+    return source.labels(name)
+  return _take_scores(source, name)[1]
+
+
+def _open(path: str | os.PathLike) -> '_Source':
+  """The columns of a file, which may be one without a name."""
+  where, suffix = columns.name_file(path), pathlib.Path(path).suffix.lower()
+  if suffix == '.npz':
+    return _Arrays(where, io.read_arrays(path))
+  if suffix in ('.json', '.jsonl', '.ndjson', '.parquet'):
+    return _Table(columns.read(path, cure=_NO_NAMES))
   lines = columns.split_lines(columns.read_text(path))
   lines = [x for x in lines if not columns.is_comment(x)]
-  table = Columns(where, ['score'], [], [0])
   if lines and not _is_entry(lines[0][1]):
-    line, text = lines.pop(0)
-    parts = re.split(r'[,;\s]+', text.strip().replace('_', ''))
+    line, text = lines[0]
+    parts = re.split(r'[,;|\s]+', text.strip().replace('_', ''))
     if any(map(columns.is_number, parts)):
       raise ValueError(
         f'{where}, line {line}: {text!r} is not a number and no name; give one '
         'score in each line.'
       )
+    if re.search(r'[,;|\t]', text.strip()) and where != 'stdin':
+      return _Table(columns.read(path, cure=_NO_NAMES))
+    del lines[0]
   if not lines:
     raise ValueError(f'{where} has no scores; give one in each line.')
-  return table, 'score', [(line, text.strip()) for line, text in lines]
+  values = [[text.strip() for _, text in lines]]
+  numbers = [number for number, _ in lines]
+  return _Table(Columns(where, ['score'], [*values], numbers))
 
 
 def _is_entry(text: str) -> bool:
@@ -594,6 +611,11 @@ def _split(
   label = _find(source, label)
   labels, usual = source.labels(label), columns.normalize(score)
   if usual in GUESSES and source.has_guesses(_find(source, score)):
+    if blind is not None:
+      raise ValueError(
+        f'baseline={blind} is of scores, but {score!r} of {source.where} has guesses; '
+        'leave it out.'
+      )
     guesses = source.labels(_find(source, score))
     _check_sizes(source.where, (score, label), (guesses, labels))
     return Loaded(counts.count_guesses(source.where, guesses, labels))

@@ -125,6 +125,10 @@ def test_the_command_tells_two_populations_apart(tmp_path):
     refused = run_command('estimate', path, '--delta=1e-5', *flags)
     assert refused.returncode == 2
     assert message in refused.stderr
+  (tmp_path / 'c.csv').write_text('guess,label,other\n1,1,3\n0,0,1\n')
+  roles = score_files.Roles(baseline='other')
+  with pytest.raises(ValueError, match='baseline=other is of scores'):
+    score_files.load(tmp_path / 'c.csv', roles=roles)
   (tmp_path / 'b.csv').write_text('in,out,other\n1,2,3\n3,2,1\n')
   refused = run_command(
     'estimate', tmp_path / 'b.csv', '--delta=1e-5', '--baseline=other'

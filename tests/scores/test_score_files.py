@@ -296,6 +296,36 @@ def test_an_array_without_labels_says_which_flags_name_them(tmp_path):
   assert 'give --labels=FILE, 1 or 0 for each' in done.stderr
 
 
+def test_a_table_with_labels_elsewhere_has_columns_of_known_names(tmp_path):
+  labels = tmp_path / 'labels.npy'
+  np.save(labels, LABELS)
+  table = {'id': range(55), 'score': TARGET, 'other': REFERENCE}
+  pandas.DataFrame(table).to_csv(tmp_path / 'a.csv', index=False)
+  np.savez(tmp_path / 'a.npz', **{k: np.array(x) for k, x in table.items()})
+  for name in ('a.csv', 'a.npz'):
+    for score, expected in (
+      (None, TARGET),
+      ('score-other', TARGET - REFERENCE),
+    ):
+      roles = score_files.Roles(score=score, labels=str(labels))
+      scores = score_files.load(tmp_path / name, roles=roles).scores
+      np.testing.assert_array_equal(scores.observed, expected[LABELS == 1])
+  pandas.DataFrame({'a': TARGET, 'b': TARGET}).to_csv(tmp_path / 'b.csv')
+  with pytest.raises(
+    ValueError, match="'a', 'b', and nothing says which is meant"
+  ):
+    score_files.load(tmp_path / 'b.csv', roles=roles._replace(score=None))
+
+
+def test_a_missing_reader_of_parquet_is_named_with_its_extra(
+  tmp_path, monkeypatch
+):
+  (tmp_path / 'a.parquet').write_bytes(b'PAR1')
+  monkeypatch.setitem(sys.modules, 'pyarrow', None)
+  with pytest.raises(ModuleNotFoundError, match="with the extra 'training'"):
+    score_files.load(tmp_path / 'a.parquet')
+
+
 @pytest.mark.parametrize('drop', [True, False])
 def test_a_roc_bounds_what_its_scores_bound(tmp_path, drop):
   roc = metrics.roc_curve(LABELS, np.round(TARGET, 1), drop_intermediate=drop)
