@@ -204,6 +204,22 @@ def _choose_split(
   return split
 
 
+def _make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+  value = dict(pairs)
+  if len(value) < len(pairs):
+    (name, _), *_ = collections.Counter(x for x, _ in pairs).most_common(1)
+    raise ValueError(f'it has the name {name!r} twice')
+  return value
+
+
+_DECODER = json.JSONDecoder(
+  parse_float=str,
+  parse_int=str,
+  parse_constant=str,
+  object_pairs_hook=_make_object,
+)
+
+
 def _read_json_lines(path: str | os.PathLike, cure: str) -> Columns:
   where, records, numbers = name_file(path), [], []
   for number, line in split_lines(read_text(path)):
@@ -223,23 +239,9 @@ def _read_json_lines(path: str | os.PathLike, cure: str) -> Columns:
 def _parse_json(where: str | os.PathLike, text: str, cure: str) -> Any:
   """JSON whose numbers are text, as Python writes them: NaN and Infinity too."""
   try:
-    return json.loads(
-      text,
-      parse_float=str,
-      parse_int=str,
-      parse_constant=str,
-      object_pairs_hook=_make_object,
-    )
+    return _DECODER.decode(text)
   except (ValueError, RecursionError) as error:
     raise ValueError(f'{where} is not JSON ({error}). {cure}') from error
-
-
-def _make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-  value = dict(pairs)
-  if len(value) < len(pairs):
-    (name, _), *_ = collections.Counter(x for x, _ in pairs).most_common(1)
-    raise ValueError(f'it has the name {name!r} twice')
-  return value
 
 
 def _flatten(where: str, value: Any) -> Columns:
@@ -247,27 +249,42 @@ def _flatten(where: str, value: Any) -> Columns:
   columns: dict[str, Sequence[Any]] = {}
 
   def add(name: str, value: Any) -> None:
-    if isinstance(value, dict) and value and all(map(str.isdigit, value)):
-      value = [*value.values()]  # Columns of pandas, by the numbers of lines.
+    if _is_numbered(value):
+      value = [*value.values()]
     if isinstance(value, dict):
       for key, one in value.items():
         add(f'{name}.{key}' if name else key, one)
     elif not isinstance(value, list):
       columns[name] = [value]
     elif value and all(isinstance(one, dict) for one in value):
-      rows = [_flatten(where, row) for row in value]
-      for key in dict.fromkeys(key for row in rows for key in row.names):
-        cells = (dict(zip(row.names, row.values)).get(key) for row in rows)
+      rows = [_flatten_row(row) for row in value]
+      for key in dict.fromkeys(key for row in rows for key in row):
         columns[f'{name}.{key}' if name else key] = [
-          # Of a list in a row, so that it is refused where a number has to be.
-          cell[0] if cell and len(cell) == 1 else cell
-          for cell in cells
+          row.get(key) for row in rows
         ]
     else:
       columns[name] = value
 
   add('', value)
   return Columns(where, [*columns], [*columns.values()])
+
+
+def _is_numbered(value: Any) -> bool:
+  """Whether it is a column of pandas, by the numbers of lines."""
+  if not isinstance(value, dict) or not value:
+    return False
+  is_nested = any(isinstance(one, dict | list) for one in value.values())
+  return not is_nested and all(map(str.isdigit, value))
+
+
+def _flatten_row(row: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+  flat: dict[str, Any] = {}
+  for key, value in row.items():
+    if isinstance(value, dict):
+      flat |= _flatten_row(value, f'{prefix}{key}.')
+    else:
+      flat[prefix + key] = value
+  return flat
 
 
 def _read_parquet(path: str | os.PathLike) -> Columns:

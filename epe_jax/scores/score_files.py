@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import math
 import os
 import pathlib
 import re
@@ -693,13 +694,16 @@ def _is_label(text: str) -> bool:
 
 
 def _to_labels(table: Columns, name: str, cells: Sequence[Cell]) -> np.ndarray:
+  # There are few words, and many cells.
+  words = {text: _is_label(text) for text in {text for _, text in cells}}
   for number, text in cells:
-    if not _is_label(text):
+    if not words[text]:
       raise ValueError(
         f'{table.describe_place(number)}, column {name}: {text!r} does not say who took '
         'part; write 1 or 0.'
       )
-  return np.array([float(_WORDS.get(_spell(x), x)) for _, x in cells])
+  labels = {text: float(_WORDS.get(_spell(text), text)) for text in words}
+  return np.array([labels[text] for _, text in cells])
 
 
 def _to_numbers(
@@ -708,7 +712,8 @@ def _to_numbers(
   for number, text in cells:
     if columns.is_number(text):
       value = float(text)
-      if np.isfinite(value) or (np.isinf(value) and 'inf' in text.lower()):
+      is_spelled = math.isinf(value) and 'inf' in text.lower()
+      if math.isfinite(value) or is_spelled:
         continue
     fault, cure = 'not finite', 'Remove the row, or fix what wrote it.'
     if not columns.is_number(text):

@@ -264,6 +264,46 @@ def test_groups_are_named_by_flags_and_lists_may_be_inside_of_others(tmp_path):
   assert read(path) == (IN, OUT)
 
 
+@pytest.mark.parametrize('orient', ['columns', 'records', 'list'])
+def test_json_of_pandas_is_read(tmp_path, orient):
+  frame = pandas.DataFrame({'score': TARGET, 'label': LABELS})
+  path = tmp_path / 'a.json'
+  if orient == 'list':
+    path.write_text(json.dumps({'runs': {'1': IN, '0': OUT}}))
+    roles = score_files.Roles(in_scores='runs.1', out_scores='runs.0')
+    assert read(path, roles=roles) == (IN, OUT)
+    return
+  frame.to_json(path, orient=orient, double_precision=15)
+  scores = score_files.load(path).scores
+  np.testing.assert_allclose(scores.observed, TARGET[LABELS == 1])
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('{"in": [1], "in": [2]}', "has the name 'in' twice"),
+    ('[' * 100_000, 'is not JSON'),
+    ('{"in": [1, 2', 'is not JSON'),
+    ('{"in": [1e400, 2], "out": [1, 2]}', "'1e400' is not finite"),
+    (
+      '{"in": [[1, 2]], "out": [1, 2]}',
+      'entry 1, column in: .* is not a number',
+    ),
+    ('[1, 2]', 'one without a name'),
+  ],
+)
+def test_json_that_makes_no_sense_is_refused(tmp_path, text, message):
+  path = tmp_path / 'a.json'
+  path.write_text(text)
+  with pytest.raises(ValueError, match=message):
+    score_files.load(path)
+
+
+def test_a_column_of_guesses_that_are_none_has_scores(tmp_path):
+  (tmp_path / 'a.csv').write_text('prediction|label\n.7|1\n.9|1\n.2|0\n')
+  assert read(tmp_path / 'a.csv') == ([0.7, 0.9], [0.2])
+
+
 @pytest.mark.parametrize('name', ['a.npy', 'a.txt', 'a.csv', 'a.json'])
 def test_labels_may_have_a_file_of_their_own(tmp_path, name):
   path, labels = tmp_path / name, tmp_path / f'labels_{name}'
