@@ -482,6 +482,16 @@ def test_each_command_of_the_page_reads_its_file(tmp_path, monkeypatch):
     assert done.returncode == 0, (command, done.stderr)
 
 
+def test_runs_are_not_compared_by_an_order_of_scores(tmp_path):
+  for name, top in (('a.csv', 'inf'), ('b.csv', '5')):
+    text = f'in,out\n{top},1\n2,0\n3,{len(top)}.5\n'
+    (tmp_path / name).write_text(text)
+  files = tmp_path / 'a.csv', tmp_path / 'b.csv'
+  refused = run_command('estimate', *files, '--delta=1e-5')
+  assert refused.returncode == 2
+  assert 'a.csv has the order of scores and no values' in refused.stderr
+
+
 # The sign.
 
 
