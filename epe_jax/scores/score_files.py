@@ -553,7 +553,7 @@ def _pair_named(
   for name in ('in_scores', 'out_scores'):
     if (given := getattr(roles, name)) is None:
       raise ValueError(
-        f'{name} is missing: an audit compares two groups. Name its {source.what} '
+        f'{name}=NAME is missing: an audit compares two groups. Name its {source.what} '
         f'among {_list(source.names)}.'
       )
     groups.append(source.group(_find(source, given)))

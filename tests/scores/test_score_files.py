@@ -242,7 +242,7 @@ def test_columns_are_named_by_flags_in_every_form(tmp_path, name):
       score_files.Roles(score='reference'),
       'reference tells the scores, no known',
     ),
-    (score_files.Roles(in_scores='reference'), 'out_scores is missing'),
+    (score_files.Roles(in_scores='reference'), 'out_scores=NAME is missing'),
     (score_files.Roles(num_in=3), 'num_in=3 is of a ROC'),
   ):
     with pytest.raises(ValueError, match=message):
