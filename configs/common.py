@@ -34,8 +34,15 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       separation=1,
       # Largest number of rounds of a client; None means no limit.
       max_rounds=config_dict.placeholder(int),
-      # CSV or Parquet with the columns round and client_id.
+      # CSV, lines of JSON or Parquet with a round and a client in each entry.
       log=config_dict.placeholder(str),
+      # The names of these columns.
+      log_round='round',
+      log_client='client_id',
+      # COLUMN=VALUE of the entries that count, such as phase=train; None: all.
+      log_only=config_dict.placeholder(str),
+      # Whether nobody came back from a round without an entry; else it is refused.
+      log_empty_rounds=False,
     ),
     # How noise is correlated over rounds, with fixed clipping; docs/production.md.
     noise=dict(

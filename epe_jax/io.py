@@ -259,7 +259,7 @@ def read_arrays(
     FileNotFoundError: there is no such file.
     ValueError: the file is damaged, or would need pickle.
   """
-  with open(path, 'rb') as file, _explain_damage(path, '.npz'):
+  with open(path, 'rb') as file, explain_damage(path, '.npz'):
     archive = _open_archive(file)
     # Of an array whose shape is damaged NumPy may not read the checksum.
     assert archive.zip is not None, 'it is open'
@@ -270,7 +270,7 @@ def read_arrays(
 
 def list_arrays(path: str | os.PathLike) -> set[str]:
   """Lists the arrays of an .npz without reading them; raises as `read_arrays`."""
-  with open(path, 'rb') as file, _explain_damage(path, '.npz'):
+  with open(path, 'rb') as file, explain_damage(path, '.npz'):
     return {*_open_archive(file).files}
 
 
@@ -283,12 +283,12 @@ def _open_archive(file: BinaryIO) -> np.lib.npyio.NpzFile:
 
 def read_array(path: str | os.PathLike) -> Shaped[np.ndarray, '...']:
   """Reads the array of an .npy; raises as `read_arrays`."""
-  with open(path, 'rb') as file, _explain_damage(path, '.npy'):
+  with open(path, 'rb') as file, explain_damage(path, '.npy'):
     return np.lib.format.read_array(file, allow_pickle=False)
 
 
 @contextlib.contextmanager
-def _explain_damage(path: str | os.PathLike, kind: str) -> Iterator[None]:
+def explain_damage(path: str | os.PathLike, kind: str) -> Iterator[None]:
   """Names the file that could not be read, and a cure."""
   try:
     yield
@@ -339,7 +339,7 @@ def read_json(path: str | os.PathLike) -> Any:
   """
   try:
     return parse_json(pathlib.Path(path).read_text(encoding='utf-8'))
-  except (ValueError, IsADirectoryError) as error:
+  except (ValueError, IsADirectoryError, RecursionError) as error:
     raise ValueError(
       f'{path} is not JSON ({error}); restore it, or make it again.'
     ) from error

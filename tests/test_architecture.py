@@ -26,6 +26,7 @@ PACKAGE = pathlib.Path(epe_jax.__file__).parent
 ORDER = [
   [
     'accounting',
+    'columns',
     'epsilon',
     'extras',
     'fact',

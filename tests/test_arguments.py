@@ -80,6 +80,9 @@ CALLS = {
     shift=np.array([1.0, 2.0]), delta=1e-5, weights=np.array([0.4, 0.6])
   ),
   'epsilon_of_allocation': dict(noise_multiplier=1.0, delta=1e-5, rounds=10),
+  'epsilon_of_best': dict(
+    noise_multiplier=1.0, delta=1e-5, probability=0.1, rounds=10, runs=3
+  ),
   'epsilon_of_discrete_gaussian': dict(std=4.0, delta=1e-5, l2=4.0),
   'epsilon_of_matrix_mechanism': dict(
     noise_multiplier=1.0, sensitivity=1.0, delta=1e-5
@@ -283,7 +286,7 @@ def extreme_cases():
 def test_extreme_input_gives_a_number_or_an_error_that_names_an_argument():
   silent = []
   for name, argument, value in extreme_cases():
-    if name == 'epsilon_of_poisson':
+    if name in ('epsilon_of_poisson', 'epsilon_of_best'):
       continue  # Of extreme noise dp_accounting has no grid.
     case = f'{name}({argument}={reprlib.repr(value)})'
     names = '|'.join(inspect.signature(FUNCTIONS[name]).parameters)

@@ -7,6 +7,7 @@ from .discrete_noise import (
 )
 from .discrete_noise import epsilon_of_ring as epsilon_of_ring
 from .discrete_noise import epsilon_of_skellam as epsilon_of_skellam
+from .gaussian import epsilon_of_best as epsilon_of_best
 from .gaussian import epsilon_of_poisson as epsilon_of_poisson
 from .gaussian import epsilon_of_releases as epsilon_of_releases
 from .matrix_mechanism import ParticipationSchema as ParticipationSchema

@@ -108,10 +108,10 @@ def epsilon_of_allocation(
   )
   if noise_multiplier == 0:
     return Analytic(math.inf, assumes)
+  known = gaussian.epsilon_of_releases(
+    noise_multiplier, delta=delta, participations=periods
+  )._replace(assumes=assumes)
   if not SMALLEST_NOISE <= noise_multiplier <= LARGEST_NOISE:
-    known = gaussian.epsilon_of_releases(
-      noise_multiplier, delta=delta, participations=periods
-    )._replace(assumes=assumes)
     # With little noise the round is not secret: at most log t of hundreds.
     if noise_multiplier < SMALLEST_NOISE or known.epsilon < _NEGLIGIBLE_EPSILON:
       return known
@@ -121,7 +121,8 @@ def epsilon_of_allocation(
     return min(known, less_noise, key=lambda analytic: analytic.epsilon)
   loss = compute_pld(noise_multiplier, rounds=rounds, periods=periods)
   return Analytic(
-    float(loss.get_epsilon_for_delta(delta)),
+    # At a tiny δ what is cut off from the loss counts, and nothing else is finite.
+    min(float(loss.get_epsilon_for_delta(delta)), known.epsilon),
     assumes,
     law=Allocation(noise_multiplier, rounds, periods),
   )

@@ -332,11 +332,13 @@ def score_external(scores: Scores) -> AttackScores:
       'better hundreds.'
     )
   scores, failed = failed_checks.drop_rejected_null(scores)
-  has_spread = _can_fit_spread(scores)
+  has_spread = _can_fit_spread(scores) and not scores.is_ordinal
   if not has_spread and not scores.has_known_null:
     # A shift is fitted in units of the spread, and there is none.
     scores = dataclasses.replace(scores, shift=None)
-  if scores.shift is None:
+  if scores.is_ordinal:
+    of_law, is_rejected = (), False
+  elif scores.shift is None:
     of_law, is_rejected = failed_checks.check_normality(scores), False
   else:
     of_law = failed_checks.check_mixture(scores)
@@ -359,6 +361,7 @@ def score_external(scores: Scores) -> AttackScores:
     draw=draw,
     law=law,
     failed_checks=(*failed, *(failed_checks.check_repeats(scores) or of_law)),
+    notes=(Fact('order_only'),) if scores.is_ordinal else (),
   )
 
 

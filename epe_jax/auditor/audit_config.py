@@ -34,6 +34,9 @@ class AuditConfig:
     noise_multiplier: z >= 0 of the claim, the standard deviation of the noise in the
       sum of updates, in units of S; None if nothing is claimed, and then no attacker
       has an analytic ε.
+    sampling_probability: q in (0, 1] of a participant in each round, if participants
+      are drawn in secret and the accountant of the loop counts it; else None. Canaries
+      are certain to be in their rounds, and the report has ε both ways.
     num_observed: canaries that take part, >= 1.
     num_unobserved: canaries that do not. The null law is theirs: give hundreds.
       With coins, about half of all canaries take part, whichever number they are in.
@@ -59,6 +62,7 @@ class AuditConfig:
   clip_norm: float
   delta: float
   noise_multiplier: float | None = None
+  sampling_probability: float | None = None
   num_observed: int = 1000
   num_unobserved: int = 1000
   repetitions: int = 1
@@ -94,6 +98,13 @@ class AuditConfig:
         raise ValueError(
           f'noise_multiplier={z!r}; give {record_checks.NOISE}, or None if none is '
           'claimed.'
+        )
+    if self.sampling_probability is not None:
+      checks.check_number(*of('sampling_probability'), '(0, 1]')
+      if self.strategy is not None:
+        raise ValueError(
+          f'sampling_probability={self.sampling_probability} with a strategy, but no ε '
+          'of sampling with correlated noise is known here; leave it out.'
         )
     if self.strategy is not None:
       fault = record.find_fault_of_strategy(self.strategy, self.rounds)

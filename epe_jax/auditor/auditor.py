@@ -615,7 +615,10 @@ def format_report(
     num_canaries=config.num_canaries,
     family=config.family,
     failed=claim_check.check_claim(record, audit),
-    notes=auditor.notes,
+    notes=(
+      *auditor.notes,
+      *claim_check.compare_with_sampling(config, audit.attacks[0].first.delta),
+    ),
   )
 
 

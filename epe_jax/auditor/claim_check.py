@@ -7,10 +7,11 @@ the claim allows. Each check tells by how much it fails.
 
 import numpy as np
 
-from epe_jax import epsilon
+from epe_jax import accounting, epsilon
 from epe_jax.audit import attackers
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import AttackResult, Audit
+from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.fact import Fact, Facts
 from epe_jax.training.round_scalars import RoundScalars
 
@@ -43,6 +44,30 @@ def check_claim(record: Record, audit: Audit) -> Facts:
     )
   room = _check_room(record.rounds, record.dim)
   return tuple(x for x in (failed, room) if x is not None)
+
+
+def compare_with_sampling(config: AuditConfig, delta: float) -> Facts:
+  """The analytic ε of a canary, and of one who is drawn, if sampling is accounted for."""
+  noise, probability = config.noise_multiplier, config.sampling_probability
+  if not noise or probability is None:
+    return ()
+  certain = accounting.epsilon_of_releases(
+    noise, delta=delta, participations=config.repetitions
+  )
+  try:
+    sampled = accounting.epsilon_of_poisson(
+      noise, delta=delta, probability=probability, rounds=config.rounds
+    )
+  except ValueError:
+    return ()  # Its loss takes more numbers than have room.
+  values = {
+    'certain': certain.epsilon,
+    'sampled': sampled.epsilon,
+    'probability': probability,
+    'repetitions': config.repetitions,
+    'rounds': config.rounds,
+  }
+  return (Fact('sampling_accounted', values),)
 
 
 def _check_release_norm(rounds: RoundScalars, dim: int) -> Fact | None:

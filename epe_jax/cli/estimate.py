@@ -3,6 +3,10 @@
   epe-jax estimate scores.csv --delta=1e-5
   epe-jax estimate losses.csv --delta=1e-5 --higher=out --out=report
   epe-jax estimate --in_scores=in.txt --out_scores=out.txt --delta=1e-5
+  epe-jax estimate attack.csv --delta=1e-5 --score=target-reference --label=member
+  epe-jax estimate attack.csv --delta=1e-5 --score=target --label=split --baseline=reference
+  epe-jax estimate losses.npy --labels=members.npy --delta=1e-5 --higher=out
+  epe-jax estimate roc.json --num_in=500 --num_out=500 --delta=1e-5
   attack | epe-jax estimate - --delta=1e-5 --claim=3
   epe-jax estimate report/exp/attack_result_0.npz --delta=1e-5
   epe-jax estimate runs/digits --all
@@ -10,8 +14,12 @@
   epe-jax estimate runs/digits --by_round
   epe-jax estimate runs/seed0 runs/seed1 runs/seed2
 
-A file of scores is a CSV or TSV with columns in and out (or member and nonmember), or
-score and label; or an .npz with such arrays. - reads a table from stdin. Files of ML Privacy Meter, RMIA and privacy-estimates are recognized. For a run, give its workdir or its private/scores.npz.
+A file of scores is a table (.csv, .tsv, .json, .jsonl, .parquet) with columns in and
+out (or member and nonmember), or score and label; or an .npz with such arrays. --score,
+--label, --in_scores and --out_scores name columns that are called otherwise. A ROC, and
+guesses or their counts, are read too. - reads a table from stdin. Files of ML Privacy
+Meter, RMIA and privacy-estimates are recognized. For a run, give its workdir or its
+private/scores.npz.
 
 The command prints the headline, which the design fixes before any score is seen.
 --all prints every estimate: point estimates, which guarantee
@@ -143,13 +151,14 @@ def _check_figures() -> None:
 def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
   """Every estimate from some files."""
   from epe_jax.epsilon.types import Scores
+  from epe_jax.scores.counts import Counts
 
   if len(paths) > 1:
     return _estimate_runs(given, paths)
-  if paths and score_input.has_counts(given, paths[0]):
-    return _bound_counts(given, paths[0])
   loaded = score_input.load(given, paths)
   scores = loaded.scores
+  if isinstance(scores, Counts):
+    return _bound_counts(given, loaded.path, scores)
   if isinstance(scores, Scores):
     return _estimate_external(given, loaded)
   if given.deltas is not None and not given.simultaneous:
@@ -217,18 +226,27 @@ def _estimate_external(
   delta = _require_delta(given, loaded.path)
   if given.claim is not None:
     score_input.refuse_reversed(given, loaded)
-  num = sum(map(len, (loaded.scores.observed, loaded.scores.unobserved)))
+  scores, known = loaded.scores, loaded.doubt
+  if loaded.baseline is not None:
+    from epe_jax.scores import baseline
+
+    scores, known = baseline.keep_neighbors(
+      scores, loaded.baseline, delta=delta, name=given.baseline
+    )
+  num = sum(map(len, (scores.observed, scores.unobserved)))
   if num > _MANY:
     score_input.tell(
       f'{num:,} scores: simulating what estimators report without a leak takes '
       'about a minute for each half a million of them.'
     )
   audit = evaluation.evaluate_scores(
-    loaded.scores,
+    scores,
     delta=delta,
     more=_needs_all(given),
     simultaneous=given.simultaneous,
   )
+  if known is not None:
+    audit = audit_notes.add_check(audit, known)
   if loaded.failed_check is not None:
     audit = audit_notes.replace_checks(audit, loaded.failed_check)
     if given.format == 'json':
@@ -238,7 +256,7 @@ def _estimate_external(
   if given.out is not None:
     from epe_jax.scores import score_audit
 
-    page = score_audit.write_score_report(given.out, loaded.scores, audit)
+    page = score_audit.write_score_report(given.out, scores, audit)
     score_input.tell(f'Report and figures: {page.with_suffix(".html")}')
   return estimated
 
@@ -249,12 +267,15 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
       f'--by_round and --simultaneous are for one run, but {len(paths)} files are '
       'given; give one of them.'
     )
-  if given.out is not None:
-    raise ValueError(
-      f'--out={given.out} is for one file, but {len(paths)} are given.'
-    )
+  for name in ('out', 'baseline'):
+    if given[name].value is not None:
+      raise ValueError(
+        f'--{name}={given[name].value} is for one file, but {len(paths)} are given; '
+        'leave it out.'
+      )
   from epe_jax.report.comparisons import over_reports
   from epe_jax.scores import score_files
+  from epe_jax.scores.counts import Counts
   from epe_jax.several_runs import run_effects
 
   files = [score_files.find_scores(path).resolve() for path in paths]
@@ -265,6 +286,11 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
         'it once.'
       )
   runs = {path: score_input.load(given, [path]).scores for path in paths}
+  for path, scores in runs.items():
+    if isinstance(scores, Counts):
+      raise ValueError(
+        f'{path} has counts of guesses and no scores. Give it alone.'
+      )
   effects = run_effects.evaluate_runs(runs, delta=given.delta)
   text = _show(given, over_reports.format_over_runs(effects))
   # Of the strongest attacker, as of a single run.
@@ -272,11 +298,9 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
   return Estimated(run_effects.runs_to_json(effects), text, bounds)
 
 
-def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
+def _bound_counts(given: flags.FlagValues, path: str, counts: Any) -> Estimated:
   from epe_jax.scores import counts as counted
 
-  score_input.refuse_flags_of_scores(given, path)
-  counts = counted.read_counts(path)
   if warning := counted.warn_if_reversed(counts):
     if given.claim is not None:
       raise ValueError(

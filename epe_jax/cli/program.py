@@ -285,7 +285,9 @@ def _name_flags(module: ModuleType, text: str) -> str:
   values = flags.FlagValues()
   module.define_flags(values)
   names = '|'.join(map(re.escape, values))
-  return re.sub(rf'(?<![\w.-])(?:num_)?((?:{names})=)', r'--\1', text)
+  for prefix in ('', 'num_'):
+    text = re.sub(rf'(?<![\w.-]){prefix}((?:{names})=)', r'--\1', text)
+  return text
 
 
 def _explain_os_error(error: Exception) -> str:

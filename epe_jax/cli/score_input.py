@@ -1,6 +1,7 @@
 """Flags that say what scores are read from, and how."""
 
 from collections.abc import Sequence
+import pathlib
 import sys
 from typing import Any, NamedTuple
 
@@ -35,9 +36,31 @@ def define_flags(values: flags.FlagValues) -> None:
     ),
     Flag(
       'in_scores',
-      'File with the scores of canaries that took part, one per line, or .npy.',
+      'File with the scores of canaries that took part, one per line, or .npy; next '
+      'to a file of scores, its column.',
     ),
-    Flag('out_scores', 'File with those of canaries that did not.'),
+    Flag('out_scores', 'File or column with those of canaries that did not.'),
+    Flag(
+      'score',
+      'Column of the scores of all canaries; A-B is the difference of two.',
+    ),
+    Flag('label', 'Column that says who took part: 1 or 0.'),
+    Flag(
+      'labels', 'File of labels, one per line, or .npy, of a file of scores.'
+    ),
+    Flag(
+      'baseline',
+      'Column, or with --labels a file, with scores of the same examples by what has '
+      'never seen the model, such as another model: ε is then of pairs of '
+      'neighbours in its order.',
+    ),
+    Flag(
+      'num_in',
+      'Of a ROC (fpr and tpr): how many canaries took part.',
+      int,
+      smallest=1,
+    ),
+    Flag('num_out', 'How many did not.', int, smallest=1),
     Flag('dim', 'd, if external scores are cosines in R^d.', int),
     command_flags.DESIGN._replace(
       help='How the canaries of external scores were included. Default: the '
@@ -84,13 +107,17 @@ class ScoreInput(NamedTuple):
 
   Attributes:
     path: what to call it in messages.
-    scores: `Scores` or a `Record`.
+    scores: `Scores`, `Counts` or a `Record`.
     failed_check: that the sign of scores is probably wrong; else None.
+    baseline: scores of a baseline, if one is named.
+    doubt: that the groups differ otherwise than by what was asked for; else None.
   """
 
   path: str
   scores: Any
   failed_check: Fact | None = None
+  baseline: Any = None
+  doubt: Fact | None = None
 
 
 def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
@@ -105,11 +132,14 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     ValueError: it has no scores, or flags do not go together.
   """
   from epe_jax.epsilon.types import Scores
-  from epe_jax.scores import formats
+  from epe_jax.scores import counts, formats
   from epe_jax.watch import published_models
 
   path, loaded = _read(values, paths)
   scores = loaded.scores
+  if isinstance(scores, counts.Counts):
+    _refuse_flags_of_scores(values, path)
+    return ScoreInput(path, scores)
   is_external = isinstance(scores, Scores)
   is_part = values.every is not None or values.last is not None or values.models
   if not is_external and (values.dim is not None or values.design is not None):
@@ -136,32 +166,11 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     higher = values.higher or (loaded.tool.higher if loaded.tool else 'in')
     _tell_conventions(path, scores, loaded.tool, higher)
     failed = formats.find_reversed(scores, higher=higher, option='--higher')
-    return ScoreInput(path, scores, failed)
+    return ScoreInput(path, scores, failed, loaded.baseline, loaded.doubt)
   part = published_models.restrict_record(
     scores, every=values.every, last=values.last, models=values.models
   )
   return ScoreInput(path, part)
-
-
-def has_counts(values: flags.FlagValues, path: str) -> bool:
-  """Whether a file has counts of guesses instead of scores."""
-  from epe_jax.scores import score_files
-
-  tool = score_files.find_format(path, getattr(values, 'from'))
-  return tool is not None and tool.read is None
-
-
-def refuse_flags_of_scores(values: flags.FlagValues, path: str) -> None:
-  """Refuses what makes no sense of counts.
-
-  Raises:
-    ValueError: a flag of scores is given.
-  """
-  for name in _SCORE_FLAGS:
-    if values[name].present:
-      raise ValueError(
-        f'--{name} is of scores, but {path} has counts; leave it out.'
-      )
 
 
 def refuse_reversed(values: flags.FlagValues, loaded: ScoreInput) -> None:
@@ -207,25 +216,46 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
     if values[name].value is not None
   }
   pair = values.in_scores, values.out_scores
-  if pair == (None, None):
+  if paths:
     (path,) = paths
     finished_runs.check_audited(path)
     finished_runs.check_record(path)
-    source = getattr(values, 'from')
-    return path, score_files.load(path, source=source, **settings)
-  if paths:
-    raise ValueError(
-      f'--in_scores and --out_scores are all scores there are, but {paths[0]} is '
-      'given, too; leave it out.'
+    for name, given in zip(('in_scores', 'out_scores'), pair):
+      if given is not None and pathlib.Path(given).is_file():
+        raise ValueError(
+          f'--{name}={given} is a file, but {path} is given, too; leave one of them '
+          'out, or name a column of it.'
+        )
+    roles = score_files.Roles(
+      *(values[name].value for name in score_files.Roles._fields)
     )
+    source = getattr(values, 'from')
+    loaded = score_files.load(path, source=source, roles=roles, **settings)
+    return path, loaded
   if None in pair:
     missing = 'out_scores' if pair[1] is None else 'in_scores'
     raise ValueError(
       f'--{missing} is missing: an audit compares canaries that took part with '
       'others. Give both files, or one with both groups.'
     )
+  for name in score_files.Roles._fields:
+    if (
+      name not in ('in_scores', 'out_scores') and values[name].value is not None
+    ):
+      raise ValueError(
+        f'--{name}={values[name].value} is of one file of scores, but each group has a '
+        'file of its own; leave it out.'
+      )
   scores = score_files.load_groups(*pair, **settings)
   return f'{pair[0]}, {pair[1]}', score_files.Loaded(scores)
+
+
+def _refuse_flags_of_scores(values: flags.FlagValues, path: str) -> None:
+  for name in _SCORE_FLAGS:
+    if values[name].present:
+      raise ValueError(
+        f'--{name} is of scores, but {path} has counts; leave it out.'
+      )
 
 
 def _tell_conventions(path: str, scores: Any, tool: Any, higher: str) -> None:

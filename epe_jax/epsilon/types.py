@@ -105,6 +105,7 @@ class Scores:
       Whatever else all scores share by a factor adds to it.
     inclusion_probability: π, in (0, 1), of the coins of design 'coin_flip'. If
       inclusion probabilities differ, give the largest and use one-sided guesses.
+    is_ordinal: their order is known and no more, as where one is infinite.
 
   Raises:
     ValueError: these make no audit; the message says what to give.
@@ -117,6 +118,7 @@ class Scores:
   shift: Shaped[np.ndarray, ' n1'] | None = None
   overlap: float = 0.0
   inclusion_probability: float = 0.5
+  is_ordinal: bool = False
 
   def __post_init__(self):
     observed = _to_float64('observed', self.observed)

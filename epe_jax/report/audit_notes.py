@@ -93,6 +93,16 @@ def replace_checks(audit: Audit, check: Fact) -> Audit:
   return audit._replace(attacks=tuple(attacks))
 
 
+def add_check(audit: Audit, check: Fact) -> Audit:
+  """The same audit of scores with what is known of the groups that are compared."""
+  kind = 'contradictions' if check.key == 'populations_differ' else 'notes'
+  attacks = (
+    dataclasses.replace(attack, **{kind: (*getattr(attack, kind), check)})
+    for attack in audit.attacks
+  )
+  return audit._replace(attacks=tuple(attacks))
+
+
 def describe_participations(run: Participations) -> str:
   """Which population the claim covers; empty if clients take part as often as canaries."""
   if run.is_sampled:

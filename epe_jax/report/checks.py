@@ -29,6 +29,7 @@ _SETTINGS = {
   'rounds': '{rounds:,} rounds',
   'clip_norm': 'clip norm {clip_norm:.6g}',
   'noise_multiplier': 'noise multiplier {noise_multiplier:.6g}',
+  'sampling_probability': 'sampling probability {sampling_probability:.6g}',
   'server_momentum': 'server momentum {server_momentum:.6g}',
   'repetitions': 'canaries in up to {repetitions:,} rounds each',
   'min_separation': 'rounds of one {min_separation:,} apart',
@@ -147,6 +148,26 @@ SENTENCES: words.Words = {
     f'({_TEST}): use dim=None, so that their law is taken from the unobserved scores'
   ),
   'below_bound': _below_bound,
+  'order_only': (
+    'of these scores the order is taken and no value, as they are infinite or of a '
+    'ROC: bounds need no more, and estimates that fit a law are left out'
+  ),
+  'populations_differ': (
+    'the groups are not of one population: {name}, which has not seen the model, tells '
+    'them apart (ε at least {blind:number} by itself, {p_value:p}), so that the ε of all '
+    'scores, at least {epsilon:number}, is not of what the model leaks. Here are the '
+    '{pairs:,} pairs of neighbours in the order of {name}: their ε is, if members and '
+    'others with the same {name} are alike'
+  ),
+  'populations_alike': (
+    '{name}, which has not seen the model, does not tell the groups apart (ε at least '
+    '{blind:number} by itself, {p_value:p}). Here are the {pairs:,} pairs of neighbours in '
+    'its order; all scores show ε of at least {epsilon:number}'
+  ),
+  'groups_differ': (
+    'are both groups drawn from one population? They differ in {name} ({p_value:p}), '
+    'which has not seen the model: --baseline={name} shows what is left of ε'
+  ),
   'crowded': (
     'canaries make up more than {share:g %} of what this attacker sees, so the null '
     'law is taken from those that took no part and is not that of random directions'
@@ -211,6 +232,12 @@ SENTENCES: words.Words = {
     'releases are {ratio:ratio} times as long as the noise that is claimed to be in '
     'them, so that there is at most so much of it. Check the noise, and that '
     'divisor, clip_norm and noise_multiplier are those of the loop'
+  ),
+  'sampling_accounted': (
+    'canaries are certain to be in their rounds: an attacker who knows these is allowed '
+    'ε = {certain:number} in {repetitions:rounds}. An accountant that counts sampling '
+    'allows ε = {sampled:number} to one who is drawn in secret, with probability '
+    '{probability:.3g} in each of {rounds:,} rounds. Both are right'
   ),
   'canaries_not_as_predicted': _canaries_not_as_predicted,
   'epsilon_above_claim': (

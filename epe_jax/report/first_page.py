@@ -10,6 +10,7 @@ import math
 
 from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.attackers import EXTERNAL
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.results import SIGNIFICANCE, Audit
 from epe_jax.experiment.client_rounds import Participations
@@ -35,6 +36,11 @@ _OF_SCORES = (
   _ABOUT_DELTA,
   'Stronger attacks may exist.',
   'Whether scores are of one system, and independent, is assumed.',
+)
+_ONE_POPULATION = (
+  'Are both groups drawn from one population? Where members are newer, or of another '
+  'source, they differ without any leak: a score that has not seen the model shows it '
+  '(--baseline).'
 )
 
 
@@ -93,7 +99,9 @@ def make_audit_blocks(
     *make_summary_blocks(audit),
     page.make_paragraph(' '.join([*about, *_explain_bounds(audit)])),
     figure,
-    page.make_list(_OF_SCORES),
+    page.make_list(
+      (*_OF_SCORES, *(_ONE_POPULATION,) * (attack.threat_model == EXTERNAL))
+    ),
   ]
 
 

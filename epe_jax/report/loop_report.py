@@ -18,6 +18,8 @@ from epe_jax.report import (
   words,
 )
 
+# Of notes that are not warnings.
+_PLAIN = 'settings_read', 'sampling_accounted'
 _WITHOUT_MOMENTUM = (
   'What the model keeps of a canary is not known, so that it has bounds alone. '
   'If the server adds up releases, set server_momentum, 0 for none.'
@@ -77,7 +79,7 @@ def format_loop(
     *failed,
   )
   attacks = (dataclasses.replace(x, contradictions=()) for x in audit.attacks)
-  settings = [x for x in notes if x.key == 'settings_read']
+  settings = [x for x in notes if x.key in _PLAIN]
   sentences = [
     *([] if headline is None else [_describe_headline(record, headline)]),
     *(f'Warning: {_describe(x)}.' for x in notes if x not in settings),

@@ -203,6 +203,10 @@ OF_ANALYTIC: Words = {
   'no_amplification': 'no amplification by sampling or shuffling',
   'poisson_sampling': _POISSON,
   'known_updates': _ALL_UPDATES,
+  'best_of_runs': (
+    'the best of {runs:g} runs (the number is {law:key}), each with hyper-parameters '
+    'that do not depend on the data'
+  ),
   'random_allocation': _random_allocation,
   'equally_likely_rounds': (
     f'{_ALL_UPDATES}, to whom every round of it is as likely'

@@ -1,4 +1,4 @@
-"""Counts of privacy-estimates: one attack at one threshold, without scores.
+"""Counts of guesses without scores: at one threshold, or at each of a ROC.
 
 `AttackResults(FN, FP, TN, TP)` counts right and wrong guesses "took part"
 (positive); `to_json` writes {"FN": 1, "FP": 2, "TN": 3, "TP": 4}. Counts bound ε as
@@ -9,13 +9,14 @@ References: privacy_estimates 0.1.0, `utils.py` (AttackResults) and
 responsible-ai-toolbox-privacy at 66d2d45. Zanella-Béguelin et al. (2023).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import os
 from typing import Any, NamedTuple
 
+from jaxtyping import Float, Shaped
 import numpy as np
 
-from epe_jax import io
+from epe_jax import columns
 from epe_jax.audit import failed_checks
 from epe_jax.epsilon import lower_bounds
 from epe_jax.epsilon.types import Estimate, Scores, Sides
@@ -47,21 +48,127 @@ class Counts(NamedTuple):
 
 FIELDS = Counts._fields
 
+# How far a rate times its number may be from a whole number, as float32 has it.
+_WHOLE = 0.1
+
 
 def read_counts(path: str | os.PathLike) -> Counts:
-  """Counts from a file that `AttackResults.to_json` wrote.
+  """Counts from a file that `AttackResults.to_json` wrote, or any with these fields.
 
   Raises:
     FileNotFoundError: there is no such file.
     ValueError: it is no such file, or a count is not a whole number >= 0.
   """
-  values = io.read_json(path)
-  if not isinstance(values, dict) or set(FIELDS) != set(values):
+  table = columns.read(path)
+  found = {name: table.find(name) for name in FIELDS}
+  if None in found.values():
     raise ValueError(
-      f'{path} has no counts. Give the file that AttackResults.to_json of '
-      f'privacy-estimates writes, with {", ".join(FIELDS)} and nothing else.'
+      f'{path} has no counts. Give a file with {", ".join(FIELDS)}, as '
+      'AttackResults.to_json of privacy-estimates writes it.'
     )
-  return _check(path, values)
+  return from_cells(
+    table.where, {name: table.take(x) for name, x in found.items() if x}
+  )
+
+
+def from_cells(
+  where: str, cells: Mapping[str, Sequence[columns.Cell]]
+) -> Counts:
+  """Counts from the cells of a file, one under each name.
+
+  Raises:
+    ValueError: there are more, or one is not a whole number >= 0.
+  """
+  values = {}
+  for name, column in cells.items():
+    if len(column) != 1:
+      raise ValueError(
+        f'{where} has {len(column):,} entries of {name}; give the counts of one attack '
+        'at one threshold.'
+      )
+    ((_, text),) = column
+    is_whole = columns.is_number(text) and float(text).is_integer()
+    values[name] = int(float(text)) if is_whole else text
+  return _check(where, values)
+
+
+def count_guesses(
+  where: str,
+  guesses: Shaped[np.ndarray, ' n'],
+  labels: Shaped[np.ndarray, ' n'],
+) -> Counts:
+  """Counts of guesses [n] of who took part, by labels [n]: 1 or 0 each, or -1.
+
+  Raises:
+    ValueError: all took part, or none did.
+  """
+  guessed, took_part = np.asarray(guesses) == 1, np.asarray(labels) == 1
+  counts = (
+    np.sum(took_part & ~guessed),
+    np.sum(~took_part & guessed),
+    np.sum(~took_part & ~guessed),
+    np.sum(took_part & guessed),
+  )
+  return _check(where, dict(zip(FIELDS, counts)))
+
+
+def order_by_roc(
+  where: str,
+  fpr: Float[np.ndarray, ' m'],
+  tpr: Float[np.ndarray, ' m'],
+  num_in: float,
+  num_out: float,
+) -> tuple[Float[np.ndarray, ' n1'], Float[np.ndarray, ' n0']]:
+  """Scores in the order that a ROC has, in which those between two points are equal.
+
+  Bounds by ranks lose nothing by that: points that scikit-learn leaves out are on a line.
+
+  Args:
+    where: the file that errors name.
+    fpr: share of the canaries that did not take part above each threshold.
+    tpr: share of those that did.
+    num_in: n1 >= 1, how many took part.
+    num_out: n0 >= 1, how many did not.
+
+  Raises:
+    ValueError: a rate times its number is no whole number, or the rates of no
+      thresholds are these.
+  """
+  totals = []
+  for option, name, rates, num in (
+    ('num_in', 'tpr', tpr, num_in),
+    ('num_out', 'fpr', fpr, num_out),
+  ):
+    if not (num >= 1 and float(num).is_integer()):
+      raise ValueError(f'{option}={num:g}; give a whole number >= 1.')
+    counts = np.asarray(rates, np.float64) * num
+    wrong = ~(np.abs(counts - np.round(counts)) < _WHOLE) | (counts > num)
+    wrong |= counts < 0
+    if np.any(wrong):
+      raise ValueError(
+        f'{where}: {name}={rates[wrong][0]:.8g} of {option}={num:,.0f} canaries is not '
+        f'a number of canaries, but {counts[wrong][0]:.6g}. Give the numbers of the '
+        'attack that the ROC is of, and rates with all their digits.'
+      )
+    totals.append(np.round(counts).astype(int))
+  if totals[0].size != totals[1].size:
+    raise ValueError(
+      f'{where}: tpr has {tpr.size:,} entries and fpr {fpr.size:,}; give one of each '
+      'for a threshold.'
+    )
+  order = np.lexsort(totals)
+  above = [
+    np.diff(x[order], prepend=0, append=n)
+    for x, n in zip(totals, (num_in, num_out))
+  ]
+  if np.any(above[0] < 0):
+    raise ValueError(
+      f'{where}: where fpr grows, tpr falls; a ROC has both rates of one threshold in '
+      'each entry.'
+    )
+  ranks = -np.arange(order.size + 1.0)
+  observed, unobserved = (np.repeat(ranks, x.astype(int)) for x in above)
+  return observed, unobserved
 
 
 def from_attack_results(results: Any) -> Counts:
@@ -139,7 +246,7 @@ def _check(where: str | os.PathLike, values: Mapping[str, Any]) -> Counts:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < 0:
       raise ValueError(
-        f'{where}: {name}={value!r} is not a count; give a whole number >= 0.'
+        f'{where}: {name}={value} is not a count; give a whole number >= 0.'
       )
   counts = Counts(**{name: int(values[name]) for name in FIELDS})
   for total, names, canaries in (

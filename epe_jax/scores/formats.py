@@ -107,7 +107,7 @@ def make_scores(
   Args:
     where: the file or object that errors name; None if `names` are arguments.
     observed: [n1] scores of canaries that took part: anything that NumPy takes for
-      an array.
+      an array. If one is infinite, the order of all of them is what counts.
     unobserved: [n0] scores of those that did not; empty only if `dim` is given.
     names: what errors call both.
     **settings: as in `Settings`; 'in', None, 'fixed' and 1/2 if they are left out.
@@ -138,12 +138,18 @@ def make_scores(
     if higher == 'out':
       # Unsigned integers would wrap around.
       observed, unobserved = -np.float64(observed), -np.float64(unobserved)
+    observed, unobserved, is_ordinal = _order_infinite(observed, unobserved)
+    if is_ordinal and dim is not None:
+      raise ValueError(
+        f'dim={dim} says that scores are cosines, but one is infinite; leave dim out.'
+      )
     return Scores(
       observed,
       unobserved,
       make_null(dim),
       settings.get('design', 'fixed'),
       inclusion_probability=settings.get('inclusion_probability', 0.5),
+      is_ordinal=is_ordinal,
     )
   except ValueError as error:
     raise ValueError(error if where is None else f'{where}: {error}') from error
@@ -365,12 +371,28 @@ def _to_array(name: str, values: Any) -> np.ndarray:
     raise ValueError(
       f'{name} has shape {array.shape}; give one score for each canary, [n].'
     )
-  not_finite = np.flatnonzero(~np.isfinite(np.ma.getdata(array)))
-  if not_finite.size:
-    first = not_finite[0]
+  missing = np.flatnonzero(np.isnan(np.ma.getdata(array)))
+  if missing.size:
     raise ValueError(
-      f'{name} has {not_finite.size:,} values that are not finite, the first is '
-      f'{name}[{first}] = {np.ma.getdata(array)[first]}; drop these canaries if '
-      'that does not depend on who took part.'
+      f'{name} has {missing.size:,} values that are nan, the first is '
+      f'{name}[{missing[0]}]; drop these canaries if that does not depend on who took '
+      'part.'
     )
   return array
+
+
+def _order_infinite(
+  observed: np.ndarray, unobserved: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, bool]:
+  """Scores of ±∞ as the largest and smallest of all, and whether there are any."""
+  scores = np.concatenate([np.ma.getdata(observed), np.ma.getdata(unobserved)])
+  is_finite = np.isfinite(scores)
+  if np.all(is_finite):
+    return observed, unobserved, False
+  finite = np.float64(scores[is_finite])
+  ends = {
+    'posinf': np.nextafter(np.max(finite, initial=0.0), np.inf),
+    'neginf': np.nextafter(np.min(finite, initial=0.0), -np.inf),
+  }
+  replace = lambda x: np.nan_to_num(np.asanyarray(x, np.float64), **ends)
+  return replace(observed), replace(unobserved), True

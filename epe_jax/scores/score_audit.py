@@ -20,6 +20,7 @@ from epe_jax.report import (
   tables,
   terminal,
 )
+from epe_jax.scores import baseline as baselines
 from epe_jax.scores import formats
 
 
@@ -96,6 +97,7 @@ def estimate(
   design: Literal['fixed', 'coin_flip'] = 'fixed',
   inclusion_probability: float = 0.5,
   simultaneous: bool = False,
+  baseline: tuple[Any, Any] | None = None,
 ) -> ScoreAudit:
   """Estimates ε from the scores of canaries, or members, of any system.
 
@@ -110,6 +112,9 @@ def estimate(
     design: 'coin_flip' if each canary took part by a coin of its own.
     inclusion_probability: of these coins, in (0, 1).
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
+    baseline: [n1] and [n0] scores of the same examples by what has never seen the model,
+      where the groups may not be of one population: ε is of pairs of neighbours
+      in its order.
 
   Returns:
     The bound and the estimate to report; `audit` has all as values.
@@ -144,9 +149,18 @@ def estimate(
   if failed_check is not None:
     warning = f'{checks.describe_check(failed_check)}.'
     warnings.warn(warning, stacklevel=2)
+  known = None
+  if baseline is not None:
+    names = 'baseline[0]', 'baseline[1]'
+    blind = formats.make_scores(None, *baseline, names=names)
+    scores, known = baselines.keep_neighbors(
+      scores, blind, delta=delta, name='baseline'
+    )
   audit = evaluation.evaluate_scores(
     scores, delta=delta, simultaneous=simultaneous
   )
+  if known is not None:
+    audit = audit_notes.add_check(audit, known)
   if failed_check is not None:
     audit = audit_notes.replace_checks(audit, failed_check)
   return ScoreAudit(scores, audit, warning)

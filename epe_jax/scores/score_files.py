@@ -1,27 +1,26 @@
 """Files of scores: of a run of this package, or of any other system."""
 
-from collections.abc import Callable, Sequence
-import csv
-import itertools
+from collections.abc import Mapping, Sequence
+import dataclasses
+import math
 import os
 import pathlib
 import re
-import sys
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import io
+from epe_jax import columns, io
 from epe_jax.audit.record import Record
 from epe_jax.audit.record_file import load_record
+from epe_jax.columns import Cell, Columns
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
-from epe_jax.scores import formats
+from epe_jax.fact import Fact
+from epe_jax.scores import baseline, counts, formats
+from epe_jax.scores.counts import FIELDS, Counts, read_counts
 from epe_jax.scores.formats import ScoreFormat
-
-STDIN = '-'
-"""The path that stands for stdin."""
 
 PAIRS = (
   ('observed', 'unobserved'),
@@ -68,58 +67,111 @@ LABELS = [
 ]
 """Names of a column that says which canaries took part."""
 
+GUESSES = ['prediction', 'predicted', 'predictions', 'guess', 'y_pred']
+"""Names of a column with a guess for each canary, 1 or 0: what is left of scores at one
+threshold."""
+
+BLIND = [
+  'id',
+  'idx',
+  'index',
+  'example_id',
+  'sample_id',
+  'year',
+  'date',
+  'timestamp',
+]
+BLIND += ['blind', 'baseline', 'reference']
+"""Names of columns that have not seen the model."""
+
+NUMBERS = 'num_in', 'num_out'
+"""What a ROC lacks: how many canaries took part, and how many did not."""
+
 _WORDS = {
   **dict.fromkeys(('true', 'in', 'yes', 'member', 'train'), 1.0),
-  **dict.fromkeys(
-    ('false', 'out', 'no', 'nonmember', 'non-member', 'test'), 0.0
-  ),
+  **dict.fromkeys(('false', 'out', 'no', 'nonmember', 'test'), 0.0),
 }
-_FORMS = (
-  'Give columns in and out, member and nonmember, or score and label (1: took '
-  'part, 0 or -1: did not), named in the first line.'
+_NAME_THEM = (
+  'Name them by score=NAME, or score=A-B for the difference of two, and label=NAME (1: '
+  'took part, 0 or -1: did not), or by in_scores=NAME and out_scores=NAME.'
 )
-_TWO_FILES = (
-  'With a file for each group, give --in_scores=FILE and --out_scores=FILE.'
+_NO_NAMES = (
+  'Write names into the first line, such as in and out, or score and label. With a '
+  'file for each group, give --in_scores=FILE and --out_scores=FILE; with labels in '
+  'a file of their own, --labels=FILE.'
 )
+# Of the names of a file in an error.
+_SHOWN = 20
 CURE = (
   'Give the workdir of a finished run, its private/scores.npz, an .npz with '
-  'arrays in and out, or a CSV or TSV with columns in and out, or score and label '
-  '(1 or 0). epe-jax estimate --help has examples, and names the other tools '
-  'whose files are read.'
+  'arrays in and out, or a table (.csv, .tsv, .json, .jsonl, .parquet) with columns in '
+  'and out, or score and label (1 or 0). epe-jax estimate --help has examples, and '
+  'names the other tools whose files are read.'
 )
 """The cure that ends every error about a file that is none of these."""
 
-# The number of a line, and one of its cells.
-_Cell = tuple[int, str]
+
+class Roles(NamedTuple):
+  """What the user says of a file that its names do not.
+
+  Attributes:
+    score: the column or array of all scores; A-B is the difference of two.
+    label: that of who took part.
+    in_scores: that of canaries that took part, each the whole group.
+    out_scores: that of the others.
+    labels: a file of labels, if the scores' file has none.
+    baseline: the column or array of the scores of a baseline that has never seen the
+      model, or a file of them; A-B is the difference of two.
+    num_in: of the canaries of a ROC, how many took part.
+    num_out: how many did not.
+  """
+
+  score: str | None = None
+  label: str | None = None
+  in_scores: str | None = None
+  out_scores: str | None = None
+  labels: str | None = None
+  baseline: str | None = None
+  num_in: int | None = None
+  num_out: int | None = None
+
+
+_NO_ROLES = Roles()
 
 
 class Loaded(NamedTuple):
   """What was read from a file.
 
   Attributes:
-    scores: the record of a run, or external scores.
+    scores: the record of a run, external scores, or counts of guesses.
     tool: the format of another tool that the file has; None of all other files.
+    baseline: scores of a baseline, if one is named.
+    doubt: that a column which is not asked for differs between the groups; else None.
   """
 
-  scores: Record | Scores
+  scores: Record | Scores | Counts
   tool: ScoreFormat | None = None
+  baseline: Scores | None = None
+  doubt: Fact | None = None
 
 
 def load(
   path: str | os.PathLike,
   *,
   source: str = 'auto',
+  roles: Roles = _NO_ROLES,
   **settings: Unpack[formats.Settings],
 ) -> Loaded:
   """Reads scores from a workdir, an .npz, a table or a file of another tool.
 
   Args:
-    path: the workdir of a finished run; its private/scores.npz; a table .csv, .tsv or
-      .txt in UTF-8, or '-' for one on stdin, with a column for each group or one of
-      scores and one of labels; an .npz with such arrays; or a file of a tool of
-      `formats`. Cells are separated by tabs, commas, semicolons or blanks, as the
-      names are; a column of a group may end in empty cells.
+    path: the workdir of a finished run; its private/scores.npz; a file that
+      `columns.read` takes, or an .npz, with a column for each group, one of scores and
+      one of labels, one of guesses and one of labels, a ROC (fpr and tpr), or the counts
+      TP, FP, TN and FN; an .npy of scores, with a file of labels; or a file of a tool
+      of `formats`. A column of a group may end in empty cells.
     source: a name of `formats.FORMATS`, or 'auto' to recognize the format.
+    roles: what its names do not say.
     **settings: of external scores, as in `formats.Settings`. Those left out have the
       convention of the tool; without a tool, that higher scores say "took part" and
       the design is 'fixed'.
@@ -130,32 +182,44 @@ def load(
       setting does not fit the file.
   """
   path = find_scores(path) if source == 'auto' else pathlib.Path(path)
-  dim, higher = settings.get('dim'), settings.get('higher')
-  if tool := find_format(path, source):
+  tool = find_format(path, source)
+  given = {k: x for k, x in (*settings.items(), *roles._asdict().items()) if x}
+  arrays = io.read_arrays(path) if path.suffix == '.npz' else {}
+  if tool is not None:
     if tool.read is None:
-      raise ValueError(
-        f'{path} has counts of guesses and no scores. Give it alone to '
-        'epe-jax estimate, or to formats.read_counts.'
-      )
-    if dim is not None:
-      raise ValueError(
-        f'dim={dim} says that scores are cosines, but {path} is {tool.label}; '
-        'leave dim out.'
-      )
+      return Loaded(read_counts(path), tool)
+    _refuse(given, path, tool.label, ('dim', *Roles._fields))
     return Loaded(tool.read(path, **settings), tool)
-  if path.suffix == '.npz':
-    arrays = io.read_arrays(path)
-    if 'schema' not in arrays:
-      return Loaded(_read_npz(path, arrays, **settings))
-    if higher is not None:
-      raise ValueError(
-        f'higher={higher!r} is of files of other systems, but {path} is the '
-        'record of a run; leave it out.'
-      )
+  if 'schema' in arrays:
+    _refuse(given, path, 'the record of a run', ('higher', *Roles._fields))
     return Loaded(load_record(path))
-  if path.suffix in ('.csv', '.tsv', '.txt') or str(path) == STDIN:
-    return Loaded(_read_table(path, **settings))
-  raise ValueError(f'{path} is neither .npz nor .csv nor .tsv. {CURE}')
+  if roles.labels is not None:
+    return _read_with_labels(path, roles, settings)
+  if path.suffix == '.npy':
+    raise ValueError(
+      f'{path} has scores and nobody says who took part: give labels=FILE, 1 or 0 '
+      'for each, or a file for each group by --in_scores=FILE and --out_scores=FILE.'
+    )
+  if arrays:
+    return _choose(_Arrays(os.fspath(path), arrays), roles, settings)
+  if path.suffix.lower() in columns.SUFFIXES or str(path) == columns.STDIN:
+    table = _Table(columns.read(path, cure=_NO_NAMES))
+    return _choose(table, roles, settings)
+  raise ValueError(f'{path} is neither .npz nor a table. {CURE}')
+
+
+def _refuse(
+  given: Mapping[str, Any],
+  path: str | os.PathLike,
+  what: str,
+  names: Sequence[str],
+) -> None:
+  for name in names:
+    if name in given:
+      raise ValueError(
+        f'{name}={given[name]!r} is of scores of other systems, but {path} is {what}, '
+        'which says so itself; leave it out.'
+      )
 
 
 def load_groups(
@@ -226,7 +290,7 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
     ValueError: it is a pipe.
   """
   path = pathlib.Path(path)
-  if str(path) == STDIN:
+  if str(path) == columns.STDIN:
     return path
   if path.is_dir():
     folder, path = path, workdirs.workdir_at(path).scores
@@ -245,242 +309,418 @@ def read_column(path: str | os.PathLike) -> np.ndarray:
   """Reads the scores of one group: a number in each line, or an array [n] in .npy.
 
   Args:
-    path: a file, or `STDIN`. Its first line may be a name.
+    path: a file, or `columns.STDIN`. Its first line may be a name.
 
   Raises:
     FileNotFoundError: there is no such file.
     ValueError: it is no such file.
   """
-  if str(path) != STDIN and not pathlib.Path(path).is_file():
-    raise FileNotFoundError(f'{path} does not exist; give a file of scores.')
-  if pathlib.Path(path).suffix == '.npy':
-    return np.atleast_1d(np.squeeze(io.read_array(path)))
-  lines = [x for x in _read_lines(path) if not _is_comment(x)]
-  if lines and not _is_number(lines[0][1]):
-    line, text = lines.pop(0)
-    parts = re.split(r'[,;\s]+', text.strip().replace('_', ''))
-    if any(map(_is_number, parts)):
+  return _read_values(path, SCORES)
+
+
+def _read_with_labels(
+  path: str | os.PathLike, roles: Roles, settings: formats.Settings
+) -> Loaded:
+  """Scores of one file with the labels of another."""
+  assert roles.labels is not None
+  for name in ('label', 'in_scores', 'out_scores', *NUMBERS):
+    if getattr(roles, name) is not None:
       raise ValueError(
-        f'{_name(path)}, line {line}: {text!r} is not a number and no name; give one '
-        'score in each line.'
+        f'{name}={getattr(roles, name)} and labels={roles.labels} both say who took '
+        'part; leave one of them out.'
       )
-  if not lines:
-    raise ValueError(f'{_name(path)} has no scores; give one in each line.')
-  return _read_numbers(path, 'score', lines)
+  labels = _read_values(roles.labels, LABELS)
+
+  def split(file: str | os.PathLike, name: str | None) -> Scores:
+    names = os.fspath(file), os.fspath(roles.labels or '')
+    values = _read_values(file, SCORES, name)
+    return formats.split_by_label(file, values, labels, names=names, **settings)
+
+  blind = None
+  if roles.baseline is not None:
+    is_file = pathlib.Path(roles.baseline).is_file()
+    where = (roles.baseline, None) if is_file else (path, roles.baseline)
+    blind = split(*where)
+  return Loaded(split(path, roles.score), baseline=blind)
 
 
-def _read_npz(
-  path: pathlib.Path,
-  arrays: dict[str, np.ndarray],
-  **settings: Unpack[formats.Settings],
-) -> Scores:
-  def take(name: str) -> np.ndarray:
-    return np.atleast_1d(np.squeeze(arrays[name]))
-
-  return _make_scores(
-    path, sorted(arrays), 'array', take, take, take, **settings
-  )
-
-
-def _read_table(
-  path: pathlib.Path, **settings: Unpack[formats.Settings]
-) -> Scores:
-  where, (names, rows) = _name(path), _read_rows(path)
-
-  def take(name: str) -> list[_Cell]:
-    i = names.index(name)
-    # The last columns of a row may be missing.
-    return [(line, (*row, *[''] * i)[i]) for line, row in rows]
-
-  def take_scores(name: str) -> np.ndarray:
-    return _read_numbers(path, name, take(name))
-
-  def take_group(name: str) -> np.ndarray:
-    # One group may be smaller than the other.
-    return _read_numbers(path, name, [cell for cell in take(name) if cell[1]])
-
-  def take_labels(name: str) -> np.ndarray:
-    words = [(x, str(_WORDS.get(text.lower(), text))) for x, text in take(name)]
-    for line, text in words:
-      if not (_is_number(text) and float(text) in (0, 1, -1)):
-        raise ValueError(
-          f'{where}, line {line}: {name}={text!r}; write 1 or 0.'
-        )
-    return _read_numbers(path, name, words)
-
-  return _make_scores(
-    where, names, 'column', take_scores, take_group, take_labels, **settings
-  )
-
-
-def _make_scores(
-  path: str | os.PathLike,
-  given: Sequence[str],
-  what: str,
-  take_scores: Callable[[str], np.ndarray],
-  take_group: Callable[[str], np.ndarray],
-  take_labels: Callable[[str], np.ndarray],
-  **settings: Unpack[formats.Settings],
-) -> Scores:
-  """Scores of two of several columns or arrays, which their names choose.
+def _read_values(
+  path: str | os.PathLike, known: Sequence[str], name: str | None = None
+) -> np.ndarray:
+  """Scores or labels from a file that has one column, or one of known names.
 
   Args:
-    path: the file that errors name.
-    given: the names.
-    what: what has the names.
-    take_scores: name -> scores.
-    take_group: name -> those of one group.
-    take_labels: name -> labels.
-    **settings: as in `load`.
+    path: of the file.
+    known: `SCORES` or `LABELS`.
+    name: of the column; None where it is the only one, or of a known name.
+  """
+  where = columns.name_file(path)
+  if where != 'stdin' and not pathlib.Path(path).is_file():
+    raise FileNotFoundError(f'{path} does not exist; give a file of scores.')
+  if pathlib.Path(path).suffix == '.npy':
+    if name is not None:
+      raise ValueError(
+        f'{where} has no columns, and so not {name!r}; give a table.'
+      )
+    return np.atleast_1d(np.squeeze(io.read_array(path)))
+  source = _open(path)
+  if name is None:
+    names = source.names
+    if len(names) > 1:
+      names = [x for x in names if columns.normalize(x) in known]
+    if len(names) != 1:
+      raise ValueError(
+        f'{where} has the {source.what}s {_list(source.names)}, and nothing says which '
+        f'is meant; name that of scores by score=NAME, or leave one {source.what} alone.'
+      )
+    name = names[0]
+  if known is LABELS:
+    return source.labels(name)
+  return _take_scores(source, name)[1]
+
+
+def _open(path: str | os.PathLike) -> '_Source':
+  """The columns of a file, which may be one without a name."""
+  where, suffix = columns.name_file(path), pathlib.Path(path).suffix.lower()
+  if suffix == '.npz':
+    return _Arrays(where, io.read_arrays(path))
+  if suffix in ('.json', '.jsonl', '.ndjson', '.parquet'):
+    return _Table(columns.read(path, cure=_NO_NAMES))
+  lines = columns.split_lines(columns.read_text(path))
+  lines = [x for x in lines if not columns.is_comment(x)]
+  if lines and not _is_entry(lines[0][1]):
+    line, text = lines[0]
+    parts = re.split(r'[,;|\s]+', text.strip().replace('_', ''))
+    if any(map(columns.is_number, parts)):
+      raise ValueError(
+        f'{where}, line {line}: {text!r} is not a number and no name; give one '
+        'score in each line.'
+      )
+    if re.search(r'[,;|\t]', text.strip()) and where != 'stdin':
+      return _Table(columns.read(path, cure=_NO_NAMES))
+    del lines[0]
+  if not lines:
+    raise ValueError(f'{where} has no scores; give one in each line.')
+  values = [[text.strip() for _, text in lines]]
+  numbers = [number for number, _ in lines]
+  return _Table(Columns(where, ['score'], [*values], numbers))
+
+
+def _is_entry(text: str) -> bool:
+  """Whether a line is a score or a label, and no name."""
+  return columns.is_number(text) or _spell(text) in _WORDS
+
+
+class _Table(NamedTuple):
+  """Columns of text."""
+
+  table: Columns
+  what = 'column'
+
+  @property
+  def names(self) -> list[str]:
+    return self.table.names
+
+  @property
+  def where(self) -> str:
+    return self.table.where
+
+  def cells(self, name: str) -> list[Cell]:
+    return self.table.take(name)
+
+  def scores(self, name: str) -> np.ndarray:
+    return _to_numbers(self.table, name, self.table.take(name))
+
+  def group(self, name: str) -> np.ndarray:
+    # One group may be smaller than the other.
+    cells = [cell for cell in self.table.take(name) if cell[1]]
+    return _to_numbers(self.table, name, cells)
+
+  def labels(self, name: str) -> np.ndarray:
+    return _to_labels(self.table, name, self.table.take(name))
+
+  def has_guesses(self, name: str) -> bool:
+    return all(_is_label(text) for _, text in self.table.take(name))
+
+
+class _Arrays(NamedTuple):
+  """Arrays of an .npz."""
+
+  where: str
+  arrays: Mapping[str, np.ndarray]
+  what = 'array'
+
+  @property
+  def names(self) -> list[str]:
+    return sorted(self.arrays)
+
+  def cells(self, name: str) -> list[Cell]:
+    return [*enumerate(map(str, self.scores(name).tolist()), 1)]
+
+  def scores(self, name: str) -> np.ndarray:
+    return np.atleast_1d(np.squeeze(self.arrays[name]))
+
+  group = labels = scores
+
+  def has_guesses(self, name: str) -> bool:
+    return bool(np.all(np.isin(self.scores(name), (0, 1, -1))))
+
+
+_Source: TypeAlias = _Table | _Arrays
+
+
+def _choose(
+  source: _Source, roles: Roles, settings: formats.Settings
+) -> Loaded:
+  """What is in a file, by the names of its columns and what the user says of them.
 
   Raises:
-    ValueError: no two of them, or more, are scores of one audit.
+    ValueError: that is not one audit.
   """
-  names = [re.sub(r'[-\s]+', '_', name.strip().lower()) for name in given]
-  labels = [name for name in LABELS if name in names]
-  scores = [name for name in SCORES if name in names]
-  pairs = [pair for pair in PAIRS if set(pair) <= set(names)]
-
-  def find(name: str) -> str:
-    if names.count(name) > 1:
-      raise ValueError(f'{path} has two {what}s {name!r}; leave one of them.')
-    return given[names.index(name)]
-
-  if scores and pairs:
-    raise ValueError(
-      f'{path} has a {what} for each group, {" and ".join(pairs[0])}, and also '
-      f'one for all scores, {scores[0]}; remove the {what}s that are not meant.'
-    )
-  if scores and labels:
-    # A table of ours may have more columns.
-    label = _choose_one(path, labels, 'observed', 'may say who took part')
-    score = _choose_one(path, scores, 'score', 'may be the scores')
-    if score == 'loss' and 'higher' not in settings:
+  names = {columns.normalize(name) for name in source.names}
+  if roles.in_scores is not None or roles.out_scores is not None:
+    _refuse_baseline(source, roles)
+    return Loaded(_pair_named(source, roles, settings))
+  is_free = roles.score is None and roles.label is None
+  if is_free and {'fpr', 'tpr'} <= names:
+    _refuse_baseline(source, roles)
+    return Loaded(_read_roc(source, roles, settings))
+  for name in NUMBERS:
+    if getattr(roles, name) is not None:
       raise ValueError(
-        f'{path} has losses, which are lower for what was trained on. Say so with '
-        '--higher=out, or say --higher=in if they are negated.'
+        f'{name}={getattr(roles, name)} is of a ROC, but {source.where} has no '
+        f'{source.what}s fpr and tpr; leave it out.'
       )
-    titles = find(score), find(label)
-    return formats.split_by_label(
-      path,
-      take_scores(titles[0]),
-      take_labels(titles[1]),
-      names=titles,
-      **settings,
-    )
-  if len(pairs) == 1:
-    groups = [take_group(find(name)) for name in pairs[0]]
-    return formats.make_scores(path, *groups, **settings)
-  if len(names) == 1:
-    raise ValueError(
-      f'{path} has no two of known names, but one {what}, {given[0]!r}. '
-      f'{_TWO_FILES}'
-    )
-  some = f'of {len(pairs)} audits' if pairs else 'and no two of known names'
-  raise ValueError(f'{path} has the {what}s {list(given)}, {some}. {_FORMS}')
-
-
-def _choose_one(
-  path: str | os.PathLike, names: list[str], usual: str, role: str
-) -> str:
-  if len(names) > 1 and usual not in names:
-    raise ValueError(
-      f'{path} has the columns {names}, and each {role}; leave one of '
-      f'them, or name it {usual}.'
-    )
-  return usual if usual in names else names[0]
-
-
-def _read_lines(path: str | os.PathLike) -> list[_Cell]:
-  """The lines that are not empty, with their numbers."""
-  try:
-    if str(path) == STDIN:
-      # In bytes, since a table of Excel begins with a mark.
-      text = sys.stdin.buffer.read().decode('utf-8-sig')
-    else:
-      text = pathlib.Path(path).read_text(encoding='utf-8-sig')
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f'{_name(path)} is not in UTF-8 ({error}). Save it in this encoding, as '
-      'iconv -f UTF-16 -t UTF-8 does of UTF-16, and -f LATIN1 of Latin-1.'
-    ) from error
-  lines = enumerate(text.splitlines(), 1)
-  return [(line, text) for line, text in lines if text.strip()]
-
-
-def _read_rows(
-  path: pathlib.Path,
-) -> tuple[list[str], list[tuple[int, list[str]]]]:
-  """The names of the columns of a table, and the cells of its lines.
-
-  Comments are left out, but names may be in the last one before the first line, as
-  NumPy writes them.
-  """
-  lines, where = _read_lines(path), _name(path)
-  comments = [*itertools.takewhile(_is_comment, lines)]
-  lines = lines[len(comments) :]
-  if not lines:
-    raise ValueError(f'{where} is empty. {_FORMS}')
-  delimiter = next((x for x in '\t,;' if x in lines[0][1]), None)
-
-  def split(line: int, text: str) -> list[str]:
-    if delimiter is None:
-      return text.split()
-    try:
-      (cells,) = csv.reader([text], delimiter=delimiter, skipinitialspace=True)
-    except (csv.Error, ValueError) as error:
-      raise ValueError(
-        f'{where}, line {line}: not a CSV file ({error}). {_FORMS}'
-      ) from error
-    return [cell.strip() for cell in cells]
-
-  names = split(*lines[0])
-  if not any(map(_is_number, names)):
-    del lines[0]
-  elif comments:
-    names = split(0, comments[-1][1].strip(' #'))
+  if is_free and {*map(str.lower, FIELDS)} <= names:
+    _refuse_baseline(source, roles)
+    cells = {x: source.cells(_find(source, x)) for x in FIELDS}
+    return Loaded(counts.from_cells(source.where, cells))
+  pairs = [pair for pair in PAIRS if {*pair} <= names] if is_free else []
+  scores = [x for x in SCORES if x in names] or [
+    x for x in GUESSES if x in names
+  ]
+  labels = [x for x in LABELS if x in names]
+  # A table of ours may have more columns.
+  score = roles.score or _choose_one(scores, 'score')
+  label = roles.label or _choose_one(labels, 'observed')
+  if score and label and not pairs:
+    return _split(source, score, label, roles.baseline, settings)
+  if len(pairs) == 1 and not scores:
+    _refuse_baseline(source, roles)
+    groups = [source.group(_find(source, name)) for name in pairs[0]]
+    return Loaded(formats.make_scores(source.where, *groups, **settings))
+  if pairs:
+    others = [f'{" and ".join(pair)} are groups' for pair in pairs]
+    known = [*others, *(f'{x} has scores of both' for x in scores)]
   else:
-    raise ValueError(f'{where} has no names of columns. {_FORMS} {_TWO_FILES}')
-  rows = [(line, split(line, text)) for line, text in lines]
-  for line, row in rows:
-    if any(row[len(names) :]):
+    known = [
+      _describe_choice(score, scores, 'the scores'),
+      _describe_choice(label, labels, 'who took part'),
+    ]
+  cure = _NAME_THEM if len(source.names) > 1 else _NO_NAMES
+  raise ValueError(
+    f'{source.where} has the {source.what}s {_list(source.names)}: '
+    f'{", ".join(known)}. {cure}'
+  )
+
+
+def _choose_one(names: Sequence[str], usual: str) -> str | None:
+  if usual in names:
+    return usual
+  return names[0] if len(names) == 1 else None
+
+
+def _describe_choice(one: str | None, names: Sequence[str], role: str) -> str:
+  if one is not None:
+    return f'{one} tells {role}'
+  return f'{" or ".join(names) or "no known name"} tells {role}'
+
+
+def _list(names: Sequence[str]) -> str:
+  shown = ', '.join(
+    repr(x) if x else 'one without a name' for x in names[:_SHOWN]
+  )
+  return (
+    shown if len(names) <= _SHOWN else f'{shown} and {len(names) - _SHOWN} more'
+  )
+
+
+def _pair_named(
+  source: _Source, roles: Roles, settings: formats.Settings
+) -> Scores:
+  """The two groups whose columns the user names."""
+  groups = []
+  for name in ('in_scores', 'out_scores'):
+    if (given := getattr(roles, name)) is None:
       raise ValueError(
-        f'{where}: line {line} has {len(row)} fields, but the header has '
-        f'{len(names)}. If a comma is the decimal mark, use a point instead; '
-        'otherwise correct the line or the header.'
+        f'{name}=NAME is missing: an audit compares two groups. Name its {source.what} '
+        f'among {_list(source.names)}.'
       )
-  return names, [(line, row) for line, row in rows if any(row)]
+    groups.append(source.group(_find(source, given)))
+  for name in ('score', 'label', *NUMBERS):
+    if getattr(roles, name) is not None:
+      raise ValueError(
+        f'{name}={getattr(roles, name)}, but in_scores and out_scores are all scores '
+        'there are; leave it out.'
+      )
+  return formats.make_scores(source.where, *groups, **settings)
 
 
-def _read_numbers(
-  path: str | os.PathLike, name: str, cells: Sequence[_Cell]
-) -> Float[np.ndarray, ' n']:
-  for line, text in cells:
-    if _is_number(text) and np.isfinite(float(text)):
+def _find(source: _Source, name: str) -> str:
+  """A column or array as the file names it."""
+  table = Columns(source.where, source.names, [])
+  if (found := table.find(name)) is None:
+    raise ValueError(
+      f'{source.where} has no {source.what} {name!r}, but {_list(source.names)}. {_NAME_THEM}'
+    )
+  return found
+
+
+def _take_scores(source: _Source, name: str) -> tuple[str, np.ndarray]:
+  """A column of scores, or the difference of two."""
+  table = Columns(source.where, source.names, [])
+  if (found := table.find(name)) is not None:
+    return found, source.scores(found)
+  for cut in (i for i, letter in enumerate(name) if letter == '-'):
+    first, second = table.find(name[:cut]), table.find(name[cut + 1 :])
+    if first is not None and second is not None:
+      ones, others = map(source.scores, (first, second))
+      _check_sizes(source.where, (first, second), (ones, others))
+      with np.errstate(invalid='ignore'):
+        return f'{first} - {second}', np.subtract(
+          ones, others, dtype=np.float64
+        )
+  return _find(source, name), np.empty(0)
+
+
+def _refuse_baseline(source: _Source, roles: Roles) -> None:
+  if roles.baseline is not None:
+    raise ValueError(
+      f'baseline={roles.baseline}, but {source.where} has no row for each example; give '
+      'a file with a score, a label and a baseline in each.'
+    )
+
+
+def _split(
+  source: _Source,
+  score: str,
+  label: str,
+  blind: str | None,
+  settings: formats.Settings,
+) -> Loaded:
+  """Scores, or guesses, with a label each."""
+  label = _find(source, label)
+  labels, usual = source.labels(label), columns.normalize(score)
+  if usual in GUESSES and source.has_guesses(_find(source, score)):
+    if blind is not None:
+      raise ValueError(
+        f'baseline={blind} is of scores, but {score!r} of {source.where} has guesses; '
+        'leave it out.'
+      )
+    guesses = source.labels(_find(source, score))
+    _check_sizes(source.where, (score, label), (guesses, labels))
+    return Loaded(counts.count_guesses(source.where, guesses, labels))
+  score, values = _take_scores(source, score)
+  if 'loss' in usual and 'higher' not in settings:
+    raise ValueError(
+      f'{source.where} has losses, {score!r}, which are lower for what was trained '
+      'on. Say so with --higher=out, or say --higher=in if they are negated.'
+    )
+
+  def split(name: str, values: np.ndarray) -> Scores:
+    return formats.split_by_label(
+      source.where, values, labels, names=(name, label), **settings
+    )
+
+  scores = split(score, values)
+  if blind is not None:
+    return Loaded(scores, baseline=split(*_take_scores(source, blind)))
+  return Loaded(scores, doubt=_find_doubt(source, score, labels))
+
+
+def _find_doubt(source: _Source, score: str, labels: np.ndarray) -> Fact | None:
+  """That a column from which no score should differ does."""
+  for name in source.names:
+    if name == score or columns.normalize(name) not in BLIND:
       continue
+    try:
+      values = source.scores(name)
+    except ValueError:
+      continue  # Names and dates are no numbers.
+    if values.dtype.kind in 'biuf' and (
+      fact := baseline.suspect(values, labels, name=name)
+    ):
+      return fact
+  return None
+
+
+def _check_sizes(where, names, arrays):
+  first, second = map(np.size, arrays)
+  if first != second:
+    raise ValueError(
+      f'{where}: {names[0]} has {first:,} entries and {names[1]} {second:,}; give one '
+      'of each for a canary.'
+    )
+
+
+def _read_roc(
+  source: _Source, roles: Roles, settings: formats.Settings
+) -> Scores:
+  """The order of scores, from the rates at each threshold."""
+  numbers: list[float] = []
+  for name in NUMBERS:
+    number = getattr(roles, name)
+    if number is None and name in source.names:
+      number = source.scores(name)[0]
+    if number is None:
+      raise ValueError(
+        f'{source.where} has a ROC, fpr and tpr. Say of how many canaries: num_in=N '
+        'took part, num_out=N did not.'
+      )
+    numbers.append(float(number))
+  fpr, tpr = (source.scores(_find(source, name)) for name in ('fpr', 'tpr'))
+  order = counts.order_by_roc(source.where, fpr, tpr, *numbers)
+  scores = formats.make_scores(source.where, *order, **settings)
+  return dataclasses.replace(scores, is_ordinal=True)
+
+
+def _spell(text: str) -> str:
+  return re.sub(r'[-_\s]', '', text.lower())
+
+
+def _is_label(text: str) -> bool:
+  word = str(_WORDS.get(_spell(text), text))
+  return columns.is_number(word) and float(word) in (0, 1, -1)
+
+
+def _to_labels(table: Columns, name: str, cells: Sequence[Cell]) -> np.ndarray:
+  # There are few words, and many cells.
+  words = {text: _is_label(text) for text in {text for _, text in cells}}
+  for number, text in cells:
+    if not words[text]:
+      raise ValueError(
+        f'{table.describe_place(number)}, column {name}: {text!r} does not say who took '
+        'part; write 1 or 0.'
+      )
+  labels = {text: float(_WORDS.get(_spell(text), text)) for text in words}
+  return np.array([labels[text] for _, text in cells])
+
+
+def _to_numbers(
+  table: Columns, name: str, cells: Sequence[Cell]
+) -> Float[np.ndarray, ' n']:
+  for number, text in cells:
+    if columns.is_number(text):
+      value = float(text)
+      is_spelled = math.isinf(value) and 'inf' in text.lower()
+      if math.isfinite(value) or is_spelled:
+        continue
     fault, cure = 'not finite', 'Remove the row, or fix what wrote it.'
-    if not _is_number(text):
+    if not columns.is_number(text):
       fault, cure = 'not a number', 'Fix the cell, or remove the row.'
-      if _is_number(text.replace(',', '.')):
+      if columns.is_number(text.replace(',', '.')):
         cure = 'Use a point as the decimal mark.'
     raise ValueError(
-      f'{_name(path)}, line {line}: {name}={text!r} is {fault}. {cure}'
+      f'{table.describe_place(number)}, column {name}: {text!r} is {fault}. {cure}'
     )
   return np.array([float(text) for _, text in cells], np.float64)
-
-
-def _is_number(text: str) -> bool:
-  try:
-    float(text)
-  except ValueError:
-    return False
-  # As Python writes 1_000.
-  return '_' not in text
-
-
-def _is_comment(cell: _Cell) -> bool:
-  return cell[1].lstrip().startswith('#')
-
-
-def _name(path: str | os.PathLike) -> str | os.PathLike:
-  return 'stdin' if str(path) == STDIN else path

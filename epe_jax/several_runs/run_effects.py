@@ -109,14 +109,21 @@ def evaluate_runs(
 
   Raises:
     ValueError: as `over_runs.estimate_shifts`; recorded runs mixed with external
-      scores; runs of several δ, or external scores, without delta; two runs with the
-      same scores, up to units and rounding, or recorded runs of other sizes.
+      scores; scores of which the order alone is known; runs of several δ, or external
+      scores, without delta; two runs with the same scores, up to units and rounding,
+      or recorded runs of other sizes.
   """
   by_run = [_score_attackers(scores) for scores in runs.values()]
   if len({isinstance(scores, Scores) for scores in runs.values()}) > 1:
     raise ValueError(
       'some files are runs of epe_jax and others external scores; give one kind.'
     )
+  for name, scores in runs.items():
+    if isinstance(scores, Scores) and scores.is_ordinal:
+      raise ValueError(
+        f'{name} has the order of scores and no values, as one is infinite or they are '
+        'of a ROC, and effects of runs are shifts of values; give it alone.'
+      )
   if delta is None:
     delta = _find_delta(list(runs.values()))
   _check_distinct(runs)

@@ -123,6 +123,93 @@ def test_a_tiny_delta_has_an_epsilon_of_at_most_that_of_renyi_divergences(
   assert 0 < found.epsilon <= bound
 
 
+@pytest.mark.parametrize('delta', [1e-15, 1e-18, 1e-300])
+def test_no_delta_makes_epsilon_infinite_and_noise_is_what_does(delta):
+  given = {'delta': delta, 'rounds': 3}
+  for z in (0.05, 1.0, 30.0):
+    certain = accounting.epsilon_of_releases(z, delta=delta, participations=3)
+    for q in (0.5, 1.0):
+      found = accounting.epsilon_of_poisson(z, probability=q, **given)
+      assert found.epsilon <= certain.epsilon < math.inf
+    found = accounting.epsilon_of_allocation(z, **given)
+    one = accounting.epsilon_of_releases(z, delta=delta)
+    assert found.epsilon <= one.epsilon
+
+
+def _draw_best(cdf, law, m):
+  """The distribution function of the best of a random number of runs."""
+  if law == 'geometric':
+    return cdf / m / (1 - (1 - 1 / m) * cdf)
+  if law == 'poisson':
+    return np.exp(m * (cdf - 1))
+  gamma = optimize.brentq(
+    lambda g: (1 - g) / g / math.log(1 / g) - m, 1e-9, 0.99
+  )
+  return np.log1p(-(1 - gamma) * cdf) / math.log(gamma)
+
+
+@pytest.mark.parametrize(
+  'law', ['geometric', 'poisson', 'logarithmic', 'fixed']
+)
+@pytest.mark.parametrize('m', [3, 20])
+def test_the_best_of_runs_leaks_no_more_than_its_epsilon(law, m):
+  """Of one release each, of which the largest is the best."""
+  z, delta = 1.5, 1e-4
+  found = accounting.epsilon_of_best(
+    z, delta=delta, probability=1.0, rounds=1, runs=m, law=law
+  ).epsilon
+  x = np.linspace(-14, 16, 60_001)
+  laws = []
+  for shift in (0.0, 1.0):
+    cdf = stats.norm(shift, z).cdf(x)
+    best = cdf**m if law == 'fixed' else _draw_best(cdf, law, m)
+    laws.append(np.diff(best))
+  # Of no run at all, which says nothing.
+  for p, q in (laws, laws[::-1]):
+    assert np.sum(np.maximum(p - math.exp(found) * q, 0)) <= delta
+  one = accounting.epsilon_of_releases(z, delta=delta).epsilon
+  all_ = accounting.epsilon_of_releases(
+    z, delta=delta, participations=m
+  ).epsilon
+  assert one < found
+  assert (
+    found == pytest.approx(all_) if law == 'fixed' else m < 20 or found < all_
+  )
+
+
+def test_theorem_2_of_papernot_and_steinke_is_what_bounds_the_best():
+  z, m, delta, order, other = 2.0, 7.0, 1e-6, 12, 6
+  renyi = lambda a: a / (2 * z**2)
+  gamma = 1 / m
+  bound = (
+    renyi(order)
+    + 2 * (1 - 1 / other) * renyi(other)
+    + 2 * math.log(1 / gamma) / other
+    + math.log(m) / (order - 1)
+    - math.log(delta) / (order - 1)
+  )
+  found = accounting.epsilon_of_best(
+    z, delta=delta, probability=1.0, rounds=1, runs=m, law='geometric'
+  )
+  assert 0.8 * bound < found.epsilon <= bound
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_one_run_is_the_best_of_one():
+  given = {'delta': 1e-5, 'probability': 0.1, 'rounds': 5}
+  one = accounting.epsilon_of_poisson(1.0, **given).epsilon
+  for law in ('fixed', 'poisson'):
+    found = accounting.epsilon_of_best(1.0, runs=1, law=law, **given)
+    assert found.epsilon == one
+  for changes, message in (
+    ({'runs': 0.5, 'law': 'poisson'}, r'runs=0\.5'),
+    ({'runs': 2.5, 'law': 'fixed'}, r'runs=2\.5'),
+    ({'runs': 2, 'law': 'uniform'}, "law='uniform'"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      accounting.epsilon_of_best(1.0, **given, **changes)
+
+
 def test_sampling_helps_and_noise_helps():
   at = lambda z, q: (
     accounting.epsilon_of_poisson(
@@ -137,6 +224,9 @@ def test_without_noise_there_is_no_privacy():
   for found in (
     accounting.epsilon_of_releases(0.0, delta=1e-5),
     accounting.epsilon_of_poisson(0.0, delta=1e-5, probability=0.1, rounds=3),
+    accounting.epsilon_of_best(
+      0.0, delta=1e-5, probability=0.1, rounds=3, runs=2, law='geometric'
+    ),
   ):
     assert found.epsilon == math.inf
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax import audit, typed_json
+from epe_jax import accounting, audit, typed_json
 from epe_jax.auditor import claim_check
-from epe_jax.report import checks
+from epe_jax.report import cells, checks
 from tests.sentences import find_sentences
 
 DIM, ROUNDS, CLIENTS, NOISE = 4096, 25, 20, 0.5
@@ -93,3 +93,35 @@ def test_noise_that_is_short_comes_first(others):
   report = ' '.join(report.split())
   assert re.match(r'Finding: (releases are|what is left) [^:]* 0\.5\d*', report)
   assert report.count('as long as the noise') == 1
+
+
+@pytest.mark.usefixtures('no_floors')
+def test_both_limits_are_named_where_sampling_is_accounted_for(tmp_path):
+  auditor = run(sampling_probability=0.01, repetitions=2)
+  given = {'delta': 1e-5, 'probability': 0.01, 'rounds': ROUNDS}
+  certain = accounting.epsilon_of_releases(
+    NOISE, delta=1e-5, participations=2
+  ).epsilon
+  sampled = accounting.epsilon_of_poisson(NOISE, **given).epsilon
+  auditor.save(tmp_path / 'a.npz')
+  for one in (auditor, epe_jax.Auditor.load(tmp_path / 'a.npz')):
+    text = ' '.join(one.report().split())
+    assert (
+      f'who knows these is allowed ε = {cells.format_number(certain)} in 2 rounds'
+      in text
+    )
+    assert (
+      f'sampling allows ε = {cells.format_number(sampled)} to one who is drawn'
+      in text
+    )
+    assert 'Warning: canaries are certain' not in text
+  assert 'sampling' not in run().report()
+  for wrong, message in (
+    ({'sampling_probability': 0.0}, 'sampling_probability=0.0'),
+    (
+      {'sampling_probability': 0.1, 'strategy': np.eye(ROUNDS)},
+      'sampling_probability=0.1 with a strategy',
+    ),
+  ):
+    with pytest.raises(ValueError, match=message):
+      run(**wrong)

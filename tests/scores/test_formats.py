@@ -256,15 +256,25 @@ def test_tables_of_many_shapes_have_the_same_scores(tmp_path, name, text):
 @pytest.mark.parametrize(
   ('text', 'message'),
   [
-    ('score,label,member\n1,1,1\n', 'and each may say who took part'),
+    ('score,label,member\n1,1,1\n', 'label or member tells who took part'),
     ('in,out,in\n1,1,1\n', "two columns 'in'"),
-    ('in,out\n1,x\n', "line 2: out='x' is not a number"),
+    ('in,out\n1,x\n', "line 2, column out: 'x' is not a number"),
     ('in,out\n1,\n', 'that did not take part. Add them, .* --dim=D'),
-    ('in,out\n1,2\n3,nan\n', "line 3: out='nan' is not finite. Remove the row"),
+    (
+      'in,out\n1,2\n3,nan\n',
+      "line 3, column out: 'nan' is not finite. Remove the row",
+    ),
     ('score,label\n1,1\n2,0\n3,-1\n', 'label has the entry 0'),
     ('in;out\n1,5;2,3\n', 'Use a point as the decimal mark'),
     ('in,out\n1,2\n1,2,3\n', 'line 3 has 3 fields, but the header has 2'),
-    ('score,label\n1,7\n', "line 2: label='7'; write 1 or 0"),
+    ('in,out\n1,2\n\n1\n', 'line 4 has 1 fields, .* write their commas'),
+    ('score,label\n1,1\n2\n3,0\n', 'line 3 has 1 fields, but the header has 2'),
+    ('in,out\n1,2\n1e999,3\n', "line 3, column in: '1e999' is not finite"),
+    ('in,out\n"1,2\n3,4\n', 'line 3: not a CSV file'),
+    (
+      'score,label\n1,7\n',
+      "line 2, column label: '7' does not say who took part; write 1 or 0",
+    ),
   ],
 )
 def test_tables_that_make_no_sense_are_refused(tmp_path, text, message):
@@ -301,15 +311,14 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
       read = score_files.load(tmp_path / name).scores
       again = score_files.load(tmp_path / name, source=tool.name).scores
       np.testing.assert_array_equal(read.observed, again.observed)
-  with pytest.raises(ValueError, match='counts of guesses and no scores'):
-    score_files.load(tmp_path / 'd.json')
+  assert score_files.load(tmp_path / 'd.json').scores == (1, 2, 3, 4)
   with pytest.raises(ValueError, match=r"source='roc' .* is neither 'auto'"):
     score_files.load(tmp_path / 'a.npz', source='roc')
   with pytest.raises(
     ValueError, match=r'd\.json is not a \.npz .*--from on the'
   ):
     score_files.load(tmp_path / 'd.json', source='rmia')
-  with pytest.raises(ValueError, match='dim=9 says that scores are cosines'):
+  with pytest.raises(ValueError, match='dim=9 is of scores of other systems'):
     score_files.load(tmp_path / 'a.npz', dim=9)
   with pytest.raises(ValueError, match='but not scores and answers'):
     score_files.load(tmp_path / 'a.npz', source='rmia')
@@ -344,7 +353,7 @@ def test_a_new_format_is_one_entry(monkeypatch, tmp_path):
     ([1.0, 2.0, 3.0], [1, 0, -1], 'labels has the entry'),
     ([1.0, 2.0], [1, 1], 'canaries that did not take part'),
     ([1.0, 2.0], [0, 0], 'canaries that took part'),
-    ([1.0, np.nan], [0, 1], 'not finite'),
+    ([1.0, np.nan], [0, 1], 'nan'),
     (['x', 'y'], [0, 1], 'real numbers'),
   ],
 )

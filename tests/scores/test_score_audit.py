@@ -53,8 +53,7 @@ def test_anything_that_is_like_an_array_is_scores(monkeypatch, convert):
     ((IN, np.empty(0)), 'out_scores is empty'),
     (
       (IN, [0.0, np.nan, np.inf]),
-      r'out_scores has 2 values that are not finite, the first is '
-      r'out_scores\[1\] = nan',
+      r'out_scores has 1 values that are nan, the first is out_scores\[1\]',
     ),
     (([[1.0], [2.0]], OUT), r'in_scores has shape \(2, 1\)'),
     (([1j], OUT), 'in_scores has dtype complex128'),
@@ -252,3 +251,23 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
   shown = shown.replace('\N{NO-BREAK SPACE}', ' ')
   assert shown.index(line) < shown.index('<img')
   assert shown.count('<img') == 3
+
+
+def test_an_infinite_score_is_the_largest_and_no_law_is_fitted():
+  high, low = [*IN, np.inf], [*OUT, -np.inf]
+  found = score_audit.estimate(high, low, delta=1e-5)
+  largest = score_audit.estimate([*IN, 50.0], [*OUT, -50.0], delta=1e-5)
+  assert found.lower_bound == largest.lower_bound
+  assert {x.method for x in found.audit.attacks[0].estimates} < {
+    x.method for x in largest.audit.attacks[0].estimates
+  }
+  assert 'of these scores the order is taken' in found.text
+  negated = score_audit.estimate(
+    np.negative(high), np.negative(low), delta=1e-5, higher='out'
+  )
+  assert negated.lower_bound == found.lower_bound
+  with pytest.raises(ValueError, match=r'dim=9 .* one is infinite'):
+    score_audit.estimate([0.1, np.inf], [0.1, 0.2], delta=1e-5, dim=9)
+  masked = np.ma.masked_array([1.0, np.inf], [True, False])
+  with pytest.raises(ValueError, match='masked'):
+    score_audit.estimate(masked, OUT, delta=1e-5)

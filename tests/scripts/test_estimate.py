@@ -69,11 +69,11 @@ def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
   ('name', 'text', 'message'),
   [
     ('a.csv', 'a,b\n1,2\n', 'has the columns'),
-    ('a.csv', 'score,observed\n1,maybe\n', "line 2: observed='maybe'"),
-    ('a.csv', 'score,observed\n1,1\nx,0\n', "line 3: score='x'"),
+    ('a.csv', 'score,observed\n1,maybe\n', "line 2, column observed: 'maybe'"),
+    ('a.csv', 'score,observed\n1,1\nx,0\n', "line 3, column score: 'x'"),
     ('a.csv', 'score,observed\n1,0\n', 'no scores of canaries that took part'),
     ('a.csv', 'score,observed\nnan,1\n1,0\n', 'not finite'),
-    ('a.dat', '1 2 3', 'neither .npz nor .csv'),
+    ('a.dat', '1 2 3', 'neither .npz nor a table'),
     ('a.npz', 'not a zip', 'not a readable'),
   ],
 )

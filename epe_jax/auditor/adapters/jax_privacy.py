@@ -38,8 +38,8 @@ def audit(
   """Wraps a plan so that its noise addition is audited.
 
   The clip norm is read from the plan: it is `compute_sensitivity`. So are the noise
-  multiplier, which is the standard deviation of independent noise over that, and the
-  number of steps.
+  multiplier, which is the standard deviation of independent noise over that, the
+  number of steps, and the probability of Poisson sampling.
 
   If noise is correlated over steps, in a plan with more than one band, so is the
   matrix by which it is, and canaries take part as often as an example may, in steps
@@ -70,6 +70,12 @@ def audit(
   if iterations is not None and known.find('rounds') is None:
     known.read('plan', rounds=int(iterations))
   _read_strategy(plan, known, constants)
+  batches = plan.batch_selection_strategy
+  rate = getattr(batches, 'sampling_prob', None)
+  is_poisson = getattr(batches, 'cycle_length', 1) == 1
+  is_whole = getattr(batches, 'truncated_batch_size', None) is None
+  if rate and is_poisson and is_whole and known.find('strategy') is None:
+    known.read('plan', sampling_probability=float(rate))
   audited = optax.wrap_transformation(
     plan.noise_addition_transform, known, mesh=mesh
   )

@@ -6,6 +6,7 @@ auditor = opacus.audit(optimizer, steps=..., delta=...)   # A line more,
 print(auditor.report())                                   # and another at the end.
 """
 
+import inspect
 from typing import Any
 import warnings
 
@@ -63,7 +64,8 @@ def audit(
   The step hook remains the accountant's.
 
   Canaries are certain to be in their steps, so the claimed ε is against an attacker
-  who knows when an example was drawn: sampling does not amplify it. If noise is
+  who knows when an example was drawn: sampling does not amplify it. The report has
+  next to it what the accountant states, whose sampling rate is read. If noise is
   claimed the residual is scored too, which takes a copy of a gradient.
 
   Args:
@@ -121,6 +123,8 @@ def audit(
   first_norm = float(optimizer.max_grad_norm)
   known.read('optimizer', clip_norm=first_norm)
   _check_noise(optimizer, known)
+  if (rate := _find_sample_rate(optimizer)) is not None:
+    known.read('optimizer', sampling_probability=rate)
   auditor = known.make()
   add_noise, scale_grad = optimizer.add_noise, optimizer.scale_grad
   t, others = auditor.num_rounds_observed, None
@@ -197,6 +201,14 @@ def _check_model(optimizer: DPOptimizer, model: nn.Module | None) -> None:
       'does not have, so that what is audited is not what is released. Put the model '
       'on its device, and adapters into it, before the optimizer and make_private.'
     )
+
+
+def _find_sample_rate(optimizer: DPOptimizer) -> float | None:
+  """q of the accountant, which its step hook alone has."""
+  hook = getattr(optimizer, 'step_hook', None)
+  if not inspect.isfunction(hook):
+    return None
+  return inspect.getclosurevars(hook).nonlocals.get('sample_rate')
 
 
 def _check_noise(optimizer: DPOptimizer, settings: base.Settings) -> None:

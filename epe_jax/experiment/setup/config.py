@@ -71,12 +71,25 @@ _ANYTHING = fields.Field(
   lambda x: x.item() if isinstance(x, np.generic) else x,
 )
 
+_NAME = fields.Field(
+  'the name of a column', lambda x: isinstance(x, str) and x.strip() != '', str
+)
+_SELECTION = fields.Field(
+  'COLUMN=VALUE',
+  lambda x: isinstance(x, str) and all(x.partition('=')[::2]),
+  str,
+)
+
 # Field, its default, another field, and the values of that with which it has an effect;
 # () for all but the one that turns it off.
 _EFFECTS = (
   ('participation.separation', 1, 'participation.kind', ('cyclic', 'limited')),
   ('participation.max_rounds', None, 'participation.kind', ('limited',)),
   ('participation.log', None, 'participation.kind', ('log',)),
+  ('participation.log_round', 'round', 'participation.log', ()),
+  ('participation.log_client', 'client_id', 'participation.log', ()),
+  ('participation.log_only', None, 'participation.log', ()),
+  ('participation.log_empty_rounds', False, 'participation.log', ()),
   ('noise.bands', 4, 'noise.correlation', ('banded', 'bisr')),
   ('noise.buffers', 3, 'noise.correlation', ('blt',)),
   ('noise.restart', None, 'noise.correlation', ()),
@@ -280,6 +293,10 @@ def _common_fields() -> dict[str, fields.Field]:
     'participation.separation': fields.integer(1),
     'participation.max_rounds': fields.or_none(fields.integer(1), 'no limit'),
     'participation.log': fields.or_none(fields.PATH, 'no log'),
+    'participation.log_round': _NAME,
+    'participation.log_client': _NAME,
+    'participation.log_only': fields.or_none(_SELECTION, 'all'),
+    'participation.log_empty_rounds': fields.FLAG,
     'chunk': fields.or_none(fields.integer(1), 'what fits'),
     'rounds_per_dispatch': fields.integer(1),
     'precision': fields.one_of(*local_training.PRECISIONS),

@@ -363,7 +363,11 @@ def _schedule_clients(
       "system, in which no canary is: not with 'as_clients'."
     )
   schedule, num_logged = participation_log.replay_log(
-    p.log, data.client_ids.tolist()
+    p.log,
+    data.client_ids.tolist(),
+    participation_log.LogForm(
+      p.log_round, p.log_client, p.log_only, p.log_empty_rounds
+    ),
   )
   if config.rounds > num_logged:
     raise ValueError(

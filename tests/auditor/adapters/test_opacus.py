@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 pytest.importorskip('opacus', reason='opacus is not installed')
@@ -373,9 +375,16 @@ def test_what_an_optimizer_knows_is_read_and_said():
   assert (config.dim, config.rounds) == (DIM, ROUNDS)
   assert (config.clip_norm, config.noise_multiplier) == (2.0, 0.7)
   said = (
-    'read from the optimizer: d = 20,000, clip norm 2, noise multiplier 0.7.'
+    'read from the optimizer: d = 20,000, clip norm 2, noise multiplier 0.7, '
+    'sampling probability 0.04.'
   )
   assert said in laws.describe_notes(auditor)
+  # As its accountant has it.
+  assert config.sampling_probability == 1 / ROUNDS
+  counted = re.search(r'counts sampling allows ε = (\S+)', auditor.report())
+  assert float(counted[1]) == pytest.approx(
+    training.engine.get_epsilon(1e-3), rel=0.02
+  )
 
 
 def test_what_an_optimizer_does_not_know_is_asked_for():

@@ -48,6 +48,7 @@ NONE = {
   'evaluate_examples': int,
   'participation.max_rounds': int,
   'participation.log': str,
+  'participation.log_only': str,
   'canaries.schedule': str,
   'noise.restart': int,
   'secure_aggregation.bits': int,

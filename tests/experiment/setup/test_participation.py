@@ -247,6 +247,29 @@ def test_what_clients_leave_is_the_law_of_those_who_are_drawn(kind, changes):
     assert found == pytest.approx(expected, rel=2 * tolerance)
 
 
+def test_rounds_of_which_nobody_came_back_set_those_of_a_client_apart(tmp_path):
+  path = tmp_path / 'log.jsonl'
+  path.write_text(
+    '{"t": 1, "who": "c00"}\n{"t": 2, "who": null}\n{"t": 5, "who": "c00"}\n'
+  )
+  changes = {
+    'participation.kind': 'log',
+    'participation.log': str(path),
+    'participation.log_round': 't',
+    'participation.log_client': 'who',
+    'participation.log_empty_rounds': True,
+    'canaries.schedule': 'worst_case',
+    'rounds': 5,
+    'clipping.kind': 'fixed',
+    'noise.correlation': 'banded',
+  }
+  found = _planned(**changes)
+  assert [len(found.clients(t)) for t in range(5)] == [1, 0, 0, 0, 1]
+  # Canaries have the rounds of the client, 4 apart.
+  assert np.flatnonzero(found.sensitivity.pattern).tolist() == [0, 4]
+  assert {*np.flatnonzero(found.canaries.any(axis=1)).tolist()} == {0, 4}
+
+
 def test_of_a_log_the_client_counts_of_whom_most_is_kept(tmp_path):
   # c02 takes part twice, when little is kept of it.
   path = tmp_path / 'log.csv'
