@@ -1,0 +1,339 @@
+"""Compiles the programs of all configs for devices that are not at hand.
+
+  python -m benchmarks.speed.compile_for --topology=v5e:2x4,v6e:2x4,v5p:2x2x2
+
+`--quick` compiles small ones. It takes libtpu (pip install 'jax[tpu]') for TPUs, and JAX's plugin (pip install
+'jax[cuda13]') for GPUs, and no device. Each program is compiled in a process of its own,
+first what departs least from an audited round of the paper on one v5e, and is recorded at
+once; the same command goes on with what is missing. A round trains as many clients at once
+as the compiler finds memory for, as a run tries on the device.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+import itertools
+import os
+import pathlib
+import re
+import subprocess
+import time
+from typing import Any, NamedTuple
+
+# Before JAX is imported. This machine is no part of a TPU, and computes nothing on a GPU.
+os.environ |= {
+  'JAX_PLATFORMS': 'cpu',
+  'TPU_SKIP_MDS_QUERY': '1',
+  'TPU_WORKER_HOSTNAMES': 'localhost',
+  'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
+}
+
+from absl import flags
+import jax
+from jax.experimental import topologies
+
+from benchmarks import harness
+from benchmarks.speed import abstract_programs, compiled_costs
+from epe_jax import io
+from epe_jax.experiment import chunk_size
+from epe_jax.experiment.setup import config as config_lib
+
+TOPOLOGIES = {
+  'v5e:2x2': 4,
+  'v5e:2x4': 4,
+  'v6e:2x2': 4,
+  'v6e:2x4': 4,
+  'v5p:2x2x1': 4,
+  'v5p:2x2x2': 4,
+  'h100:1x8': 8,
+}
+"""Topology -> the devices of a process."""
+
+_NAMES = flags.DEFINE_list(
+  'topology', ['v5e:2x4', 'v6e:2x4', 'v5p:2x2x2'], 'Which.'
+)
+_MINUTES = flags.DEFINE_float('minutes', 600.0, 'For one program, at most.')
+
+JOBS = (
+  'emnist',
+  'stackoverflow',
+  'emnist:5x34',
+  'stackoverflow:medium',
+  'digits',
+)
+GAMES = tuple(abstract_programs.GAME + x for x in ('convnet', 'wide_resnet'))
+_FIXED = {'clipping.kind': 'fixed'}
+VARIANTS: dict[str, dict[str, Any]] = {
+  'sphere': {},
+  'hadamard': {'canaries.family': 'hadamard'},
+  'hadamard2': {'canaries.family': 'hadamard2'},
+  'exact noise': {'simulation': False},
+  'secure aggregation': {'secure_aggregation.bits': 16},
+  **{
+    x: {'noise.correlation': x, **_FIXED}
+    for x in ('tree', 'banded', 'bisr', 'blt')
+  },
+  'bfloat16': {'precision': 'bfloat16'},
+  'maxima': {'audit.trace': False},
+  'without canaries': {'canaries.observed': 0, 'canaries.unobserved': 0},
+}
+"""What a run departs by from its config -> fields."""
+
+PROGRAMS = ('round', 'init', 'flush', 'score', 'score_rounds', 'evaluate')
+# Those that differ in more ways are not compiled.
+_DEPARTURES = 2
+_CALLED = 'benchmarks.speed.compile_for:compile_program'
+_FULL = 'RESOURCE_EXHAUSTED'
+_USED = re.compile(r'Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm')
+# Of a device, in bytes: those of TPUs as libtpu names them where an array is larger, that
+# of the GPU as h100.txtpb has it.
+_LIMITS = {
+  'v5e': 17_179_869_184,
+  'v6e': 33_822_867_456,
+  'v5p': 103_079_215_104,
+  'h100': 84_942_979_072,
+}
+_UNITS = {'K': 2.0**10, 'M': 2.0**20, 'G': 2.0**30}
+
+
+class Program(NamedTuple):
+  """A program for devices.
+
+  Attributes:
+    topology: a key of `TOPOLOGIES`.
+    devices: the first so many, that share the work.
+    job: a config, or a game.
+    variant: a key of `VARIANTS`.
+    program: one of `PROGRAMS`, or 'step' of a game.
+    quick: whether it is of a small model.
+  """
+
+  topology: str
+  devices: int
+  job: str
+  variant: str = 'sphere'
+  program: str = 'round'
+  quick: bool = False
+
+  @property
+  def name(self) -> str:
+    chip, _, _ = self.topology.partition(':')
+    return (
+      f'{chip} x {self.devices}, {self.job}, {self.variant}, {self.program}'
+    )
+
+  def count_departures(self, first: str) -> int:
+    """In how many ways it differs from a round of the paper on one chip of a topology."""
+    return (
+      (self.topology != first)
+      + (self.devices > 1)
+      + (self.variant != 'sphere')
+      + (self.job not in JOBS[:2])
+      + (self.program not in ('round', 'step'))
+    )
+
+
+def list_programs(
+  names: Sequence[str], *, quick: bool = False
+) -> list[Program]:
+  """All programs for some topologies, the most important first.
+
+  Raises:
+    ValueError: there is no such topology.
+  """
+  for name in names:
+    if name not in TOPOLOGIES:
+      raise ValueError(
+        f'topology={name!r}; give one of {", ".join(TOPOLOGIES)}.'
+      )
+  made = [program for name in names for program in _list_of(name, quick)]
+
+  def rank(program: Program) -> tuple[int, int]:
+    departures = program.count_departures(names[0])
+    is_round = program.variant == 'sphere' and program.program == 'round'
+    return departures, not is_round
+
+  return sorted(
+    (x for x in made if quick or rank(x)[0] <= _DEPARTURES), key=rank
+  )
+
+
+def _list_of(topology: str, quick: bool) -> Iterator[Program]:
+  count = _count_devices(topology)
+  meshes = sorted({1, TOPOLOGIES[topology], count})
+  if quick:
+    for devices in (1, count):
+      yield Program(topology, devices, 'digits', quick=True)
+    yield Program(topology, 1, 'digits', program='score', quick=True)
+    yield Program(topology, 1, GAMES[0], '-', 'step', quick=True)
+    return
+  for fields in itertools.product(meshes, JOBS, VARIANTS, PROGRAMS):
+    yield Program(topology, *fields)
+  for game in GAMES:
+    yield Program(topology, 1, game, '-', 'step')
+
+
+def _count_devices(topology: str) -> int:
+  count = 1
+  for n in topology.partition(':')[2].split('x'):
+    count *= int(n)
+  return count
+
+
+def find_devices(topology: str) -> Sequence[Any]:
+  """The devices of a topology, for which programs can be compiled.
+
+  Raises:
+    RuntimeError: what compiles for them is not installed.
+  """
+  chip, _, shape = topology.partition(':')
+  try:
+    if chip != 'h100':
+      return topologies.get_topology_desc(topology, 'tpu').devices
+    return topologies.get_topology_desc(
+      chip,
+      'cuda',
+      # Slices, processes of each, devices of each.
+      topology=f'1x{shape}',
+      target_config=pathlib.Path(__file__).with_name('h100.txtpb').read_text(),
+    ).devices
+  except (RuntimeError, NotImplementedError, ImportError) as error:
+    extra = 'cuda13' if chip == 'h100' else 'tpu'
+    raise RuntimeError(
+      f"topology={topology!r} is not known here: {error} Run pip install 'jax[{extra}]'."
+    ) from error
+
+
+def compile_program(*fields: Any) -> dict[str, Any]:
+  """Compiles a program in this process, and returns its row.
+
+  Args:
+    *fields: of `Program`.
+  """
+  program = Program(*fields)
+  devices = find_devices(program.topology)[: program.devices]
+  row: dict[str, Any] = {
+    **program._asdict(),
+    'processes': len({x.process_index for x in devices}),
+    'limit_bytes': _LIMITS[program.topology.partition(':')[0]],
+    'tried': {},
+  }
+  begun = time.perf_counter()
+  try:
+    row |= _compile(program, devices, row['tried'])
+  except jax.errors.JaxRuntimeError as error:
+    row['status'] = 'does not fit' if _FULL in str(error) else 'fails'
+    row['error'] = str(error)[:300]
+  row['seconds'] = time.perf_counter() - begun
+  return row
+
+
+def _compile(
+  program: Program, devices: Sequence[Any], tried: dict[str, float | None]
+) -> dict[str, Any]:
+  if program.job.startswith(abstract_programs.GAME):
+    game = abstract_programs.lower_game(
+      program.job, devices[0], quick=program.quick
+    )
+    return _describe(game)
+  config = config_lib.load_config(program.job + ':smoke' * program.quick)
+  with config.unlocked():
+    config.update_from_flattened_dict(VARIANTS[program.variant])
+  config = config_lib.check_config(config)
+  run = abstract_programs.Run(config, devices)
+  if program.program != 'round':
+    return _describe(run.lower(program.program))
+  made: dict[str, Any] = {}
+
+  def advance(setup: Any) -> None:
+    try:
+      made.update(_describe(run.lower_round(setup)))
+    except jax.errors.JaxRuntimeError as error:
+      tried[str(setup.plan.chunk)] = _parse_used(str(error))
+      raise
+
+  chunk_size.halve_until_it_fits(
+    config,
+    run.setup,
+    advance,
+    mesh=run.mesh,
+    make_cohorts=lambda _, setup, mesh: setup,
+  )
+  return made
+
+
+def _describe(lowered: abstract_programs.Lowered) -> dict[str, Any]:
+  """Compiles, and returns figures."""
+  compiled = lowered.program.compile()
+  memory, text = compiled.memory_analysis(), compiled.as_text()
+  sizes = {
+    f'{name}_bytes': getattr(memory, f'{name}_size_in_bytes')
+    for name in ('argument', 'output', 'alias', 'temp', 'generated_code')
+  }
+  least, most = (
+    compiled_costs.count_costs(text, steps=lowered.steps, most=x)
+    for x in (False, True)
+  )
+  return {
+    'status': 'compiled',
+    **lowered.figures,
+    **sizes,
+    # What is donated is reused.
+    'memory_bytes': sum(sizes.values()) - 2 * sizes['alias_bytes'],
+    'flops': least.flops,
+    'flops_most': most.flops,
+    'bytes_accessed': least.bytes_accessed,
+    'bytes_sent': sum(x[1] for x in least.collectives.values()),
+    'collectives': least.collectives,
+  }
+
+
+def _parse_used(error: str) -> float | None:
+  found = _USED.search(error)
+  return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+def compile_missing(
+  made: Sequence[Program],
+  path: pathlib.Path,
+  *,
+  call: Callable[..., dict[str, Any]] = harness.call_in_process,
+  timeout: float | None = None,
+) -> dict[str, Any]:
+  """Compiles what a record lacks, and returns the rows of all that it has.
+
+  Args:
+    made: the programs, in order.
+    path: of the record, which is written after each program.
+    call: calls a function, by its name, in a process of its own.
+    timeout: seconds for a program.
+  """
+  rows: dict[str, Any] = {}
+  if path.exists():
+    rows = io.read_json(path)['programs']
+  for program in made:
+    if program.name in rows:
+      continue
+    print(program.name, flush=True)
+    try:
+      row = call(_CALLED, *program, timeout=timeout)
+    except subprocess.SubprocessError as error:
+      # The compiler ended the process, or took too long.
+      row = {**program._asdict(), 'status': 'fails', 'error': str(error)[-300:]}
+    rows[program.name] = row
+    path.parent.mkdir(parents=True, exist_ok=True)
+    io.write_json(path, {'programs': rows})
+  return rows
+
+
+def measure(quick: bool) -> dict[str, Any]:
+  made = list_programs(_NAMES.value, quick=quick)
+  path = pathlib.Path(flags.FLAGS.out)
+  rows = compile_missing(made, path, timeout=60 * _MINUTES.value)
+  return {
+    'programs': rows,
+    'compiled': sum(x['status'] == 'compiled' for x in rows.values()),
+    'of': len({x.name for x in made} | rows.keys()),
+  }
+
+
+if __name__ == '__main__':
+  harness.run(measure, 'jax', 'jaxlib')
