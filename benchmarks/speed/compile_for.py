@@ -242,20 +242,26 @@ def _compile(
   if program.program != 'round':
     return _describe(run.lower(program.program))
   made: dict[str, Any] = {}
+  limit = _LIMITS[program.topology.partition(':')[0]]
 
   def advance(setup: Any) -> None:
     try:
-      made.update(_describe(run.lower_round(setup)))
+      row = _describe(run.lower_round(setup))
     except jax.errors.JaxRuntimeError as error:
       tried[str(setup.plan.chunk)] = _parse_used(str(error))
       raise
+    needed = row['memory_bytes'] + chunk_size.AHEAD * row['cohort_bytes']
+    if needed > limit:
+      tried[str(setup.plan.chunk)] = needed
+      raise jax.errors.JaxRuntimeError(f'{_FULL}: {needed} bytes of {limit}.')
+    made.update(row, needed_bytes=needed)
 
   chunk_size.halve_until_it_fits(
     config,
     run.setup,
     advance,
     mesh=run.mesh,
-    make_cohorts=lambda _, setup, mesh: setup,
+    make_cohorts=lambda config, setup, mesh: setup,
   )
   return made
 
@@ -315,6 +321,8 @@ def compile_missing(
     print(program.name, flush=True)
     try:
       row = call(_CALLED, *program, timeout=timeout)
+      if row.get('paper_flops'):
+        row['over_paper'] = row['flops'] / row['paper_flops']
     except subprocess.SubprocessError as error:
       # The compiler ended the process, or took too long.
       row = {**program._asdict(), 'status': 'fails', 'error': str(error)[-300:]}

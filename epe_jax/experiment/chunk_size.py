@@ -13,10 +13,14 @@ import jax
 import numpy as np
 
 from epe_jax.data import cohort
+from epe_jax.experiment import programs
 from epe_jax.experiment.setup import build
 from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import fedavg
+
+AHEAD = cohort.DEPTH + programs.MAX_PROGRAMS - 1
+"""Groups of cohorts that a run has on its devices next to that of the program that runs."""
 
 MakeCohorts = Callable[
   [Config, build.Setup, sharding.Mesh | None], fedavg.Cohort
@@ -75,8 +79,9 @@ def halve_until_it_fits(
   """
   make_cohorts = make_cohorts or make_empty_cohorts
   while True:
-    chunk = setup.plan.chunk
+    chunk, ahead = setup.plan.chunk, []
     try:
+      ahead += [make_cohorts(config, setup, mesh) for _ in range(AHEAD)]
       # The results are dropped, so that the run has all of the memory.
       jax.block_until_ready(advance(make_cohorts(config, setup, mesh)))
       return setup
