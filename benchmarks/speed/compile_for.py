@@ -10,6 +10,8 @@ as the compiler finds memory for, as a run tries on the device.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+import datetime
+import importlib.util
 import itertools
 import os
 import pathlib
@@ -80,6 +82,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 PROGRAMS = ('round', 'init', 'flush', 'score', 'score_rounds', 'evaluate')
 # Those that differ in more ways are not compiled.
 _DEPARTURES = 2
+_PACKAGES, _COMPILERS = ('jax', 'jaxlib'), ('libtpu', 'jax_cuda13_plugin')
 _CALLED = 'benchmarks.speed.compile_for:compile_program'
 _FULL = 'RESOURCE_EXHAUSTED'
 _USED = re.compile(r'Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm')
@@ -146,10 +149,10 @@ def list_programs(
       )
   made = [program for name in names for program in _list_of(name, quick)]
 
-  def rank(program: Program) -> tuple[int, int]:
+  def rank(program: Program) -> tuple[int, bool, bool]:
     departures = program.count_departures(names[0])
-    is_round = program.variant == 'sphere' and program.program == 'round'
-    return departures, not is_round
+    is_plain = program.variant == 'sphere' and program.program == 'round'
+    return departures, not is_plain, program.topology == names[0]
 
   return sorted(
     (x for x in made if quick or rank(x)[0] <= _DEPARTURES), key=rank
@@ -328,14 +331,12 @@ def compile_missing(
       row = {**program._asdict(), 'status': 'fails', 'error': str(error)[-300:]}
     rows[program.name] = row
     path.parent.mkdir(parents=True, exist_ok=True)
-    io.write_json(path, {'programs': rows})
+    # As `harness.run` writes it, so that a recording that is cut is one, too.
+    io.write_json(path, {**_summarize(made, rows), **_describe_here()})
   return rows
 
 
-def measure(quick: bool) -> dict[str, Any]:
-  made = list_programs(_NAMES.value, quick=quick)
-  path = pathlib.Path(flags.FLAGS.out)
-  rows = compile_missing(made, path, timeout=60 * _MINUTES.value)
+def _summarize(made: Sequence[Program], rows: dict[str, Any]) -> dict[str, Any]:
   return {
     'programs': rows,
     'compiled': sum(x['status'] == 'compiled' for x in rows.values()),
@@ -343,5 +344,26 @@ def measure(quick: bool) -> dict[str, Any]:
   }
 
 
+def _describe_here() -> dict[str, Any]:
+  now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
+  compilers = [x for x in _COMPILERS if importlib.util.find_spec(x)]
+  machine = harness.describe_machine(*_PACKAGES, *compilers)
+  return {'date': now, 'machine': machine}
+
+
+def measure(quick: bool) -> dict[str, Any]:
+  names = []
+  for name in _NAMES.value:
+    try:
+      find_devices(name)
+      names.append(name)
+    except RuntimeError as error:
+      print(f'Left out: {error}', flush=True)
+  made = list_programs(names, quick=quick)
+  path = pathlib.Path(flags.FLAGS.out)
+  rows = compile_missing(made, path, timeout=60 * _MINUTES.value)
+  return {**_summarize(made, rows), 'machine': _describe_here()['machine']}
+
+
 if __name__ == '__main__':
-  harness.run(measure, 'jax', 'jaxlib')
+  harness.run(measure, *_PACKAGES)
