@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 import numpy as np
 import optax
 
-from benchmarks.peers import works
+from benchmarks.peers import works as peer_works
 from epe_jax.data import federated, sources, synthetic, workload
 from epe_jax.dpsgd import (
   dp_sgd,
@@ -34,7 +34,7 @@ GAME = 'game '
 """With which the name of a white-box game begins, behind it that of its model."""
 
 # Matrix products of one example, forward and backward, in the paper's models.
-_FLOPS = {1_206_590: works.cnn_flops, 4_050_748: works.lstm_flops}
+_FLOPS = {1_206_590: peer_works.cnn_flops, 4_050_748: peer_works.lstm_flops}
 # Sentences of a user that are read, so that client.max_examples decides.
 _SENTENCES = 256
 # Of CIFAR-10.
@@ -168,7 +168,7 @@ def describe_workload(config: Config) -> workload.Workload | None:
     )
     row = {
       name: np.zeros(shape, dtype)
-      for name, (dtype, shape) in source.features.items()
+      for name, (dtype, shape) in synthetic.IMAGES.items()
     }
     task = emnist.task(62, width=config.model.width)
     splits = 'all_train', 'all_test'
@@ -214,10 +214,9 @@ def lower_game(name: str, device: Any, *, quick: bool = False) -> Lowered:
     quick: whether the model, the data and the batch are small.
   """
   model = name.removeprefix(GAME)
+  works: Any = trained.ITEMS['table1'].experiment.load('paper').works
   work = next(
-    x
-    for x in trained.ITEMS['table1'].experiment.load('paper').works.values()
-    if x.task == model and x.data == 'cifar10'
+    x for x in works.values() if x.task == model and x.data == 'cifar10'
   )
   images = {
     key: jax.ShapeDtypeStruct((500 if quick else shape[0], *shape[1:]), dtype)

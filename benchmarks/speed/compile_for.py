@@ -26,6 +26,8 @@ os.environ |= {
   'TPU_SKIP_MDS_QUERY': '1',
   'TPU_WORKER_HOSTNAMES': 'localhost',
   'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
+  # Several processes compile, as none of them has a TPU.
+  'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
 }
 
 from absl import flags
@@ -181,28 +183,25 @@ def _count_devices(topology: str) -> int:
   return count
 
 
-def find_devices(topology: str) -> Sequence[Any]:
-  """The devices of a topology, for which programs can be compiled.
+def explain_missing(topology: str) -> str | None:
+  """Says what has to be installed to compile for a topology; None if all is."""
+  is_gpu = topology.startswith('h100')
+  package, extra = _COMPILERS[is_gpu], ('tpu', 'cuda13')[is_gpu]
+  if importlib.util.find_spec(package):
+    return None
+  return f"{package} compiles for {topology}, and is missing: pip install 'jax[{extra}]'"
 
-  Raises:
-    RuntimeError: what compiles for them is not installed.
-  """
+
+def find_devices(topology: str) -> Sequence[Any]:
+  """The devices of a topology, for which programs can be compiled."""
   chip, _, shape = topology.partition(':')
-  try:
-    if chip != 'h100':
-      return topologies.get_topology_desc(topology, 'tpu').devices
-    return topologies.get_topology_desc(
-      chip,
-      'cuda',
-      # Slices, processes of each, devices of each.
-      topology=f'1x{shape}',
-      target_config=pathlib.Path(__file__).with_name('h100.txtpb').read_text(),
-    ).devices
-  except (RuntimeError, NotImplementedError, ImportError) as error:
-    extra = 'cuda13' if chip == 'h100' else 'tpu'
-    raise RuntimeError(
-      f"topology={topology!r} is not known here: {error} Run pip install 'jax[{extra}]'."
-    ) from error
+  if chip != 'h100':
+    return topologies.get_topology_desc(topology, 'tpu').devices
+  target = pathlib.Path(__file__).with_name('h100.txtpb').read_text()
+  # Slices, processes of each, and devices of each.
+  return topologies.get_topology_desc(
+    chip, 'cuda', topology=f'1x{shape}', target_config=target
+  ).devices
 
 
 def compile_program(*fields: Any) -> dict[str, Any]:
@@ -352,13 +351,9 @@ def _describe_here() -> dict[str, Any]:
 
 
 def measure(quick: bool) -> dict[str, Any]:
-  names = []
-  for name in _NAMES.value:
-    try:
-      find_devices(name)
-      names.append(name)
-    except RuntimeError as error:
-      print(f'Left out: {error}', flush=True)
+  missing = {x: explain_missing(x) for x in _NAMES.value}
+  names = [x for x, reason in missing.items() if reason is None]
+  print(*filter(None, missing.values()), sep='\n', flush=True)
   made = list_programs(names, quick=quick)
   path = pathlib.Path(flags.FLAGS.out)
   rows = compile_missing(made, path, timeout=60 * _MINUTES.value)

@@ -87,7 +87,7 @@ class _Program:
   @functools.cache  # noqa: B019
   def _count(self, name: str) -> tuple[float, float, dict[str, tuple]]:
     total = np.array(self._analyze(name))
-    sent = collections.Counter()
+    sent: dict[tuple[str, int], float] = collections.defaultdict(float)
     for kind, size in self._list_sent(name):
       sent[kind, 0] += 1
       sent[kind, 1] += size

@@ -22,11 +22,6 @@ from epe_jax.training import fedavg
 AHEAD = cohort.DEPTH + programs.MAX_PROGRAMS - 1
 """Groups of cohorts that a run has on its devices next to that of the program that runs."""
 
-MakeCohorts = Callable[
-  [Config, build.Setup, sharding.Mesh | None], fedavg.Cohort
-]
-"""(config, setup, mesh) -> a group of rounds with room for the largest clients."""
-
 
 def set_chunk_size(
   config: Config, setup: build.Setup, *, mesh: sharding.Mesh | None = None
@@ -58,10 +53,10 @@ def is_tried() -> bool:
 def halve_until_it_fits(
   config: Config,
   setup: build.Setup,
-  advance: Callable[[fedavg.Cohort], Any],
+  advance: Callable[[Any], Any],
   *,
   mesh: sharding.Mesh | None = None,
-  make_cohorts: MakeCohorts | None = None,
+  make_cohorts: Callable[..., Any] | None = None,
 ) -> build.Setup:
   """Halves the chunk until the program of the rounds finds the memory it needs.
 
@@ -71,7 +66,8 @@ def halve_until_it_fits(
   Args:
     advance: makes a group of rounds of the given cohorts, from a state of its
       own, and returns the results; it may raise if memory is short.
-    make_cohorts: makes them; None for `make_empty_cohorts`.
+    make_cohorts: (config, setup, mesh) -> these cohorts, or what stands for them;
+      None for `make_empty_cohorts`.
 
   Raises:
     jax.errors.JaxRuntimeError: the device failed for another reason, or has too
