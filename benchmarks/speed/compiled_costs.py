@@ -56,7 +56,8 @@ def count_costs(text: str, *, steps: float, most: bool = False) -> Costs:
   Args:
     text: of the compiled program.
     steps: how often a loop turns whose condition compares two numbers that are
-      computed; of loops within each other the innermost.
+      computed; of such loops within each other the second, as over the batches of a
+      client, and the others turn once.
     most: whether of a choice the branch counts that costs most; otherwise it is
       the one that costs least, as in a round that scores nothing.
   """
@@ -81,20 +82,23 @@ class _Program:
         block.append(line)
 
   def count(self) -> Costs:
-    flops, accessed, collectives = self._count(self._entry)
+    flops, accessed, collectives = self._count(self._entry, 0)
     return Costs(flops, accessed, collectives)
 
   @functools.cache  # noqa: B019
-  def _count(self, name: str) -> tuple[float, float, dict[str, tuple]]:
+  def _count(
+    self, name: str, depth: int
+  ) -> tuple[float, float, dict[str, tuple]]:
+    """What a computation costs within so many loops that turn as numbers say."""
     total = np.array(self._analyze(name))
     sent: dict[tuple[str, int], float] = collections.defaultdict(float)
     for kind, size in self._list_sent(name):
       sent[kind, 0] += 1
       sent[kind, 1] += size
 
-    def add(parts, times: float) -> None:
+    def add(parts: list[str], times: float, depth: int) -> None:
       nonlocal total
-      counted = [self._count(x) for x in parts]
+      counted = [self._count(x, depth) for x in parts]
       # Of a choice XLA counts what costs most.
       total -= np.max([self._analyze(x) for x in parts], axis=0)
       total += times * self._choose([x[:2] for x in counted], axis=0)
@@ -105,7 +109,8 @@ class _Program:
 
     for line in self._lines[name]:
       if parts := self._list_parts(line):
-        add(parts, self._count_turns(line))
+        within = depth + self._is_open(line)
+        add(parts, self._count_turns(line, depth), within)
     kinds = sorted({kind for kind, _ in sent})
     return *total.tolist(), {
       kind: (float(sent[kind, 0]), float(sent[kind, 1]))
@@ -121,12 +126,13 @@ class _Program:
       return re.findall(_NAME, ' '.join(x or '' for x in found.groups()))
     return []
 
-  def _count_turns(self, line: str) -> float:
+  def _count_turns(self, line: str, depth: int) -> float:
     if not self._is_open(line):
       known = _KNOWN.search(line) or self._find_bound(line)
       return float(known[1]) if known else 1.0
     (body,) = self._list_parts(line)
-    return 1.0 if self._has_open_loop(body) else self._steps
+    is_outer = depth == 0 and self._has_open_loop(body)
+    return 1.0 if is_outer or depth > 1 else self._steps
 
   def _find_bound(self, line: str) -> re.Match[str] | None:
     """The number up to which a loop counts, by its condition."""
