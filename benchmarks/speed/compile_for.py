@@ -130,7 +130,7 @@ class Program(NamedTuple):
     return (
       (self.topology != first)
       + (self.devices > 1)
-      + (self.variant != 'sphere')
+      + (self.variant not in ('sphere', '-'))
       + (self.job not in JOBS[:2])
       + (self.program not in ('round', 'step'))
     )
