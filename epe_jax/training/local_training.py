@@ -1,6 +1,7 @@
 """ClientUpdate of FedAvg: a client trains the model and sends the difference."""
 
 from collections.abc import Callable
+import math
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -205,7 +206,9 @@ def fold_batches(
 
   # An example is one row. On a TPU the last two axes of an array are tiles of 8 x 128,
   # and a copy of a cohort of images would be five times as large.
-  rows_of = jax.tree.map(lambda x: x.reshape(*x.shape[:2], -1), batches)
+  rows_of = jax.tree.map(
+    lambda x: x.reshape(*x.shape[:2], math.prod(x.shape[2:])), batches
+  )
 
   def step_at(i: Int[Array, ''], size: int, state: State) -> State:
     batch = jax.tree.map(
