@@ -256,7 +256,7 @@ def _compile(
     if needed > limit:
       tried[str(setup.plan.chunk)] = needed
       raise jax.errors.JaxRuntimeError(f'{_FULL}: {needed} bytes of {limit}.')
-    made.update(row, needed_bytes=needed)
+    made.update(row)
 
   chunk_size.halve_until_it_fits(
     config,
@@ -316,23 +316,40 @@ def compile_missing(
   """
   rows: dict[str, Any] = {}
   if path.exists():
-    rows = io.read_json(path)['programs']
+    kept = io.read_json(path)['programs']
+    rows = {name: _derive(row) for name, row in kept.items()}
   for program in made:
-    if program.name in rows:
+    if is_done(rows.get(program.name, {})):
       continue
     print(program.name, flush=True)
     try:
       row = call(_CALLED, *program, timeout=timeout)
-      if row.get('paper_flops'):
-        row['over_paper'] = row['flops'] / row['paper_flops']
     except subprocess.SubprocessError as error:
       # The compiler ended the process, or took too long.
       row = {**program._asdict(), 'status': 'fails', 'error': str(error)[-300:]}
-    rows[program.name] = row
+    rows[program.name] = _derive(row)
     path.parent.mkdir(parents=True, exist_ok=True)
     # As `harness.run` writes it, so that a recording that is cut is one, too.
     io.write_json(path, {**_summarize(made, rows), **_describe_here()})
   return rows
+
+
+def is_done(row: dict[str, Any]) -> bool:
+  """Whether a row need not be recorded again: it has all figures, and fits a run."""
+  if row.get('status') == 'does not fit':
+    return True
+  has_room = row.get('needed_bytes', 0) <= row.get('limit_bytes', 0)
+  return has_room and row.get('flops') is not None
+
+
+def _derive(row: dict[str, Any]) -> dict[str, Any]:
+  """A row with the figures that follow from its others."""
+  if 'cohort_bytes' in row:
+    ahead = chunk_size.AHEAD * row['cohort_bytes']
+    row = {**row, 'needed_bytes': row['memory_bytes'] + ahead}
+  if row.get('paper_flops') and row['flops'] is not None:
+    row = {**row, 'over_paper': row['flops'] / row['paper_flops']}
+  return row
 
 
 def _summarize(made: Sequence[Program], rows: dict[str, Any]) -> dict[str, Any]:

@@ -99,6 +99,33 @@ def test_a_topology_that_nobody_has_is_refused_with_those_there_are(
     compile_for.list_programs(['v5e'])
 
 
+def test_what_lacks_figures_or_room_in_a_run_is_compiled_again(
+  load_benchmark, tmp_path
+):
+  compile_for = load_benchmark('speed.compile_for')
+  made = compile_for.list_programs(['v5e:2x2'], quick=True)
+  row = {'status': 'compiled', 'memory_bytes': 7, 'cohort_bytes': 1, 'flops': 6}
+  row |= {'limit_bytes': 10, 'paper_flops': 4}
+  wrong = (
+    {'flops': None},
+    {'limit_bytes': 9},
+    {'status': 'fails', 'flops': None},
+  )
+  rows = {x.name: {**row, **y} for x, y in zip(made, [{}, *wrong])}
+  path = tmp_path / 'compiled.json'
+  path.write_text(json.dumps({'programs': rows}))
+  called = []
+
+  def call(function, *fields, timeout):
+    called.append(compile_for.Program(*fields))
+    return row
+
+  done = compile_for.compile_missing(made, path, call=call)
+  assert called == made[1:]
+  for x in done.values():
+    assert x == {**row, 'needed_bytes': 10, 'over_paper': 1.5}
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize('topology', ['v5e:2x2', 'h100:1x8'])
 def test_programs_compile_for_devices_that_are_not_at_hand_and_only_once(
