@@ -369,12 +369,12 @@ def _describe_here() -> dict[str, Any]:
 
 def measure(quick: bool) -> dict[str, Any]:
   missing = {x: explain_missing(x) for x in _NAMES.value}
-  names = [x for x, reason in missing.items() if reason is None]
   print(*filter(None, missing.values()), sep='\n', flush=True)
-  made = list_programs(names, quick=quick)
+  asked = list_programs(_NAMES.value, quick=quick)
+  made = [x for x in asked if missing[x.topology] is None]
   path = pathlib.Path(flags.FLAGS.out)
   rows = compile_missing(made, path, timeout=60 * _MINUTES.value)
-  return {**_summarize(made, rows), 'machine': _describe_here()['machine']}
+  return {**_summarize(asked, rows), 'machine': _describe_here()['machine']}
 
 
 if __name__ == '__main__':
