@@ -1,6 +1,6 @@
 """Compiles the programs of all configs for devices that are not at hand.
 
-  python -m benchmarks.speed.compile_for --topology=v5e:2x4,v6e:2x4,v5p:2x2x2
+  python -m benchmarks.speed.compile_for --topology=v5e:2x4,v6e:2x4,v5p:2x2x2,h100:1x8
 
 `--quick` compiles small ones. It takes libtpu (pip install 'jax[tpu]') for TPUs, and JAX's plugin (pip install
 'jax[cuda13]') for GPUs, and no device. Each program is compiled in a process of its own,
@@ -52,7 +52,7 @@ TOPOLOGIES = {
 """Topology -> the devices of a process."""
 
 _NAMES = flags.DEFINE_list(
-  'topology', ['v5e:2x4', 'v6e:2x4', 'v5p:2x2x2'], 'Which.'
+  'topology', ['v5e:2x4', 'v6e:2x4', 'v5p:2x2x2', 'h100:1x8'], 'Which.'
 )
 _MINUTES = flags.DEFINE_float('minutes', 600.0, 'For one program, at most.')
 
