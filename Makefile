@@ -157,7 +157,7 @@ mutants: $(VENV)/installed-dev
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
 BENCHMARKS := canary_kernels canary_law audited_round exact_noise secure_round \
   secure_aggregation correlated_noise algorithm1 sharded_audit rounds \
-  auditor_overhead waiting
+  auditor_overhead waiting compile_for
 QUICK := canary_kernels canary_law audited_round algorithm1 \
   sharded_audit rounds waiting
 bench: $(VENV)/installed-dev frameworks-installed

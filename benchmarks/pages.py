@@ -145,8 +145,8 @@ def show_record(name: str) -> str:
     parts.append(f'![canary kernels](benchmarks/{name}.svg)')
   asked = dict(TABLES[name])
   parts.append(f'**{asked.pop("title").format(**record)}**')
-  columns = asked.pop('columns')
-  frame, table = list_rows(record, **asked)[:_ROWS_SHOWN], {}
+  columns, shown = asked.pop('columns'), asked.pop('shown', _ROWS_SHOWN)
+  frame, table = list_rows(record, **asked)[:shown], {}
   for head, path in columns.items():
     path, _, unit = path.partition(' as ')
     values = frame[path] if path in frame else [None] * len(frame)

@@ -20,6 +20,9 @@ from epe_jax.training import fedavg
 
 T = TypeVar('T')
 
+DEPTH = 2
+"""Cohorts that `prefetch` makes in advance."""
+
 
 class Plan(NamedTuple):
   """How clients train in every round of a run.
@@ -194,7 +197,7 @@ def resize_steps(one: fedavg.Cohort, steps: int) -> fedavg.Cohort:
 
 
 def prefetch(
-  make: Callable[[int], T], rounds: Iterable[int], *, depth: int = 2
+  make: Callable[[int], T], rounds: Iterable[int], *, depth: int = DEPTH
 ) -> Iterator[tuple[int, T]]:
   """Makes what the next rounds need in a thread, while the current round runs.
 

@@ -4,6 +4,8 @@ The batches of all steps are drawn before the first step, so that a batch that d
 not fit is an error before training.
 """
 
+import bisect
+
 from jaxtyping import Int
 import numpy as np
 from scipy import stats
@@ -49,8 +51,15 @@ def choose_padded_batch(
       f'overflow_probability={overflow_probability}; give one in (0, 1).'
     )
   rate = expected_batch / num_examples
-  largest = stats.binom.isf(overflow_probability / steps, num_examples, rate)
-  return -(-max(int(largest), 1) // multiple) * multiple
+  # Its own isf is of 1 - q, which float64 rounds to 1.
+  largest = bisect.bisect_left(
+    range(num_examples),
+    True,
+    key=lambda k: (
+      stats.binom.sf(k, num_examples, rate) <= overflow_probability / steps
+    ),
+  )
+  return -(-max(largest, 1) // multiple) * multiple
 
 
 def draw_poisson_batches(

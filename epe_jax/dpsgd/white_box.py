@@ -260,6 +260,26 @@ def white_box_game(
   return Game(init, step)
 
 
+def make_advance(game: Game) -> jax.stages.Wrapped:
+  """Makes the program of a step, whose state is donated.
+
+  Returns:
+    (state, examples [N, ...], indices of both batches [2, b], keys) -> state.
+  """
+
+  @functools.partial(jax.jit, donate_argnums=0)
+  def advance(
+    state: GameState,
+    data: Batch,
+    indices: Int[Array, '2 b'],
+    keys: GameKeys,
+  ) -> GameState:
+    batch, other = (dp_sgd.gather_batch(data, row) for row in indices)
+    return game.step(state, batch, other, keys)
+
+  return advance
+
+
 def derive_game_keys(seed: int) -> GameKeys:
   """The keys of a simulation, from a seed >= 0."""
 
@@ -393,16 +413,7 @@ def run_white_box(
     state = _restore(path, digest, state)
   data = jax.device_put(examples)
 
-  @functools.partial(jax.jit, donate_argnums=0)
-  def advance(
-    state: GameState,
-    data: Batch,
-    indices: Int[Array, '2 b'],
-    keys: GameKeys,
-  ) -> GameState:
-    batch, other = (dp_sgd.gather_batch(data, row) for row in indices)
-    return game.step(state, batch, other, keys)
-
+  advance = make_advance(game)
   start = done = int(state.step)
   while done < settings.steps:
     state = advance(state, data, both[done], keys)

@@ -5,7 +5,7 @@ accelerator is used better the more of them are trained at once, so there it is 
 largest that fits, as a trial before the first round shows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import logging
@@ -13,10 +13,14 @@ import jax
 import numpy as np
 
 from epe_jax.data import cohort
+from epe_jax.experiment import programs
 from epe_jax.experiment.setup import build
 from epe_jax.experiment.setup.config import Config
 from epe_jax.parallel import hosts, sharding
 from epe_jax.training import fedavg
+
+AHEAD = cohort.DEPTH + programs.MAX_PROGRAMS - 1
+"""Groups of cohorts that a run has on its devices next to that of the program that runs."""
 
 
 def set_chunk_size(
@@ -34,7 +38,7 @@ def set_chunk_size(
       'how many fit; set chunk to train more of them at once.'
     )
     return setup
-  return _set_even(setup, setup.participants.slots, mesh)
+  return set_even(setup, setup.participants.slots, mesh)
 
 
 def is_tried() -> bool:
@@ -49,9 +53,10 @@ def is_tried() -> bool:
 def halve_until_it_fits(
   config: Config,
   setup: build.Setup,
-  advance: Callable[[fedavg.Cohort], Any],
+  advance: Callable[[Any], Any],
   *,
   mesh: sharding.Mesh | None = None,
+  make_cohorts: Callable[..., Any] | None = None,
 ) -> build.Setup:
   """Halves the chunk until the program of the rounds finds the memory it needs.
 
@@ -61,16 +66,20 @@ def halve_until_it_fits(
   Args:
     advance: makes a group of rounds of the given cohorts, from a state of its
       own, and returns the results; it may raise if memory is short.
+    make_cohorts: (config, setup, mesh) -> these cohorts, or what stands for them;
+      None for `make_empty_cohorts`.
 
   Raises:
     jax.errors.JaxRuntimeError: the device failed for another reason, or has too
       little memory for a single client.
   """
+  make_cohorts = make_cohorts or make_empty_cohorts
   while True:
-    chunk = setup.plan.chunk
+    chunk, ahead = setup.plan.chunk, []
     try:
+      ahead += [make_cohorts(config, setup, mesh) for _ in range(AHEAD)]
       # The results are dropped, so that the run has all of the memory.
-      jax.block_until_ready(advance(make_empty_cohorts(config, setup, mesh)))
+      jax.block_until_ready(advance(make_cohorts(config, setup, mesh)))
       return setup
     except jax.errors.JaxRuntimeError as error:
       if 'RESOURCE_EXHAUSTED' not in str(error):
@@ -83,7 +92,7 @@ def halve_until_it_fits(
         )
         raise
     # After the handler, because its error keeps what was allocated alive.
-    setup = _set_even(setup, -(-chunk // 2), mesh)
+    setup = set_even(setup, -(-chunk // 2), mesh)
     logging.warning(
       'The device has too little memory to train %d clients at once; trying %d.',
       chunk,
@@ -91,7 +100,7 @@ def halve_until_it_fits(
     )
 
 
-def _set_even(
+def set_even(
   setup: build.Setup, max_chunk: int, mesh: sharding.Mesh | None
 ) -> build.Setup:
   """Sets a chunk that is as small as the number of chunks allows."""
@@ -104,6 +113,29 @@ def make_empty_cohorts(
   config: Config, setup: build.Setup, mesh: sharding.Mesh | None
 ) -> fedavg.Cohort:
   """Makes a group of cohorts as large as those of a run, without any client."""
+  stacked = _gather_nobody(config, setup, mesh, hosts.local_devices_of(mesh))
+  return hosts.assemble_global(mesh, stacked, axis=1)
+
+
+def describe_cohorts(
+  config: Config, setup: build.Setup, mesh: sharding.Mesh | None
+) -> fedavg.Cohort:
+  """The shapes of the same, for devices that need not be at hand."""
+  everyone = range(sharding.num_devices(mesh))
+  spec = None if mesh is None else sharding.sharding_over(mesh, 1)
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spec),
+    _gather_nobody(config, setup, mesh, everyone),
+  )
+
+
+def _gather_nobody(
+  config: Config,
+  setup: build.Setup,
+  mesh: sharding.Mesh | None,
+  parts: Sequence[int],
+) -> fedavg.Cohort:
+  """The cohorts of some devices, in NumPy."""
   steps = cohort.count_steps(setup.train.sizes, setup.plan)
   empty = cohort.gather(
     setup.train,
@@ -111,7 +143,7 @@ def make_empty_cohorts(
     setup.plan._replace(steps=steps),
     seed=0,
     round=0,
-    parts=hosts.local_devices_of(mesh),
+    parts=parts,
     of=sharding.num_devices(mesh),
   )
   rounds = min(
@@ -120,5 +152,4 @@ def make_empty_cohorts(
     config.evaluate_every,
     config.checkpoint_every,
   )
-  stacked = cohort.stack_rounds([empty] * rounds)
-  return hosts.assemble_global(mesh, stacked, axis=1)
+  return cohort.stack_rounds([empty] * rounds)

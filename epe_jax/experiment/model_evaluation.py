@@ -37,6 +37,36 @@ def evaluator(
     its name with 'test_' in front. Sums are float64.
   """
 
+  program = make_program(task, mesh=mesh)
+
+  def dispatch(
+    params: Params, data: federated.FederatedData, size: int
+  ) -> Iterator[dict[str, Weighted]]:
+    for part in cohort.iterate_batches(data, batch_size=size):
+      yield program(params, *hosts.shard_first_axis(mesh, part))
+
+  def evaluate(
+    params: Params, data: federated.FederatedData
+  ) -> dict[str, float]:
+    size = count_program_examples(data.num_examples, sharding.num_devices(mesh))
+    totals: dict[str, np.ndarray] = {}
+    with _progress_bar(data.num_examples) as shown:
+      for sums in programs.iterate_in_order(dispatch(params, data, size)):
+        _add_sums(totals, jax.device_get(sums))
+        shown.update(min(size, data.num_examples - shown.n))
+    return {
+      f'test_{name}': float(total / weight) if weight > 0 else 0.0
+      for name, (total, weight) in totals.items()
+    }
+
+  return evaluate
+
+
+def make_program(
+  task: Task, *, mesh: sharding.Mesh | None = None
+) -> jax.stages.Wrapped:
+  """Makes (params, examples [n, ...], mask [n]) -> sums of metrics over each batch."""
+
   @sharding.sum_over_devices(
     mesh, (sharding.REPLICATED, sharding.SHARDED, sharding.SHARDED)
   )
@@ -57,37 +87,13 @@ def evaluator(
     )
     return jax.lax.map(sum_batch, batches)
 
-  program = jax.jit(sum_batches)
-
-  def dispatch(
-    params: Params, data: federated.FederatedData, size: int
-  ) -> Iterator[dict[str, Weighted]]:
-    for part in cohort.iterate_batches(data, batch_size=size):
-      yield program(params, *hosts.shard_first_axis(mesh, part))
-
-  def evaluate(
-    params: Params, data: federated.FederatedData
-  ) -> dict[str, float]:
-    size = _count_program_examples(
-      data.num_examples, sharding.num_devices(mesh)
-    )
-    totals: dict[str, np.ndarray] = {}
-    with _progress_bar(data.num_examples) as shown:
-      for sums in programs.iterate_in_order(dispatch(params, data, size)):
-        _add_sums(totals, jax.device_get(sums))
-        shown.update(min(size, data.num_examples - shown.n))
-    return {
-      f'test_{name}': float(total / weight) if weight > 0 else 0.0
-      for name, (total, weight) in totals.items()
-    }
-
-  return evaluate
+  return jax.jit(sum_batches)
 
 
-def _count_program_examples(num_examples: int, devices: int) -> int:
+def count_program_examples(num_examples: int, devices: int) -> int:
   """Counts the examples of each program of an evaluation: even, whole batches.
 
-  >>> _count_program_examples(10_000, 2) == 2 * 53 * 32
+  >>> count_program_examples(10_000, 2) == 2 * 53 * 32
   True
   """
   batches = -(-num_examples // (devices * _BATCH))

@@ -1,6 +1,7 @@
 """ClientUpdate of FedAvg: a client trains the model and sends the difference."""
 
 from collections.abc import Callable
+import math
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -203,8 +204,18 @@ def fold_batches(
   parts = [size for size in parts if size >= _MIN_ROWS]
   steps = jnp.max(jnp.where(rows > 0, jnp.arange(1, rows.size + 1), 0))
 
+  # An example is one row. On a TPU the last two axes of an array are tiles of 8 x 128,
+  # and a copy of a cohort of images would be five times as large.
+  rows_of = jax.tree.map(
+    lambda x: x.reshape(*x.shape[:2], math.prod(x.shape[2:])), batches
+  )
+
   def step_at(i: Int[Array, ''], size: int, state: State) -> State:
-    batch = jax.tree.map(lambda x: x[i, :size], batches)
+    batch = jax.tree.map(
+      lambda x, like: x[i, :size].reshape(size, *like.shape[2:]),
+      rows_of,
+      batches,
+    )
     return step(state, batch, mask[i, :size], jax.random.fold_in(key, i))
 
   def fold_full(at: tuple[Int[Array, ''], State]):

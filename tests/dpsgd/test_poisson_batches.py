@@ -102,3 +102,11 @@ def test_every_example_is_in_every_batch_of_rate_one():
 def test_settings_out_of_range_are_refused(changes, match):
   with pytest.raises(ValueError, match=match):
     draw(**changes)
+
+
+def test_room_for_a_batch_is_small_however_rarely_it_may_overflow():
+  # 1 - 5e-17 is 1 in float64, and its quantile would be all 50,000 examples.
+  places = poisson_batches.choose_padded_batch(50_000, 256, steps=20_000)
+  rate, rarely = 256 / 50_000, poisson_batches.OVERFLOW_PROBABILITY / 20_000
+  assert stats.binom.sf(places, 50_000, rate) <= rarely
+  assert stats.binom.sf(places - 1, 50_000, rate) > rarely

@@ -1,5 +1,7 @@
 """How many clients are trained at once: as many as fit, in even chunks."""
 
+import weakref
+
 import jax
 import numpy as np
 import pytest
@@ -70,6 +72,26 @@ def test_a_chunk_is_halved_until_the_device_has_memory_for_it(
   )
   assert tried == shapes
   assert made.plan.chunk == shapes[-1][-1]
+
+
+def test_the_trial_holds_what_waits_for_the_device_while_a_round_runs(small):
+  config, setup = small
+  made, alive = [], []
+
+  def make(*of):
+    cohorts = chunk_size.make_empty_cohorts(*of)
+    made.append(weakref.ref(cohorts.mask))
+    return cohorts
+
+  def advance(cohorts):
+    alive.append(sum(x() is not None for x in made))
+    if len(alive) == 1:
+      raise out_of_memory()
+
+  setup = setup._replace(plan=setup.plan._replace(chunk=40))
+  chunk_size.halve_until_it_fits(config, setup, advance, make_cohorts=make)
+  # The one that runs, the one that is dispatched, and two that are prefetched.
+  assert alive == [4, 4]
 
 
 def test_too_little_memory_for_one_client_says_what_to_set(small):
