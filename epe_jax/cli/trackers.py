@@ -1,7 +1,7 @@
 """A finished run in an experiment tracker: its ε as metrics, result.json as an artifact.
 
 What is sent is what may be published, once the run has ended: the numbers of rounds, and
-how long a run took, are for the auditor alone (docs/secrets.md). Where it is sent is for
+how long a run took, are for the auditor alone. Where it is sent is for
 the environment to say, such as MLFLOW_TRACKING_URI or WANDB_PROJECT.
 """
 

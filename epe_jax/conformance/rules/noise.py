@@ -24,8 +24,8 @@ _CORRELATED, _FEWEST = 32, 8
 _GRID_RUNS, _MOST_RUNS = 100, 2000
 # Share of numbers without updates that have finer last bits than those with them.
 _FEW_BITS = 0.02
-# Standard deviations within which a number is next to 0.
-_NEXT_TO_0 = 1e-6
+# Standard deviations within which a number is next to 0, and near it.
+_NEXT_TO_0, _NEAR_0 = 1e-6, 0.1
 # Coordinates whose last bits are compared.
 _LAST_BITS = 64
 
@@ -219,8 +219,13 @@ def _count_bare(m: Measurements) -> tuple[float, int]:
     return 1.0, 0
   stds = np.repeat(noise.stds, m.layout.kept_sizes)
   kept = noise.samples[:, stds > 1e-3 * noise.stds.max()]
-  num = int(np.sum(np.abs(kept) < _NEXT_TO_0 * noise.common_std))
-  p = float(stats.binom.sf(num - 1, kept.size, 10 * _NEXT_TO_0))
+  steps = np.rint(np.abs(kept[kept != 0]) / (_NEXT_TO_0 * noise.common_std))
+  num = int(np.sum(kept == 0) + np.sum(steps == 0))
+  # On a fine grid others are as frequent.
+  others = steps[(steps > 0) & (steps < _NEAR_0 / _NEXT_TO_0)].astype(int)
+  usual = np.unique(others, return_counts=True)[1].max(initial=1)
+  rate = max(10 * _NEXT_TO_0, 3 * int(usual) / kept.size)
+  p = float(stats.binom.sf(num - 1, kept.size, min(1.0, rate)))
   if p >= ALPHA:
     return p, num
   # A number that is left out is zero whatever clients send.
@@ -316,7 +321,7 @@ def _measure_quietest(m: Measurements, lag: int) -> float | None:
   if len(known) > 4 * dim:
     directions.append(np.linalg.eigh(known.T @ known)[1][:, 0])
   stds = [
-    float(np.std(other @ direction)) / np.linalg.norm(direction)
+    float(np.std(other @ direction) / np.linalg.norm(direction))
     for direction in directions
   ]
   least = min(stds)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import contextlib
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
@@ -96,17 +96,17 @@ def rounds(m: Measurements) -> Outcome:
     + ' in the rounds from its own on'
   )
   p_reuse, what, cause = _find_reuse(m, joint)
-  if 2 * p_reuse < ALPHA:
-    mu = math.inf if cause == 'noise_reused_between_rounds' else None
-    return Outcome(what, min(1.0, 2 * p_reuse), cause, mu)
   p = min(1.0, 2 * p)
-  if p >= ALPHA:
-    return Outcome(measured, p)
-  if not _add_up(m):
+  if min(p, 2 * p_reuse) < ALPHA and not _add_up(m):
     raise NotChecked(
       'what clients of two rounds change does not add up, such as in a median of '
       'rounds, so that influences with noise are not those without'
     )
+  if 2 * p_reuse < ALPHA:
+    mu = math.inf if cause == 'noise_reused_between_rounds' else None
+    return Outcome(what, min(1.0, 2 * p_reuse), cause, mu)
+  if p >= ALPHA:
+    return Outcome(measured, p)
   cause = 'noise_depends_between_rounds'
   if m.claim.participations > 1:
     cause = 'sensitivity_of_participations'
@@ -255,8 +255,8 @@ def _is_seen_in_noise(m: Measurements) -> bool:
       along.append(float(run.release(m.cohort(u, [u])) @ m.base))
     return np.array(along)
 
-  _, p = stats.ttest_ind(look(m.zero), look(HUGE * u))
-  return bool(p < _SEEN)
+  found: Any = stats.ttest_ind(look(m.zero), look(HUGE * u))
+  return bool(found.pvalue < _SEEN)
 
 
 @rule('rounds', 'readable')
