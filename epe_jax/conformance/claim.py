@@ -147,7 +147,10 @@ class Claim:
         f'shapes={self.shapes}; give the shape of each tensor of an update, '
         'each with a number in it, such as ((20, 30), (30,)).'
       )
-    checks.check_number('step_size', abs(self.step_size), '(0, inf)')
+    if not 0 < abs(self.step_size) < math.inf:
+      raise ValueError(
+        f'step_size={self.step_size}; give a finite number other than 0.'
+      )
     if self.norm not in (1, 2, math.inf):
       raise ValueError(f'norm={self.norm!r}; give 1, 2 or inf.')
     is_discrete = self.noise in ('discrete_gaussian', 'skellam')
