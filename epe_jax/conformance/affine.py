@@ -29,6 +29,8 @@ from epe_jax.conformance.session import NotChecked
 _MAX_RUNS = 16
 # Coordinates of which some move others where these are mixed.
 _MIXED = 4
+# p-value from which on noise is not taken for that of mixed coordinates.
+_DEPENDENT = 1e-3
 # Runs of which the noise of each coordinate is known to a seventh.
 _FOR_STDS = 50
 # Among which one is sought that releases something.
@@ -202,10 +204,8 @@ def is_filtered(m: Measurements) -> bool:
   if noise.common_std == 0 or m.claim.dim == 1:
     return False
   rows = noise.standardized()
-  if (
-    laws.p_of_dependence(rows) >= ALPHA
-    or samples.find_repeats(m).p_value < ALPHA
-  ):
+  tests = laws.p_of_dependence(rows), laws.p_of_smallest_variance(rows)[0]
+  if min(tests) >= _DEPENDENT or samples.find_repeats(m).p_value < ALPHA:
     return False
   # Perhaps of one tensor alone, or of what two of them share.
   places = list(m.rng.integers(m.claim.dim, size=_MIXED))
@@ -258,18 +258,17 @@ def is_preconditioned(m: Measurements) -> bool:
   if not (m.is_readable and is_whole and len(noise.samples) >= _FOR_STDS):
     return False
   stds = np.sqrt(np.mean(noise.samples**2, axis=0))
-  start = 0
+  least, start = 1 + 10 / math.sqrt(2 * len(noise.samples)), 0
   for size in m.claim.sizes:
     order = start + np.argsort(stds[start : start + size])
-    start += size
-    low, high = (float(np.mean(stds[k])) for k in (order[:3], order[-3:]))
-    if high < 2 * low or not low:
+    start, num = start + size, min(3, size // 2)
+    ends = order[:num].tolist(), order[size - num :].tolist()
+    low, high = (float(np.mean(stds[k])) if num else 1.0 for k in ends)
+    if high < least * low or not low:
       continue
     moved = [
-      np.mean(
-        [abs(m.influence_of(HUGE * m.in_coordinate(i))[i]) for i in k.tolist()]
-      )
-      for k in (order[:3], order[-3:])
+      np.mean([abs(m.influence_of(HUGE * m.in_coordinate(i))[i]) for i in k])
+      for k in ends
     ]
     if moved[1] > math.sqrt(high / low) * moved[0]:
       return True

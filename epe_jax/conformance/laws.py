@@ -249,26 +249,6 @@ def _take_away(
   return second - first * np.sum(first * second) / np.sum(first**2)
 
 
-def p_of_correlation(
-  first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
-) -> float:
-  """p-value of numbers that depend on others in the same coordinate."""
-  norms = math.sqrt(float(np.sum(first**2) * np.sum(second**2)))
-  if not norms:
-    return 1.0
-  score = abs(float(np.sum(first * second))) * math.sqrt(first.size) / norms
-  return min(1.0, 2 * float(stats.norm.sf(score)))
-
-
-def p_of_sizes_between(
-  first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
-) -> float:
-  """p-value of sizes that depend on other sizes in the same coordinate."""
-  return p_of_correlation(
-    spread_sizes(first), spread_sizes(_take_away(first, second))
-  )
-
-
 def p_of_dependence_between(
   first: Float[np.ndarray, 'n d'], second: Float[np.ndarray, 'n d']
 ) -> tuple[float, float]:

@@ -776,7 +776,7 @@ class JamesStein(Plain):
   """Noisy means are shrunk, to zero if they are no larger than noise (Stein 1961)."""
 
   def serve(self, mean):
-    noise = (mean.size - 2) * (self.std / self.n) ** 2
+    noise = max(0, mean.size - 2) * (self.std / self.n) ** 2
     return mean * max(0.0, 1 - noise / np.sum(mean**2))
 
 

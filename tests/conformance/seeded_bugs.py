@@ -1270,5 +1270,4 @@ EXPECTED = {
   NormOfLargestTensor: ('clipping', 'norm_of_some_coordinates'),
   RoundsClients: ('clipping', 'rounded_after_clipping'),
   RoundsTheSum: ('clipping', 'rounded_after_clipping'),
-  HiddenSum: ('memory', 'state_without_noise'),
 }

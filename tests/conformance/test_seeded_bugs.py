@@ -60,6 +60,12 @@ def test_the_report_names_the_bug(bug, claim):
     assert finding.epsilon > report.claimed_epsilon
 
 
+def test_a_state_that_may_follow_the_release_is_neither_accused_nor_passed():
+  report = check_seeded(seeded_bugs.HiddenSum)
+  assert not report.findings
+  assert 'is computed with it' in ' '.join(report.not_checked['memory'].split())
+
+
 @pytest.mark.integration
 def test_noise_of_a_random_amount_is_not_taken_for_a_scaled_release():
   # In which the noise of the first runs was short.

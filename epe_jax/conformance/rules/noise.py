@@ -180,6 +180,8 @@ def noise_grid(m: Measurements) -> Outcome:
       others = _count_values(m, others, where)
       p = min(1.0, len(parts) * laws.p_of_fewer_values(values, others))
       more = f'{others.num:.2g} values' if others.num else 'far more'
+      if p < ALPHA:
+        affine.check_processed(m)
       place = '' if where is None else f' in {m.name_tensor(where)}'
       measured = (
         f'noise has {shown}{place}, and releases of updates have {more}'
