@@ -210,8 +210,10 @@ class Measurements:
 
     Sum and noise are multiplied with them, such as with a public rate for each row.
     """
-    nothing, found = self.quiet().release(self.cohort(self.zero)), []
     self.check_quiet()
+    if self.step:
+      return  # What is half of an update on a grid is rounded.
+    nothing, found = self.quiet().release(self.cohort(self.zero)), []
     for signs, size in (
       (self._signs, 0.5),
       (self.rng.permutation(self._signs), 0.3),

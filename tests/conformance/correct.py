@@ -738,7 +738,8 @@ class Preconditioned(Plain):
 
   def __init__(self, claim, seed=None):
     super().__init__(claim, seed)
-    self.scales = np.exp(np.random.default_rng(3).normal(size=claim.dim))
+    scales = np.exp(np.random.default_rng(3).normal(size=claim.dim))
+    self.scales = scales / scales.mean()
 
   def clip(self, vector):
     return super().clip(vector * self.scales)

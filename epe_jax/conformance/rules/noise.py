@@ -57,6 +57,7 @@ def noise_between_runs(m: Measurements) -> Outcome:
       f'{largest:.3f} at most between runs',
       p,
     )
+  affine.check_processed(m)
   same_round = equal[pairs & (t[:, None] == t[None, :])]
   num_equal = int(np.sum(equal[pairs])) if 2 * p_equal < ALPHA else 0
   measured = (
