@@ -257,7 +257,7 @@ def _flatten(where: str, value: Any) -> Columns:
     elif not isinstance(value, list):
       columns[name] = [value]
     elif value and all(isinstance(one, dict) for one in value):
-      rows = [_flatten_row(row) for row in value]
+      rows = [io.flatten(row) for row in value]
       for key in dict.fromkeys(key for row in rows for key in row):
         columns[f'{name}.{key}' if name else key] = [
           row.get(key) for row in rows
@@ -275,16 +275,6 @@ def _is_numbered(value: Any) -> bool:
     return False
   is_nested = any(isinstance(one, dict | list) for one in value.values())
   return not is_nested and all(map(str.isdigit, value))
-
-
-def _flatten_row(row: dict[str, Any], prefix: str = '') -> dict[str, Any]:
-  flat: dict[str, Any] = {}
-  for key, value in row.items():
-    if isinstance(value, dict):
-      flat |= _flatten_row(value, f'{prefix}{key}.')
-    else:
-      flat[prefix + key] = value
-  return flat
 
 
 def _read_parquet(path: str | os.PathLike) -> Columns:
