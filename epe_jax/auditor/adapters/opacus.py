@@ -127,12 +127,12 @@ def audit(
     known.read('optimizer', sampling_probability=rate)
   auditor = known.make()
   add_noise, scale_grad = optimizer.add_noise, optimizer.scale_grad
-  t, others = auditor.num_rounds_observed, None
-  unused, steps_made = dict(enumerate(optimizer.params)), 0
+  first = t = auditor.num_rounds_observed
+  unused, others = {*range(len(optimizer.params))}, None
 
   # Called once in a step, on the sum over its batches.
   def add_canaries_and_noise() -> None:
-    nonlocal others, steps_made, unused
+    nonlocal others, unused
     _check_noise(optimizer, known)
     _check_model(optimizer, model)
     _check_ghost_clipping(optimizer, first_norm)
@@ -140,13 +140,13 @@ def audit(
     for p in optimizer.params:
       p.summed_grad = p.summed_grad.contiguous()
       sums.append(p.summed_grad)
-    unused = {i: p for i, p in unused.items() if not p.summed_grad.any()}
-    steps_made += 1
+    if t < first + _STEPS_TO_USE:
+      unused -= {i for i in unused if sums[i].any()}
     # All of them have none where an audit is tried without data.
-    is_some = 0 < len(unused) < len(optimizer.params)
-    if steps_made == _STEPS_TO_USE and is_some:
-      names = ', '.join(_describe(optimizer, i) for i in unused)
-      fact = Fact('without_gradient', {'names': names, 'steps': steps_made})
+    is_some = 0 < len(unused) < len(sums)
+    if t == first + _STEPS_TO_USE - 1 and is_some:
+      names = ', '.join(_describe(optimizer, i) for i in sorted(unused))
+      fact = Fact('without_gradient', {'names': names, 'steps': _STEPS_TO_USE})
       warnings.warn(f'{checks.describe_check(fact)}.', stacklevel=2)
       auditor.add_note(fact)
     if auditor.config.noise_multiplier is not None:
@@ -186,14 +186,12 @@ def _check_model(optimizer: DPOptimizer, model: nn.Module | None) -> None:
   """Raises a ValueError unless the optimizer moves what the model has to train."""
   if model is None:
     return
-  moved = {
-    id(p): _describe(optimizer, i) for i, p in enumerate(optimizer.params)
-  }
+  moved = {id(p): i for i, p in enumerate(optimizer.params)}
   trained = {
     id(p): name for name, p in model.named_parameters() if p.requires_grad
   }
-  stale = [name for i, name in moved.items() if i not in trained]
-  still = [name for i, name in trained.items() if i not in moved]
+  stale = [_describe(optimizer, moved[x]) for x in moved if x not in trained]
+  still = [trained[x] for x in trained if x not in moved]
   if stale or still:
     raise ValueError(
       f'the model trains {", ".join(still) or "nothing"} that the optimizer does not '
