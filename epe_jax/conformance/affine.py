@@ -81,7 +81,7 @@ def check_influence(m: Measurements) -> None:
 
 def check_rounding(m: Measurements) -> None:
   """Raises NotChecked if influences are lost as releases are rounded."""
-  if not m.is_readable or m.step > m.claim.granularity / m.claim.clip_norm:
+  if not m.is_readable or m.step > m.claim.step:
     return  # What is sent is on the grid to which it is rounded.
   if m.rounding > 0.1:
     raise NotChecked(

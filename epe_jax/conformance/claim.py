@@ -187,6 +187,11 @@ class Claim:
     return self.compute_epsilon(self.mu, self.delta)
 
   @property
+  def step(self) -> float:
+    """Step of the claimed grid over S, 0 if there is none."""
+    return self.granularity / self.clip_norm
+
+  @property
   def order(self) -> int:
     """Order of the norm in which influences count: 1 for Laplace noise, else 2."""
     return 1 if self.noise == 'laplace' else 2

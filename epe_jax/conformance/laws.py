@@ -164,8 +164,7 @@ def p_of_sphericity(
   effective = squares.size / total
   if d >= FEW_DIMS or n < 10 * d:
     return float(stats.chi2.sf(d * total, squares.size)), effective
-  some = rows[:, np.any(rows != 0, axis=0)]
-  some = some / np.sqrt(np.mean(some**2, axis=0))
+  some = standardize(rows)
   _, log = np.linalg.slogdet(some.T @ some / n)
   k = some.shape[1]
   statistic = -(n - (2 * k + 5) / 6) * log
@@ -213,9 +212,10 @@ def spread_sizes(rows: Float[np.ndarray, 'n d']) -> Float[np.ndarray, 'n d']:
   return sizes / (sizes.std() or 1.0)
 
 
-def p_of_dependent_sizes(rows: Float[np.ndarray, 'n d']) -> tuple[float, float]:
-  """`p_of_sphericity` of the sizes of numbers."""
-  sizes = spread_sizes(rows)
+def p_of_dependent_sizes(
+  sizes: Float[np.ndarray, 'n d'],
+) -> tuple[float, float]:
+  """`p_of_sphericity` of what `spread_sizes` makes."""
   # Rows less their mean are correlated, and contrasts are not.
   return p_of_sphericity(standardize(linalg.helmert(len(sizes)) @ sizes))
 

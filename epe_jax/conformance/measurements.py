@@ -93,7 +93,7 @@ class Measurements:
 
   def _set_claim(self, claim: Claim, step: float = 0.0) -> None:
     self.claim = claim
-    self.step = step or claim.granularity / claim.clip_norm
+    self.step = step or claim.step
     self.layout = Layout(claim.sizes, claim.order, claim.granularity > 0)
     self._signs = self.rng.choice([-1.0, 1.0], claim.dim)
     self.uniform = self._scale(self._signs)
@@ -116,10 +116,8 @@ class Measurements:
     rounds = min(_LOOKED_AT, claim.max_rounds or _LOOKED_AT)
     usual = self.session.start(claim)
     first, later = usual.release(zeros), []
-    is_constant, moves_later = (
-      np.ones(claim.dim, bool),
-      np.zeros(claim.dim, bool),
-    )
+    is_constant = np.ones(claim.dim, bool)
+    moves_later = np.zeros(claim.dim, bool)
     num_equal, looks = np.zeros(claim.dim), 0
     tensors = np.repeat(np.arange(len(claim.sizes)), claim.sizes)
     # Noise on a coarse grid is equal now and then.
@@ -255,14 +253,13 @@ class Measurements:
       return vector * _BELOW
     # To a step below, then as many to the next as the norm allows. A grid that is not
     # claimed may be one to which numbers are rounded towards zero.
-    above = 1.0 if self.claim.granularity else 1 + 1e-5
+    factor = _BELOW if self.claim.step else 1 + 1e-5
     steps, used = np.floor(np.abs(vector) / step + 1e-6), vector != 0
     if math.isfinite(p):
       costs = ((steps + 1) ** p - steps**p) * used
-      left = (above * step) ** -p - np.sum(steps**p)
+      left = (max(1.0, factor) * step) ** -p - np.sum(steps**p)
       steps += used * (np.cumsum(costs) <= left)
-    below = _BELOW if self.claim.granularity else 1.0
-    return step * above * below * np.sign(vector) * steps
+    return step * np.sign(vector) * steps * factor
 
   def cohort(
     self,

@@ -232,5 +232,5 @@ def compare_law(m: Measurements, noise: Noise) -> tuple[float, str]:
   # A grid is the same in all tensors if they have the same noise.
   if noise.is_isotropic:
     values = noise.make_gaussian(noise.samples / noise.common_std)
-  grid = m.claim.granularity / m.claim.clip_norm / noise.common_std
+  grid = m.claim.step / noise.common_std
   return laws.p_of_law(values.ravel(), m.claim.noise, grid)

@@ -55,7 +55,7 @@ def test_dependence_of_two_rounds_has_a_law_whatever_momentum_keeps(momentum):
 def test_sizes_that_depend_have_a_law_whatever_their_law_is():
   def draw(rng):
     rows = rng.standard_t(3, (30, 300)) * np.linspace(1, 3, 300)
-    return laws.p_of_dependent_sizes(rows)[0]
+    return laws.p_of_dependent_sizes(laws.spread_sizes(rows))[0]
 
   assert_level(draw, exact=False)
 

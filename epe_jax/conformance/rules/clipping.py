@@ -79,11 +79,13 @@ def _list_probes(m: Measurements) -> Iterator[tuple[str, str, Probe]]:
   if m.step and claim.norm == 2:
     probe = m.probe(_make_half_steps(claim.dim, m.step))
     yield 'half steps', 'half-way between two steps of the grid', probe
-  for place in sorted(m.find_suspects(HUGE) - {m.place}):
+  suspects = sorted(m.find_suspects(HUGE) - {m.place})
+  usual = m.count(m.place) if suspects else 0.0
+  for place in suspects:
     if count := m.count(place):
       # As if it counted like the client in question.
       probe = m.probe(HUGE * u, others, place=place)
-      distance = probe.distance * count / m.count(m.place)
+      distance = probe.distance * count / usual
       yield 'place', f'in place {place}', probe._replace(distance=distance)
   yield 'opposed', 'against all others', m.probe(HUGE * u, [-1e3 * u])
   # A clip that is centred at a model, and not at zero, moves by that on either side.

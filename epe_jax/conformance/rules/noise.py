@@ -26,8 +26,8 @@ _GRID_RUNS, _MOST_RUNS = 100, 2000
 _FEW_BITS = 0.02
 # Standard deviations within which a number is next to 0, and near it.
 _NEXT_TO_0, _NEAR_0 = 1e-6, 0.1
-# Coordinates whose last bits are compared.
-_LAST_BITS = 64
+# Coordinates whose last bits are compared, in so many rounds at most.
+_LAST_BITS, _MOST_ROUNDS = 64, 10**9
 
 
 @rule()
@@ -93,7 +93,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
   p_size, size_lag, of_sizes = laws.p_of_lags(sizes)
   p_sizes, effective_sizes = 1.0, float(dim)
   if dim >= samples.LEVEL_DIM:
-    p_sizes, effective_sizes = laws.p_of_dependent_sizes(rows)
+    p_sizes, effective_sizes = laws.p_of_dependent_sizes(sizes)
   p_shape, effective = laws.p_of_sphericity(rows)
   p_least, worst, variance = laws.p_of_smallest_variance(rows)
   p_sum, place, sum_variance, num_quiet = _find_quiet_sum(m)
@@ -239,10 +239,10 @@ def _count_bare(m: Measurements) -> tuple[float, int]:
 
 def _differs_in_amount_alone(rows: Float[np.ndarray, 'n d']) -> bool:
   """Whether coordinates are independent once each has unit variance."""
-  stds = np.sqrt(np.mean(rows**2, axis=0))
-  if not stds.all() or len(rows) < 50:
+  alone = laws.standardize(rows)
+  if alone.shape != rows.shape or len(rows) < 50:
     return False
-  return laws.p_of_dependence(rows / stds) >= ALPHA
+  return laws.p_of_dependence(alone) >= ALPHA
 
 
 def _compare_last_bits(m: Measurements, measured: str) -> Outcome | None:
@@ -280,16 +280,16 @@ def _compare_last_bits(m: Measurements, measured: str) -> Outcome | None:
   least = share * math.exp(-claim.epsilon) / 2
   if share < _FEW_BITS:
     return None
-  runs = math.ceil(min(max(400.0, 21 / (least or 1e-300)) / num, 1e300))
-  if runs > m.plan(0.15, max_runs=runs):
+  needed = max(400.0, 21 / least) / num if least else math.inf
+  if needed > m.plan(0.15, max_runs=_MOST_ROUNDS):
     raise NotChecked(
       f'{measured}; {share:.2g} of all numbers are no multiple of 2^{end:.0f} if clients '
-      f'send zeros, and whether S there tells more than ε, takes {runs:.2g} rounds of '
+      f'send zeros, and whether S there tells more than ε, takes {needed:.2g} rounds of '
       'sum and noise in float32; add them in float64, or raise the budget'
     )
   without, those = (
     look(m.cohort(m.zero), few * 10) < end,
-    look(sent, runs) < end,
+    look(sent, math.ceil(needed)) < end,
   )
   hits, others = int(without.sum()), int(those.sum())
   p = laws.p_of_fewer_hits(

@@ -115,6 +115,8 @@ def rounds(m: Measurements) -> Outcome:
 def later_rounds(m: Measurements) -> Outcome:
   """An update that is clipped moves no later round, and is clipped in each."""
   num = _count_rounds(m, _MAX_LATER)
+  if bare := _find_bare_round(m):
+    return Outcome(bare, 0.0, 'tensor_without_noise', math.inf)
   huge, zeros = m.cohort(HUGE * m.base_update), m.cohort(m.zero)
   nothing = _release(m, [zeros] * num)
   # Rounds that may clip by another norm than the first one, or not at all.
@@ -124,8 +126,6 @@ def later_rounds(m: Measurements) -> Outcome:
   late = {}
   for t in sorted({0, suspect, num - 1}):
     late[t] = _release(m, [zeros] * t + [huge])[-1] - nothing[t]
-  if bare := _find_bare_round(m):
-    return Outcome(bare, 0.0, 'tensor_without_noise', math.inf)
   carried = _measure_carried_rest(m)
   worst = max(late, key=lambda t: norm(late[t]))
   first = norm(late[0])
