@@ -200,6 +200,7 @@ def noise_grid(m: Measurements) -> Outcome:
     )
     if m.claim.delta > floor:
       return _compare_last_bits(m, measured) or Outcome(measured)
+    affine.check_processed(m)
     return Outcome(measured, p, 'noise_ends_early', math.inf)
   measured = (
     f'noise is on a grid of step {step:.3g} {m.unit}, '
