@@ -251,6 +251,8 @@ def _flatten(where: str, value: Any) -> Columns:
   def add(name: str, value: Any) -> None:
     if _is_numbered(value):
       value = [*value.values()]
+    if _is_split(value):
+      value = dict(zip(value['columns'], map(list, zip(*value['data']))))
     if isinstance(value, dict):
       for key, one in value.items():
         add(f'{name}.{key}' if name else key, one)
@@ -270,11 +272,20 @@ def _flatten(where: str, value: Any) -> Columns:
 
 
 def _is_numbered(value: Any) -> bool:
-  """Whether it is a column of pandas, by the numbers of lines."""
-  if not isinstance(value, dict) or not value:
+  """Whether pandas wrote it, a cell or all of a row for the number of each line."""
+  if not isinstance(value, dict) or not all(map(str.isdigit, value)):
     return False
-  is_nested = any(isinstance(one, dict | list) for one in value.values())
-  return not is_nested and all(map(str.isdigit, value))
+  kinds = {type(one) for one in value.values()}
+  return kinds == {dict} or (bool(kinds) and not kinds & {dict, list})
+
+
+def _is_split(value: Any) -> bool:
+  """Whether pandas wrote it, as names and rows (orient='split')."""
+  return (
+    isinstance(value, dict)
+    and {*value} - {'index'} == {'columns', 'data'}
+    and all(len(row) == len(value['columns']) for row in value['data'])
+  )
 
 
 def _read_parquet(path: str | os.PathLike) -> Columns:

@@ -231,8 +231,10 @@ class Audit(NamedTuple):
       return None
     strongest = self.by_strength[-1]
     is_external = strongest.threat_model == EXTERNAL
+    # Of an order no law can be fitted, and an estimate by thresholds is too low.
+    is_order = any(note.key == 'order_only' for note in strongest.notes)
     is_shown = strongest.is_calibrated or (
-      is_external and not strongest.failed_checks
+      is_external and not strongest.failed_checks and not is_order
     )
     point = dataclasses.replace(
       strongest.first,

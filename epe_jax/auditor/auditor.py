@@ -8,6 +8,7 @@ canary and round; canaries are generated again whenever they are needed.
 
 from collections.abc import Mapping, Sequence
 import os
+import pathlib
 import secrets
 from typing import Any, NamedTuple
 
@@ -483,10 +484,11 @@ class Auditor:
     return format_report(self, self.record(), self.evaluate(delta=delta))
 
   def save(self, path: str | os.PathLike) -> None:
-    """Writes the auditor atomically; `load` resumes from it.
+    """Writes the auditor atomically, in a folder that is made; `load` resumes from it.
 
     The file holds the canary key, so it must be kept secret.
     """
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     auditor_file.write_state(path, self._state)
 
   @classmethod
@@ -617,7 +619,9 @@ def format_report(
     failed=claim_check.check_claim(record, audit),
     notes=(
       *auditor.notes,
-      *claim_check.compare_with_sampling(config, audit.attacks[0].first.delta),
+      *claim_check.compare_with_sampling(
+        config, auditor.num_rounds_observed, audit.attacks[0].first.delta
+      ),
     ),
   )
 

@@ -46,8 +46,16 @@ def check_claim(record: Record, audit: Audit) -> Facts:
   return tuple(x for x in (failed, room) if x is not None)
 
 
-def compare_with_sampling(config: AuditConfig, delta: float) -> Facts:
-  """The analytic ε of a canary, and of one who is drawn, if sampling is accounted for."""
+def compare_with_sampling(
+  config: AuditConfig, rounds: int, delta: float
+) -> Facts:
+  """The analytic ε of a canary, and of one who is drawn, if sampling is accounted for.
+
+  Args:
+    config: of the auditor.
+    rounds: that were observed, >= 1.
+    delta: δ.
+  """
   noise, probability = config.noise_multiplier, config.sampling_probability
   if not noise or probability is None:
     return ()
@@ -56,7 +64,7 @@ def compare_with_sampling(config: AuditConfig, delta: float) -> Facts:
   )
   try:
     sampled = accounting.epsilon_of_poisson(
-      noise, delta=delta, probability=probability, rounds=config.rounds
+      noise, delta=delta, probability=probability, rounds=rounds
     )
   except ValueError:
     return ()  # Its loss takes more numbers than have room.
@@ -65,7 +73,7 @@ def compare_with_sampling(config: AuditConfig, delta: float) -> Facts:
     'sampled': sampled.epsilon,
     'probability': probability,
     'repetitions': config.repetitions,
-    'rounds': config.rounds,
+    'rounds': rounds,
   }
   return (Fact('sampling_accounted', values),)
 

@@ -225,7 +225,7 @@ def _estimate_external(
     )
   delta = _require_delta(given, loaded.path)
   if given.claim is not None:
-    score_input.refuse_reversed(given, loaded)
+    score_input.refuse_doubtful(given, loaded)
   scores, known = loaded.scores, loaded.doubt
   if loaded.baseline is not None:
     from epe_jax.scores import baseline

@@ -52,7 +52,7 @@ def define_flags(values: flags.FlagValues) -> None:
       'baseline',
       'Column, or with --labels a file, with scores of the same examples by what has '
       'never seen the model, such as another model: ε is then of pairs of '
-      'neighbours in its order.',
+      'neighbours in its order. none says that both groups are of one population.',
     ),
     Flag(
       'num_in',
@@ -173,17 +173,19 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   return ScoreInput(path, part)
 
 
-def refuse_reversed(values: flags.FlagValues, loaded: ScoreInput) -> None:
-  """Refuses to judge a claim by scores whose sign is probably reversed.
+def refuse_doubtful(values: flags.FlagValues, loaded: ScoreInput) -> None:
+  """Refuses to judge a claim by scores that may say nothing of the model.
 
   Raises:
-    ValueError: canaries that took part score lower beyond chance.
+    ValueError: canaries that took part score lower beyond chance, or the groups
+      differ in a column that no model has to see.
   """
-  if loaded.failed_check is not None:
-    from epe_jax.report import checks
+  from epe_jax.report import checks
 
-    why = checks.describe_check(loaded.failed_check)
-    raise ValueError(f'--claim={values.claim:g} cannot be judged: {why}.')
+  for fact in (loaded.failed_check, loaded.doubt):
+    if fact is not None:
+      why = checks.describe_check(fact)
+      raise ValueError(f'--claim={values.claim:g} cannot be judged: {why}.')
 
 
 def warn_of_delta(delta: float, num_clients: float | None = None) -> None:

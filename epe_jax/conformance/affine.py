@@ -300,8 +300,10 @@ def _is_scaled(m: Measurements) -> bool:
     return False
   if m.layout.kept_sizes != m.claim.sizes:
     nothing = m.quiet().release(m.cohort(m.zero))
-    releases = m.release_afresh(m.cohort(m.zero), 8)
+    releases = [*m.release_afresh(m.cohort(m.zero), 8)]
     norms = [norm(x - nothing) for x in releases]
+    if _have_one_size(m, [norm(x) for x in releases]):
+      return True
   sizes = np.abs(unique)
   low, high = np.quantile(sizes, (0.1, 0.9))
   if sizes.size >= 20 and high - low < 1e-3 * high:

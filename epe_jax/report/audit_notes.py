@@ -24,6 +24,9 @@ _FEW = 50
 _LEVEL = f'{100 - 100 * SIGNIFICANCE:g} %'
 _CLAIM_IS_WRONG = 'the run does not match its claim'
 
+OF_GROUPS = {'populations_differ', 'populations_alike', 'groups_differ'}
+"""What may be known of the groups whose scores are compared."""
+
 Level = Literal['serious', 'other', 'note']
 
 
@@ -95,7 +98,7 @@ def replace_checks(audit: Audit, check: Fact) -> Audit:
 
 def add_check(audit: Audit, check: Fact) -> Audit:
   """The same audit of scores with what is known of the groups that are compared."""
-  kind = 'contradictions' if check.key == 'populations_differ' else 'notes'
+  kind = 'notes' if check.key == 'populations_alike' else 'contradictions'
   attacks = (
     dataclasses.replace(attack, **{kind: (*getattr(attack, kind), check)})
     for attack in audit.attacks

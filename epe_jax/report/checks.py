@@ -106,6 +106,19 @@ def _sign_reversed(higher: str, option: str, **_: float) -> str:
   )
 
 
+def _groups_differ(baseline: str, **_: float | str) -> str:
+  cure = (
+    '--baseline={baseline} shows what is left of ε'
+    if baseline
+    else 'score members and others that overlap in it'
+  )
+  return (
+    'the groups differ in {names} ({p_value:p}), which no model has to see: if they are '
+    f'not drawn from one population, ε is not of what the model leaks. {cure}; '
+    '--baseline=none says that they are'
+  )
+
+
 SENTENCES: words.Words = {
   'null_law_rejected': (
     'scores of canaries that took no part do not follow {dim:law}, so their own law '
@@ -150,7 +163,7 @@ SENTENCES: words.Words = {
   'below_bound': _below_bound,
   'order_only': (
     'of these scores the order is taken and no value, as they are infinite or of a '
-    'ROC: bounds need no more, and estimates that fit a law are left out'
+    'ROC: bounds need no more, and there is no estimate, which needs a law'
   ),
   'populations_differ': (
     'the groups are not of one population: {name}, which has not seen the model, tells '
@@ -164,10 +177,7 @@ SENTENCES: words.Words = {
     '{blind:number} by itself, {p_value:p}). Here are the {pairs:,} pairs of neighbours in '
     'its order; all scores show ε of at least {epsilon:number}'
   ),
-  'groups_differ': (
-    'are both groups drawn from one population? They differ in {name} ({p_value:p}), '
-    'which has not seen the model: --baseline={name} shows what is left of ε'
-  ),
+  'groups_differ': _groups_differ,
   'crowded': (
     'canaries make up more than {share:g %} of what this attacker sees, so the null '
     'law is taken from those that took no part and is not that of random directions'

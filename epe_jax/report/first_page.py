@@ -93,15 +93,16 @@ def make_audit_blocks(
     f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
     f'not{coins}.'
   ]
+  # Where it has not been asked, or answered, already.
+  facts = {fact.key for fact in (*attack.notes, *attack.contradictions)}
+  asks = attack.threat_model == EXTERNAL and not facts & audit_notes.OF_GROUPS
   if any(x.view.startswith('published_models') for x in audit.attacks):
     about.append('Attackers see published models, and no round between them.')
   return [
     *make_summary_blocks(audit),
     page.make_paragraph(' '.join([*about, *_explain_bounds(audit)])),
     figure,
-    page.make_list(
-      (*_OF_SCORES, *(_ONE_POPULATION,) * (attack.threat_model == EXTERNAL))
-    ),
+    page.make_list((*_OF_SCORES, *(_ONE_POPULATION,) * asks)),
   ]
 
 

@@ -18,9 +18,10 @@ Observational Studies for Causal Effects"; Das, Zhang and Tramèr 2024, "Blind B
 Beat Membership Inference Attacks for Foundation Models".
 """
 
+from collections.abc import Mapping
 import dataclasses
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 import numpy as np
 
 from epe_jax.audit import failed_checks
@@ -29,7 +30,7 @@ from epe_jax.epsilon.types import Scores
 from epe_jax.fact import Fact
 
 _DIFFER_BELOW = 1e-3
-# Nobody has asked about these columns.
+# Nobody has asked about these columns, of which there may be several.
 _SUSPICIOUS_BELOW = 1e-6
 
 
@@ -121,24 +122,33 @@ def compare_groups(
 
 
 def suspect(
-  values: Float[np.ndarray, ' n'],
-  is_inside: Float[np.ndarray, ' n'],
-  *,
-  name: str,
+  columns: Mapping[str, Real[np.ndarray, ' n']],
+  is_inside: Real[np.ndarray, ' n'],
 ) -> Fact | None:
-  """That a column of a file, such as an index, differs between the groups, if it does.
+  """That columns of a file, such as an index, differ between the groups, if some do.
 
   One that numbers the lines does not say how groups were drawn.
   """
-  if values.shape != is_inside.shape or not np.all(np.isfinite(values)):
+  took_part, p_values, pairs = is_inside == 1, {}, {}
+  for name, values in columns.items():
+    if values.shape != is_inside.shape or not np.all(np.isfinite(values)):
+      continue
+    groups = values[took_part], values[~took_part]
+    p_value = compare_groups(*groups)
+    if p_value < _SUSPICIOUS_BELOW and not np.all(np.diff(values) == 1):
+      p_values[name] = p_value
+      pairs[name] = pair_neighbors(*groups)[0].size
+  if not p_values:
     return None
-  if np.all(np.diff(values) == 1):
-    return None
-  took_part = is_inside == 1
-  p_value = compare_groups(values[took_part], values[~took_part])
-  if p_value >= _SUSPICIOUS_BELOW:
-    return None
-  return Fact('groups_differ', {'name': name, 'p_value': p_value})
+  best = max(pairs, key=lambda name: pairs[name])
+  return Fact(
+    'groups_differ',
+    {
+      'names': ', '.join(p_values),
+      'p_value': max(p_values.values()),
+      'baseline': best if pairs[best] > 1 else '',
+    },
+  )
 
 
 def _bound_either_way(scores: Scores, delta: float) -> float:

@@ -1,7 +1,9 @@
 """Files of scores: of a run of this package, or of any other system."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+import contextlib
 import dataclasses
+import datetime
 import math
 import os
 import pathlib
@@ -43,6 +45,10 @@ SCORES = [
   'score',
   'scores',
   'y_score',
+  'attack_score',
+  'attack_scores',
+  'membership_score',
+  'mia_score',
   'statistic',
   'confidence',
   'cosine',
@@ -71,25 +77,34 @@ GUESSES = ['prediction', 'predicted', 'predictions', 'guess', 'y_pred']
 """Names of a column with a guess for each canary, 1 or 0: what is left of scores at one
 threshold."""
 
-BLIND = [
-  'id',
-  'idx',
-  'index',
-  'example_id',
-  'sample_id',
+BLIND = ['blind', 'baseline', 'reference']
+"""Names of columns that have not seen the model."""
+
+BLIND_WORDS = {'id', 'idx', 'index', 'source', 'domain', 'language', 'lang'}
+BLIND_WORDS |= {
   'year',
+  'month',
+  'day',
   'date',
   'timestamp',
-]
-BLIND += ['blind', 'baseline', 'reference']
-"""Names of columns that have not seen the model."""
+  'created',
+  'published',
+}
+BLIND_WORDS |= {'length', 'len', 'tokens', 'words', 'chars'}
+"""Words in names of columns that no model has to see."""
+
+ONE_POPULATION = 'none'
+"""The baseline of those who know that both groups are drawn from one population."""
 
 NUMBERS = 'num_in', 'num_out'
 """What a ROC lacks: how many canaries took part, and how many did not."""
 
 _WORDS = {
-  **dict.fromkeys(('true', 'in', 'yes', 'member', 'train'), 1.0),
-  **dict.fromkeys(('false', 'out', 'no', 'nonmember', 'test'), 0.0),
+  **dict.fromkeys(
+    ('true', 'in', 'yes', 'y', 'member', 'train', 'training'), 1.0
+  ),
+  **dict.fromkeys(('false', 'out', 'no', 'n', 'nonmember', 'test'), 0.0),
+  **dict.fromkeys(('holdout', 'heldout', 'validation', 'val'), 0.0),
 }
 _NAME_THEM = (
   'Name them by score=NAME, or score=A-B for the difference of two, and label=NAME (1: '
@@ -121,7 +136,8 @@ class Roles(NamedTuple):
     out_scores: that of the others.
     labels: a file of labels, if the scores' file has none.
     baseline: the column or array of the scores of a baseline that has never seen the
-      model, or a file of them; A-B is the difference of two.
+      model, or a file of them; A-B is the difference of two; `ONE_POPULATION` if
+      columns that differ between the groups are known to say nothing.
     num_in: of the canaries of a ROC, how many took part.
     num_out: how many did not.
   """
@@ -191,6 +207,11 @@ def load(
     _refuse(given, path, tool.label, ('dim', *Roles._fields))
     return Loaded(tool.read(path, **settings), tool)
   if 'schema' in arrays:
+    if 'config' in arrays:
+      raise ValueError(
+        f'{path} is of an auditor; epe_jax.auditor.Auditor.load({os.fspath(path)!r})'
+        '.report() is its audit.'
+      )
     _refuse(given, path, 'the record of a run', ('higher', *Roles._fields))
     return Loaded(load_record(path))
   if roles.labels is not None:
@@ -362,7 +383,8 @@ def _read_values(
       raise ValueError(
         f'{where} has no columns, and so not {name!r}; give a table.'
       )
-    return np.atleast_1d(np.squeeze(io.read_array(path)))
+    array = _Arrays(where, {'array': io.read_array(path)})
+    return array.labels('array') if known is LABELS else array.scores('array')
   source = _open(path)
   if name is None:
     names = source.names
@@ -437,7 +459,8 @@ class _Table(NamedTuple):
     return _to_numbers(self.table, name, cells)
 
   def labels(self, name: str) -> np.ndarray:
-    return _to_labels(self.table, name, self.table.take(name))
+    describe = self.table.describe_place
+    return _to_labels(describe, name, self.table.take(name))
 
   def has_guesses(self, name: str) -> bool:
     return all(_is_label(text) for _, text in self.table.take(name))
@@ -460,7 +483,14 @@ class _Arrays(NamedTuple):
   def scores(self, name: str) -> np.ndarray:
     return np.atleast_1d(np.squeeze(self.arrays[name]))
 
-  group = labels = scores
+  group = scores
+
+  def labels(self, name: str) -> np.ndarray:
+    labels = self.scores(name)
+    if labels.dtype.kind not in 'US':
+      return labels
+    describe = lambda number: f'{self.where}, entry {number}'
+    return _to_labels(describe, name, [*enumerate(map(str, labels), 1)])
 
   def has_guesses(self, name: str) -> bool:
     return bool(np.all(np.isin(self.scores(name), (0, 1, -1))))
@@ -633,25 +663,39 @@ def _split(
     )
 
   scores = split(score, values)
+  if blind == ONE_POPULATION:
+    return Loaded(scores)
   if blind is not None:
-    return Loaded(scores, baseline=split(*_take_scores(source, blind)))
-  return Loaded(scores, doubt=_find_doubt(source, score, labels))
-
-
-def _find_doubt(source: _Source, score: str, labels: np.ndarray) -> Fact | None:
-  """That a column from which no score should differ does."""
+    name = columns.Columns(source.where, source.names, []).find(blind)
+    column = (
+      (name, _order(source, name)) if name else _take_scores(source, blind)
+    )
+    return Loaded(scores, baseline=split(*column))
+  others = {}
   for name in source.names:
-    if name == score or columns.normalize(name) not in BLIND:
-      continue
-    try:
-      values = source.scores(name)
-    except ValueError:
-      continue  # Names and dates are no numbers.
-    if values.dtype.kind in 'biuf' and (
-      fact := baseline.suspect(values, labels, name=name)
-    ):
-      return fact
-  return None
+    spelled = columns.normalize(name)
+    is_blind = spelled in BLIND or BLIND_WORDS & {*spelled.split('_')}
+    if is_blind and name not in (score, label):
+      with contextlib.suppress(ValueError):
+        others[name] = _order(source, name)
+  return Loaded(scores, doubt=baseline.suspect(others, labels))
+
+
+def _order(source: _Source, name: str) -> np.ndarray:
+  """The numbers of a column, the seconds of its dates or the ranks of its words.
+
+  Raises:
+    ValueError: it has numbers and other cells.
+  """
+  texts = [text for _, text in source.cells(name)]
+  with contextlib.suppress(ValueError):
+    # Zones are of no account where none is named.
+    dates = [datetime.datetime.fromisoformat(text) for text in texts]
+    zoned = [x.replace(tzinfo=x.tzinfo or datetime.UTC) for x in dates]
+    return np.array([x.timestamp() for x in zoned])
+  if any(map(columns.is_number, texts)):
+    return source.scores(name)
+  return np.float64(np.unique(texts, return_inverse=True)[1])
 
 
 def _check_sizes(where, names, arrays):
@@ -693,13 +737,15 @@ def _is_label(text: str) -> bool:
   return columns.is_number(word) and float(word) in (0, 1, -1)
 
 
-def _to_labels(table: Columns, name: str, cells: Sequence[Cell]) -> np.ndarray:
+def _to_labels(
+  describe_place: Callable[[int], str], name: str, cells: Sequence[Cell]
+) -> np.ndarray:
   # There are few words, and many cells.
   words = {text: _is_label(text) for text in {text for _, text in cells}}
   for number, text in cells:
     if not words[text]:
       raise ValueError(
-        f'{table.describe_place(number)}, column {name}: {text!r} does not say who took '
+        f'{describe_place(number)}, column {name}: {text!r} does not say who took '
         'part; write 1 or 0.'
       )
   labels = {text: float(_WORDS.get(_spell(text), text)) for text in words}
@@ -715,9 +761,12 @@ def _to_numbers(
       is_spelled = math.isinf(value) and 'inf' in text.lower()
       if math.isfinite(value) or is_spelled:
         continue
-    fault, cure = 'not finite', 'Remove the row, or fix what wrote it.'
+    fault = 'not finite'
+    cure = (
+      'Remove such rows if they do not depend on who took part, or fix them.'
+    )
     if not columns.is_number(text):
-      fault, cure = 'not a number', 'Fix the cell, or remove the row.'
+      fault, cure = 'not a number', 'Fix the cell.'
       if columns.is_number(text.replace(',', '.')):
         cure = 'Use a point as the decimal mark.'
     raise ValueError(

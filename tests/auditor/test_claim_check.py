@@ -15,7 +15,14 @@ DIM, ROUNDS, CLIENTS, NOISE = 4096, 25, 20, 0.5
 
 
 def run(
-  *, noise=NOISE, canaries=1.0, divide=1.0, others=None, seed=0, **config
+  *,
+  noise=NOISE,
+  canaries=1.0,
+  divide=1.0,
+  others=None,
+  seed=0,
+  made=ROUNDS,
+  **config,
 ):
   """A loop whose noise, canaries and divisor may not be those of the claim."""
   auditor = epe_jax.Auditor(
@@ -34,7 +41,7 @@ def run(
     seed=seed,
   )
   dim, rng = auditor.config.dim, np.random.default_rng(seed)
-  for t in range(ROUNDS):
+  for t in range(made):
     injection = auditor.injection(t)
     count = CLIENTS + injection.count
     put_in = np.zeros(dim) if others is None else others * rng.normal(size=dim)
@@ -115,7 +122,15 @@ def test_both_limits_are_named_where_sampling_is_accounted_for(tmp_path):
       in text
     )
     assert 'Warning: canaries are certain' not in text
+    assert f'in each of {ROUNDS:,} rounds' in text
   assert 'sampling' not in run().report()
+
+
+@pytest.mark.usefixtures('no_floors')
+def test_an_accountant_counts_the_rounds_that_were_made():
+  few = run(sampling_probability=0.01, made=ROUNDS - 3)
+  text = ' '.join(few.report().split())
+  assert f'in each of {ROUNDS - 3:,} rounds. Both' in text
   for wrong, message in (
     ({'sampling_probability': 0.0}, 'sampling_probability=0.0'),
     (

@@ -1,5 +1,7 @@
 """What is left of ε where a baseline that is blind to the model is known."""
 
+import json
+
 import numpy as np
 import pandas
 import pytest
@@ -156,9 +158,22 @@ def test_an_index_that_differs_between_groups_is_asked_about(tmp_path):
   scores, blind = draw(np.random.default_rng(0), shift=0.0)
   newer = np.r_[2020 + np.arange(400) % 4, 2018 + np.arange(400) % 4]
   write(path, scores, blind, Year=newer)
-  assert score_files.load(path).doubt.values['name'] == 'Year'
+  assert score_files.load(path).doubt.values['names'] == 'Year'
   done = run_command('estimate', path, '--delta=1e-5')
-  assert 'They differ in Year (p < 1e-6)' in ' '.join(done.stdout.split())
+  text = ' '.join(done.stdout.split())
+  assert 'Warning: the groups differ in Year (p < 1e-6)' in text
+  assert '--baseline=Year shows what is left' in text
+  assert 'drawn from one population?' not in text, 'that is asked once'
+  claim = '--delta=1e-5', '--claim=9'
+  refused = run_command('estimate', path, *claim)
+  assert refused.returncode == 2
+  assert '--claim=9 cannot be judged: the groups differ' in refused.stderr
+  as_json = run_command('estimate', path, '--delta=1e-5', '--format=json')
+  assert 'differ in Year' in json.loads(as_json.stdout)['warnings'][0]
+  for given in ('none', 'year'):
+    done = run_command('estimate', path, *claim, f'--baseline={given}')
+    assert done.returncode == 0, done.stderr
+    assert 'the groups differ in' not in done.stdout
   rng = np.random.default_rng(0)
   # Drawn as one population, or the number of a line.
   for columns in ({'id': rng.permutation(800)}, {'name': np.arange(800)}):
@@ -167,6 +182,33 @@ def test_an_index_that_differs_between_groups_is_asked_about(tmp_path):
   frame = pandas.read_csv(path).sort_values('label')
   frame.assign(index=range(800)).to_csv(path, index=False)
   assert score_files.load(path).doubt is None
+
+
+def test_dates_and_words_that_differ_between_groups_are_asked_about(tmp_path):
+  path = tmp_path / 'a.csv'
+  scores, blind = draw(np.random.default_rng(0), shift=0.0)
+  days = np.arange(400) % 97
+  start = np.datetime64('2024-01-01')
+  write(
+    path,
+    scores,
+    blind,
+    **{'Publication Date': np.r_[start + 60 + days, start + days]},
+    source=np.repeat(['web', 'books', 'web'], [300, 200, 300]),
+    n_tokens=np.r_[days, days],
+    example_id=np.r_[400 + np.arange(400), np.arange(400)],
+    date_read=['soon', *np.arange(799)],
+  )
+  doubt = score_files.load(path).doubt
+  assert doubt.values['names'] == 'Publication Date, example_id'
+  assert doubt.values['baseline'] == 'Publication Date'
+  for name in ('Publication Date', 'source'):
+    done = run_command('estimate', path, '--delta=1e-5', f'--baseline={name}')
+    assert f'pairs of neighbours in the order of {name}' in ' '.join(
+      done.stdout.split()
+    ) or 'does not tell the groups apart' in ' '.join(done.stdout.split())
+  bad = run_command('estimate', path, '--delta=1e-5', '--baseline=date_read')
+  assert "column date_read: 'soon' is not a number" in bad.stderr
 
 
 def test_two_arrays_may_come_with_a_baseline():

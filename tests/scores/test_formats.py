@@ -262,7 +262,7 @@ def test_tables_of_many_shapes_have_the_same_scores(tmp_path, name, text):
     ('in,out\n1,\n', 'that did not take part. Add them, .* --dim=D'),
     (
       'in,out\n1,2\n3,nan\n',
-      "line 3, column out: 'nan' is not finite. Remove the row",
+      "line 3, column out: 'nan' is not finite. Remove such rows if",
     ),
     ('score,label\n1,1\n2,0\n3,-1\n', 'label has the entry 0'),
     ('in;out\n1,5;2,3\n', 'Use a point as the decimal mark'),

@@ -262,6 +262,7 @@ def test_an_infinite_score_is_the_largest_and_no_law_is_fitted():
     x.method for x in largest.audit.attacks[0].estimates
   }
   assert 'of these scores the order is taken' in found.text
+  assert found.point_estimate is None
   negated = score_audit.estimate(
     np.negative(high), np.negative(low), delta=1e-5, higher='out'
   )

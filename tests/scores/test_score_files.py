@@ -12,6 +12,7 @@ import pandas
 import pytest
 from sklearn import metrics
 
+import epe_jax
 from epe_jax import epsilon
 from epe_jax.scores import counts, formats, score_files
 from tests.in_process import run_command
@@ -264,7 +265,9 @@ def test_groups_are_named_by_flags_and_lists_may_be_inside_of_others(tmp_path):
   assert read(path) == (IN, OUT)
 
 
-@pytest.mark.parametrize('orient', ['columns', 'records', 'list'])
+@pytest.mark.parametrize(
+  'orient', ['columns', 'records', 'split', 'index', 'list']
+)
 def test_json_of_pandas_is_read(tmp_path, orient):
   frame = pandas.DataFrame({'score': TARGET, 'label': LABELS})
   path = tmp_path / 'a.json'
@@ -290,6 +293,10 @@ def test_json_of_pandas_is_read(tmp_path, orient):
       'entry 1, column in: .* is not a number',
     ),
     ('[1, 2]', 'one without a name'),
+    (
+      '{"columns": ["in"], "data": [[1, 2]]}',
+      "the columns 'columns', 'data'",
+    ),
   ],
 )
 def test_json_that_makes_no_sense_is_refused(tmp_path, text, message):
@@ -328,6 +335,37 @@ def test_labels_may_have_a_file_of_their_own(tmp_path, name):
   labels.write_text('1\n0\n')
   with pytest.raises(ValueError, match=r'entries|not a readable|JSON'):
     score_files.load(path, roles=roles)
+
+
+@pytest.mark.parametrize('suffix', ['npy', 'npz'])
+def test_labels_may_be_words(tmp_path, suffix):
+  words = np.where(LABELS == 1, 'Y', 'Hold-out')
+  np.save(tmp_path / 'a.npy', TARGET)
+  np.save(tmp_path / 'labels.npy', words)
+  np.savez(tmp_path / 'a.npz', score=TARGET, label=words)
+  labels = str(tmp_path / 'labels.npy') if suffix == 'npy' else None
+  roles = score_files.Roles(labels=labels)
+  scores = score_files.load(tmp_path / f'a.{suffix}', roles=roles).scores
+  np.testing.assert_array_equal(scores.observed, TARGET[LABELS == 1])
+  np.save(tmp_path / 'labels.npy', np.where(LABELS == 1, 'Y', 'perhaps'))
+  if suffix == 'npy':
+    with pytest.raises(ValueError, match=r"entry 31, .*'perhaps' does not"):
+      score_files.load(tmp_path / 'a.npy', roles=roles)
+
+
+def test_the_file_of_an_auditor_is_named(tmp_path):
+  config = epe_jax.AuditConfig(
+    dim=9,
+    rounds=2,
+    clip_norm=1.0,
+    delta=1e-3,
+    num_observed=5,
+    num_unobserved=5,
+  )
+  auditor = epe_jax.Auditor(config, seed=0)
+  auditor.save(tmp_path / 'new' / 'a.npz')
+  with pytest.raises(ValueError, match=r'Auditor\.load\(.*\.report\(\) is its'):
+    score_files.load(tmp_path / 'new' / 'a.npz')
 
 
 def test_an_array_without_labels_says_which_flags_name_them(tmp_path):
@@ -393,6 +431,7 @@ def test_a_roc_bounds_what_its_scores_bound(tmp_path, drop):
   done = run_command('estimate', path, *flags)
   assert '30 canaries took part, 25 did not' in done.stdout
   assert 'of these scores the order is taken' in ' '.join(done.stdout.split())
+  assert 'and about' not in done.stdout, 'thresholds say less than a law'
 
 
 def test_one_point_of_a_roc_is_a_threshold(tmp_path):
