@@ -303,13 +303,27 @@ def p_of_equal_sizes(
     np.add.at(equal, (t_of[:-1][is_equal], t_of[1:][is_equal]), 1)
     near += int(np.sum(is_other & (gaps <= _WIDER * _SAME_SIZE) & ~is_equal))
   rate = 1.1 * (near + 5 * math.sqrt(near) + 10) / (_WIDER - 1)
-  # On a fine grid numbers are equal within a round as well.
+  # On a fine grid numbers are equal within a round and between runs as well.
   if alone:
     rate += 2 * (num_rounds - 1) * (alone + 5 * math.sqrt(alone))
+  if equal.sum() > rate:
+    across = sum(map(_count_equal, sizes, sizes[1:]))
+    rate += across + 5 * math.sqrt(across)
   p = float(stats.poisson.sf(equal.sum() - 1, rate))
   both = equal + equal.T
   first, second = np.unravel_index(np.argmax(np.triu(both)), both.shape)
   return p, int(first), int(second)
+
+
+def _count_equal(
+  one: Float[np.ndarray, 'T k'], other: Float[np.ndarray, 'T k']
+) -> int:
+  """Counts neighbours in the order of both, one of each, that are next to equal."""
+  both = np.concatenate([one, other], axis=None)
+  order = np.argsort(both)
+  is_one = order < one.size
+  is_equal = (np.diff(both[order]) <= _SAME_SIZE) & (both[order][1:] > 1e-3)
+  return int(np.sum(is_equal & (is_one[1:] != is_one[:-1])))
 
 
 def p_of_smallest_variance(
