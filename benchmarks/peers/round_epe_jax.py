@@ -1,4 +1,9 @@
-"""DP-FedAvg of epe_jax, by its public functions."""
+"""DP-FedAvg of epe_jax, by its public functions.
+
+`--precision=bfloat16` is how clients compute.
+"""
+
+import sys
 
 import driver
 import jax
@@ -11,6 +16,8 @@ from epe_jax.data import cohort, federated
 from epe_jax.parallel import hosts, sharding
 from epe_jax.tasks import emnist, stackoverflow
 from epe_jax.training import clipping, fedavg
+
+ROUNDED = '--precision=bfloat16' in sys.argv
 
 
 def start(work: works_lib.Work) -> driver.Round:
@@ -28,6 +35,7 @@ def start(work: works_lib.Work) -> driver.Round:
       clipping=clipping.fixed(works_lib.CLIP_NORM),
       noise_multiplier=work.noise_multiplier,
       expected_clients=float(clients),
+      precision='bfloat16' if ROUNDED else 'float32',
       mesh=mesh,
     )
   )
@@ -78,7 +86,8 @@ def start(work: works_lib.Work) -> driver.Round:
   return driver.Round(
     run=run,
     weights=lambda: jax.tree.leaves(now['state'].algorithm.params),
-    form=f'dp_fedavg, chunk=1, {sharding.num_devices(mesh)} devices',
+    form=f'dp_fedavg, chunk=1, {sharding.num_devices(mesh)} devices'
+    + ROUNDED * ', bfloat16',
   )
 
 

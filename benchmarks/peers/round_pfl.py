@@ -1,6 +1,7 @@
 """DP-FedAvg of Apple's pfl-research: FederatedAveraging, SimulatedBackend.
 
-`--layout=last` keeps images as PyTorch's channels_last.
+`--layout=last` keeps images as PyTorch's channels_last; `--precision=bfloat16` is
+PyTorch's autocast.
 """
 
 import sys
@@ -22,6 +23,7 @@ from torch import nn
 import works as works_lib
 
 LAST = '--layout=last' in sys.argv
+ROUNDED = '--precision=bfloat16' in sys.argv
 
 
 class Model(nn.Module):
@@ -36,7 +38,8 @@ class Model(nn.Module):
     self.train()
     self.steps += 1
     self.rows += len(x)
-    return nn.functional.cross_entropy(self(x), y.flatten())
+    with torch.autocast('cpu', torch.bfloat16, enabled=ROUNDED):
+      return nn.functional.cross_entropy(self(x), y.flatten())
 
   def metrics(self, x, y):
     # Asked for in iteration 0 alone, which is never timed.
@@ -139,7 +142,8 @@ def start(work: works_lib.Work) -> driver.Round:
     run=run,
     weights=lambda: [p.detach().numpy() for p in trained],
     form='FederatedAveraging, SimulatedBackend, GaussianMechanism'
-    + LAST * ', channels_last',
+    + LAST * ', channels_last'
+    + ROUNDED * ', autocast to bfloat16',
   )
 
 

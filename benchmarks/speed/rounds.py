@@ -31,7 +31,16 @@ _PEERS = harness.HERE / 'peers'
 _WORKS = flags.DEFINE_list('works', ['A', 'Ah', 'B'], 'Rounds to train.')
 _SYSTEMS = flags.DEFINE_list(
   'systems',
-  ['epe_jax', 'pfl', 'pfl_last', 'fedjax', 'fedjax_pmap', 'tff'],
+  [
+    'epe_jax',
+    'pfl',
+    'pfl_last',
+    'fedjax',
+    'fedjax_pmap',
+    'tff',
+    'epe_jax_bfloat16',
+    'pfl_bfloat16',
+  ],
   'Systems that train them. Ratios are to epe_jax.',
 )
 _REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Of each work.', 1)
@@ -39,6 +48,7 @@ _ENVS = flags.DEFINE_string(
   'envs', str(_PEERS / 'env'), "Folder of the peers' environments."
 )
 _OURS = 'epe_jax'
+_ROUNDED = '--precision=bfloat16'
 # Name -> its environment, and the options of its program.
 _FORMS = {
   _OURS: (_OURS, []),
@@ -47,6 +57,8 @@ _FORMS = {
   'fedjax': ('fedjax', []),
   'fedjax_pmap': ('fedjax', ['--backend=pmap']),
   'tff': ('tff', []),
+  'epe_jax_bfloat16': (_OURS, [_ROUNDED]),
+  'pfl_bfloat16': ('pfl', [_ROUNDED]),
 }
 
 
@@ -74,7 +86,7 @@ def command(name: str, quick: bool) -> tuple[list[str], dict[str, str]]:
   envs = pathlib.Path(_ENVS.value).absolute()
   python = envs / package / 'bin' / 'python'
   environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
-  if name == _OURS:
+  if package == _OURS:
     python = pathlib.Path(sys.executable)
     environment = dict(os.environ)
   elif package == 'tff':
@@ -193,8 +205,10 @@ def summarize(
     ours = found[_OURS]['median']
     ratios = {k: v['median'] / ours for k, v in found.items() if k != _OURS}
     for peer, ratio in [*ratios.items()]:
-      package = f'fastest {_FORMS[peer][0]}'
-      ratios[package] = min(ratio, ratios.get(package, ratio))
+      package, options = _FORMS[peer]
+      if _ROUNDED not in options:
+        fastest = f'fastest {package}'
+        ratios[fastest] = min(ratio, ratios.get(fastest, ratio))
     figures['share_of_floor'] = {'median': figures['floor_seconds'] / ours}
     figures['ratio'] = {'median': ratios}
   return figures

@@ -15,7 +15,8 @@ PRECISIONS = ('float32', 'tensorfloat32', 'bfloat16')
 """The precisions in which clients may compute. 'float32' and 'tensorfloat32'
 are those of matrix products between float32 arrays; tensorfloat32 keeps 10 bits
 of each factor, on devices that have it. With 'bfloat16', forward and backward
-passes are in bfloat16."""
+passes are in bfloat16; on a CPU, which is slow at those, the factors of products that
+`tasks._cpu` rounds."""
 
 State = TypeVar('State')
 
@@ -95,10 +96,22 @@ def local_training(
   def mean_loss(
     params: Params, batch: Batch, mask: Bool[Array, ' b'], key: Key
   ) -> tuple[Float[Array, ''], Weighted]:
-    if precision == 'bfloat16':
-      params, batch = _cast_to_bfloat16(params), _cast_to_bfloat16(batch)
     losses = _sum_real(weighted(task.loss(params, batch, key)), mask)
     return _mean(losses), losses
+
+  def rounded_loss(
+    params: Params, batch: Batch, mask: Bool[Array, ' b'], key: Key
+  ) -> tuple[Float[Array, ''], Weighted]:
+    batch = _cast_to_bfloat16(batch)
+    return mean_loss(_cast_to_bfloat16(params), batch, mask, key)
+
+  def compute_loss(*args: Any) -> tuple[Float[Array, ''], Weighted]:
+    if precision != 'bfloat16':
+      return mean_loss(*args)
+    # On a CPU only products are faster, and kernels round their factors.
+    return jax.lax.platform_dependent(
+      *args, cpu=mean_loss, default=rounded_loss
+    )
 
   def init(params: Params) -> ClientState:
     zero = jnp.zeros((), jnp.float32)
@@ -108,7 +121,7 @@ def local_training(
     state: ClientState, batch: Batch, mask: Bool[Array, ' b'], key: Key
   ) -> ClientState:
     with jax.default_matmul_precision(precision):
-      (_, loss), grads = jax.value_and_grad(mean_loss, has_aux=True)(
+      (_, loss), grads = jax.value_and_grad(compute_loss, has_aux=True)(
         state.params, batch, mask, key
       )
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
+from epe_jax.tasks._cpu.products import dot_general
 from epe_jax.types import Array
 
 
@@ -52,7 +53,9 @@ def _forward(
 ) -> tuple[Float[Array, ' n'], _Activations]:
   # The bias is the row of weights of an input that is 1.
   ones = jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1)
-  logits = ones @ jnp.concatenate([w, b[None]])
+  logits = dot_general(
+    ones, jnp.concatenate([w, b[None]]), (((1,), (0,)), ((), ()))
+  )
   top = logits.max(axis=1, keepdims=True)
   exp = jnp.exp(logits - top)
   total = exp.sum(axis=1)
@@ -76,7 +79,7 @@ def _backward(
   logits_grad = softmax_grad - jnp.where(hit, loss_grad[:, None], 0)
   both = ones.T @ logits_grad
   # w as it lies in memory, where XLA:CPU would make a copy of w.T.
-  x_grad = jax.lax.dot_general(logits_grad, w, (((1,), (1,)), ((), ())))
+  x_grad = dot_general(logits_grad, w, (((1,), (1,)), ((), ())))
   return x_grad, both[:-1], both[-1], None
 
 

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from epe_jax.tasks._cpu.products import dot_general
 from epe_jax.types import Array
 
 
@@ -71,7 +72,7 @@ def _forward(
 
   def step(state: tuple[Array, Array], x: Float[Array, 'e b']):
     h, c = state
-    z = transposed @ jnp.concatenate([x, h]) + bias
+    z = _times(transposed, jnp.concatenate([x, h])) + bias
     i, g, f, o = _gates(z)
     c = f * c + i * g
     h = o * jnp.tanh(c)
@@ -110,7 +111,7 @@ def _backward(
     dh = dh + out_grad
     dc = dc + dh * dc_dh
     dz = slopes * jnp.concatenate([dc, dc, dc, dh])
-    dx, dh = jnp.split(w @ dz, [x.shape[1]])
+    dx, dh = jnp.split(_times(w, dz), [x.shape[1]])
     return (dh, dc * f), (dx, dz)
 
   zero = jnp.zeros_like(h[0])
@@ -123,7 +124,13 @@ def _backward(
   inputs = jnp.concatenate([x, _shift_one_step(h)], axis=1)
   columns = inputs.transpose(1, 0, 2).reshape(w.shape[0], -1)
   rows = dz.transpose(0, 2, 1).reshape(-1, w.shape[1])
-  return dx.transpose(2, 0, 1), columns @ rows, dz.sum(axis=(0, 2))
+  return dx.transpose(2, 0, 1), _times(columns, rows), dz.sum(axis=(0, 2))
+
+
+def _times(
+  a: Float[Array, 'm k'], b: Float[Array, 'k n']
+) -> Float[Array, 'm n']:
+  return dot_general(a, b, (((1,), (0,)), ((), ())))
 
 
 def _gates(z: Float[Array, '*t four_h b']) -> tuple[Array, Array, Array, Array]:
