@@ -412,15 +412,22 @@ class Values(NamedTuple):
     )
 
 
-def count_values(rows: Float[np.ndarray, 'n d']) -> Values:
+def count_values(
+  rows: Float[np.ndarray, 'n d'], offset: Float[np.ndarray, ' d'] | float = 0.0
+) -> Values:
   """Effective number of distinct noise values, and the p-value of a fine grid.
 
   Zeros and signs are left out. Values made of uniform numbers are equally likely, so
   that those that repeat between rows have the law of all. On a grid, or rounded to
   float32, they are as likely as the density is high, and have half of the variance.
+
+  Args:
+    rows: as they were released.
+    offset: of the noise in them, such as a model.
   """
   # From one std on, what is rounded to float32 as well loses multiples of fine steps.
   is_float32 = np.array_equal(rows.astype(np.float32), rows)
+  rows = rows - offset
   rows = np.abs(rows) / np.sqrt(np.mean(rows**2))
   # Noise that is cut off has the value of the end more often.
   end = rows.max() * (1 - 1e-9)

@@ -22,6 +22,8 @@ from epe_jax.conformance.session import Cohort, NotChecked, Vector
 # Coordinates from which on cosines have their law, if noise is not Gaussian, too.
 _CORRELATED, _FEWEST = 32, 8
 _GRID_RUNS, _MOST_RUNS = 100, 2000
+# Times the noise, from which on what is released with it takes digits from it.
+_FAR = 1e4
 # Share of numbers without updates that have finer last bits than those with them.
 _FEW_BITS = 0.02
 # Standard deviations within which a number is next to 0, and near it.
@@ -345,9 +347,14 @@ def _count_values(
 ) -> laws.Values:
   """Distinct values of releases, of all coordinates or of a tensor."""
   rows = np.stack([*map(m.layout.keep, releases)])
+  offset = m.layout.keep(m.quiet().release(m.cohort(m.zero)))
+  # Next to a large model float64 has few digits left for the noise.
+  if norm(offset) < _FAR * norm(rows[0] - offset):
+    offset = np.zeros_like(offset)
   if tensor is not None:
     rows = split(rows, m.layout.kept_sizes)[tensor]
-  return laws.count_values(rows)
+    (offset,) = split(offset[None], m.layout.kept_sizes)[tensor]
+  return laws.count_values(rows, offset)
 
 
 @rule('level', 'noise', 'ample noise')
