@@ -95,7 +95,11 @@ def read(path: str | os.PathLike, *, cure: str = '') -> Columns:
   if suffix in ('.jsonl', '.ndjson'):
     return _read_json_lines(path, cure)
   if suffix == '.json':
-    return _flatten(name_file(path), _parse_json(path, read_text(path), cure))
+    text = read_text(path)
+    lines = split_lines(text)
+    if len(lines) > 1 and _is_object(lines[0][1]):
+      return _read_json_lines(path, cure)
+    return _flatten(name_file(path), _parse_json(path, text, cure))
   return _read_table(path, cure)
 
 
@@ -236,6 +240,14 @@ def _read_json_lines(path: str | os.PathLike, cure: str) -> Columns:
   return _flatten(where, records)._replace(numbers=numbers)
 
 
+def _is_object(line: str) -> bool:
+  """Whether a line by itself is an object of JSON."""
+  try:
+    return isinstance(_DECODER.decode(line), dict)
+  except (ValueError, RecursionError):
+    return False
+
+
 def _parse_json(where: str | os.PathLike, text: str, cure: str) -> Any:
   """JSON whose numbers are text, as Python writes them: NaN and Infinity too."""
   try:
@@ -251,6 +263,8 @@ def _flatten(where: str, value: Any) -> Columns:
   def add(name: str, value: Any) -> None:
     if _is_numbered(value):
       value = [*value.values()]
+    if isinstance(value, dict) and {*value} == {'schema', 'data'}:
+      value = value['data']  # Of pandas, with orient='table'.
     if _is_split(value):
       value = dict(zip(value['columns'], map(list, zip(*value['data']))))
     if isinstance(value, dict):

@@ -294,9 +294,11 @@ def explain_damage(path: str | os.PathLike, kind: str) -> Iterator[None]:
     yield
   # zipfile, zlib and NumPy raise a dozen kinds of errors.
   except Exception as error:
+    cure = 'restore it, or make it again'
+    if 'Object arrays' in str(error):
+      cure = 'save words by astype(str)'
     raise ValueError(
-      f'{path} is not a readable {kind} file ({error}); restore it, or make it '
-      'again.'
+      f'{path} is not a readable {kind} file ({error}); {cure}.'
     ) from error
 
 

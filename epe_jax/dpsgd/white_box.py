@@ -25,6 +25,7 @@ from epe_jax import io, streams
 from epe_jax.dpsgd import dp_sgd, poisson_batches
 from epe_jax.dpsgd.gradient_canaries import GradientCanary
 from epe_jax.epsilon.types import Scores
+from epe_jax.parallel import hosts
 from epe_jax.parallel.sharding import fusion_barrier
 from epe_jax.training import algorithms
 from epe_jax.types import Array, Batch, Key, Params, Task
@@ -391,6 +392,7 @@ def run_white_box(
     expected_batch=settings.expected_batch,
     canary_rate=settings.canary_rate,
   )
+  hosts.keep_freed_memory()
   # Before training, so that a batch that does not fit is an error early.
   both = np.stack(
     [

@@ -110,12 +110,12 @@ def _groups_differ(baseline: str, **_: float | str) -> str:
   cure = (
     '--baseline={baseline} shows what is left of ε'
     if baseline
-    else 'score members and others that overlap in it'
+    else 'Score members and others that overlap in it'
   )
   return (
     'the groups differ in {names} ({p_value:p}), which no model has to see: if they are '
-    f'not drawn from one population, ε is not of what the model leaks. {cure}; '
-    '--baseline=none says that they are'
+    f'not drawn from one population, ε is not of what the model leaks. {cure}. If they '
+    'are, say so by --baseline=none'
   )
 
 

@@ -10,6 +10,7 @@ responsible-ai-toolbox-privacy at 66d2d45. Zanella-Béguelin et al. (2023).
 """
 
 from collections.abc import Mapping, Sequence
+import math
 import os
 from typing import Any, NamedTuple
 
@@ -50,6 +51,8 @@ FIELDS = Counts._fields
 
 # How far a rate times its number may be from a whole number, as float32 has it.
 _WHOLE = 0.1
+# Of surprise at a divisor that all counts of a ROC have.
+_BITS = 20
 
 
 def read_counts(path: str | os.PathLike) -> Counts:
@@ -131,8 +134,8 @@ def order_by_roc(
     num_out: n0 >= 1, how many did not.
 
   Raises:
-    ValueError: a rate times its number is no whole number, or the rates of no
-      thresholds are these.
+    ValueError: a rate times its number is no whole number, all of them have a divisor
+      that chance does not explain, or the rates of no thresholds are these.
   """
   totals = []
   for option, name, rates, num in (
@@ -150,7 +153,16 @@ def order_by_roc(
         f'a number of canaries, but {counts[wrong][0]:.6g}. Give the numbers of the '
         'attack that the ROC is of, and rates with all their digits.'
       )
-    totals.append(np.round(counts).astype(int))
+    whole = np.round(counts).astype(int)
+    between = np.unique(whole[(whole > 0) & (whole < num)])
+    divisor = int(np.gcd.reduce(between))
+    if divisor > 1 and between.size * math.log2(divisor) > _BITS:
+      raise ValueError(
+        f'{where}: all {between.size:,} values of {name} are multiples of {divisor} of '
+        f'{option}={num:,.0f} canaries, as if they were rounded, or of fewer canaries. '
+        'Give the numbers of the attack, and rates with all their digits.'
+      )
+    totals.append(whole)
   if totals[0].size != totals[1].size:
     raise ValueError(
       f'{where}: tpr has {tpr.size:,} entries and fpr {fpr.size:,}; give one of each '

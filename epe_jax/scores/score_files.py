@@ -105,13 +105,24 @@ _WORDS = {
   ),
   **dict.fromkeys(('false', 'out', 'no', 'n', 'nonmember', 'test'), 0.0),
   **dict.fromkeys(('holdout', 'heldout', 'validation', 'val'), 0.0),
+  'seen': 1.0,
+  'unseen': 0.0,
 }
+# Dates as people write them, '' of ISO 8601; the first form that fits all counts.
+_DATES = ['']
+_DATES += [
+  f'{day}{time}'
+  for day in ('%d/%m/%Y', '%m/%d/%Y', '%d.%m.%Y', '%Y/%m/%d', '%d-%m-%Y')
+  for time in ('', ' %H:%M', ' %H:%M:%S')
+]
+_DATES += ['%b %d, %Y', '%B %d, %Y', '%d %b %Y', '%d %B %Y']
 _NAME_THEM = (
   'Name them by score=NAME, or score=A-B for the difference of two, and label=NAME (1: '
   'took part, 0 or -1: did not), or by in_scores=NAME and out_scores=NAME.'
 )
 _NO_NAMES = (
-  'Write names into the first line, such as in and out, or score and label. With a '
+  'Give names, such as in and out, or score and label: in the first line of a table, as '
+  'keys of JSON. With a '
   'file for each group, give --in_scores=FILE and --out_scores=FILE; with labels in '
   'a file of their own, --labels=FILE.'
 )
@@ -688,14 +699,20 @@ def _order(source: _Source, name: str) -> np.ndarray:
     ValueError: it has numbers and other cells.
   """
   texts = [text for _, text in source.cells(name)]
-  with contextlib.suppress(ValueError):
-    # Zones are of no account where none is named.
-    dates = [datetime.datetime.fromisoformat(text) for text in texts]
-    zoned = [x.replace(tzinfo=x.tzinfo or datetime.UTC) for x in dates]
-    return np.array([x.timestamp() for x in zoned])
+  for form in _DATES:
+    with contextlib.suppress(ValueError):
+      dates = [_parse_date(text, form) for text in texts]
+      # Zones are of no account where none is named.
+      zoned = [x.replace(tzinfo=x.tzinfo or datetime.UTC) for x in dates]
+      return np.array([x.timestamp() for x in zoned])
   if any(map(columns.is_number, texts)):
     return source.scores(name)
   return np.float64(np.unique(texts, return_inverse=True)[1])
+
+
+def _parse_date(text: str, form: str) -> datetime.datetime:
+  date = datetime.datetime
+  return date.strptime(text, form) if form else date.fromisoformat(text)
 
 
 def _check_sizes(where, names, arrays):
@@ -761,11 +778,11 @@ def _to_numbers(
       is_spelled = math.isinf(value) and 'inf' in text.lower()
       if math.isfinite(value) or is_spelled:
         continue
-    fault = 'not finite'
+    fault = 'not finite' if text else 'missing'
     cure = (
       'Remove such rows if they do not depend on who took part, or fix them.'
     )
-    if not columns.is_number(text):
+    if text and not columns.is_number(text):
       fault, cure = 'not a number', 'Fix the cell.'
       if columns.is_number(text.replace(',', '.')):
         cure = 'Use a point as the decimal mark.'

@@ -963,3 +963,19 @@ def test_a_mechanism_of_another_kind_keeps_its_claim(
   assert passed in report.passed
   if not claim.granularity and claim.adjacency == 'zero_out':
     assert set(report.not_checked) == EVERYBODY
+
+
+def test_a_release_that_is_scaled_is_recognized_among_many_coordinates():
+  claim = dataclasses.replace(CLAIM, num_clients=1, shapes=((300, 200),))
+  report = check_seeded(correct.NormalizedRelease, claim)
+  assert not report.findings, conformance.format_report(report)
+  assert 'noise_scale' in report.not_checked
+
+
+def test_the_first_step_of_adam_is_no_noise_that_ends():
+  claim = dataclasses.replace(
+    CLAIM, clip_norm=0.014, noise_multiplier=0.079, num_clients=1
+  )
+  report = check_seeded(correct.AdamCorrected, claim)
+  assert not report.findings, conformance.format_report(report)
+  assert 'noise_grid' in report.not_checked

@@ -247,3 +247,22 @@ def test_numbers_that_are_made_of_uniform_float32_ones_are_known(kind, is_made):
   values = laws.count_values(noise)
   assert values.num is not None
   assert (values.p_value < laws.ALPHA) == is_made
+
+
+def test_numbers_on_a_fine_grid_are_equal_by_chance():
+  rng = np.random.default_rng(0)
+  noise = rng.standard_normal((600, 16, 1))
+  on_grid = np.rint(170 * noise) / 170
+  assert laws.p_of_equal_sizes(on_grid)[0] > 0.01
+  again = np.concatenate([noise, -noise], axis=1)
+  p, first, second = laws.p_of_equal_sizes(again)
+  assert p < laws.ALPHA
+  assert second == first + 16
+
+
+def test_noise_next_to_a_large_model_has_its_own_values():
+  rng = np.random.default_rng(0)
+  model = np.linspace(-2, 3, 930)
+  released = model + 3.6e-8 * rng.standard_normal((100, 930))
+  assert laws.count_values(released).p_value < laws.ALPHA, 'of few digits'
+  assert laws.count_values(released, model).p_value > 0.01

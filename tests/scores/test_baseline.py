@@ -211,6 +211,19 @@ def test_dates_and_words_that_differ_between_groups_are_asked_about(tmp_path):
   assert "column date_read: 'soon' is not a number" in bad.stderr
 
 
+@pytest.mark.parametrize(
+  'form', ['%d/%m/%Y', '%m/%d/%Y', '%b %d, %Y', '%d.%m.%Y %H:%M']
+)
+def test_dates_are_read_as_people_write_them(tmp_path, form):
+  scores, blind = draw(np.random.default_rng(0), shift=0.0)
+  days = np.arange(800) // 400 * -100 + np.arange(800) % 97 + 200
+  dates = pandas.Timestamp('2023-01-01') + pandas.to_timedelta(days, unit='D')
+  write(tmp_path / 'a.csv', scores, blind, date=dates.strftime(form))
+  loaded = score_files.load(tmp_path / 'a.csv')
+  assert loaded.doubt.values['names'] == 'date'
+  assert loaded.doubt.values['baseline'] == '', 'they do not overlap'
+
+
 def test_two_arrays_may_come_with_a_baseline():
   scores, blind = draw(np.random.default_rng(0))
   found = score_audit.estimate(

@@ -266,7 +266,7 @@ def test_groups_are_named_by_flags_and_lists_may_be_inside_of_others(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'orient', ['columns', 'records', 'split', 'index', 'list']
+  'orient', ['columns', 'records', 'split', 'index', 'table', 'list']
 )
 def test_json_of_pandas_is_read(tmp_path, orient):
   frame = pandas.DataFrame({'score': TARGET, 'label': LABELS})
@@ -277,6 +277,10 @@ def test_json_of_pandas_is_read(tmp_path, orient):
     assert read(path, roles=roles) == (IN, OUT)
     return
   frame.to_json(path, orient=orient, double_precision=15)
+  scores = score_files.load(path).scores
+  np.testing.assert_allclose(scores.observed, TARGET[LABELS == 1])
+  # Lines, whatever the file is called.
+  frame.to_json(path, orient='records', lines=True, double_precision=15)
   scores = score_files.load(path).scores
   np.testing.assert_allclose(scores.observed, TARGET[LABELS == 1])
 
@@ -432,6 +436,23 @@ def test_a_roc_bounds_what_its_scores_bound(tmp_path, drop):
   assert '30 canaries took part, 25 did not' in done.stdout
   assert 'of these scores the order is taken' in ' '.join(done.stdout.split())
   assert 'and about' not in done.stdout, 'thresholds say less than a law'
+
+
+def test_a_roc_of_rounded_rates_is_refused(tmp_path):
+  rng = np.random.default_rng(0)
+  labels = np.repeat([1, 0], 1000)
+  fpr, tpr, _ = metrics.roc_curve(labels, rng.normal(size=2000))
+  roles = score_files.Roles(num_in=1000, num_out=1000)
+  for digits, factor, divisor in ((2, 1, 10), (9, 100, 100)):
+    table = {'fpr': np.round(fpr, digits), 'tpr': np.round(tpr, digits)}
+    pandas.DataFrame(table).to_csv(tmp_path / 'a.csv', index=False)
+    many = roles._replace(num_in=1000 * factor, num_out=1000 * factor)
+    with pytest.raises(
+      ValueError, match=f'values of tpr are multiples of {divisor} of'
+    ):
+      score_files.load(tmp_path / 'a.csv', roles=many)
+  pandas.DataFrame({'fpr': fpr, 'tpr': tpr}).to_csv(tmp_path / 'a.csv')
+  assert score_files.load(tmp_path / 'a.csv', roles=roles).scores.is_ordinal
 
 
 def test_one_point_of_a_roc_is_a_threshold(tmp_path):

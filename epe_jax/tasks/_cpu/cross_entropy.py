@@ -53,9 +53,7 @@ def _forward(
 ) -> tuple[Float[Array, ' n'], _Activations]:
   # The bias is the row of weights of an input that is 1.
   ones = jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1)
-  logits = dot_general(
-    ones, jnp.concatenate([w, b[None]]), (((1,), (0,)), ((), ()))
-  )
+  logits = dot_general(ones, jnp.concatenate([w, b[None]]))
   top = logits.max(axis=1, keepdims=True)
   exp = jnp.exp(logits - top)
   total = exp.sum(axis=1)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from epe_jax.tasks._cpu.products import dot_general
+from epe_jax.tasks._cpu.products import dot_general, round_factor
 from epe_jax.types import Array
 
 
@@ -68,11 +68,11 @@ def _forward(
 ) -> tuple[Float[Array, 'b t h'], _Activations]:
   x = inputs.transpose(1, 2, 0)
   # Outside the loop, where XLA would transpose them in every step.
-  transposed, bias = w.T, b[:, None]
+  transposed, bias = round_factor(w.T), b[:, None]
 
   def step(state: tuple[Array, Array], x: Float[Array, 'e b']):
     h, c = state
-    z = _times(transposed, jnp.concatenate([x, h])) + bias
+    z = dot_general(transposed, jnp.concatenate([x, h])) + bias
     i, g, f, o = _gates(z)
     c = f * c + i * g
     h = o * jnp.tanh(c)
@@ -104,6 +104,7 @@ def _backward(
     axis=1,
   )
   dc_dh = o * (1 - tanh_c**2)
+  factor = round_factor(w)
 
   def step(grads: tuple[Array, Array], at: tuple[Array, Array, Array, Array]):
     dh, dc = grads
@@ -111,7 +112,7 @@ def _backward(
     dh = dh + out_grad
     dc = dc + dh * dc_dh
     dz = slopes * jnp.concatenate([dc, dc, dc, dh])
-    dx, dh = jnp.split(_times(w, dz), [x.shape[1]])
+    dx, dh = jnp.split(dot_general(factor, dz), [x.shape[1]])
     return (dh, dc * f), (dx, dz)
 
   zero = jnp.zeros_like(h[0])
@@ -124,13 +125,7 @@ def _backward(
   inputs = jnp.concatenate([x, _shift_one_step(h)], axis=1)
   columns = inputs.transpose(1, 0, 2).reshape(w.shape[0], -1)
   rows = dz.transpose(0, 2, 1).reshape(-1, w.shape[1])
-  return dx.transpose(2, 0, 1), _times(columns, rows), dz.sum(axis=(0, 2))
-
-
-def _times(
-  a: Float[Array, 'm k'], b: Float[Array, 'k n']
-) -> Float[Array, 'm n']:
-  return dot_general(a, b, (((1,), (0,)), ((), ())))
+  return dx.transpose(2, 0, 1), dot_general(columns, rows), dz.sum(axis=(0, 2))
 
 
 def _gates(z: Float[Array, '*t four_h b']) -> tuple[Array, Array, Array, Array]:

@@ -2,7 +2,7 @@
 
 XLA:CPU ignores the precision of a product. Where the processor multiplies bfloat16
 (avx512_bf16, amx_bf16), a product of rounded factors with float32 sums takes half the
-time or less; without such instructions it takes longer.
+time; without such instructions it takes longer.
 """
 
 from typing import Any
@@ -13,11 +13,26 @@ import jax.numpy as jnp
 from epe_jax.types import Array
 
 
-def dot_general(a: Array, b: Array, dimension_numbers: Any) -> Array:
-  """As `lax.dot_general`, of factors rounded to bfloat16 if these are the default."""
+def round_factor(x: Array) -> Array:
+  """Returns a factor in bfloat16 if that is the default precision, or else as it is.
+
+  Loops have the factors rounded that do not change in them.
+  """
+  is_low = jax.config.jax_default_matmul_precision == 'bfloat16'
+  return x.astype(jnp.bfloat16) if is_low else x
+
+
+def dot_general(
+  a: Array, b: Array, dimension_numbers: Any = (((1,), (0,)), ((), ()))
+) -> Array:
+  """As `lax.dot_general`, of factors that are rounded, with sums in float32.
+
+  Both are bfloat16 where a whole model is; then so is the product.
+  """
   dtype = jnp.result_type(a, b)
-  if jax.config.jax_default_matmul_precision == 'bfloat16':
-    a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
   return jax.lax.dot_general(
-    a, b, dimension_numbers, preferred_element_type=dtype
+    round_factor(a),
+    round_factor(b),
+    dimension_numbers,
+    preferred_element_type=dtype,
   )
