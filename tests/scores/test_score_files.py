@@ -80,7 +80,7 @@ def test_what_numpy_writes_is_read(tmp_path):
     ('', 'is empty'),
     ('1\n2\n', r'no names of columns\. .* With a file for each group'),
     ('score\n2\n', "columns 'score': .* With a file for each group"),
-    ('1,0\n0,1\n', r'no names of columns\. Write names into the first line'),
+    ('1,0\n0,1\n', r'no names of columns\. Give names, such as in and out'),
     ('loss,label\n1,0\n0,1\n', 'Say so with --higher=out'),
     ('scores,cosine,label\n1,1,0\n', 'scores or cosine tells the scores'),
     ('# by me\nin,out\nx,0\n', "line 3, column in: 'x' is not a number"),
