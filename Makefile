@@ -132,7 +132,7 @@ studies: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.bounds.leaderboard --out=docs/data
 	$(BIN)/python -m benchmarks.pages
 
-# docs/reliability.md: kills, full disks, long runs; hours.
+# docs/promises.md: kills, full disks, long runs; hours.
 reliability: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.reliability --out=docs/data
 	$(BIN)/python -m benchmarks.pages

@@ -333,7 +333,7 @@ SHOWS: dict[str, Callable[[str], str]] = {
   'frameworks': show_record,
   'coverage': show_coverage,
   'conformance': show_conformance,
-  'reliability': lambda name: format_table(read_data(name)),
+  'promises': lambda name: format_table(read_data(name)),
 }
 """Page -> what makes a block of it, by its name."""
 
