@@ -87,7 +87,7 @@ types: $(VENV)/installed-dev
 
 # The pages of docs and the API as a site, in site/; a warning is an error.
 site: $(VENV)/installed-dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo 'To read it, and search it: $(BIN)/python -m http.server --directory site'
 
 # The figures of the README, from files in TensorFlow Federated's format, and the

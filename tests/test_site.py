@@ -9,7 +9,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 # More than this nobody reads.
-MAX_WORDS = 30_000
+MAX_WORDS = 20_000
 # Code, what commands write, tags, and outputs of notebooks.
 NOT_PROSE = re.compile(
   r'<!-- begin ([\w ]+) -->.*?<!-- end \1 -->|^ *```.*?^ *```|'
