@@ -87,7 +87,9 @@ types: $(VENV)/installed-dev
 
 # The pages of docs and the API as a site, in site/; a warning is an error.
 site: $(VENV)/installed-dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@$(BIN)/python -c 'from tests import test_site; \
+	  print(f"{test_site.count_all():,} words of prose")'
 	@echo 'To read it, and search it: $(BIN)/python -m http.server --directory site'
 
 # The figures of the README, from files in TensorFlow Federated's format, and the
@@ -132,7 +134,7 @@ studies: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.bounds.leaderboard --out=docs/data
 	$(BIN)/python -m benchmarks.pages
 
-# docs/reliability.md: kills, full disks, long runs; hours.
+# docs/promises.md: kills, full disks, long runs; hours.
 reliability: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.reliability --out=docs/data
 	$(BIN)/python -m benchmarks.pages

@@ -205,6 +205,8 @@ def show_coverage(name: str) -> str:
   if name == 'reports':
     stored = io.read_json(DOCS / 'data' / 'simulated_reports.json')
     return tables.format_markdown(tables.Table(**stored))
+  if name in ('best', 'broken'):
+    return show_leaderboard(name)
   if name == 'conditions':
     frame = read_data(name)
     several = (' ' + frame.condition + ' ').str.contains(' runs ')
@@ -331,8 +333,7 @@ SHOWS: dict[str, Callable[[str], str]] = {
   'frameworks': show_record,
   'coverage': show_coverage,
   'conformance': show_conformance,
-  'leaderboard': show_leaderboard,
-  'reliability': lambda name: format_table(read_data(name)),
+  'promises': lambda name: format_table(read_data(name)),
 }
 """Page -> what makes a block of it, by its name."""
 

@@ -22,11 +22,10 @@ _PICTURES = ('png', 'pdf')
 _HEAD = """\
 # The papers' tables and figures
 
-Each item is the result of one command, and has a page with what the paper says next to
-what this package gives. `--scale=paper` uses the paper's sizes; `--scale=medium` trains
-the paper's LSTM, a quarter of an hour for each run on two idle cores; `--scale=small`
-takes about half an hour per item. Every ε is a point estimate unless it is
-called a bound: see [reading the numbers](estimates.md)."""
+Each item is the result of one command, and has a page with the paper's numbers next to ours.
+`--scale=paper` has the paper's sizes; `--scale=medium` trains the paper's LSTM, a quarter of an
+hour for each run on two idle cores; `--scale=small` takes about half an hour per item. Every ε
+is an [estimate](estimates.md) unless it is called a bound."""
 _ROWS_SHOWN = 16
 # Key in reported.json -> its name on a page.
 _NAMES = {
@@ -84,7 +83,7 @@ def format_index(folder: str | os.PathLike, *, link: str) -> str:
     folder: it has the item.json of each finished item in `registry.folder_of`.
     link: the path from the page to it.
   """
-  parts, missing = [_HEAD], []
+  parts, missing = [], []
   for key, paper in registry.PAPERS.items():
     body = []
     for short, item in paper.items.items():
@@ -100,6 +99,7 @@ def format_index(folder: str | os.PathLike, *, link: str) -> str:
     parts += [f'## {paper.title}', tables.format_markdown(table)]
   if missing:
     parts += ['## Not made yet', '\n'.join(f'- {line}' for line in missing)]
+  parts = [_HEAD, '<!-- begin items -->', *parts, '<!-- end items -->']
   return '\n\n'.join(parts) + '\n'
 
 

@@ -63,17 +63,17 @@ def make_blocks() -> dict[str, dict[str, str]]:
       'digits': f'```text\n{_quote_page(digits, 3)}\n```',
       'check': f'```text\n{_quote_check()}\n```',
     },
-    'docs/headline.md': {'headline': f'```text\n{_quote_page(digits, 1)}\n```'},
-    'docs/tutorial.md': {
-      'digits': f'```text\n{report.format_summary(digits)}\n```'
-    },
-    'docs/glossary.md': {
+    'docs/estimates.md': {
+      'headline': f'```text\n{_quote_page(digits, 1)}\n```',
       'terms': '\n\n'.join(
         f'**{term.name}.** {term.text}'
         for term in sorted(
           glossary.TERMS.values(), key=lambda t: t.name.lower()
         )
-      )
+      ),
+    },
+    'docs/tutorial.md': {
+      'digits': f'```text\n{report.format_summary(digits)}\n```'
     },
     'docs/experiments.md': {
       'gaussian': f'```text\n{text}\n```',

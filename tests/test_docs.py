@@ -19,7 +19,7 @@ from epe_jax import epsilon
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/*.md')])
 # Pages whose examples train, or trace what is far larger than a test.
-LONG = ('own_models', 'scale', 'tight_auditing', 'tutorial')
+LONG = ('dpsgd', 'own_models', 'scale', 'tutorial')
 
 
 @functools.cache

@@ -145,7 +145,7 @@ class Headline(NamedTuple):
 
   An audit has several bounds for each attacker, and the largest of them is not a
   bound. Which one is reported follows from who the attackers are and from how
-  canaries were included, before any score is computed; docs/headline.md says which
+  canaries were included, before any score is computed; docs/estimates.md says which
   and why.
 
   Attributes:

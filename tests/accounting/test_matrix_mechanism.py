@@ -103,7 +103,7 @@ def test_sensitivity_is_that_of_the_worst_admissible_rounds(name, rule):
     for b, k in itertools.product((1, 2, 3, 5), (1, 2, 3, None)):
       schema = ParticipationSchema(b, k, **rules)
       bound, norm = measure_gap(name, schema, rounds)
-      # What docs/production.md says of it.
+      # What docs/canaries.md says of it.
       assert bound <= 1.09
       assert norm >= 0.94
       if is_exact or k in (1, 2):
@@ -121,7 +121,7 @@ def test_bands_that_overlap_with_the_next_participation_only_are_exact(rule):
 
 @pytest.mark.parametrize('rule', ['apart', 'in_blocks'])
 def test_bounds_of_more_rounds_are_near_the_worst_that_are_found(rule):
-  """Where no list of all sets of rounds ends: docs/production.md says how near."""
+  """Where no list of all sets of rounds ends: docs/canaries.md says how near."""
   rules = {} if rule == 'apart' else {rule: True}
   for name in RESTARTED | TOEPLITZ:
     c = STRATEGIES[name](60)

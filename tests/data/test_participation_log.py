@@ -126,7 +126,7 @@ def test_a_wrong_log_is_refused_with_its_entry(tmp_path, text, message):
 
 
 def test_the_command_of_the_page_names_the_columns_of_a_log(tmp_path):
-  page = pathlib.Path(__file__).parents[2] / 'docs/experiments.md'
+  page = pathlib.Path(__file__).parents[2] / 'docs/planning.md'
   given = dict(
     re.findall(r'--config\.participation\.log_(\w+)=([\w=]+)', page.read_text())
   )
