@@ -133,7 +133,7 @@ def test_a_finished_run_is_found_by_its_config(finished, tmp_path):
 def test_the_report_of_a_run_is_drawn_from_its_files(finished, coarse_figures):
   workdir, _ = finished
   text = report.write_report(workdir).read_text()
-  assert 'final model' in text.lower()
+  assert 'last model' in text.lower()
   for name in ('densities', 'trace', 'accuracy'):
     assert (workdir / f'{name}.png').read_bytes().startswith(b'\x89PNG')
 

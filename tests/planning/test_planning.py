@@ -136,7 +136,7 @@ def test_a_weak_plan_names_the_canaries_that_would_do():
     if x.startswith('change of the model')
   ]
   num = found.min_canaries
-  assert f'use at least {num:,} in and {2 * num:,} out' in warning
+  assert f'use at least {num:,} and {2 * num:,} held out' in warning
   enough = plan_for(CHANGE, num_observed=int(1.2 * num), num_unobserved=2 * num)
   found = enough.find('change')
   assert found.min_canaries == 0
@@ -173,7 +173,7 @@ def test_without_noise_nothing_is_said_of_who_removes_the_others():
   assert plan.find('own_round').analytic == np.inf
   text = json.dumps(io.spell_non_finite(plan.to_json()), allow_nan=False)
   assert json.loads(text)['run']['dim'] == 20_000
-  why = 'own round, others removed: not planned: without noise ε is ∞.'
+  why = 'worst case: not planned: without noise ε is ∞.'
   assert why in str(plan)
   assert why not in str(usual())
 
@@ -265,7 +265,7 @@ def test_a_plan_and_an_audit_choose_the_same_bound_and_say_why(in_round, bound):
   is_crowded = bound == 'rank_test'
   assert any(one.key == 'crowded' for one in own.notes) == is_crowded
   warned = any(
-    x.startswith(f'own round: {note}') for x in plans.describe_warnings(plan)
+    x.startswith(f'every round: {note}') for x in plans.describe_warnings(plan)
   )
   assert warned == is_crowded
 

@@ -50,7 +50,7 @@ def draw_comparison(
       if difference.interval is not None:
         lower.plot(difference.interval, [at, at], color=color, lw=4, alpha=0.45)
       lower.plot(difference.epsilon, at, 'o', color=color, ms=7)
-    line = {'label': 'analytic ε'}
+    line = {'label': 'limit'}
     style.draw_row(upper, y, height=0, analytic=run.analytic_epsilon, line=line)
   lower.axvline(0, color='#999999', lw=1)
   for axes in (upper, lower):
@@ -83,7 +83,7 @@ def _draw_estimate(
   estimate = run.estimates.get(attacker)
   if estimate is None:
     return
-  tick = {'label': 'lower bound, 95 %', 'color': color, 'ms': 11, 'mew': 2}
+  tick = {'label': 'lower bound (95 %)', 'color': color, 'ms': 11, 'mew': 2}
   style.draw_row(
     axes,
     y,
@@ -126,7 +126,7 @@ def draw_sweep(
     analytic = [*enumerate(run.analytic_epsilon for run in of_panel)]
     if finite := [(x, e) for x, e in analytic if math.isfinite(e)]:
       options = {'color': style.BLACK, 'ms': 24, 'mew': 1.5}
-      axes.plot(*zip(*finite), '_', label='analytic ε', **options)
+      axes.plot(*zip(*finite), '_', label='limit', **options)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.4, len(labels) - 0.6)
     axes.set_xlabel(last)
