@@ -31,7 +31,7 @@ def explain_weak_bound(attack: AttackResult) -> str:
     return ''
   keys = [fact.key for fact in (*attack.failed_checks, *attack.notes)]
   reasons = (why for key, why in _WEAKER.items() if key in keys)
-  return f'weaker test: {next(reasons, "scores of no known distribution")}'
+  return f'weaker test: {next(reasons, "distribution not known")}'
 
 
 _WEAKER = {
