@@ -53,10 +53,10 @@ _ASSUMED = {
 }
 # What an attacker has besides what its name says.
 _KNOWS = {
-  attackers.OWN.key: 'Every round: and when the canary took part.',
-  attackers.RESIDUAL.key: 'Worst case: all other updates, too.',
+  attackers.OWN.key: 'Who has every round knows when the canary took part.',
+  attackers.RESIDUAL.key: 'The worst case has all other updates, too.',
   attackers.DECORRELATED.key: (
-    'Worst case: all other updates, too, and how noise is correlated.'
+    'The worst case has all other updates, too, and combines rounds.'
   ),
 }
 
@@ -406,7 +406,7 @@ def _explain_rows(found: Sequence[Leak]) -> list[str]:
   return [
     *(text for key, text in _KNOWS.items() if key in keys),
     *(
-      'Every round: the models, which are among these, show more.'
+      'Who has every round has the models, too, which show more.'
       for leak in found[1:]
       if _is_by(leak, *leaks.OF_MODEL)
     ),

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 import math
+import re
+import textwrap
 from typing import Any
 
 from matplotlib import axes as mpl_axes
@@ -20,6 +22,8 @@ from epe_jax.report.figures import style
 # The largest distance of an attacker from the line of its run.
 _SPREAD = 0.3
 _MAX_PANELS = 12
+# Letters of a line of a label.
+_LABEL = 18
 
 
 def draw_comparison(
@@ -53,16 +57,23 @@ def draw_comparison(
     line = {'label': 'limit'}
     style.draw_row(upper, y, height=0, analytic=run.analytic_epsilon, line=line)
   lower.axvline(0, color='#999999', lw=1)
+  names = [_break_label(run.label) for run in runs]
   for axes in (upper, lower):
-    style.set_rows(axes, [run.label for run in runs], first=0.5, last=0.5)
+    style.set_rows(axes, names, first=0.5, last=0.5)
   style.set_epsilon_axis(upper, 'x', style.find_highest(_list_epsilons(runs)))
   delta = cells.format_delta(runs[0].delta)
-  upper.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')
-  lower.set_xlabel(f'difference of ε from {runs[0].label}')
+  upper.set_xlabel(f'ε at δ = {delta}, linear up to 1')
+  lower.set_xlabel('ε less that of the first run')
   style.draw_legend(fig, [upper], columns=1)
-  longest = max(len(run.label) for run in runs)
+  longest = max(len(line) for name in names for line in name.splitlines())
   style.lay_out(fig, left=0.4 + 0.085 * longest)
   return fig
+
+
+def _break_label(label: str) -> str:
+  """A label in short lines, which leave room for the panel."""
+  parts = textwrap.wrap(re.sub('(?<=[,/])', ' ', label), _LABEL)
+  return '\n'.join(re.sub('(?<=[,/]) ', '', part) for part in parts)
 
 
 def _list_epsilons(runs: Sequence[LabelledRun]) -> list[float]:

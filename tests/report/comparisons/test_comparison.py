@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from matplotlib import text
 import numpy as np
 import pytest
 
@@ -167,6 +168,23 @@ def test_points_of_several_seeds_are_compared_by_their_means():
   alone = labelled_runs.label_seeds('z=1', seeds_of(1), {'z': 1.0})
   assert alone.estimates[_OWN].epsilon == 8.0
   assert alone.estimates[_OWN].interval is None
+
+
+def test_no_text_of_the_figure_of_long_labels_is_cut_off(runs):
+  long = [
+    run._replace(label=f'noise_multiplier={z},canaries.repetitions=16,seed={z}')
+    for z, run in enumerate(runs)
+  ]
+  fig = figures.draw_comparison(long, labelled_runs.subtract_first(long))
+  fig.canvas.draw()
+  shown = [
+    x.get_window_extent()
+    for x in fig.findobj(text.Text)
+    if x.get_visible() and x.get_text()
+  ]
+  assert len(shown) > 10
+  for box in shown:
+    assert fig.bbox.x0 <= box.x0 < box.x1 <= fig.bbox.x1
 
 
 def test_points_that_failed_have_a_line_and_a_reason(runs):
