@@ -19,19 +19,18 @@ def describe_check(check: Fact) -> str:
   return words.describe_fact(check, SENTENCES)
 
 
-def explain_weak_bound(attack: AttackResult) -> str:
-  """Why the bound of an attacker is by a weaker test than usual; '' if it is not.
+def format_first_bound(attack: AttackResult) -> str:
+  """The first bound of an attacker, with why it is by a weaker test than usual.
 
   Without a known law of the scores of held-out canaries, these are counted.
   """
-  bound = next(iter(attack.bounds), None)
-  if bound is None or bound.method != 'rank_test':
-    return ''
-  if attack.threat_model == EXTERNAL:
-    return ''
+  bound = attack.bounds[0]
+  text = cells.format_epsilon(bound)
+  if bound.method != 'rank_test' or attack.threat_model == EXTERNAL:
+    return text
   keys = [fact.key for fact in (*attack.failed_checks, *attack.notes)]
   reasons = (why for key, why in _WEAKER.items() if key in keys)
-  return f'weaker test: {next(reasons, "distribution not known")}'
+  return f'{text} (weaker test: {next(reasons, "distribution not known")})'
 
 
 _WEAKER = {

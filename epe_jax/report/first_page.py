@@ -474,8 +474,7 @@ def _is_by(leak: Leak, *models: ThreatModel) -> bool:
 def _show_bound(leak: Leak) -> str:
   if leak.attack is None or leak.at_least is None:
     return _NOT_MEASURED
-  weakness = checks.explain_weak_bound(leak.attack)
-  return f'{cells.format_epsilon(leak.at_least)}{weakness and f" ({weakness})"}'
+  return checks.format_first_bound(leak.attack)
 
 
 def _show_about(leak: Leak) -> str:

@@ -162,9 +162,9 @@ def _choose_equal(runs: Sequence[grid.Run]) -> list[grid.Run]:
 
 
 def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
-  """Accuracy against the measured ε of the final model and of the worst case."""
+  """Accuracy against the measured ε of the models and of the worst case."""
   fig, panels = style.make_panels(2, columns=2, height=4.0)
-  titles = 'worst case, all rounds', 'final model'
+  titles = 'worst case', 'first and last model'
   for axes, title in zip(panels, titles):
     shown = []
     for name, group in _group(runs).items():

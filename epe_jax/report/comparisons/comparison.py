@@ -10,7 +10,7 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import Headline
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, html, page, tables, words
+from epe_jax.report import cells, checks, html, page, tables, words
 from epe_jax.report.comparisons import labelled_runs
 from epe_jax.report.comparisons.labelled_runs import Difference, LabelledRun
 from epe_jax.report.figures import comparison as figures
@@ -133,7 +133,7 @@ def make_headline_table(runs: Sequence[LabelledRun]) -> tables.Table:
     {
       'run': lambda run: run.label,
       'attacker has': show(lambda x: words.spell_name(x.attack.threat_model)),
-      cells.LOWER_BOUND: show(lambda x: cells.format_epsilon(x.bound)),
+      cells.LOWER_BOUND: show(lambda x: checks.format_first_bound(x.attack)),
       cells.ESTIMATE: show(
         lambda x: x.point and cells.format_with_interval(x.point)
       ),

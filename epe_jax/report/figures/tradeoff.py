@@ -68,7 +68,7 @@ def draw_tradeoff(
   first = audit.attacks[0]
   fig.suptitle(
     f'{finding}\n{first.num_observed:,} canaries took part, '
-    f'{first.num_unobserved:,} did not; δ = '
+    f'{first.num_unobserved:,} held out; δ = '
     f'{cells.format_delta(first.first.delta)}'
   )
   return fig
