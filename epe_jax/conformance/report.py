@@ -107,8 +107,12 @@ def format_report(report: Report) -> str:
   return terminal.quote_commands('\n\n'.join(parts))
 
 
+# Key of a cause -> its title, where that is not its key.
+_TITLES = {'not_finite_enters': 'NaN or inf is not rejected'}
+
+
 def _format_finding(report: Report, finding: Finding) -> str:
-  cause = finding.cause.replace('_', ' ')
+  cause = _TITLES.get(finding.cause, finding.cause.replace('_', ' '))
   lines = [f'{finding.severity.upper()}  {finding.rule}: {cause}']
   texts = [
     finding.measured,
@@ -141,7 +145,7 @@ def make_badge(report: Report) -> dict[str, Any]:
     counts.append(f'{len(report.not_checked)} not checked')
     color = 'blue' if report.passed else 'lightgrey'
   if report.findings:
-    counts.insert(1, f'{len(report.findings)} broken')
+    counts.insert(1, f'{len(report.findings)} failed')
     only_utility = all(f.severity == 'utility' for f in report.findings)
     color = 'orange' if only_utility else 'red'
   return {

@@ -181,7 +181,7 @@ def test_without_noise_nothing_is_said_of_who_removes_the_others():
 def test_without_unobserved_canaries_a_maximum_has_no_law():
   plan = plan_for(attackers.MAXIMUM, num_unobserved=0)
   assert plan.find('maximum') is None
-  assert 'maximum over rounds: not planned: only unobserved' in ' '.join(
+  assert 'every round (maximum): not planned: only held-out' in ' '.join(
     str(plan).split()
   )
   assert any(
@@ -380,7 +380,7 @@ def test_an_attacker_without_a_calibrated_estimate_is_named():
     'likelihood': 'not_calibrated',
   }
   text = ' '.join(str(plan).split())
-  assert 'likelihood over rounds: not planned: it has no calibrated' in text
+  assert 'every round (likelihood): not planned: it has no calibrated' in text
 
 
 @pytest.mark.parametrize(
@@ -490,7 +490,7 @@ def test_a_plan_reads_as_a_table():
   for part in (
     'd = 20,000',
     'floor 5-95 %',
-    'own round',
+    'every round',
     'Assumed:',
     'Based on',
   ):

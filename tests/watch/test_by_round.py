@@ -157,8 +157,8 @@ def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
   assert 'no guarantee' in points
   assert re.search(r'^4 +80 +- +[\d.]+ \([\d.]+ to [\d.]+\)', points, re.M)
   assert re.search(r'^12 +240 +[\d.]+ \(', points, re.M)
-  assert 'likelihood over rounds' in bounds
-  assert 'likelihood over rounds' not in points
+  assert 'every round (likelihood)' in bounds
+  assert 'every round (likelihood)' not in points
   for part in (points, bounds):
     lines = [s for s in part.splitlines() if re.match('(round|4|12) ', s)]
     assert len({len(s) for s in lines}) == 1
