@@ -185,7 +185,7 @@ def test_without_unobserved_canaries_a_maximum_has_no_law():
     str(plan).split()
   )
   assert any(
-    'the null law cannot be tested' in x for x in plans.describe_warnings(plan)
+    'their scores cannot be tested' in x for x in plans.describe_warnings(plan)
   )
 
 

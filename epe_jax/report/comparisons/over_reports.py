@@ -24,6 +24,7 @@ _COLUMNS = (
   'this μ. All but the lower bound are estimates: no guarantee. The bound takes shifts '
   'of runs to be Gaussian.'
 )
+_OTHER_TEST = 'They are by one test of all thresholds, and not the lower bounds of a first page.'
 _TITLES = (
   (False, 'Estimates, with 90 % intervals: no guarantee'),
   (True, 'Lower bounds, 95 % at each round'),
@@ -96,7 +97,9 @@ def _make_table(title: str, estimates: Sequence[RoundEstimate]) -> tables.Table:
     epsilons = (_format_cell(of_round.get(attacker)) for attacker in models)
     body.append([f'{t:,}', f'{num_observed:,}', *epsilons])
   names = map(words.spell_name, models)
-  return tables.Table(title, ['round', 'took part', *names], body)
+  is_bound = any(row.estimate.confidence is not None for row in estimates)
+  notes = [_OTHER_TEST] * is_bound
+  return tables.Table(title, ['round', 'took part', *names], body, notes)
 
 
 def _make_sequential_table(
