@@ -276,7 +276,7 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
   if not clients.is_measured(leak.attack):
     return f'{part}, and their estimate is predicted, not measured'
   if n == 1 and not participations.differ:
-    return 'clients take part as often, and leak no more'
+    return 'clients take part as often, with updates no larger'
   return f'{part}; their estimate ranges from orthogonal to aligned updates'
 
 
