@@ -133,7 +133,7 @@ def test_a_weak_plan_names_the_canaries_that_would_do():
   (warning,) = [
     x
     for x in plans.describe_warnings(plan)
-    if x.startswith('change of the model')
+    if x.startswith('first and last model')
   ]
   num = found.min_canaries
   assert f'use at least {num:,} and {2 * num:,} held out' in warning

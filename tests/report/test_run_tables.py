@@ -52,7 +52,7 @@ def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
     for attack in audit.attacks
     if attack.is_calibrated
   ]
-  assert 'likelihood over rounds' not in names
+  assert 'every round (likelihood)' not in names
   doubted = [
     dataclasses.replace(attack, is_calibrated=False) for attack in audit.attacks
   ]
