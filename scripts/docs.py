@@ -60,7 +60,7 @@ def make_blocks() -> dict[str, dict[str, str]]:
   }
   return {
     'README.md': {
-      'digits': f'```text\n{_quote_page(digits, 3)}\n```',
+      'digits': '\n\n'.join(report.make_page(digits).blocks[:3]),
       'check': f'```text\n{_quote_check()}\n```',
     },
     'docs/estimates.md': {
@@ -87,7 +87,7 @@ def _quote_page(result: RunResult, num: int) -> str:
 
   Args:
     result: of the run.
-    num: of paragraphs: 1 is the sentence, 3 the table and its explanation too.
+    num: of paragraphs; the first is the headline.
   """
   paragraphs = report.format_summary(result).split('\n\n')
   return '\n\n'.join(paragraphs[1 : 1 + num])

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 _VECTORS = {
   'min_round': 'the round where it is smallest',
-  'final_model': 'the final model',
-  'change': 'the change from the initial to the final model',
+  'final_model': 'the last model',
+  'change': 'the change from the first to the last model',
 }
 
 

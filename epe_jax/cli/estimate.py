@@ -21,10 +21,10 @@ guesses or their counts, are read too. - reads a table from stdin. Files of ML P
 Meter, RMIA and privacy-estimates are recognized. For a run, give its workdir or its
 private/scores.npz.
 
-The command prints the headline, which the design fixes before any score is seen.
---all prints every estimate: point estimates, which guarantee
-nothing; lower bounds, which hold at their stated confidence; and credible bounds, which
-hold only on average over a prior.
+The command prints the first page of a report, whose headline the design fixes before
+any score is seen. --all prints every estimate: those without a guarantee; lower bounds,
+which hold at their stated confidence; and credible bounds, which hold only on average
+over a prior.
 
 --out=DIR writes report.md and report.html of external scores, with figures. With
 --claim=EPS the exit status is 1 if the headline bound exceeds EPS.
@@ -127,20 +127,25 @@ def _describe_whom(
   """Of whom a claim is judged, if paths are of finished runs."""
   if claim is None:
     return ''
-  from epe_jax.experiment import finished_runs, workdirs
-
   told = ''
   for path in paths:
-    folder = pathlib.Path(path).absolute()
-    # A run may be given by its scores.
-    if folder == workdirs.workdir_at(folder.parent.parent).scores:
-      folder = folder.parent.parent
-    try:
-      result = finished_runs.load_result(folder)
-    except (FileNotFoundError, NotADirectoryError):
-      continue
-    told = claims.describe_whom(claim, result, delta=delta) or told
+    if (run := _find_run(path)) is not None:
+      told = claims.describe_whom(claim, run[1], delta=delta) or told
   return told
+
+
+def _find_run(path: str) -> tuple[pathlib.Path, Any] | None:
+  """The workdir and the result of a finished run; None if a path is of none."""
+  from epe_jax.experiment import finished_runs, workdirs
+
+  folder = pathlib.Path(path).absolute()
+  # A run may be given by its scores.
+  if folder == workdirs.workdir_at(folder.parent.parent).scores:
+    folder = folder.parent.parent
+  try:
+    return folder, finished_runs.load_result(folder)
+  except (FileNotFoundError, NotADirectoryError):
+    return None
 
 
 def _check_figures() -> None:
@@ -183,6 +188,9 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
     more=_needs_all(given),
     simultaneous=given.simultaneous,
   )
+  is_whole = not (given.every or given.last or given.models)
+  if is_whole and given.delta is None and (run := _find_run(loaded.path)):
+    return _format_run(given, audit, *run)
   return _format_audit(given, audit)
 
 
@@ -208,6 +216,26 @@ def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
   if not given.all:
     form = report.format_headline_estimates
   text = form(audit, markdown=given.format == 'markdown')
+  bounds = claims.choose_bounds(audit)
+  return Estimated(describe_in_json(audit), text, bounds)
+
+
+def _format_run(
+  given: flags.FlagValues, audit: Any, workdir: pathlib.Path, result: Any
+) -> Estimated:
+  """The page of a run, with what only the auditor may know of its attackers."""
+  from epe_jax.report import page, provenance, report
+  from epe_jax.report.audit_notes import describe_in_json
+
+  content = report.make_page(
+    dataclasses.replace(result, audit=audit),
+    belongs_to=provenance.identify_workdir(workdir, result),
+  )
+  if not given.all:
+    content = content._replace(appendix={})
+  text = page.render_text(content, has_appendix=True)
+  if given.format == 'markdown':
+    text = page.render_markdown(content)
   bounds = claims.choose_bounds(audit)
   return Estimated(describe_in_json(audit), text, bounds)
 

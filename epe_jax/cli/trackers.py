@@ -14,6 +14,9 @@ from epe_jax import extras
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import leaks
 
+# Names of metrics stay, whatever the rows of a page are called.
+_ROWS = 'final_model', 'every_round', 'worst_case'
+
 
 def check(names: Sequence[str]) -> None:
   """Raises a ModuleNotFoundError if the package of a tracker is not installed."""
@@ -42,13 +45,12 @@ def list_metrics(result: RunResult) -> dict[str, float]:
   as any. What was not measured or is not known has none.
   """
   metrics = {'epsilon/client/at_most': result.clients_analytic_epsilon}
-  for leak in leaks.find_leaks(result):
+  for who, leak in zip(_ROWS, leaks.find_leaks(result)):
     values = {
       'at_least': leak.at_least and float(leak.at_least.epsilon),
       'about': leak.about and float(leak.about.epsilon),
       'at_most': None if math.isnan(leak.at_most) else leak.at_most,
     }
-    who = leak.name.replace(' ', '_')
     metrics |= {
       f'epsilon/{who}/{key}': x for key, x in values.items() if x is not None
     }

@@ -107,8 +107,12 @@ def format_report(report: Report) -> str:
   return terminal.quote_commands('\n\n'.join(parts))
 
 
+# Key of a cause -> its title, where that is not its key.
+_TITLES = {'not_finite_enters': 'NaN or inf is not rejected'}
+
+
 def _format_finding(report: Report, finding: Finding) -> str:
-  cause = finding.cause.replace('_', ' ')
+  cause = _TITLES.get(finding.cause, finding.cause.replace('_', ' '))
   lines = [f'{finding.severity.upper()}  {finding.rule}: {cause}']
   texts = [
     finding.measured,
@@ -141,7 +145,7 @@ def make_badge(report: Report) -> dict[str, Any]:
     counts.append(f'{len(report.not_checked)} not checked')
     color = 'blue' if report.passed else 'lightgrey'
   if report.findings:
-    counts.insert(1, f'{len(report.findings)} broken')
+    counts.insert(1, f'{len(report.findings)} failed')
     only_utility = all(f.severity == 'utility' for f in report.findings)
     color = 'orange' if only_utility else 'red'
   return {
@@ -178,7 +182,7 @@ def list_missing(report: Report, required: Collection[str]) -> list[str]:
 
 def _count(report: Report) -> str:
   text = (
-    f'{len(report.findings)} broken, {len(report.passed)} passed, '
+    f'{len(report.findings)} failed, {len(report.passed)} passed, '
     f'{len(report.not_checked)} not checked'
   )
   if report.not_checked:
@@ -205,10 +209,9 @@ def _summarize(report: Report) -> str:
       error = ', which is within the error of the measurement'
   claim = report.claim
   text = (
-    f'{broken} of the {broken + len(report.passed)} rules checked '
-    f'{"is" if broken == 1 else "are"} broken; '
-    f'{unchecked} {"was" if unchecked == 1 else "were"} not checked. At the claim, with '
-    f'δ = {report.delta:g}, {measured} for an ordinary client; '
+    f'{broken + len(report.passed)} rules checked: {len(report.passed)} passed, '
+    f'{broken} failed{f"; {unchecked} not checked" if unchecked else ""}. At the claim, '
+    f'with δ = {report.delta:g}, {measured} for an ordinary client; '
     f'claimed {cells.format_number(report.claimed_epsilon)}'
     f'{" for all its rounds" * (claim.participations > 1)}{error}. '
     f'{report.rounds:,} rounds in {report.seconds:.1f} s.'
@@ -217,8 +220,8 @@ def _summarize(report: Report) -> str:
     mu = claim.mu / (1 - report.resolution)
     short = claim.compute_epsilon(mu, report.delta)
     text += (
-      f' Noise that is {100 * report.resolution:.2g} % too small, which is ε = '
-      f'{cells.format_number(short)}, would have been detected with probability 99 %.'
+      f' Noise {100 * report.resolution:.2g} % too small, which is ε = '
+      f'{cells.format_number(short)}, would be caught 99 times in 100.'
     )
   if report.num_constant:
     text += (

@@ -194,15 +194,20 @@ def format_plan(plan: Plan) -> str:
 def _make_table(plan: Plan) -> tables.Table:
   """One line for each attacker; the notes state the assumptions."""
   run, number = plan.run, cells.format_number
-  head = 'attacker', 'floor 5-95 %', 'ε', '5-95 %', 'bound, 95 %', 'analytic ε'
+  head = (
+    'attacker has',
+    cells.LOWER_BOUND,
+    'estimate [5-95 %]',
+    cells.LIMIT,
+    'floor 5-95 %',
+  )
   body = [
     [
       p.name,
-      f'{number(p.floor.q05)} to {number(p.floor.q95)}',
-      number(p.estimate.q50),
-      f'{number(p.estimate.q05)} to {number(p.estimate.q95)}',
       number(p.bound.q50),
+      f'{number(p.estimate.q50)} [{number(p.estimate.q05)}, {number(p.estimate.q95)}]',
       number(p.analytic),
+      f'{number(p.floor.q05)} to {number(p.floor.q95)}',
     ]
     for p in plan.predictions
   ]
@@ -225,9 +230,9 @@ def _list_notes(plan: Plan) -> Iterator[str]:
   for one in plan.not_planned:
     yield f'{one.name}: not planned: {words.REASONS[one.reason]}.'
   yield (
-    f'ε and the bound are medians of {plan.simulations} simulated audits; ranges are '
-    'from 5 to 95 %. The floor is what the estimator of ε reports when nothing '
-    'leaks. A plan is a prediction, not a guarantee.'
+    f'Bounds and estimates are medians of {plan.simulations} simulated audits; ranges '
+    'are from 5 to 95 %. The floor is what the estimator reports when nothing leaks. A '
+    'plan is a prediction, not a guarantee.'
   )
   yield f'Assumed: {"; ".join(words.ASSUMPTIONS[x] for x in ASSUMES)}.'
   yield (

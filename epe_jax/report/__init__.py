@@ -7,7 +7,7 @@ terminal by `tables.render_text`. `words`, `checks` and `audit_notes` have the s
 Arguments that many functions share:
   result: what result.json holds of a run.
   audit: of a run or of scores; `attacks` are its attackers, `attack` is one of them.
-  found: the `leaks` of the attackers of a first page, that by the final model first.
+  found: the `leaks` of the attackers of a first page, that by the model first.
   participations: how often canaries and clients take part.
   provenance, belongs_to: what a report belongs to.
   captions: file name -> what that figure shows, in the order of the page.

@@ -87,6 +87,14 @@ def describe_in_json(audit: Audit) -> dict[str, Any]:
   return values | {'warnings': list_warnings(audit), 'notes': list_notes(audit)}
 
 
+def find_lowest(audit: Audit, estimate: Estimate) -> float:
+  """The lower limit of an estimate, with its interval, if all tests are counted."""
+  assert estimate.interval is not None
+  below = float(estimate.epsilon) - estimate.interval[0]
+  widened = special.ndtri(audit.significance_of_one) / special.ndtri(0.05)
+  return float(estimate.epsilon - widened * below)
+
+
 def replace_checks(audit: Audit, check: Fact) -> Audit:
   """The same audit with one failed check in place of those that follow from it."""
   attacks = (
@@ -148,10 +156,10 @@ def _warn_of_few(audit: Audit) -> list[str]:
   """That canaries are few; attackers of one audit have about as many."""
   groups = {
     'took part': max((a.num_observed for a in audit.attacks), default=_FEW),
-    'did not': max((a.num_unobserved for a in audit.attacks), default=_FEW),
+    'held out': max((a.num_unobserved for a in audit.attacks), default=_FEW),
   }
   # Without unobserved canaries the null law is known.
-  few = [f'{num:,} that {who}' for who, num in groups.items() if 0 < num < _FEW]
+  few = [f'{num:,} {who}' for who, num in groups.items() if 0 < num < _FEW]
   if not few:
     return []
   return [
@@ -186,8 +194,8 @@ def _describe_violation(
   above = f'the lower bound {cells.format_epsilon(bound)} is above {_name_limit(attack)}'
   if not attack.is_violated:
     return 'other', (
-      f'{above}, which happens by chance, as there are several bounds of {_LEVEL}: at '
-      'a level that counts all tests of this audit it is not above'
+      f'{above}: chance explains this, as there are several bounds of {_LEVEL}; with '
+      'all tests of this audit counted it is not above'
     )
   assert attack.joint_bound is not None, 'it is above'
   return 'serious', (
@@ -215,22 +223,28 @@ def _list_estimate_above(
   if not upper_bounds.is_above(float(first.epsilon), analytic):
     return
   level: Level = 'note'
-  interval, why = '', 'it has no interval, so that nothing follows'
+  why = 'it has no interval, so that nothing follows'
   if first.interval is not None:
-    interval = f' (90 % interval {cells.format_interval(first.interval)})'
-    why = 'random scatter suffices'
-    lowest = _find_lowest(first, audit.significance_of_one)
-    if upper_bounds.is_above(lowest, analytic):
-      level, why = (
-        'serious',
-        'random scatter does not suffice, even if all tests of this audit are '
-        f'counted: {_CLAIM_IS_WRONG}, or what the estimate assumes is untrue '
-        f'({_assumed(first)})',
+    why = (
+      f'its 90 % interval, {cells.format_interval(first.interval)}, is not. Chance '
+      'explains this'
+    )
+    if upper_bounds.is_above(first.interval[0], analytic):
+      lowest = find_lowest(audit, first)
+      begins = (
+        'with all tests of this audit counted, its interval begins at '
+        f'{cells.format_number(lowest)}'
       )
+      why = f'{begins}. Chance explains this'
+      if upper_bounds.is_above(lowest, analytic):
+        level, why = (
+          'serious',
+          f'{begins}. Chance does not explain this: {_CLAIM_IS_WRONG}, or what the '
+          f'estimate assumes is untrue ({_assumed(first)})',
+        )
   yield (
     level,
-    f'the point estimate {cells.format_epsilon(first)}{interval} is above '
-    f'{_name_limit(attack)}: {why}',
+    f'the estimate {cells.format_epsilon(first)} is above {_name_limit(attack)}; {why}',
   )
 
 
@@ -273,13 +287,5 @@ def _assumed(estimate: Estimate) -> str:
   return ', '.join(words.list_assumptions(estimate.assumes))
 
 
-def _find_lowest(estimate: Estimate, significance: float) -> float:
-  """The lower limit of an estimate at a level, from that of its 90 % interval."""
-  assert estimate.interval is not None
-  below = float(estimate.epsilon) - estimate.interval[0]
-  widened = special.ndtri(significance) / special.ndtri(0.05)
-  return float(estimate.epsilon - widened * below)
-
-
 def _name_limit(attack: AttackResult) -> str:
-  return f'{cells.format_analytic(attack.analytic)}, the most that the mechanism allows'
+  return f'the limit {cells.format_analytic(attack.analytic)}'

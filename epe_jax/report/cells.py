@@ -8,6 +8,13 @@ from epe_jax.audit.results import Headline
 from epe_jax.epsilon import registry, tradeoff
 from epe_jax.epsilon.types import Assumption, Estimate
 
+LOWER_BOUND, ESTIMATE, LIMIT = (
+  'lower bound (95 %)',
+  'estimate [90 % interval]',
+  'limit',
+)
+"""Columns of ε: what holds with confidence, what is likely, and what is allowed."""
+
 _SHAPES = {
   Assumption.GAUSSIAN_SCORES: 'Gaussian',
   Assumption.GAUSSIAN_CURVE: 'f Gaussian',
@@ -218,7 +225,7 @@ def describe_kind(estimate: Estimate) -> str:
   'lower bound, 95 %'
   """
   if estimate.confidence is None:
-    return 'point estimate'
+    return 'estimate'
   parts = ['credible'] if estimate.kind == 'credible_bound' else []
   # Where inclusion is random, some bounds hold for canaries that leak together too.
   has_choice = {Assumption.COINS, Assumption.INDEPENDENT} <= {*estimate.assumes}
@@ -236,8 +243,7 @@ def describe_kind(estimate: Estimate) -> str:
 def format_headline(headline: Headline) -> str:
   """The headline of an audit in one line.
 
-  Such as 'ε ≥ 2.00 (95 %, no shape assumed); point estimate 7.06; floor 0-0.31;
-  δ = 1e-5'.
+  Such as 'ε ≥ 2.00 (95 %, no shape assumed); estimate 7.06; floor 0-0.31; δ = 1e-5'.
   """
   _, bound, point = headline
   assert bound.confidence is not None, 'bounds have one'
@@ -246,9 +252,9 @@ def format_headline(headline: Headline) -> str:
     f'ε ≥ {format_epsilon(bound)} ({100 * bound.confidence:.4g} %, {shape})'
   ]
   if point is None:
-    parts.append('no calibrated point estimate')
+    parts.append('no calibrated estimate')
   else:
-    parts.append(f'point estimate {format_epsilon(point)}')
+    parts.append(f'estimate {format_epsilon(point)}')
     if point.floor is not None:
       ends = map(format_number, (point.floor.q05, point.floor.q95))
       parts.append(f'floor {"-".join(x if x != "0.00" else "0" for x in ends)}')

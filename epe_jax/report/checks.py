@@ -1,5 +1,7 @@
 """A sentence for each check of an audit, made from its key and its numbers."""
 
+from epe_jax.audit.attackers import EXTERNAL
+from epe_jax.audit.results import AttackResult
 from epe_jax.epsilon.diagnostics import MIN_SCORES
 from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.fact import Fact
@@ -17,9 +19,32 @@ def describe_check(check: Fact) -> str:
   return words.describe_fact(check, SENTENCES)
 
 
+def format_first_bound(attack: AttackResult) -> str:
+  """The first bound of an attacker, with why it is by a weaker test than usual.
+
+  Without a known law of the scores of held-out canaries, these are counted.
+  """
+  bound = attack.bounds[0]
+  text = cells.format_epsilon(bound)
+  if bound.method != 'rank_test' or attack.threat_model == EXTERNAL:
+    return text
+  keys = [fact.key for fact in (*attack.failed_checks, *attack.notes)]
+  reasons = (why for key, why in _WEAKER.items() if key in keys)
+  return f'{text} (weaker test: {next(reasons, "distribution not known")})'
+
+
+_WEAKER = {
+  'null_law_rejected': 'scores do not follow their distribution',
+  'crowded': 'too many canaries a round',
+  'sum_over_rounds': 'canaries of several rounds',
+  'noise_varies': 'noise varies over rounds',
+  'noise_correlates': 'noise correlates over rounds',
+}
+"""Key of a check -> why a bound is not the usual one."""
+
 _SWAPPED = 'canaries that took part score lower than others ({p_value:p})'
 _TEST = 'Anderson-Darling {statistic:.3g}, {p_value:p}'
-_NOT_OF_RUN = 'so that the ε that the mechanism allows is not that of this run'
+_NOT_OF_RUN = 'so that the limit is not that of this run'
 _SEPARATED = (
   'every canary that took part scores above every other one, and {num:,} of them '
   'show no more than the lower bound'
@@ -51,7 +76,7 @@ def _below_bound(
   label = cells.describe_method(estimate).replace('{', '{{').replace('}', '}}')
   untrue = ', or what the bound assumes is untrue'
   return (
-    'the first point estimate, {epsilon:number}, is below a lower bound of the same '
+    'the first estimate, {epsilon:number}, is below a lower bound of the same '
     'scores, {bound:number} at {confidence:g %} '
     f'({label}; holds if {", ".join(words.list_assumptions(assumed))}): the estimate is '
     'wrong, or the bound is one of the few that exceed the true ε'
@@ -67,7 +92,7 @@ _CORRELATION = (
 def _rounds_missed(fewest: int, most: int, **_: int) -> str:
   unequal = (
     '. Canaries took part in {fewest} to {most} rounds: an estimate is of all of '
-    'them together, and the analytic ε, of {most} rounds, above what others allow'
+    'them together, and the limit, of {most} rounds, above what others allow'
   )
   return (
     '{num:,} of {planned:,} assigned participations of canaries took place in the '
@@ -121,8 +146,8 @@ def _groups_differ(baseline: str, **_: float | str) -> str:
 
 SENTENCES: words.Words = {
   'null_law_rejected': (
-    'scores of canaries that took no part do not follow {dim:law}, so their own law '
-    'is taken instead'
+    'scores of canaries held out do not follow {dim:law}, so that their own '
+    'distribution is taken instead'
   ),
   'swapped': (
     f'{_SWAPPED}: a high score has to say "took part", so the groups may be swapped '
@@ -137,7 +162,7 @@ SENTENCES: words.Words = {
     '({p_value:p}), so estimates that assume this are not calibrated'
   ),
   'maximum_law_rejected': (
-    'maxima of canaries that took no part do not follow the law of the largest of '
+    'maxima of canaries held out do not follow the distribution of the largest of '
     'independent cosines ({p_value:p}), so estimates from them are not calibrated'
   ),
   'too_few_to_test': (
@@ -157,13 +182,13 @@ SENTENCES: words.Words = {
     'mean nothing; bounds that assume no shape stay valid'
   ),
   'not_cosines': (
-    'the unobserved scores do not follow the law of a cosine in dimension {dim} '
-    f'({_TEST}): use dim=None, so that their law is taken from the unobserved scores'
+    'the held-out scores do not follow the distribution of a cosine in dimension {dim} '
+    f'({_TEST}): use dim=None, so that it is taken from the held-out scores'
   ),
   'below_bound': _below_bound,
   'order_only': (
     'of these scores the order is taken and no value, as they are infinite or of a '
-    'ROC: bounds need no more, and there is no estimate, which needs a law'
+    'ROC: bounds need no more, and there is no estimate'
   ),
   'populations_differ': (
     'the groups are not of one population: {name}, which has not seen the model, tells '
@@ -179,22 +204,20 @@ SENTENCES: words.Words = {
   ),
   'groups_differ': _groups_differ,
   'crowded': (
-    'canaries make up more than {share:g %} of what this attacker sees, so the null '
-    'law is taken from those that took no part and is not that of random directions'
-    '{design:bound}'
+    'canaries make up more than {share:g %} of what this attacker sees, so that held-out '
+    'scores are not those of random directions, and are counted{design:bound}'
   ),
   'sum_over_rounds': (
-    'a canary is scored by a sum over several rounds, whose null law is taken from '
-    'the canaries that took no part, so that its bound that assumes no shape is far '
-    'below the estimate'
+    'a canary is scored by a sum over several rounds, and held-out scores are counted, so '
+    'that its bound that assumes no shape is far below the estimate'
   ),
   'noise_varies': (
-    'the noise varies from round to round by more than that of the claim, so the '
-    'null law is taken from the canaries that took no part'
+    'the noise varies from round to round by more than that of the claim, so that '
+    'held-out scores are counted'
   ),
   'noise_correlates': (
-    'the noise is correlated over rounds otherwise than claimed, so the null law of '
-    'sums over rounds is taken from the canaries that took no part'
+    'the noise is correlated over rounds otherwise than claimed, so that held-out scores '
+    'of sums over rounds are counted'
   ),
   'separated': _SEPARATED,
   'extrapolates': (
@@ -251,8 +274,8 @@ SENTENCES: words.Words = {
   ),
   'canaries_not_as_predicted': _canaries_not_as_predicted,
   'epsilon_above_claim': (
-    'the own round finds ε = {epsilon:.3g}, and the claim allows {claimed:.3g}: the '
-    'noise is at most about {noise_share:ratio} of what is claimed'
+    'every round shows ε = {epsilon:.3g}, and the claim allows {claimed:.3g}: the noise '
+    'is at most about {noise_share:ratio} of what is claimed'
   ),
   'canaries_hide_one_another': (
     'up to {num} canaries are in a release of {dim:,} dimensions and hide one '

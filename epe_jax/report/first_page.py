@@ -1,11 +1,11 @@
-"""The page of a report that everybody reads, of 250 words at most.
+"""The page of a report that everybody reads, of 250 words at most besides its table.
 
-A sentence, a row for each of a few attackers, one figure, what the numbers do not say,
-and what they belong to. Of warnings it has the serious ones. A number of canaries is
-never said to be one of people.
+A sentence, a row for each of a few attackers, one figure, what follows for a client,
+what the numbers do not say, and what they belong to. Of warnings it has the serious
+ones. A number of canaries is never said to be one of people.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import math
 
 from epe_jax.audit import attackers
@@ -13,11 +13,13 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import EXTERNAL
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
 from epe_jax.audit.results import SIGNIFICANCE, Audit
+from epe_jax.epsilon.types import Assumption
 from epe_jax.experiment.client_rounds import Participations
 from epe_jax.experiment.run_result import DELTA_EXPONENT, RunResult
 from epe_jax.report import (
   audit_notes,
   cells,
+  checks,
   clients,
   leaks,
   page,
@@ -25,16 +27,17 @@ from epe_jax.report import (
   tables,
   words,
 )
-from epe_jax.report.leaks import EVERY_ROUND, WORST_CASE, Leak
+from epe_jax.report.leaks import Leak
 from epe_jax.report.provenance import Provenance
 
 _NOT_MEASURED = '–'
-_ABOUT_DELTA = 'With probability δ more may leak; a smaller δ means a larger ε.'
+_ABOUT_DELTA = 'These ε hold at this δ; a smaller δ gives a larger ε.'
+_ABOUT_ABOVE = (
+  'An estimate just above its limit is sampling error unless a warning appears.'
+)
 _OF_SCORES = (
   'These ε are of those that were scored: canaries, or members drawn at random. '
   'Nobody else was measured.',
-  _ABOUT_DELTA,
-  'Stronger attacks may exist.',
   'Whether scores are of one system, and independent, is assumed.',
 )
 _ONE_POPULATION = (
@@ -42,6 +45,20 @@ _ONE_POPULATION = (
   'source, they differ without any leak: a score that has not seen the model shows it '
   '(--baseline).'
 )
+_LIMITS = 'Limits of this audit'
+# Of a lower bound -> its words.
+_ASSUMED = {
+  Assumption.INDEPENDENT: 'independent canaries',
+  Assumption.COINS: 'independent coins for canaries',
+}
+# What an attacker has besides what its name says.
+_KNOWS = {
+  attackers.OWN.key: 'Who has every round knows when the canary took part.',
+  attackers.RESIDUAL.key: 'The worst case has all other updates, too.',
+  attackers.DECORRELATED.key: (
+    'The worst case has all other updates, too, and combines rounds.'
+  ),
+}
 
 
 def make_blocks(
@@ -59,6 +76,7 @@ def make_blocks(
   ]
   version = result.versions.get('epe_jax', '?')
   ending = [
+    page.make_titled(*_describe_release(result)),
     page.make_paragraph(_describe_settings(result)),
     page.make_paragraph(f'{provenance}, epe_jax {version}.'),
   ]
@@ -68,17 +86,17 @@ def make_blocks(
       *alarms,
       page.make_paragraph(_describe_limit_of_client(result)),
       figure,
-      page.make_list([_warn_of_noise(result)]),
       *ending,
     ]
   return [
     page.make_bold(state_headline(result.audit, found)),
     *alarms,
     tables.format_plain_markdown(make_leak_table(found)),
-    page.make_paragraph(_explain_rows(found)),
+    page.make_paragraph(' '.join(_explain_rows(found))),
     figure,
-    page.make_list(list_caveats(result, found)),
-    page.make_paragraph(_list_not_measured(found)),
+    page.make_titled('For a client', describe_client(result, found)),
+    page.make_titled(_LIMITS),
+    page.make_list(list_limits(result, found)),
     *ending,
   ]
 
@@ -90,19 +108,27 @@ def make_audit_blocks(
   attack = audit.attacks[0]
   coins = ', each by a coin of its own' if design == 'coin_flip' else ''
   about = [
-    f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
-    f'not{coins}.'
+    f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} were held '
+    f'out{coins}.'
   ]
   # Where it has not been asked, or answered, already.
   facts = {fact.key for fact in (*attack.notes, *attack.contradictions)}
-  asks = attack.threat_model == EXTERNAL and not facts & audit_notes.OF_GROUPS
+  is_external = attack.threat_model == EXTERNAL
+  asks = is_external and not facts & audit_notes.OF_GROUPS
   if any(x.view.startswith('published_models') for x in audit.attacks):
     about.append('Attackers see published models, and no round between them.')
+  found = _find_leaks(audit)
+  limits = [
+    *_limit_numbers(audit, found),
+    *(_OF_SCORES if is_external else _OF_SCORES[:1]),
+    *(_ONE_POPULATION,) * asks,
+  ]
   return [
     *make_summary_blocks(audit),
-    page.make_paragraph(' '.join([*about, *_explain_bounds(audit)])),
+    page.make_paragraph(' '.join([*_explain_rows(found), *about])),
     figure,
-    page.make_list((*_OF_SCORES, *(_ONE_POPULATION,) * asks)),
+    page.make_titled(_LIMITS),
+    page.make_list(limits),
   ]
 
 
@@ -116,43 +142,52 @@ def make_summary_blocks(audit: Audit) -> list[str]:
       page.make_bold(f'Warning: {text}.')
       for text in audit_notes.list_serious_warnings(audit)
     ),
-    tables.format_plain_markdown(_make_audit_table(found)),
+    tables.format_plain_markdown(make_leak_table(found)),
     *(page.make_paragraph(f'Note: {text}.') for text in notes),
   ]
 
 
 def _find_leaks(audit: Audit) -> list[Leak]:
-  return [
-    leaks.find_leak(words.spell_name(attack.threat_model), attack)
-    for attack in audit.attacks
-  ]
+  """The rows of an audit: those of a run, as far as they were measured."""
+  if all(attack.threat_model == EXTERNAL for attack in audit.attacks):
+    return [
+      leaks.find_leak(words.spell_name(attack.threat_model), attack)
+      for attack in audit.attacks
+    ]
+  strongest = audit.by_strength[-1].analytic
+  limit = math.nan
+  if strongest is not None and strongest.kind == 'bound':
+    limit = strongest.epsilon
+  found = leaks.choose_leaks(audit, limit)
+  return [leak for leak in found if leak.attack is not None]
 
 
 def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
-  """The pre-declared bound and the leak by the final model, in one sentence."""
+  """The pre-declared bound and the leak by the model, in one sentence."""
   if not audit.attacks:
     return 'No attacker has scores, so that nothing was estimated.'
   delta = cells.format_delta(audit.attacks[0].first.delta)
   parts = []
   if audit.headline is not None:
-    bound = audit.headline.bound
+    attack, bound, _ = audit.headline
     level = f'{100 * (bound.confidence or 0):.4g} % confidence'
     if not bound.is_shape_free:
       level += ', if scores have the assumed shape'
-    name = leaks.name_headline(audit, found)
-    where = {
-      WORST_CASE: ' in the worst case',
-      EVERY_ROUND: ' from every round',
-    }.get(name, f' ({name})' if len(audit.attacks) > 1 else '')
+    name = words.spell_name(attack.threat_model)
+    where = f' ({name})' if len(audit.attacks) > 1 else ''
+    if attack.threat_model == attackers.OWN:
+      where = ' from every round'
+    elif attack.threat_model in (attackers.RESIDUAL, attackers.DECORRELATED):
+      where = ' in the worst case'
     parts.append(f'at least {cells.format_epsilon(bound)}{where} ({level})')
-  # The last of them has the initial model too.
+  # The last of them has the first model too.
   *_, of_model = None, *(x for x in found if _is_by(x, *leaks.OF_MODEL))
   if of_model is not None and of_model.about is not None:
-    is_alone = _is_by(of_model, attackers.FINAL)
-    view = 'final model alone' if is_alone else 'initial and final model'
     said = f'about {cells.format_epsilon(of_model.about)}'
     if of_model.about.is_within_floor:
       said = 'nothing beyond chance'
+    is_alone = _is_by(of_model, attackers.FINAL)
+    view = 'last model only' if is_alone else 'first and last model'
     parts.append(f'{said} from the {view}')
   elif len(found) == 1 and found[0].about is not None:
     parts.append(f'about {_show_about(found[0])}')
@@ -162,33 +197,32 @@ def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
 
 
 def make_leak_table(found: Sequence[Leak]) -> tables.Table:
-  """A row for each attacker: ε of a canary and of a client."""
-  return tables.select_columns(
-    found,
-    {
-      'attacker sees': lambda leak: leak.name,
-      **{f'canary, {head}': form for head, form in _OF_CANARY.items()},
-      'client, about': _show_client,
-      'client, at most': lambda leak: _show_limit(leak.client_at_most),
-    },
-  )
-
-
-def _make_audit_table(found: Sequence[Leak]) -> tables.Table:
-  """A row for each attacker: ε of a canary, with interval and floor."""
+  """A row for each attacker: ε of a canary, and of a client where it is another."""
   columns: dict[str, Callable[[Leak], str]] = {
-    'ε': lambda leak: leak.name,
-    'at least': _OF_CANARY['at least'],
-    'about': _OF_CANARY['about'],
-    '90 % interval': lambda leak: _show(
-      leak.about and cells.format_interval(leak.about.interval)
-    ),
-    'floor': lambda leak: _show(leak.about and cells.format_floor(leak.about)),
-    'at most': _OF_CANARY['at most'],
+    'attacker has': lambda leak: leak.name,
+    cells.LOWER_BOUND: _show_bound,
+    cells.ESTIMATE: _show_estimate,
+    cells.LIMIT: lambda leak: _show_limit(leak.at_most),
   }
   if all(math.isnan(leak.at_most) for leak in found):
-    del columns['at most']
+    del columns[cells.LIMIT]
+  if _clients_differ(found):
+    columns['client, estimate'] = _show_client
+    columns['client, limit'] = lambda leak: _show_limit(leak.client_at_most)
   return tables.select_columns(found, columns)
+
+
+def _clients_differ(found: Sequence[Leak]) -> bool:
+  """Whether numbers of clients are others than those of canaries."""
+  return any(
+    leak.client_at_most != leak.at_most
+    or (
+      leak.client_about is not None
+      and {*leak.client_about} != {leak.about and float(leak.about.epsilon)}
+    )
+    for leak in found
+    if not math.isnan(leak.client_at_most)
+  )
 
 
 def list_alarms(result: RunResult, found: Sequence[Leak]) -> list[str]:
@@ -217,20 +251,33 @@ def list_other_notes(result: RunResult, found: Sequence[Leak]) -> list[str]:
   ]
 
 
-def list_caveats(result: RunResult, found: Sequence[Leak]) -> list[str]:
-  """What the numbers of a run do not say."""
+def describe_client(result: RunResult, found: Sequence[Leak]) -> str:
+  """What follows for a client, in a sentence, and how well attackers guess."""
   participations = leaks.count_participations(result)
-  of_canary = sentences.count_rounds_of_canary(participations)
-  is_limitless = leaks.find_analytic_epsilon(result) == math.inf
-  limit = '; without noise there is no limit' if is_limitless else ''
-  return [
-    _warn_of_noise(result),
-    f'A canary is an artificial client of {of_canary} with the largest update allowed. '
-    f'{_explain_client(found[0], participations)}',
-    *_explain_correlation(result),
-    _ABOUT_DELTA,
-    f'Stronger attacks may exist{limit}.',
-  ]
+  return ' '.join(
+    [
+      'Canaries are artificial clients of '
+      f'{sentences.count_rounds_of_canary(participations)} with the largest update '
+      f'allowed; {_explain_client(found[0], participations)}.',
+      *_explain_correlation(result),
+      _describe_guesses(found, participations),
+    ]
+  )
+
+
+def _explain_client(leak: Leak, participations: Participations) -> str:
+  """Where the ε of a client comes from, which no canary measures."""
+  n = participations.clients
+  part = f'clients take part in up to {cells.format_rounds(n)}'
+  if participations.is_sampled:
+    part = 'clients take part in rounds drawn in secret'
+  if leak.attack is None or leak.client_about is None:
+    return f'{part}, and have no estimate'
+  if not clients.is_measured(leak.attack):
+    return f'{part}, and their estimate is predicted, not measured'
+  if n == 1 and not participations.differ:
+    return 'clients take part as often, with updates no larger'
+  return f'{part}; their estimate ranges from orthogonal to aligned updates'
 
 
 def _explain_correlation(result: RunResult) -> list[str]:
@@ -250,22 +297,91 @@ def _explain_correlation(result: RunResult) -> list[str]:
   ]
 
 
-def _explain_client(leak: Leak, participations: Participations) -> str:
-  """Where the ε of a client comes from, which no canary measures."""
-  n = participations.clients
-  client = f'A client takes part in up to {cells.format_rounds(n)}'
-  if participations.is_sampled:
-    client = 'A client takes part in rounds drawn in secret'
-  if leak.attack is None or leak.client_about is None:
-    return f'{client}; "about" was not estimated for clients.'
-  if not clients.is_measured(leak.attack):
-    return f'{client}; its "about" is predicted by analysis, not measured.'
-  if n == 1 and not participations.differ:
-    return f'{client}; its "about" is a canary\'s, so for the largest update.'
-  return (
-    f'{client}; its "about": by canaries, in its rounds, from orthogonal to '
-    'aligned updates.'
+def _describe_guesses(
+  found: Sequence[Leak], participations: Participations
+) -> str:
+  """How often attackers are right about who took part, by the model and at worst."""
+  shares = {
+    leak.name: share
+    for leak in (found[0], found[-1])
+    if (share := _show_guesses(leak, participations))
+  }
+  if not shares:
+    return 'How well attackers guess who took part was not estimated.'
+  wheres = [
+    'in the worst case' if name == found[-1].name else f'with the {name}'
+    for name in shares
+  ]
+  first, *others = shares.values()
+  also = ''.join(
+    f', and in {share} {where}' for share, where in zip(others, wheres[1:])
   )
+  return (
+    f'{wheres[0].capitalize()}, an attacker guesses right in {first} of cases whether '
+    f'such a client took part{also}; chance is 50 %.'
+  )
+
+
+def _show_guesses(leak: Leak, participations: Participations) -> str:
+  """The share of right guesses about a client; '' if it is not known."""
+  if leak.attack is None:
+    return ''
+  found = clients.compute_attack_risks(leak.attack, participations)
+  if found is None:
+    return ''
+  if found.estimate is not None:
+    return cells.format_estimated_share(float(found.estimate.accuracy))
+  if found.expected is not None:
+    low, high = (
+      cells.format_estimated_share(float(x.accuracy)) for x in found.expected
+    )
+    return low if low == high else f'{low} to {high.removeprefix("about ")}'
+  assert found.limit is not None, 'something is known'
+  most = float(found.limit.accuracy)
+  return f'up to {"100 %" if most >= 0.9995 else cells.format_share(most)}'
+
+
+def list_limits(result: RunResult, found: Sequence[Leak]) -> list[str]:
+  """What the numbers of a run do not say."""
+  is_limitless = leaks.find_analytic_epsilon(result) == math.inf
+  limit = 'Limits hold if clipping and noise are as configured.'
+  if is_limitless:
+    limit = 'Without noise there is no limit.'
+  *numbers, about_delta = _limit_numbers(result.audit, found)
+  return [*numbers, f'{limit} {about_delta}', _list_not_measured(found)]
+
+
+def _limit_numbers(audit: Audit, found: Sequence[Leak]) -> list[str]:
+  """What bounds and estimates are worth, and their δ."""
+  bounds = [leak.at_least for leak in found if leak.at_least is not None]
+  assumed = ' and '.join(
+    text
+    for key, text in _ASSUMED.items()
+    if any(key in bound.assumes for bound in bounds)
+  )
+  level = f'with {100 - 100 * SIGNIFICANCE:g} % confidence'
+  worth = f'Each lower bound holds {level}'
+  ending = 'Do not take the largest.'
+  if audit.is_simultaneous:
+    worth, ending = f'All lower bounds hold together {level}', ''
+  elif sum(len(attack.bounds) for attack in audit.attacks) < 2:
+    ending = 'It was fixed before any score was seen.'
+  text = f'{worth}{assumed and f", assuming {assumed}"}. {ending}'.rstrip()
+  about = 'Estimates guarantee nothing: stronger attacks may exist.'
+  above = [x for x in found if x.about and float(x.about.epsilon) > x.at_most]
+  # Where the interval of the table does not decide, another one does.
+  others = [
+    f'With all tests counted, the interval of the {leak.name} begins at '
+    f'{cells.format_number(lowest)}: chance explains this.'
+    for leak in above
+    if leak.about
+    and leak.about.interval
+    and leak.about.interval[0] > leak.at_most
+    and (lowest := audit_notes.find_lowest(audit, leak.about)) <= leak.at_most
+  ]
+  if above:
+    about += f' {" ".join(others) or _ABOUT_ABOVE}'
+  return [text, about, _ABOUT_DELTA]
 
 
 def _list_shown(found: Sequence[Leak]) -> list[ThreatModel]:
@@ -273,71 +389,41 @@ def _list_shown(found: Sequence[Leak]) -> list[ThreatModel]:
   return [leak.attack.threat_model for leak in found if leak.attack is not None]
 
 
-def _explain_rows(found: Sequence[Leak]) -> str:
-  """Who the attackers are, and what the columns are worth."""
-  parts = []
-  if any(_is_by(leak, attackers.CHANGE) for leak in found):
-    parts.append('Final model: knows the initial model too.')
-  for leak in found:
-    if leak.name == EVERY_ROUND:
-      shown = ', and when the canary took part'
-      if _is_by(leak, *leaks.OF_MODEL):
-        shown = '; the final model, which is one of these, shows more'
-      parts.append(f'Every round: knows each release{shown}.')
-    elif leak.name == WORST_CASE:
-      parts.append('Worst case: also knows all other updates.')
-  bounds = [leak.at_least for leak in found if leak.at_least is not None]
-  listed = words.list_assumptions(
-    dict.fromkeys(key for bound in bounds for key in bound.assumes)
-  )
-  assumed = ', if ' + ' and '.join(listed) if listed else ''
-  parts.append(
-    f'At least: {100 - 100 * SIGNIFICANCE:g} % lower bound, each by itself{assumed}. '
-    'About: no guarantee. At most: by analysis, if clipping and noise are as stated.'
-  )
-  return ' '.join([*parts, *_explain_signs(found)])
-
-
-def _explain_bounds(audit: Audit) -> list[str]:
-  worth = 'each by itself; the largest of several is not a bound'
-  if audit.is_simultaneous:
-    worth = 'all together'
-  elif sum(len(attack.bounds) for attack in audit.attacks) < 2:
-    worth = 'fixed before any score was seen'
-  return [
-    f'At least: lower bound, 95 %, {worth}. About: no guarantee.',
-    *_explain_signs(_find_leaks(audit)),
-  ]
-
-
-def _explain_signs(found: Sequence[Leak]) -> list[str]:
-  abouts = [(leak.about, leak) for leak in found if leak.about is not None]
+def _explain_rows(found: Sequence[Leak]) -> list[str]:
+  """Who the attackers are, and what the signs in cells mean."""
+  keys = [x.attack.threat_model.key for x in found if x.attack is not None]
   is_of_run = any(not math.isnan(leak.client_at_most) for leak in found)
-  is_complete = len(abouts) == len(found) and all(
-    leak.at_least and (leak.client_about or not is_of_run) for leak in found
+  is_complete = all(
+    leak.about and leak.at_least and (leak.client_about or not is_of_run)
+    for leak in found
   )
   signs = {
-    '"About" above it: chance, or a warning says so.': any(
-      float(about.epsilon) > leak.at_most for about, leak in abouts
-    ),
     '(chance): no more than is found where nothing leaks.': any(
-      about.is_within_floor for about, _ in abouts
+      leak.about and leak.about.is_within_floor for leak in found
     ),
     f'{_NOT_MEASURED}: not estimated.': not is_complete,
   }
-  return [text for text, is_shown in signs.items() if is_shown]
+  return [
+    *(text for key, text in _KNOWS.items() if key in keys),
+    *(
+      'Who has every round has the models, too, which show more.'
+      for leak in found[1:]
+      if _is_by(leak, *leaks.OF_MODEL)
+    ),
+    *(text for text, is_shown in signs.items() if is_shown),
+  ]
 
 
-def _warn_of_noise(result: RunResult) -> str:
-  """What the noise of a run is worth."""
+def _describe_release(result: RunResult) -> tuple[str, str]:
+  """What of a run must not be released."""
+  model = 'Do not release this model'
   if not result.noise_multiplier > 0:
-    return 'No noise was added, so that nobody is protected.'
+    return model, 'no noise was added, so that nobody is protected.'
   if result.is_simulation:
-    return (
-      'Do not publish this model: its seed reveals the noise '
-      f'({cells.spell_key(result.noise)}).'
-    )
-  return 'Noise was drawn fresh; that it is random enough was not checked.'
+    return model, ('anyone with the seed can compute and subtract the noise.')
+  return 'Do not release the folder private', (
+    'its files would undo the noise. That this is random enough was not checked.'
+  )
 
 
 def _list_not_measured(found: Sequence[Leak]) -> str:
@@ -362,9 +448,7 @@ def _describe_limit_of_client(result: RunResult) -> str:
 def _describe_settings(result: RunResult) -> str:
   canaries = 'no canaries'
   if result.is_audited:
-    canaries = (
-      f'{result.num_observed:,} canaries in, {result.num_unobserved:,} out'
-    )
+    canaries = f'{result.num_observed:,} canaries took part, {result.num_unobserved:,} held out'
   kind = result.config['noise']['correlation']
   ring = result.config['secure_aggregation']
   law = '' if kind == 'independent' else f' ({kind})'
@@ -387,8 +471,10 @@ def _is_by(leak: Leak, *models: ThreatModel) -> bool:
   return leak.attack is not None and leak.attack.threat_model in models
 
 
-def _show(text: str | None) -> str:
-  return text or _NOT_MEASURED
+def _show_bound(leak: Leak) -> str:
+  if leak.attack is None or leak.at_least is None:
+    return _NOT_MEASURED
+  return checks.format_first_bound(leak.attack)
 
 
 def _show_about(leak: Leak) -> str:
@@ -396,6 +482,13 @@ def _show_about(leak: Leak) -> str:
     return _NOT_MEASURED
   chance = ' (chance)' if leak.about.is_within_floor else ''
   return f'{cells.format_epsilon(leak.about)}{chance}'
+
+
+def _show_estimate(leak: Leak) -> str:
+  if leak.about is None:
+    return _NOT_MEASURED
+  chance = ' (chance)' if leak.about.is_within_floor else ''
+  return f'{cells.format_with_interval(leak.about)}{chance}'
 
 
 def _show_limit(epsilon: float) -> str:
@@ -406,12 +499,3 @@ def _show_client(leak: Leak) -> str:
   if leak.attack is None or leak.client_about is None:
     return _NOT_MEASURED
   return cells.format_range(*leak.client_about)
-
-
-_OF_CANARY: Mapping[str, Callable[[Leak], str]] = {
-  'at least': lambda leak: _show(
-    leak.at_least and cells.format_epsilon(leak.at_least)
-  ),
-  'about': _show_about,
-  'at most': lambda leak: _show_limit(leak.at_most),
-}

@@ -28,23 +28,22 @@ TERMS = {
     'δ',
   ),
   'lower-bound': Term(
-    'At least',
-    'A lower bound, exceeded by the true ε of the attacker with 95 % confidence. It is '
-    'counted from canaries; which bound it is was fixed before any score was seen.',
-    'at least|bounds?, 95 %|lower bounds?',
+    'Lower bound',
+    'The true ε of the attacker is above it with 95 % confidence. It is counted from '
+    'canaries; which bound it is was fixed before any score was seen.',
+    'lower bounds?',
   ),
   'point-estimate': Term(
-    'About',
-    'A point estimate: the ε of this attack, if what the estimator assumes is so. It '
-    'guarantees nothing.',
-    'about|point estimates?',
+    'Estimate',
+    'The ε of this attack, if what the estimator assumes is so. It guarantees nothing.',
+    'estimates?',
   ),
   'at-most': Term(
-    'At most',
-    'The analytic ε: what the mechanism allows any attack, if noise, clipping and '
-    'participation are as configured. With ≈ it is an expectation of a server that '
-    'adds up aggregates, and not a limit.',
-    'at most|analytic ε',
+    'Limit',
+    'The ε that the mechanism allows any attack, by analysis, if noise, clipping and '
+    'participation are as configured. With ≈ it is what a server that adds up '
+    'aggregates is expected to leave, and not a limit.',
+    'limits?',
   ),
   'interval': Term(
     '90 % interval',
@@ -65,22 +64,22 @@ TERMS = {
   'canary': Term(
     'Canary',
     'An artificial client whose update is a random direction of the full clip norm. '
-    'Some take part and some do not; attackers have to tell which.',
+    'Some take part and others are held out; attackers have to tell which.',
     'canar(?:y|ies)',
   ),
   'client': Term(
     'Client',
     'A client who takes part as often as any, or where clients are drawn for each '
-    'round, as often as it happens. Canaries show what an update leaves in the final '
+    'round, as often as it happens. Canaries show what an update leaves in the last '
     'model. A server that adds up aggregates leaves that of each round of the client: '
-    '"about" is the ε of orthogonal updates and of aligned ones, if its rounds are '
+    'its estimate is the ε of orthogonal updates and of aligned ones, if its rounds are '
     'not known. Its rounds by themselves were not measured.',
     'clients?',
   ),
   'calibrated': Term(
     'Calibrated',
     'How much taking part shifts a score is known up to a factor, and no test rejects '
-    'the law that the estimate assumes.',
+    'the distribution that the estimate assumes.',
     '(?:un)?calibrated',
   ),
   'noise': Term(
@@ -108,7 +107,7 @@ TERMS = {
 def find_used(text: str) -> dict[str, Term]:
   """The terms whose words a text uses.
 
-  >>> [*find_used('The final model: ε ≈ 2, floor 0 to 0.2')]
+  >>> [*find_used('The last model: ε ≈ 2, floor 0 to 0.2')]
   ['epsilon', 'floor']
   """
   return {
@@ -121,7 +120,7 @@ def find_used(text: str) -> dict[str, Term]:
 def find_term(head: str) -> str | None:
   """The key of the term that the head of a column begins with; None for none.
 
-  >>> find_term('at most'), find_term('floor 5-95 %'), find_term('run')
+  >>> find_term('limit'), find_term('floor 5-95 %'), find_term('run')
   ('at-most', 'floor', None)
   """
   for key, term in TERMS.items():

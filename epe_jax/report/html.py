@@ -111,10 +111,14 @@ def embed_svg(text: str, label: str) -> str:
 
 
 def _add_attributes(tokens: Sequence[Token]) -> None:
-  """Marks sections, heads of rows, and cells that are not to be broken."""
+  """Marks sections, alarms, heads of rows, and cells that are not to be broken."""
   for i, token in enumerate(tokens):
     if token.type == 'heading_open':
       token.attrs = {'id': re.sub(r'\W+', '-', tokens[i + 1].content.lower())}
+    elif token.type == 'paragraph_open':
+      # Nothing but one bold text.
+      if re.fullmatch(r'\*\*(?!.*(?<!\\)\*\*.).*\*\*', tokens[i + 1].content):
+        token.attrs = {'class': 'alarm'}
     elif token.type in ('fence', 'table_open'):
       token.attrs = {'tabindex': '0'}  # They scroll.
     elif token.type == 'td_open' and tokens[i - 1].type == 'tr_open':

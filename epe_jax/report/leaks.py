@@ -1,6 +1,5 @@
 """Numbers of a finished run: its analytic ε, participations, and how much leaks to whom."""
 
-from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
@@ -21,15 +20,11 @@ from epe_jax.report.clients import ClientEpsilon
 # Schedules by which canaries may take part in different numbers of rounds.
 _VARYING = ('as_clients', 'replace')
 
-FINAL_MODEL, EVERY_ROUND, WORST_CASE = (
-  'final model',
-  'every round',
-  'worst case',
-)
-"""Names of the attackers of a run."""
-
 OF_MODEL = (attackers.FINAL, attackers.CHANGE)
 """Attackers who see the model, and no round."""
+
+# Of a row that nothing was measured for.
+_USUAL = (attackers.CHANGE, attackers.OWN, attackers.RESIDUAL)
 
 
 class Leak(NamedTuple):
@@ -118,14 +113,10 @@ def find_typical_canary(record: Record, trace: Float[np.ndarray, 'T k']) -> int:
 
 
 def find_leaks(result: RunResult) -> list[Leak]:
-  """The leaks by the final model, by every round, and in the worst case.
+  """The leaks by the model, by every round, and in the worst case.
 
-  An attacker with the final model mostly has the initial one too, which every client
-  was sent, so its change counts where it was measured. An attacker who sees every round
-  has the model too: where the model shows more than what is made of the rounds, as it
-  may where noise is correlated, what it shows is that of both. An attacker who sees
-  less cannot be allowed more: what is published last follows from what was published
-  before, so the limit of the strongest attacker is one of all.
+  An attacker who sees less cannot be allowed more: what is published last follows from
+  what was published before, so the limit of the strongest attacker is one of all.
 
   Returns:
     Three, some perhaps not measured; none of a run without canaries.
@@ -133,25 +124,42 @@ def find_leaks(result: RunResult) -> list[Leak]:
   if not result.is_audited:
     return []
   participations = count_participations(result)
-  strongest: dict[bool, AttackResult] = {
-    attack.threat_model.is_worst_case: attack
-    for attack in result.audit.by_strength
-    if attack.threat_model not in OF_MODEL
-  }
-  of_model = result.audit.find(attackers.CHANGE)
-  model, rounds, worst = [
-    find_leak(name, attack, find_analytic_epsilon(result))._replace(
-      client_about=attack and _expect_client(attack, participations),
+  return [
+    leak._replace(
+      client_about=leak.attack and _expect_client(leak.attack, participations),
       client_at_most=participations.analytic_epsilon,
     )
-    for name, attack in {
-      FINAL_MODEL: of_model or result.audit.find(attackers.FINAL),
-      EVERY_ROUND: strongest.get(False),
-      WORST_CASE: strongest.get(True),
-    }.items()
+    for leak in choose_leaks(result.audit, find_analytic_epsilon(result))
   ]
+
+
+def choose_leaks(audit: Audit, limit: float = math.nan) -> list[Leak]:
+  """The leaks of a canary by the model, by every round, and in the worst case.
+
+  Who has the last model mostly has the first one too, which every client was sent, so
+  that attacker counts where it was measured. Who sees every round has the model too:
+  where the model shows more than what is made of the rounds, as it may where noise is
+  correlated, the row of rounds has what it shows, and says so.
+
+  Args:
+    limit: an ε that bounds them all; nan if there is none.
+  """
+  strongest: dict[bool, AttackResult] = {
+    attack.threat_model.is_worst_case: attack
+    for attack in audit.by_strength
+    if attack.threat_model not in OF_MODEL
+  }
+  of_model = audit.find(attackers.CHANGE) or audit.find(attackers.FINAL)
+  chosen = of_model, strongest.get(False), strongest.get(True)
+  model, rounds, worst = (
+    find_leak(
+      words.spell_name(attack.threat_model if attack else usual), attack, limit
+    )
+    for attack, usual in zip(chosen, _USUAL)
+  )
   if rounds.attack is not None and _find_about(model) > _find_about(rounds):
-    rounds = model._replace(name=rounds.name, at_most=rounds.at_most)
+    name = f'{rounds.name} ({model.name})'
+    rounds = model._replace(name=name, at_most=rounds.at_most)
   return [model, rounds, worst]
 
 
@@ -174,14 +182,6 @@ def find_leak(
   if attack.analytic is not None and attack.analytic.kind == 'bound':
     limit = float(np.fmin(limit, attack.analytic.epsilon))
   return Leak(name, attack, bound, point, limit)
-
-
-def name_headline(audit: Audit, leaks: Sequence[Leak]) -> str:
-  """The name of the attacker of the headline: that of its leak, or its own."""
-  assert audit.headline is not None
-  attack = audit.headline.attack
-  names = (leak.name for leak in leaks if leak.attack is attack)
-  return next(names, words.spell_name(attack.threat_model))
 
 
 def _find_about(leak: Leak) -> float:

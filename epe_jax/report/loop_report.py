@@ -21,7 +21,7 @@ from epe_jax.report import (
 # Of notes that are not warnings.
 _PLAIN = 'settings_read', 'sampling_accounted'
 _WITHOUT_MOMENTUM = (
-  'What the model keeps of a canary is not known, so that it has bounds alone. '
+  'What the model keeps of a canary is not known: of models there are lower bounds only. '
   'If the server adds up releases, set server_momentum, 0 for none.'
 )
 
@@ -36,7 +36,7 @@ def format_record(name: str, record: Record, audit: results.Audit) -> str:
   most = int(counts.max())
   head = (
     f'{name}: {record.num_rounds:,} rounds, d = {record.dim:,}, '
-    f'{record.observed.sum():,} of {record.observed.size:,} canaries in, '
+    f'{record.observed.sum():,} of {record.observed.size:,} canaries took part, '
     f'in {"up to " if counts.min() < most else ""}'
     f'{cells.format_rounds(most)}, '
     f'δ = {cells.format_delta(audit.attacks[0].first.delta)}'
@@ -70,7 +70,7 @@ def format_loop(
   head = (
     f'{record.num_rounds:,} of {rounds:,} rounds, d = {record.dim:,}, '
     f'{np.count_nonzero(record.observed):,} of {num_canaries:,} canaries '
-    f'in, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
+    f'took part, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
     f'δ = {audit.attacks[0].first.delta:.3g}'
   )
   # Ahead of numbers, whose rows may say no more than that they are uncalibrated.
@@ -115,7 +115,7 @@ def _describe_headline(record: Record, headline: results.Headline) -> str:
   rounds = int(np.count_nonzero(record.assigned, axis=0).max())
   return (
     f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
-    f'{bound.epsilon:.3g} for an attacker who sees '
+    f'{bound.epsilon:.3g} for an attacker who has '
     f'{words.describe_view(attack.view)} '
     f'({words.spell_name(attack.threat_model)}). This is of a canary of '
     f'{cells.format_rounds(rounds)}: a client of more may leak more.'
@@ -128,7 +128,7 @@ def _explain_uncalibrated(record: Record, audit: results.Audit) -> list[str]:
   is_unknown = record.momentum is None and any(models)
   notes = [_WITHOUT_MOMENTUM] if is_unknown else []
   if audit.find(attackers.LIKELIHOOD) is not None:
-    notes.append('The likelihood over rounds has bounds alone.')
+    notes.append('The likelihood attack has lower bounds only.')
   return notes
 
 

@@ -44,6 +44,11 @@ def make_bold(text: str) -> str:
   return f'**{tables.escape_markdown(text)}**'
 
 
+def make_titled(title: str, text: str = '') -> str:
+  """A paragraph under its title, which also a list may follow."""
+  return f'**{title}**: {tables.escape_markdown(text)}'.rstrip()
+
+
 def make_list(texts: Iterable[str]) -> str:
   """A list with an item for each text; '' without any."""
   return '\n'.join(f'- {tables.escape_paragraph(text)}' for text in texts)

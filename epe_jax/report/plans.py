@@ -20,11 +20,11 @@ ASSUMPTIONS: Mapping[str, str] = {
     'clients do not respond to the canaries in the model'
   ),
   'null_law': (
-    'cosines with canaries of the family follow their null law (the effective '
-    'dimension of what the attacker sees is large enough)'
+    'cosines with held-out canaries of the family follow their known distribution (the '
+    'effective dimension of what the attacker sees is large enough)'
   ),
   'server_is_sgd': (
-    'the server is SGD, so that a final model is a weighted sum of rounds'
+    'the server is SGD, so that the last model is a weighted sum of rounds'
   ),
   'noise_is_independent': 'noise is Gaussian, and independent from round to round',
 }
@@ -33,7 +33,8 @@ ASSUMPTIONS: Mapping[str, str] = {
 REASONS: Mapping[str, str] = {
   'no_noise': 'without noise ε is ∞',
   'no_unobserved': (
-    'only unobserved canaries tell its null law, and there are fewer than two'
+    'only held-out canaries tell the distribution of its scores, and there are fewer '
+    'than two'
   ),
   'no_initial_norm': 'the norm of the initial model is not given, see initial_norm',
   'nothing_to_score': 'nothing that it scores is simulated',
@@ -65,7 +66,7 @@ def describe_warning(warning: Fact) -> str:
 
 
 _WEAK = (
-  'with {observed:,} canaries in and {unobserved:,} out, the estimate is about '
+  'with {observed:,} canaries and {unobserved:,} held out, the estimate is about '
   'ε = {epsilon:.2g} and the floor reaches {floor:.2g}'
 )
 _ROUNDS = 'canaries take part in {repetitions} of {rounds:,} rounds'
@@ -74,7 +75,7 @@ _CURE = 'Plan with repetitions={clients} to measure it.'
 
 WARNINGS: words.Words = {
   'few_canaries': (
-    f'{_WEAK}: use at least {{needed_observed:,}} in and {{needed_unobserved:,}} out.'
+    f'{_WEAK}: use at least {{needed_observed:,}} and {{needed_unobserved:,}} held out.'
   ),
   'out_of_reach': (
     f'{_WEAK}, and no number of canaries up to {{max_canaries:,}}, or d, makes it '
@@ -98,8 +99,8 @@ WARNINGS: words.Words = {
     f'its updates are orthogonal, ε ≈ {{agreeing:number}} if they agree. {_CURE}'
   ),
   'no_unobserved': (
-    'without canaries that take no part, the null law cannot be tested and the '
-    'maximum over rounds cannot be estimated: use as many as take part.'
+    'without canaries held out, the distribution of their scores cannot be tested and '
+    'the maximum over rounds cannot be estimated: hold out as many as take part.'
   ),
 }
 """Key of a weakness of a plan -> the format of its sentence, with a cure."""

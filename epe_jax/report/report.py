@@ -77,7 +77,7 @@ def make_page(
   config = json.dumps(result.config, indent=2, ensure_ascii=False)
   appendix = {
     'Every attacker': _list_attackers(result, found),
-    'Risks of a person': _state_risks(result),
+    'What an attacker can do': _state_risks(result),
     'Figures': others,
     'Assumptions': [page.make_list(sentences.list_assumptions(result))],
     'Every estimate': _list_estimates(result.audit),

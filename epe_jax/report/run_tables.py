@@ -1,4 +1,4 @@
-"""The tables of an audit: settings, attackers, risks of a person, every estimate."""
+"""The tables of an audit: settings, attackers, what they can do, every estimate."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,14 +11,14 @@ from epe_jax.report import cells, clients, leaks, sentences, tables, words
 from epe_jax.report.clients import AttackRisks
 
 _RISKS = {
-  'in or out': 'accuracy',
-  'found': 'tpr',
-  'named': 'posterior',
-  'secret': 'reconstruction',
+  'right guesses': 'accuracy',
+  'members found': 'tpr',
+  'right accusations': 'posterior',
+  'secrets guessed': 'reconstruction',
 }
 # Title of a table of estimates -> which ones it has.
 _KINDS: dict[str, Callable[[Estimate], bool]] = {
-  'Point estimates: no guarantee': lambda x: x.kind == 'point_estimate',
+  'Estimates: no guarantee': lambda x: x.kind == 'point_estimate',
   'Lower bounds, no shape assumed': lambda x: (
     x.kind == 'confidence_bound' and x.is_shape_free
   ),
@@ -32,14 +32,13 @@ _KINDS: dict[str, Callable[[Estimate], bool]] = {
 _EXCESSES: dict[str, tuple[str, str]] = {
   'violation': (
     '‡',
-    'a lower bound above the analytic ε: 1 in 20 is too high by chance, and more where '
-    'what it assumes is not so. It is evidence against the run only where a warning '
-    'says so.',
+    'a lower bound above the limit: 1 in 20 is too high by chance, and more where what '
+    'it assumes is not so. It is evidence against the run only where a warning says so.',
   ),
   'extrapolates': (
     '*',
-    'a point estimate above the analytic ε by more than its error: random scatter, or '
-    'read from tails of a law where no canary was.',
+    'an estimate above the limit by more than its error: by chance, or read from tails '
+    'of a distribution where no canary was.',
   ),
   'more_than_expected': (
     '°',
@@ -60,7 +59,7 @@ def make_settings_table(result: RunResult) -> tables.Table:
     described = _describe_effective_dimension(dimension)
     rows['effective dimension of what was seen'] = described
   for who, (epsilon, assumes) in leaks.list_analytic_epsilons(result).items():
-    rows[f'analytic ε of {who}'] = (
+    rows[f'limit of {who}'] = (
       f'{cells.format_number(epsilon)}: {words.describe_analytic(assumes)}'
     )
   rows['amplification by sampling'] = (
@@ -89,7 +88,7 @@ def make_settings_table(result: RunResult) -> tables.Table:
 def make_summary_table(
   audit: Audit, *, participations: Participations | None = None
 ) -> tables.Table:
-  """One line for each attacker: ε, μ, floor, the first bound and the analytic ε.
+  """One line for each attacker: the first bound, estimate, limit, floor and μ.
 
   An estimate that is not calibrated is left out, and the line says so. Where clients
   take part in other numbers of rounds than canaries, what follows for one is in the
@@ -98,25 +97,34 @@ def make_summary_table(
   Args:
     participations: of canaries and clients; None where clients are not known.
   """
-  bound = 'bounds, 95 % together' if audit.is_simultaneous else 'bound, 95 %'
+  bound = (
+    'lower bound (95 % together)'
+    if audit.is_simultaneous
+    else cells.LOWER_BOUND
+  )
   columns: dict[str, Callable[[AttackResult], str]] = {
-    'attacker': lambda attack: words.spell_name(attack.threat_model),
-    **{head: _show_calibrated(head) for head in [*cells.COLUMNS][:4]},
+    'attacker has': lambda attack: words.spell_name(attack.threat_model),
     bound: lambda attack: (
       cells.format_epsilon(attack.bounds[0]) if attack.bounds else '-'
     ),
-    'analytic ε': _format_analytic,
+    cells.ESTIMATE: lambda attack: (
+      cells.format_with_interval(attack.first)
+      if attack.is_calibrated
+      else 'uncalibrated'
+    ),
+    cells.LIMIT: _format_analytic,
+    'floor 5-95 %': _show_calibrated('floor 5-95 %'),
+    'μ': _show_calibrated('μ'),
   }
   if participations is not None and participations.differ:
     del columns['μ']
-    columns['a client'] = lambda attack: format_client(attack, participations)
+    columns['client'] = lambda attack: format_client(attack, participations)
   return tables.select_columns(audit.attacks, columns)
 
 
 def _show_calibrated(head: str) -> Callable[[AttackResult], str]:
-  otherwise = 'uncalibrated' if head == '90 % interval' else '-'
   return lambda attack: (
-    cells.COLUMNS[head](attack.first) if attack.is_calibrated else otherwise
+    cells.COLUMNS[head](attack.first) if attack.is_calibrated else '-'
   )
 
 
@@ -155,7 +163,7 @@ def make_risk_table(
     is not None
   ]
   columns: dict[str, Callable[[tuple[AttackResult, AttackRisks]], str]] = {
-    'attacker': lambda row: words.spell_name(row[0].threat_model),
+    'attacker has': lambda row: words.spell_name(row[0].threat_model),
     **{head: _show_risk(name) for head, name in _RISKS.items()},
   }
   return tables.select_columns(found, columns) if found else None
@@ -195,12 +203,12 @@ def _make_estimate_table(
   ]
   for line, excess in zip(body, excesses):
     line[2] += f' {_EXCESSES[excess][0]}' if excess else ''
-  head = ['attacker', 'method', *cells.COLUMNS]
+  head = ['attacker has', 'method', *cells.COLUMNS]
   # Drop empty columns.
   kept = [
     i
     for i in range(0 if has_names else 1, len(head))
-    if any(line[i] not in ('-', 'point estimate') for line in body)
+    if any(line[i] not in ('-', 'estimate') for line in body)
   ]
   return tables.Table(
     title,
@@ -215,7 +223,7 @@ def _describe_effective_dimension(dimension: EffectiveDimensions) -> str:
   return (
     f'{dimension.min_round:,.0f} or more in a round, '
     f'{dimension.median_round:,.0f} in the median; '
-    f'final model {dimension.final_model:,.0f}, its change '
+    f'last model {dimension.final_model:,.0f}, its change '
     f'{dimension.change:,.0f}; {dimension.family} canaries need '
     f'{"any" if needed is None else f"{needed:,.0f}"}'
   )

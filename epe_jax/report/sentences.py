@@ -18,15 +18,14 @@ NOT_AUDITED = (
 """All there is to say of a run without canaries."""
 
 ABOUT_RISKS = (
-  'How well the best attack on a client of this run does. In or out: share of right '
-  'guesses whether it took part, at even odds. Found: share of those who took part that '
-  f'is found, with {100 * clients.FPR:g} false alarm in 100. Named: probability that a person '
-  f'named is a member, if {100 * clients.PRIOR:g} in 100 are. Secret: probability of '
-  'guessing an attribute that anyone guesses with probability '
-  f'{clients.BASELINE:g}. A number alone is of a Gaussian mechanism with the estimated ε, '
-  'with the limits of its interval in brackets, if canaries take part as clients do; "at '
-  'most" is what the mechanism allows, "expected" what a server that adds up '
-  'aggregates leaves in the model.'
+  'How well the best attack on a client of this run does. Right guesses: whether it took '
+  'part, at even odds; chance is 50 %. Members found: of those who took part, with '
+  f'{100 * clients.FPR:g} false alarm in 100. Right accusations: of those accused of '
+  f'having taken part, if {100 * clients.PRIOR:g} in 100 have. Secrets guessed: an '
+  f'attribute that anyone guesses with probability {clients.BASELINE:g}. A number alone '
+  'is of a Gaussian mechanism with the estimated ε, with its interval in brackets, if '
+  'canaries take part as clients do; "at most" is what the mechanism allows, "expected" '
+  'what a server that adds up aggregates leaves in the model.'
 )
 """What the columns of the table of risks are."""
 
@@ -40,8 +39,8 @@ _ABOUT_COIN_FLIPS = (
   'Gaussian, as that of this run is by design.'
 )
 _ABOUT_INDEPENDENCE = (
-  'A lower bound at 95 % exceeds the true ε in at most 5 % of audits, if canaries score '
-  'independently. Several hold at 95 % each, not all together.'
+  'A lower bound at 95 % exceeds the true ε in at most 5 % of audits, if canaries are '
+  'independent. Several hold at 95 % each, not all together.'
 )
 _ABOUT_CREDIBLE_BOUNDS = (
   'A credible bound holds as often as it states on average over its prior; at a given ε '
@@ -163,13 +162,13 @@ def list_assumptions(result: RunResult) -> list[str]:
 
 
 def title_attackers(result: RunResult) -> str:
-  """Title: the lower bound that the design fixed, and the analytic ε."""
+  """Title: the lower bound that the design fixed, and the limit."""
   if result.audit.headline is None:
     return 'No lower bound could be made'
   attack, bound, _ = result.audit.headline
   return (
-    f'ε ≥ {cells.format_epsilon(bound)} with {100 * (bound.confidence or 0):.4g} % '
-    f'confidence ({words.spell_name(attack.threat_model)}); {_describe_limit(result)}'
+    f'{words.spell_name(attack.threat_model)}: ε ≥ {cells.format_epsilon(bound)} with '
+    f'{100 * (bound.confidence or 0):.4g} % confidence; {_describe_limit(result)}'
   )
 
 
@@ -237,7 +236,7 @@ def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
 def _describe_limit(result: RunResult) -> str:
   limit = leaks.find_analytic_epsilon(result)
   if math.isnan(limit):
-    return 'the analytic ε is not known'
+    return 'the limit is not known'
   if limit == math.inf:
     return 'without noise there is no limit'
-  return f'the analysis allows {cells.format_number(limit)} at most'
+  return f'the limit is {cells.format_number(limit)}'

@@ -15,7 +15,7 @@ WIDTH = 100
 _Row = TypeVar('_Row')
 
 _width = contextvars.ContextVar('width', default=WIDTH)
-_GAP = '  '
+_GAP, _FIRM = '  ', '\N{NO-BREAK SPACE}'
 _LATEX = str.maketrans(
   {
     '\\': r'\textbackslash{}',
@@ -101,7 +101,14 @@ def fold_table(table: Table) -> Table:
   ):
     return table
   heads = [
-    textwrap.wrap(head, max(_measure_column([*head.split(), *cells]), 1))
+    [
+      line.replace(_FIRM, ' ')
+      for line in textwrap.wrap(
+        head.replace(' %', f'{_FIRM}%'),
+        max(_measure_column([*head.split(), *cells]), 1),
+        break_long_words=False,
+      )
+    ]
     for head, *cells in columns[1:]
   ]
   others = [
@@ -183,7 +190,7 @@ def fill_paragraph(text: str, *, bullet: str = '') -> str:
     bullet: what the first line begins with; the others are indented as far.
   """
   # A number stays on the line of its sign: textwrap breaks at plain spaces.
-  glued = re.sub('(?<=[=≈]) | (?=[=≈%])', '\N{NO-BREAK SPACE}', text)
+  glued = re.sub('(?<=[=≈]) | (?=[=≈%])', _FIRM, text)
   filled = textwrap.fill(
     glued,
     get_width(),
@@ -191,7 +198,7 @@ def fill_paragraph(text: str, *, bullet: str = '') -> str:
     subsequent_indent=' ' * len(bullet),
     break_on_hyphens=False,
   )
-  return filled.replace('\N{NO-BREAK SPACE}', ' ')
+  return filled.replace(_FIRM, ' ')
 
 
 def fill_items(texts: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ Words = Mapping[str, str | Callable[..., str]]
 def _name_law(dim: float | str) -> str:
   if math.isinf(float(dim)):
     return 'the spread of the noise that is claimed'
-  return f'the law of random directions, d = {dim}'
+  return f'the distribution of random directions, d = {dim}'
 
 
 def _name_lag(lag: int) -> str:
@@ -28,11 +28,8 @@ def _name_lag(lag: int) -> str:
   return apart.get(lag, f'rounds {lag:,} apart')
 
 
-_SMALLER = (
-  '; the lower bound is one that needs no known law (all thresholds, one test), and '
-  'is smaller'
-)
-_TAILS = '; the rest is read from tails of that law, where there are no scores'
+_SMALLER = '; the lower bound is by a weaker test (all thresholds, one test)'
+_TAILS = '; the rest is read from tails of that distribution, where there are no scores'
 _FORMS: Mapping[str, Callable[[Any], str]] = {
   'apart': _name_lag,
   'average': lambda lag: '' if lag else ' on average',
@@ -50,25 +47,36 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
 }
 
 NAMES = {
-  'final': 'final model',
-  'change': 'change of the model',
+  'final': 'last model only',
+  'change': 'first and last model',
+  'maximum': 'every round (maximum)',
+  'likelihood': 'every round (likelihood)',
+  'own_round': 'every round',
+  'residual': 'worst case',
+  'decorrelated': 'worst case (rounds combined)',
+  'external': 'scores as given',
+}
+"""Key of an attacker of this package -> its name, the same wherever it is shown."""
+
+STATISTICS = {
+  'final': 'cosine with the final model',
+  'change': 'cosine with the change of the model',
   'maximum': 'maximum over rounds',
   'likelihood': 'likelihood over rounds',
   'own_round': 'own round',
   'residual': 'own round, others removed',
   'decorrelated': 'rounds combined, others removed',
-  'external': 'scores as given',
 }
-"""Key of an attacker of this package -> its name in legends and headings."""
+"""Key of an attacker of this package -> the score that it gives a canary."""
 
 VIEWS = {
-  'final_model': 'final model',
-  'initial_and_final_model': 'final model, initial model known',
-  'all_iterates': 'all iterates',
-  'all_iterates_and_updates': 'all iterates, other updates known',
-  'all_iterates_combined': 'all iterates, combined; other updates known',
-  'published_models': 'published models',
-  'published_models_and_updates': 'published models, other updates known',
+  'final_model': 'the last model only',
+  'initial_and_final_model': 'the first and the last model',
+  'all_iterates': 'every round',
+  'all_iterates_and_updates': 'every round and all other updates',
+  'all_iterates_combined': 'every round, combined, and all other updates',
+  'published_models': 'the published models',
+  'published_models_and_updates': 'the published models and all other updates',
   'scores': 'scores',
 }
 """What an attacker of this package sees and knows -> its words."""
@@ -84,7 +92,7 @@ UNITS = {
 ASSUMPTIONS = {
   Assumption.INDEPENDENT: 'canaries score independently',
   Assumption.COINS: 'independent coins decided which canaries took part',
-  Assumption.COSINE_NULL: 'unobserved canaries score as random directions do',
+  Assumption.COSINE_NULL: 'canaries held out score as random directions do',
   Assumption.GAUSSIAN_SCORES: 'scores are Gaussian',
   Assumption.EQUAL_SPREAD: (
     'taking part shifts a score and leaves its spread alone'
@@ -126,23 +134,21 @@ def describe_fact(fact: Fact, words: Words) -> str:
 
 
 def spell_name(attacker: ThreatModel) -> str:
-  """The name of an attacker, in legends and headings."""
+  """The name of an attacker, in all tables, figures, sentences and files."""
   key = attacker.key
   return attacker.name or NAMES.get(key) or cells.spell_key(key)
 
 
 def spell_statistic(attacker: ThreatModel) -> str:
   """The score of a canary for an attacker."""
-  name = spell_name(attacker)
-  is_of_model = attacker.key in ('final', 'change')
-  return f'cosine with the {name}' if is_of_model else name
+  return STATISTICS.get(attacker.key) or spell_name(attacker)
 
 
 def describe_view(view: str) -> str:
   """What an attacker sees, in words: those of `VIEWS`, or of the attacker's author.
 
   >>> describe_view('all_iterates_and_updates'), describe_view('signs of updates')
-  ('all iterates, other updates known', 'signs of updates')
+  ('every round and all other updates', 'signs of updates')
   """
   return VIEWS.get(view) or cells.spell_key(view)
 

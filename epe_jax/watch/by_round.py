@@ -253,7 +253,7 @@ def _score_round(
     return
   yield describe_shifted(
     attackers.CHANGE,
-    'model after the round, initial model known',
+    'first model and the one after the round',
     split_scores(
       model, model.cosines['models'][0], Unknown(), model.assigned[0]
     ),

@@ -184,8 +184,8 @@ def _tabulate_variants(variants: Sequence[runs.Variant]) -> tables.Table:
       'accuracy',
       'effective noise',
       'ε as the paper estimates it',
-      'maximum over rounds',
-      'own round',
+      'every round (maximum)',
+      'every round',
     ],
     body,
     [

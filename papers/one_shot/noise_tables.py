@@ -51,7 +51,7 @@ def make_tables(runs: Sequence[grid.Run], *, name: str) -> item.Product:
             _name_column,
             (attackers.FINAL, attackers.CHANGE, attackers.OWN),
           ),
-          'own round, from norms',
+          'every round, from norms',
           _name_column(attackers.RESIDUAL),
           'analytic ε',
         ],

@@ -20,8 +20,8 @@ from papers import grid, item, reported
 _REPORTED = reported.Reported('papers.one_shot')
 
 _TITLES = {
-  attackers.FINAL: 'ε, final model',
-  attackers.CHANGE: 'ε, change of the model',
+  attackers.FINAL: 'ε, last model only',
+  attackers.CHANGE: 'ε, first and last model',
 }
 _COLORS = (style.SKY, style.GREEN, style.ORANGE, style.VERMILLION, style.PURPLE)
 _LINES = ('-', '--', '-.', ':', '-')
@@ -31,7 +31,7 @@ def make_densities(runs: Sequence[grid.Run]) -> item.Product:
   """Draws the densities of cosines with the final model and with its change."""
   table = tables.Table(
     'Cosines of canaries',
-    ['noise', 'repetitions', 'final model', 'change of the model'],
+    ['noise', 'repetitions', 'last model only', 'first and last model'],
     [
       [
         f'{run.noise:g}',
@@ -44,8 +44,8 @@ def make_densities(runs: Sequence[grid.Run]) -> item.Product:
       for run in runs
     ],
     [
-      'Mean ± standard deviation over the observed canaries, in units of '
-      '1/√d; an unobserved one has 0 ± 1.',
+      'Mean ± standard deviation over the canaries that took part, in units of '
+      '1/√d; one held out has 0 ± 1.',
       *grid.describe_runs(runs),
     ],
   )
@@ -113,7 +113,7 @@ def _draw_bars(runs: Sequence[grid.Run]) -> figure.Figure:
     axes.set_title(f'noise z = {noise:g}')
     axes.set_ylim(0, 1.15 * top or 1)
   for axes in all_axes[::2]:
-    axes.set_ylabel('ε of the final model')
+    axes.set_ylabel('ε, last model only')
   for axes in all_axes[-2:]:
     axes.set_xlabel('rounds in which a canary took part')
   style.draw_legend(fig, all_axes)

@@ -162,9 +162,9 @@ def _choose_equal(runs: Sequence[grid.Run]) -> list[grid.Run]:
 
 
 def _draw_utility(runs: Sequence[grid.Run]) -> figure.Figure:
-  """Accuracy against the measured ε of the final model and of the worst case."""
+  """Accuracy against the measured ε of the models and of the worst case."""
   fig, panels = style.make_panels(2, columns=2, height=4.0)
-  titles = 'worst case, all rounds', 'final model'
+  titles = 'worst case', 'first and last model'
   for axes, title in zip(panels, titles):
     shown = []
     for name, group in _group(runs).items():
@@ -268,7 +268,11 @@ def _choose_base(config: str, scale: str) -> tuple[str, list[dict[str, Any]]]:
   """The config of runs, and the fields that change its sizes."""
   smoke, small = scale == 'smoke', scale == 'small'
   if config == 'digits':
-    sizes = dict(rounds=6, clients_per_round=40) if smoke else dict(rounds=60)
+    # The δ of configs that set none.
+    sizes = dict(rounds=60, audit=dict(delta=400**-1.1))
+    sizes |= dict(canaries=dict(observed=400, unobserved=400))
+    if smoke:
+      sizes = dict(rounds=6, clients_per_round=40)
     return 'digits:smoke' if smoke else 'digits', [sizes]
   if config == 'emnist':
     sizes = [grid.ROUNDS[scale], grid.IMAGES[scale]]

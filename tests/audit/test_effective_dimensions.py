@@ -64,7 +64,7 @@ def test_too_few_coordinates_are_warned_of_where_they_matter():
   low = warn_of_low_dimension(_found(family, **wide | rounds)) or ''
   assert f"'{family}'" in low
   assert '41 in the round' in low
-  assert 'final model' not in low
+  assert 'last model' not in low
   assert "the family 'sphere'" in low
   low = warn_of_low_dimension(_found(family, **wide | {'change': 12.0})) or ''
   assert 'It is 12 in the change' in low

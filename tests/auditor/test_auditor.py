@@ -276,7 +276,7 @@ def test_canaries_that_miss_some_of_their_rounds_are_counted(tmp_path):
       assert Fact('rounds_missed', values) in attack.notes
   text = ' '.join(auditor.report().split())
   assert '114 of 120 assigned participations of canaries took place' in text
-  assert 'and the analytic ε, of 2 rounds, above what others allow' in text
+  assert 'and the limit, of 2 rounds, above what others allow' in text
   limit = accounting.epsilon_of_releases(0.5, delta=1e-3, participations=2)
   assert f' ≤ {cells.format_number(limit.epsilon)}' in text
   observed = make_auditor(repetitions=2)

@@ -47,9 +47,11 @@ def test_an_epsilon_is_claimed_in_place_of_a_noise_multiplier(capsys):
 def test_nothing_broken_is_0_and_what_was_not_checked_is_counted(capsys):
   assert cli.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
   out = capsys.readouterr().out
-  assert '0 of the 21 rules' in out
+  assert '21 rules checked: 21 passed, 0 failed; 1 not checked' in ' '.join(
+    out.split()
+  )
   assert ' '.join(out.rstrip().split('\n\n')[-1].split()) == (
-    '0 broken, 21 passed, 1 not checked: resume. Not applicable: clip_norm, '
+    '0 failed, 21 passed, 1 not checked: resume. Not applicable: clip_norm, '
     'add_or_remove, constants.'
   )
 
@@ -165,19 +167,19 @@ def make_report(*severities, passed=1, not_checked=0):
       '0 of 3 passed, 3 not checked',
       'lightgrey',
     ),
-    (make_report('utility'), '', 4, '1 of 2 passed, 1 broken', 'orange'),
+    (make_report('utility'), '', 4, '1 of 2 passed, 1 failed', 'orange'),
     (
       make_report('utility', not_checked=1),
       'all',
       3,
-      '1 of 3 passed, 1 broken, 1 not checked',
+      '1 of 3 passed, 1 failed, 1 not checked',
       'orange',
     ),
     (
       make_report('utility', 'privacy', not_checked=1),
       'all',
       1,
-      '1 of 4 passed, 2 broken, 1 not checked',
+      '1 of 4 passed, 2 failed, 1 not checked',
       'red',
     ),
   ],
@@ -479,7 +481,7 @@ def test_the_action_writes_a_report_a_badge_and_a_summary(name, code, tmp_path):
   )
   assert ended.returncode == code
   text = summary.read_text('utf-8')
-  assert f'{code} broken, ' in text
+  assert f'{code} failed, ' in text
   # All of it is code, whatever a mechanism prints.
   assert all(line.startswith('    ') for line in text.splitlines()[1:])
   report = io.read_json(tmp_path / 'privacy-check' / 'report.json')

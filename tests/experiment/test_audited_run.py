@@ -133,7 +133,7 @@ def test_a_finished_run_is_found_by_its_config(finished, tmp_path):
 def test_the_report_of_a_run_is_drawn_from_its_files(finished, coarse_figures):
   workdir, _ = finished
   text = report.write_report(workdir).read_text()
-  assert 'final model' in text.lower()
+  assert 'last model' in text.lower()
   for name in ('densities', 'trace', 'accuracy'):
     assert (workdir / f'{name}.png').read_bytes().startswith(b'\x89PNG')
 
@@ -179,7 +179,7 @@ def test_by_coins_scores_say_so_and_the_report_too(flipped):
   )
   assert result.num_observed == scores.observed.sum()
   text = ' '.join(report.format_report(result).split())
-  assert f'{result.num_observed:,} canaries in' in text
+  assert f'{result.num_observed:,} canaries took part' in text
   assert 'rounds of a canary: one round, each with probability 1/2' in text
 
 
@@ -344,8 +344,8 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   stored = run_result.load_result(tmp_path / 'run' / 'result.json')
   assert stored == result
   text = report.write_report(tmp_path / 'run').read_text()
-  assert '| analytic ε of canaries and clients | ∞: ' in text
-  assert 'without noise there is no limit' in text
+  assert '| limit of canaries and clients | ∞: ' in text
+  assert 'Without noise there is no limit' in text
   (line,) = comparison.make_results_table({'one': stored}).body
   assert '∞' in line
   scores = load_record(tmp_path / 'run' / 'private/scores.npz')

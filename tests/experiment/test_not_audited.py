@@ -122,7 +122,7 @@ def test_its_report_has_how_it_trained_and_no_estimate(finished):
   table = report.format_report(result)
   assert 'Not audited: no canaries' in table
   assert 'By analysis ε of a client of up to' in table
-  assert 'point estimate' not in table.lower()
+  assert 'lower bound' not in table.lower()
   assert max(map(len, table.splitlines())) <= 100
   (line,) = comparison.make_results_table({'plain': result}).body
   assert line.count('not audited') == 4

@@ -133,10 +133,10 @@ def test_a_weak_plan_names_the_canaries_that_would_do():
   (warning,) = [
     x
     for x in plans.describe_warnings(plan)
-    if x.startswith('change of the model')
+    if x.startswith('first and last model')
   ]
   num = found.min_canaries
-  assert f'use at least {num:,} in and {2 * num:,} out' in warning
+  assert f'use at least {num:,} and {2 * num:,} held out' in warning
   enough = plan_for(CHANGE, num_observed=int(1.2 * num), num_unobserved=2 * num)
   found = enough.find('change')
   assert found.min_canaries == 0
@@ -173,7 +173,7 @@ def test_without_noise_nothing_is_said_of_who_removes_the_others():
   assert plan.find('own_round').analytic == np.inf
   text = json.dumps(io.spell_non_finite(plan.to_json()), allow_nan=False)
   assert json.loads(text)['run']['dim'] == 20_000
-  why = 'own round, others removed: not planned: without noise ε is ∞.'
+  why = 'worst case: not planned: without noise ε is ∞.'
   assert why in str(plan)
   assert why not in str(usual())
 
@@ -181,11 +181,11 @@ def test_without_noise_nothing_is_said_of_who_removes_the_others():
 def test_without_unobserved_canaries_a_maximum_has_no_law():
   plan = plan_for(attackers.MAXIMUM, num_unobserved=0)
   assert plan.find('maximum') is None
-  assert 'maximum over rounds: not planned: only unobserved' in ' '.join(
+  assert 'every round (maximum): not planned: only held-out' in ' '.join(
     str(plan).split()
   )
   assert any(
-    'the null law cannot be tested' in x for x in plans.describe_warnings(plan)
+    'their scores cannot be tested' in x for x in plans.describe_warnings(plan)
   )
 
 
@@ -265,7 +265,7 @@ def test_a_plan_and_an_audit_choose_the_same_bound_and_say_why(in_round, bound):
   is_crowded = bound == 'rank_test'
   assert any(one.key == 'crowded' for one in own.notes) == is_crowded
   warned = any(
-    x.startswith(f'own round: {note}') for x in plans.describe_warnings(plan)
+    x.startswith(f'every round: {note}') for x in plans.describe_warnings(plan)
   )
   assert warned == is_crowded
 
@@ -380,7 +380,7 @@ def test_an_attacker_without_a_calibrated_estimate_is_named():
     'likelihood': 'not_calibrated',
   }
   text = ' '.join(str(plan).split())
-  assert 'likelihood over rounds: not planned: it has no calibrated' in text
+  assert 'every round (likelihood): not planned: it has no calibrated' in text
 
 
 @pytest.mark.parametrize(
@@ -490,7 +490,7 @@ def test_a_plan_reads_as_a_table():
   for part in (
     'd = 20,000',
     'floor 5-95 %',
-    'own round',
+    'every round',
     'Assumed:',
     'Based on',
   ):

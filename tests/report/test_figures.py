@@ -78,11 +78,11 @@ def test_densities_are_drawn_in_units_of_one_over_root_d(record):
   fig = cosines.draw_densities(
     evaluation.evaluate(record, floors=False).attacks
   )
-  for title in ('final model', 'own round'):
+  for title in ('last model only', 'every round'):
     axes = next(x for x in fig.axes if x.get_title() == title)
     x, y = curve(axes, 'exact')
     np.testing.assert_allclose(y, stats.norm.pdf(x), rtol=1e-4)
-    for label, mean in (('took part', 3.0), ('took no part', 0.0)):
+    for label, mean in (('took part', 3.0), ('held out', 0.0)):
       x, y = curve(axes, f'{label}: n = 2,000')
       np.testing.assert_allclose(np.trapezoid(y, x), 1, rtol=2e-3)
       centre = np.trapezoid(x * y, x)
@@ -98,13 +98,13 @@ def test_the_exact_law_is_drawn_only_where_it_holds():
     return {
       axes.get_title()
       for axes in fig.axes
-      if any(s.startswith('exact null law') for s in labels(axes))
+      if any(s.startswith('exact, held out') for s in labels(axes))
     }
 
-  models = {'final model', 'change of the model'}
-  own = {'own round', 'own round, others removed'}
+  models = {'last model only', 'first and last model'}
+  own = {'every round', 'worst case'}
   assert drawn(recorded_runs.by_law()) == models | own
-  removed = {'own round, others removed'}
+  removed = {'worst case'}
   assert drawn(recorded_runs.by_law(repetitions=4)) == models | removed
 
 
@@ -120,7 +120,7 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
   assert (
     left.get_title() == f'canary {typical}: the median of 61 that took part'
   )
-  assert right.get_title() == 'canary 61: one of 60 that took no part'
+  assert right.get_title() == 'canary 61: one of 60 held out'
   rounds, marked = curve(left, 'a round it took part in')
   np.testing.assert_array_equal(
     rounds, 1 + np.flatnonzero(record.included[:, typical])
@@ -138,7 +138,7 @@ def test_the_trade_off_is_counted_and_that_of_both_epsilons(drawn):
   assert [x.get_title().partition(':')[0] for x in fig.axes] == [
     words.spell_name(threat_model) for threat_model in OF_INDEPENDENT_NOISE
   ]
-  axes = titled(fig, 'own round: ε ≈ ')
+  axes = titled(fig, 'every round: ε ≈ ')
   # A Gaussian mechanism is a straight line on axes of normal quantiles.
   ends = axes.transScale.transform([[0.01, 0.1], [0.1, 0.01]])
   np.testing.assert_allclose(ends, special.ndtri([[0.01, 0.1], [0.1, 0.01]]))
@@ -153,11 +153,11 @@ def test_the_trade_off_is_counted_and_that_of_both_epsilons(drawn):
   np.testing.assert_allclose(found, 3.0, atol=5 * 1.7 / np.sqrt(2000))
   fpr, fnr = curve(axes, 'guessing')
   np.testing.assert_allclose(fpr + fnr, 1)
-  assert 'fitted Gaussians' not in labels(titled(fig, 'maximum over rounds'))
+  assert 'fitted Gaussians' not in labels(titled(fig, 'every round (maximum)'))
 
 
 def test_the_lower_bound_has_its_curve_among_the_trade_offs(record, drawn):
-  axes = titled(drawn['tradeoff.png'], 'own round, others removed')
+  axes = titled(drawn['tradeoff.png'], 'worst case')
   fpr, fnr = curve(axes, '(ε, δ)-DP with the lower bound')
   bound = evaluation.evaluate(record, floors=False).headline[1]
   needed = 1 - 1e-5 - np.exp(bound.epsilon) * fpr
@@ -202,7 +202,7 @@ def test_attackers_are_points_with_intervals_floors_and_bounds():
       )
   # What is not calibrated does not stand out.
   assert max(sizes[False]) < min(sizes[True])
-  x, _ = curve(axes, 'analytic ε = 20.0')
+  x, _ = curve(axes, 'limit: ε = 20.0')
   assert list(x) == [20.0, 20.0]
 
 
@@ -210,7 +210,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
   record, drawn
 ):
   (axes,) = drawn['delta.png'].axes
-  for label, mu in (('analytic', 4.0), ('own round, others', 3.0)):
+  for label, mu in (('limit', 4.0), ('worst case', 3.0)):
     deltas, found = curve(axes, label)
     assert np.all(np.diff(found) <= 0)
     pairs = list(zip(found, deltas))[::3]
@@ -226,7 +226,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
   assert len(axes.collections) == len(calibrated) == 4
   # Of rarer outcomes than one canary of 2,000 no curve is drawn, though the δ of the
   # run is 1e-5: there the estimates stand alone.
-  deltas, _ = curve(axes, 'own round, others')
+  deltas, _ = curve(axes, 'worst case')
   assert deltas[0] == pytest.approx(1 / 2000)
   alone = [
     float(x.get_ydata()[0])
@@ -288,7 +288,7 @@ def test_by_round_shows_the_rows_and_their_intervals():
       )
   assert len(right.collections) == 0
   n = record.included[:8].sum()
-  assert f'{n} to 60 canaries had taken part, 60 never did' in left.get_xlabel()
+  assert f'{n} to 60 canaries had taken part, 60 held out' in left.get_xlabel()
 
 
 @pytest.mark.integration
@@ -365,7 +365,7 @@ def test_titles_say_what_was_found(record, drawn):
   assert first in drawn['by_round.png'].get_suptitle()
   assert '95.5 % after 20 rounds' in drawn['accuracy.png'].get_suptitle()
   two = [x.get_title().partition(':')[0] for x in drawn['overview.png'].axes]
-  assert two == ['final model', 'own round']
+  assert two == ['last model only', 'every round']
 
 
 @pytest.mark.integration
@@ -395,7 +395,7 @@ def test_a_run_has_every_figure_that_has_a_caption():
   drawn = of_audit.draw_run(result, simulated.record, lines)
   assert list(drawn) == list(of_audit.CAPTIONS)
   left, _ = drawn['by_round.png'].axes
-  rounds, _ = curve(left, 'change of the model')
+  rounds, _ = curve(left, 'first and last model')
   assert len(rounds) > 1
   # Models of rounds are left out where the trace does not give them.
   other = recorded_runs.replace_cosines(
@@ -403,5 +403,5 @@ def test_a_run_has_every_figure_that_has_a_caption():
   )
   result = run_of(other, math.inf)
   left, _ = of_audit.draw_run(result, other, lines)['by_round.png'].axes
-  rounds, _ = curve(left, 'change of the model')
+  rounds, _ = curve(left, 'first and last model')
   assert len(rounds) == 1

@@ -7,12 +7,14 @@ import re
 
 import pytest
 
+from epe_jax.accounting import Analytic
 from epe_jax.audit import attackers, evaluation, upper_bounds
 from epe_jax.audit.results import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import client_rounds, finished_runs, run_result
 from epe_jax.fact import Fact
 from epe_jax.report import (
+  audit_notes,
   cells,
   first_page,
   html,
@@ -32,12 +34,16 @@ _BELONGS = Provenance('2026-11-24', '0' * 12, '1' * 64, '2' * 64)
 
 
 def count_words(content):
-  """Words of the first page in HTML and in Markdown, the larger number."""
+  """Words of the first page in HTML and in Markdown, the larger number.
+
+  Those of the table are not counted.
+  """
   shown = html.render_html(content, dict.fromkeys(of_audit.CAPTIONS, _SVG))
   body = shown[shown.index('<body>') : shown.index('<details')]
+  body = re.sub('<table.*?</table>', '', body, flags=re.S)
   markdown = page.render_markdown(content).partition('<details')[0]
   # A picture has words for those who cannot see it, which are its caption.
-  markdown = re.sub(r'!\[[^]]*\]\([^)]*\)', '', markdown)
+  markdown = re.sub(r'!\[[^]]*\]\([^)]*\)|^\|.*', '', markdown, flags=re.M)
   texts = (re.sub('<[^>]+>', ' ', body), markdown)
   return max(len(re.findall(r'\S*\w\S*', text)) for text in texts)
 
@@ -90,6 +96,8 @@ def test_what_was_not_measured_has_a_limit_and_no_number():
   table = first_page.make_leak_table(leaks.find_leaks(result))
   for row in table.body:
     assert row[1:] == ['–', '–', '35.5', '–', '57.2']
+  names = ['first and last model', 'every round', 'worst case']
+  assert [row[0] for row in table.body] == names
   unknown = dataclasses.replace(result, analytic_epsilon=math.nan)
   assert all(math.isnan(x.at_most) for x in leaks.find_leaks(unknown))
 
@@ -101,7 +109,95 @@ def test_an_estimate_above_its_limit_is_explained():
   for limit, is_said in ((above, True), (2 * above, False)):
     result = recorded_runs.result(audit=audit, analytic_epsilon=limit)
     said = report.format_summary(result)
-    assert ('"About" above it: chance' in ' '.join(said.split())) == is_said
+    assert ('just above its limit' in ' '.join(said.split())) == is_said
+
+
+def test_a_name_has_one_number_wherever_it_stands():
+  result = finished_runs.load_result(_RUNS / 'digits')
+  first = first_page.make_leak_table(leaks.find_leaks(result))
+  every = run_tables.make_summary_table(result.audit)
+  rows = {row[0]: row for row in every.body}
+  assert len(rows) == len(every.body)
+  for name, *numbers in first.body:
+    assert numbers[:2] == rows[name][1:3]
+  names = [
+    x['name'] for x in audit_notes.describe_in_json(result.audit)['attacks']
+  ]
+  assert names == [*rows]
+
+
+def test_a_client_is_guessed_as_often_as_the_table_of_attacks_says():
+  result = finished_runs.load_result(_RUNS / 'digits')
+  found = leaks.find_leaks(result)
+  said = first_page.describe_client(result, found)
+  table = run_tables.make_risk_table(
+    result.audit.attacks, leaks.count_participations(result)
+  )
+  shares = {
+    row[0]: float(row[1].split()[0])
+    for row in table.body
+    if row[1][0].isdigit()
+  }
+  assert f'about {shares[found[0].name]:.0f} % of cases' in said
+  assert f'about {shares[found[2].name]:.1f} % in the worst case' in said
+  assert 'chance is 50 %' in said
+
+
+def test_clients_have_columns_only_where_their_numbers_are_others():
+  result = finished_runs.load_result(_RUNS / 'digits')
+  same = first_page.make_leak_table(leaks.find_leaks(result))
+  assert same.head == [
+    'attacker has',
+    'lower bound (95 %)',
+    'estimate [90 % interval]',
+    'limit',
+  ]
+  more = dataclasses.replace(result, clients_analytic_epsilon=30.0)
+  table = first_page.make_leak_table(leaks.find_leaks(more))
+  assert table.head == [*same.head, 'client, estimate', 'client, limit']
+  assert {row[-1] for row in table.body} == {'30.0'}
+
+
+def test_a_bound_by_a_weaker_test_says_so_in_its_cell():
+  # Canaries are more than a hundredth of each round.
+  record = recorded_runs.by_law(
+    shift=6.0, observed=600, unobserved=600, dim=900
+  )
+  audit = evaluation.evaluate(record, floors=False)
+  own = audit.find(attackers.OWN)
+  assert own.bounds[0].method == 'rank_test'
+  table = first_page.make_leak_table(leaks.choose_leaks(audit))
+  (cell,) = [row[1] for row in table.body if row[0] == 'every round']
+  assert cell.endswith(' (weaker test: too many canaries a round)')
+  usual = evaluation.evaluate(recorded_runs.by_law(), floors=False)
+  table = first_page.make_leak_table(leaks.choose_leaks(usual))
+  assert not any('weaker' in row[1] for row in table.body)
+
+
+def test_the_interval_that_decides_is_printed():
+  """Above at 90 %, as chance explains where there are several tests."""
+  audit = recorded_runs.audit_by_law(floors=False)
+  *others, worst = audit.attacks
+  limit = 20.0
+  first = dataclasses.replace(
+    worst.first, epsilon=limit + 1, interval=(limit + 0.2, limit + 1.8)
+  )
+  worst = dataclasses.replace(
+    worst,
+    estimates=(first, *worst.estimates[1:]),
+    analytic=Analytic(limit, ()),
+  )
+  audit = audit._replace(attacks=(*others, worst))
+  lowest = audit_notes.find_lowest(audit, first)
+  assert lowest < limit
+  result = recorded_runs.result(audit=audit, analytic_epsilon=limit)
+  said = ' '.join(report.format_summary(result).split())
+  assert (
+    'With all tests counted, the interval of the worst case begins at '
+    f'{cells.format_number(lowest)}: chance explains this.'
+  ) in said
+  (note,) = [x for x in audit_notes.list_notes(audit) if 'is above' in x]
+  assert f'begins at {cells.format_number(lowest)}. Chance explains' in note
 
 
 def test_no_sentence_of_the_first_page_is_in_the_appendix():
@@ -159,9 +255,9 @@ def test_a_bound_of_scores_by_coins_says_so():
 @pytest.mark.parametrize(
   ('of_canaries', 'of_clients', 'said'),
   [
-    (1, 1, 'in up to one round; its "about" is a canary'),
-    (2, 16, 'in up to 16 rounds; its "about": by canaries, in its rounds'),
-    (3, 3, 'in up to 3 rounds; its "about": by canaries, in its rounds'),
+    (1, 1, 'clients take part as often, with updates no larger'),
+    (2, 16, 'in up to 16 rounds; their estimate ranges from orthogonal'),
+    (3, 3, 'in up to 3 rounds; their estimate ranges from orthogonal'),
   ],
 )
 def test_the_page_says_where_the_epsilon_of_a_client_comes_from(
@@ -174,8 +270,7 @@ def test_the_page_says_where_the_epsilon_of_a_client_comes_from(
     clients_participations=of_clients,
     clients_shifts=recorded_runs.client_shifts(record, of_clients),
   )
-  caveats = first_page.list_caveats(result, leaks.find_leaks(result))
-  assert any(said in caveat for caveat in caveats)
+  assert said in first_page.describe_client(result, leaks.find_leaks(result))
 
 
 def test_what_is_predicted_of_a_client_is_not_called_measured():
@@ -186,12 +281,11 @@ def test_what_is_predicted_of_a_client_is_not_called_measured():
   )
   final, *_ = found = leaks.find_leaks(result)
   none = [final._replace(client_about=None)]
-  said = ' '.join(first_page.list_caveats(result, none))
-  assert '"about" was not estimated for clients' in said
+  assert 'and have no estimate' in first_page.describe_client(result, none)
   uncalibrated = dataclasses.replace(final.attack, is_calibrated=False)
   others = [final._replace(attack=uncalibrated), *found[1:]]
-  said = ' '.join(first_page.list_caveats(result, others))
-  assert 'its "about" is predicted by analysis, not measured' in said
+  said = first_page.describe_client(result, others)
+  assert 'their estimate is predicted, not measured' in said
 
 
 def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven(
@@ -218,8 +312,8 @@ def test_of_clients_who_are_drawn_in_secret_the_page_has_what_is_proven(
   # No canary takes part as clients do.
   assert [leak.client_about is None for leak in found] == [False, True, True]
   assert found[0].client_about.agreeing <= 1.07
-  said = ' '.join(first_page.list_caveats(result, found))
-  assert 'A client takes part in rounds drawn in secret' in said
+  said = first_page.describe_client(result, found)
+  assert 'clients take part in rounds drawn in secret' in said
   assert '12' not in said
   table = run_tables.make_risk_table(
     result.audit.attacks, leaks.count_participations(result)

@@ -17,7 +17,7 @@ _PAGE = page.Page(
     page.make_bold('ε ≥ 2.0 (95 %); δ = 1e-5'),
     page.make_bold('Alas.'),
     tables.format_plain_markdown(
-      tables.Table('', ['who', 'canary, at least'], [['all', '2.0']])
+      tables.Table('', ['who', 'canary, lower bound'], [['all', '2.0']])
     ),
     page.make_figure('a.png', 'What is < seen.'),
   ],
@@ -85,7 +85,7 @@ def test_words_are_defined_if_they_are_used_and_not_otherwise():
   shown = render_html(page.define_words(_PAGE))
   words = {'epsilon', 'delta', 'lower-bound', 'canary'}
   assert {*re.findall('id="word-([^"]+)"', shown)} == words
-  assert '<a href="#word-lower-bound">canary, at least</a>' in shown
+  assert '<a href="#word-lower-bound">canary, lower bound</a>' in shown
   assert {*re.findall('href="#word-([^"]+)"', shown)} <= words
   # Where nothing is defined, nothing leads there.
   assert 'href=' not in render_html(_PAGE)

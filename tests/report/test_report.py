@@ -141,9 +141,9 @@ def test_a_report_fits_in_100_columns():
 
 def test_every_estimate_is_in_the_table_of_its_kind_with_method_and_floor():
   (table,) = run_tables.make_estimate_tables(_result().audit.attacks)
-  assert table.title.startswith('Point estimates')
+  assert table.title.startswith('Estimates')
   # What is of no estimate has no column.
-  head = ['attacker', 'method', 'ε', 'μ', '90 % interval', 'floor 5-95 %']
+  head = ['attacker has', 'method', 'ε', 'μ', '90 % interval', 'floor 5-95 %']
   assert table.head == head
   for *expected, epsilon in (
     ('Gaussians, shifts known', '1.05 to 1.35', '0.01 to 0.70', 1.2),
@@ -190,17 +190,15 @@ def test_both_analytic_epsilons_are_in_the_settings_with_what_they_assume():
     return dict(run_tables.make_settings_table(result).body)
 
   shown = list_settings(_result())
-  of_canaries = shown['analytic ε of canaries']
+  of_canaries = shown['limit of canaries']
   assert of_canaries == '35.5: one who takes part in one round'
-  assert (
-    shown['analytic ε of clients'] == '57.2: one who takes part in 2 rounds'
-  )
+  assert shown['limit of clients'] == '57.2: one who takes part in 2 rounds'
   same = _result(
     clients_analytic_epsilon=35.5,
     clients_analytic_assumes=(Fact('participations', {'rounds': 1}),),
   )
-  names = [name for name in list_settings(same) if 'analytic' in name]
-  assert names == ['analytic ε of canaries and clients']
+  names = [name for name in list_settings(same) if 'limit' in name]
+  assert names == ['limit of canaries and clients']
 
 
 def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
@@ -215,19 +213,16 @@ def test_the_table_of_attackers_has_a_line_for_each_and_no_doubtful_estimate():
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
     assert line.startswith(words.spell_name(attack.threat_model))
-    shown = cells.format_number(attack.first.epsilon)
+    shown = 'uncalibrated'
     if attack.is_calibrated:
-      assert re.search(rf' {re.escape(shown)} ', line)
-    else:
-      assert 'uncalibrated' in line
-      assert shown not in line.split()
+      shown = cells.format_with_interval(attack.first)
     bound = cells.format_number(attack.bounds[0].epsilon)
     analytic = cells.format_analytic(attack.analytic)
     of_client = run_tables.format_client(attack, participations)
     assert line.endswith(f' {of_client}')
-    line = line.removesuffix(of_client).rstrip()
-    assert line.endswith(f' {analytic}')
-    assert line.removesuffix(analytic).split()[-1] == bound
+    numbers = line.removeprefix(words.spell_name(attack.threat_model)).split()
+    expected = [bound, *shown.split(), *analytic.split()]
+    assert numbers[: len(expected)] == expected
   assert any(not attack.is_calibrated for attack in audit.attacks)
 
 
@@ -243,13 +238,13 @@ def test_the_headline_is_the_bound_and_the_final_model_in_a_sentence():
   final = audit.find(_CHANGE).first
   assert first_page.state_headline(audit, leaks.find_leaks(result)) == (
     f'Canaries show ε of at least {cells.format_epsilon(bound)} in the worst case '
-    f'(95 % confidence) and about {cells.format_epsilon(final)} from the initial '
-    'and final model, at δ = 1e-5.'
+    f'(95 % confidence) and about {cells.format_epsilon(final)} from the first '
+    'and last model, at δ = 1e-5.'
   )
   assert _alarms(result) == []
   within = _result(estimates=[_row(_FINAL, 'location_mixture', 0.3)])
   said = first_page.state_headline(within.audit, leaks.find_leaks(within))
-  assert 'nothing beyond chance from the final model alone' in said
+  assert 'nothing beyond chance from the last model only' in said
   assert '0.30' not in said
 
 
@@ -302,14 +297,14 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
     marked = [row for row in table.body if row[2].endswith(sign)]
     assert marked
     (note,) = [note for note in table.notes if note.startswith(sign)]
-    assert 'above the analytic ε' in note
+    assert 'above the limit' in note
   said = ' '.join(_alarms(_result(audit=audit)))
-  assert f'is above {cells.format_number(limit)}, the most that' in said
-  assert 'own round, others removed: the lower bound' in said
+  assert f'is above the limit {cells.format_number(limit)}' in said
+  assert 'worst case: the lower bound' in said
   honest = dataclasses.replace(record, noise_multiplier=1 / 6.0)
   audit = evaluation.evaluate(honest, floors=False)
   text = report.format_report(_result(audit=audit))
-  assert 'a lower bound above the analytic ε' not in text
+  assert 'a lower bound above the limit' not in text
 
 
 def _above_its_limit(*, bounds, interval):
@@ -344,12 +339,21 @@ def _show_everywhere(result):
   [
     (
       (5.4, 5.8),
-      'even if all tests of this audit are counted: the run does not',
+      'counted, its interval begins at 5.36. Chance does not explain this: the run',
       'Warning',
     ),
     # Above at 90 %, as one interval of twenty is by chance, but not at 97.5 %.
-    ((5.05, 6.15), 'allows: random scatter suffices', 'Note'),
-    ((4.9, 6.3), 'allows: random scatter suffices', 'Note'),
+    (
+      (5.05, 6.15),
+      'with all tests of this audit counted, its interval begins at 4.94. Chance '
+      'explains this',
+      'Note',
+    ),
+    (
+      (4.9, 6.3),
+      'its 90 % interval, 4.90 to 6.30, is not. Chance explains this',
+      'Note',
+    ),
   ],
 )
 def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
@@ -358,13 +362,17 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
   bound = _bound(attackers.RESIDUAL, 'clopper_pearson_band', 4.5)
   result = _above_its_limit(bounds=[bound], interval=interval)
   for name, text in _show_everywhere(result).items():
-    assert 'the point estimate 5.60 (90 % interval' in text, name
+    assert 'the estimate 5.60 is above the limit 5.00; ' in text, name
     assert why in text, name
-    assert f'{kind}: own round, others removed: the point' in text, name
+    assert f'{kind}: worst case: the estimate' in text, name
     assert kind == 'Warning' or 'Warning' not in text, name
   said = report.format_summary(result)
   assert ('Warning' in said) == (kind == 'Warning')
-  explained = '"About" above it: chance, or a warning says so.'
+  explained = (
+    'the interval of the worst case begins at 4.94: chance explains this.'
+    if interval[0] == 5.05
+    else 'just above its limit is sampling error unless a warning appears.'
+  )
   assert explained in ' '.join(said.split())
   values = audit_notes.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
@@ -381,11 +389,10 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
   below = _bound(attackers.RESIDUAL, 'clopper_pearson_band', 4.5)
   bounds = [above, below] if is_first else [below, above]
   result = _above_its_limit(bounds=bounds, interval=(4.9, 6.3))
-  expected = 'the lower bound 5.50 is above 5.00, the most that the mechanism'
+  expected = 'the lower bound 5.50 is above the limit 5.00'
   if not is_first:
     expected = (
-      '1 of 1 other lower bounds is above 5.00, the most that the mechanism '
-      'allows: 5.50 (Gaussians, shifts known, bound; holds if scores are '
+      '1 of 1 other lower bounds is above the limit 5.00: 5.50 (Gaussians, shifts known, bound; holds if scores are '
       'Gaussian). '
       'Of these bounds each holds at 95 % by itself, and several not all at once'
     )
@@ -416,7 +423,7 @@ def test_infinity_is_printed_as_a_sign():
   text = report.format_report(result)
   assert not re.search(r'\binf|\bnan', text, re.I)
   assert '∞' in report.format_summary(result)
-  assert 'without noise there is no limit' in ' '.join(text.split())
+  assert 'Without noise there is no limit' in ' '.join(text.split())
   assert 'nobody is protected' in text
 
 
@@ -515,10 +522,11 @@ def test_bounds_that_hold_together_are_lower_ones():
   alone = evaluation.evaluate(record, floors=False)
   joint = evaluation.evaluate(record, simultaneous=True, floors=False)
   said = ' '.join(report.format_estimates(joint).split())
-  assert 'lower bound, 95 %, all together' in said
-  assert 'the largest of several is not a bound' not in said
+  assert 'All lower bounds hold together with 95 % confidence' in said
+  assert 'Do not take the largest' not in said
   said = ' '.join(report.format_estimates(alone).split())
-  assert 'each by itself; the largest of several is not a bound' in said
+  assert 'Each lower bound holds with 95 % confidence' in said
+  assert 'Do not take the largest' in said
   num = sum(len(attack.bounds) for attack in alone.attacks)
   for single, both in zip(alone.attacks, joint.attacks, strict=True):
     for one, all_ in zip(single.estimates, both.estimates, strict=True):
@@ -575,8 +583,8 @@ def test_who_sees_every_round_learns_no_less_than_from_the_model(
   # What an attacker who sees less is allowed limits nobody who sees more.
   assert rounds.at_most == alone.at_most
   said = ' '.join(report.format_summary(result).split())
-  assert ('which is one of these, shows more.' in said) == more
-  assert ('and when the canary took part.' in said) != more
+  assert ('has the models, too, which show more.' in said) == more
+  assert ('knows when the canary took part.' in said) != more
 
 
 def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
@@ -585,8 +593,8 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   shifts = recorded_runs.client_shifts(record, 2)
   result = _result(audit=audit, clients_participations=2, clients_shifts=shifts)
   text = ' '.join(report.format_summary(result).split())
-  assert 'A canary is an artificial client of one round' in text
-  assert 'A client takes part in up to 2 rounds; its "about": by' in text
+  assert 'Canaries are artificial clients of one round' in text
+  assert 'clients take part in up to 2 rounds; their estimate ranges' in text
   table = first_page.make_leak_table(leaks.find_leaks(result))
   assert [row[-1] for row in table.body] == ['57.2'] * 3
   # Of rounds nothing is known of a client but the limit.
@@ -608,7 +616,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
 def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
   result = _result(noise=noise, noise_multiplier=multiplier)
   said = ' '.join(report.format_report(result).split())
-  assert ('Do not publish' in said) == warned
+  assert ('anyone with the seed can compute' in said) == warned
 
 
 @pytest.mark.integration
@@ -639,7 +647,7 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(
   result = recorded_runs.fit_result(result, record)
   run_result.write_result(folder / 'result.json', result)
   text = report.write_report(folder).read_text()
-  assert 'without noise there is no limit' in text
+  assert 'Without noise there is no limit' in text
   assert '| ∞ |' in text
 
 
@@ -679,7 +687,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   rows = [s for s in lines if s.startswith('|')]
   bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
   assert len(rows) == len(bars) > len(_ROWS)
-  assert set(bars) == {3, 6, 7, 8}
+  assert set(bars) == {3, 6, 7}
   assert any(r'digits \| real' in s for s in rows)
 
 

@@ -52,7 +52,7 @@ def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
     for attack in audit.attacks
     if attack.is_calibrated
   ]
-  assert 'likelihood over rounds' not in names
+  assert 'every round (likelihood)' not in names
   doubted = [
     dataclasses.replace(attack, is_calibrated=False) for attack in audit.attacks
   ]
@@ -67,8 +67,8 @@ def test_a_limit_that_is_expected_is_not_called_allowed(audit):
   lines = {
     line[0]: line for line in run_tables.make_risk_table(attacks, _ALIKE).body
   }
-  assert all('; expected ' in cell for cell in lines['final model'][1:])
-  assert all('; at most ' in cell for cell in lines['own round'][1:])
+  assert all('; expected ' in cell for cell in lines['last model only'][1:])
+  assert all('; at most ' in cell for cell in lines['every round'][1:])
 
 
 def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
@@ -83,7 +83,7 @@ def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
     for line in run_tables.make_risk_table(attacks, often).body
   }
   limit = f'at most {cells.format_share(1.0)}'
-  for name in ('own round', 'own round, others removed', 'maximum over rounds'):
+  for name in ('every round', 'worst case', 'every round (maximum)'):
     # At ε = 300 nothing is hidden.
     assert [lines[name][i] for i in (0, 1, 3)] == [limit] * 3
   change = audit.find(attackers.CHANGE)
@@ -93,4 +93,4 @@ def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
     for times in (3, 9)
   )
   assert change.first.delta == 1e-5
-  assert lines['change of the model'][0] == f'expected {low} to {high}'
+  assert lines['first and last model'][0] == f'expected {low} to {high}'

@@ -433,7 +433,7 @@ def test_a_roc_bounds_what_its_scores_bound(tmp_path, drop):
   np.testing.assert_array_equal(again.observed, scores.observed)
   flags = '--num_in=30', '--num_out=25', '--delta=1e-2'
   done = run_command('estimate', path, *flags)
-  assert '30 canaries took part, 25 did not' in done.stdout
+  assert '30 canaries took part, 25 were held out' in done.stdout
   assert 'of these scores the order is taken' in ' '.join(done.stdout.split())
   assert 'and about' not in done.stdout, 'thresholds say less than a law'
 

@@ -20,8 +20,8 @@ SIZES = (
 def test_a_plan_is_printed_with_its_warnings():
   done = run_command('plan', *SIZES)
   assert done.returncode == 0
-  assert 'own round, others removed' in done.stdout
-  assert 'with 100 canaries in and 100 out, the estimate is' in done.stdout
+  assert 'worst case' in done.stdout
+  assert 'with 100 canaries and 100 held out, the estimate is' in done.stdout
 
 
 def test_a_plan_is_json():

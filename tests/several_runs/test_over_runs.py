@@ -389,7 +389,7 @@ def test_a_null_law_that_one_run_rejects_is_believed_in_none():
     'bad'
   }
   assert row.failed_checks['bad'][0].key == 'null_law_rejected'
-  assert 'bad: scores of canaries that took no part' in (
+  assert 'bad: scores of canaries held out' in (
     over_reports.format_over_runs([row])
   )
   assert row.runs[1].mu == pytest.approx(0.5, abs=5 * np.sqrt(2 / 90))

@@ -157,8 +157,8 @@ def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
   assert 'no guarantee' in points
   assert re.search(r'^4 +80 +- +[\d.]+ \([\d.]+ to [\d.]+\)', points, re.M)
   assert re.search(r'^12 +240 +[\d.]+ \(', points, re.M)
-  assert 'likelihood over rounds' in bounds
-  assert 'likelihood over rounds' not in points
+  assert 'every round (likelihood)' in bounds
+  assert 'every round (likelihood)' not in points
   for part in (points, bounds):
     lines = [s for s in part.splitlines() if re.match('(round|4|12) ', s)]
     assert len({len(s) for s in lines}) == 1
@@ -173,7 +173,7 @@ def test_bounds_of_all_rounds_at_once_are_a_table_of_their_own(simulated):
   bounds = sequential.bound_sequentially(simulated.record, claim=2.0)
   markdown = over_reports.format_over_rounds(rows, bounds)
   text = tables.render_text(markdown, is_folded=False)
-  part = text.split('95 % at all rounds at once: own round, others removed')[1]
+  part = text.split('95 % at all rounds at once: worst case')[1]
   lines = part.strip().splitlines()
   assert lines[0].split() == [
     'round',

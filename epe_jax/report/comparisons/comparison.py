@@ -10,7 +10,7 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import Headline
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, html, page, tables, words
+from epe_jax.report import cells, checks, html, page, tables, words
 from epe_jax.report.comparisons import labelled_runs
 from epe_jax.report.comparisons.labelled_runs import Difference, LabelledRun
 from epe_jax.report.figures import comparison as figures
@@ -28,9 +28,9 @@ CAVEATS = (
 
 
 CAPTION = (
-  'Above, what each attacker learns in each run, with 90 % intervals; what is estimated '
-  'when nothing leaks is grey, lower bounds are ticks, limits dashed. Below, differences '
-  'from the first run.'
+  'Above, what each attacker learns in each run: estimates with 90 % intervals, lower '
+  'bounds as ticks, limits dashed, and in grey what is estimated when nothing leaks. '
+  'Below, differences from the first run.'
 )
 """What the figure of a comparison shows."""
 
@@ -103,11 +103,11 @@ def make_table(runs: Sequence[LabelledRun]) -> tables.Table:
   table = tables.select_columns(
     rows,
     {
-      'attacker': lambda row: words.spell_name(row.attacker),
+      'attacker has': lambda row: words.spell_name(row.attacker),
       'run': lambda row: row.run.label,
-      'ε [90 % interval]': lambda row: cells.format_with_interval(row.estimate),
+      cells.LOWER_BOUND: _format_bound,
+      cells.ESTIMATE: lambda row: cells.format_with_interval(row.estimate),
       'floor 5-95 %': lambda row: cells.format_floor(row.estimate) or '-',
-      'bound, 95 %': _format_bound,
       'difference [90 % interval]': _format_difference,
     },
     title=f'ε at δ = {cells.format_delta(runs[0].delta)}',
@@ -132,10 +132,12 @@ def make_headline_table(runs: Sequence[LabelledRun]) -> tables.Table:
     runs,
     {
       'run': lambda run: run.label,
-      'attacker': show(lambda x: words.spell_name(x.attack.threat_model)),
-      'at least': show(lambda x: cells.format_epsilon(x.bound)),
-      'about': show(lambda x: x.point and cells.format_epsilon(x.point)),
-      'at most': labelled_runs.format_analytic,
+      'attacker has': show(lambda x: words.spell_name(x.attack.threat_model)),
+      cells.LOWER_BOUND: show(lambda x: checks.format_first_bound(x.attack)),
+      cells.ESTIMATE: show(
+        lambda x: x.point and cells.format_with_interval(x.point)
+      ),
+      cells.LIMIT: labelled_runs.format_analytic,
     },
   )
 
@@ -143,10 +145,10 @@ def make_headline_table(runs: Sequence[LabelledRun]) -> tables.Table:
 def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
   """A line for each run: sizes, accuracy, and the first estimate of each attacker.
 
-  Every ε is a point estimate, without a guarantee; one that is not calibrated has a
-  dagger. After that of the final model is the range, 5 to 95 %, of what the same
-  estimator reports when nothing leaks. The analytic ε is that of a canary, and of a
-  client where it takes part in other numbers of rounds.
+  Every ε is an estimate, without a guarantee; one that is not calibrated has a dagger.
+  After that of the last model is the range, 5 to 95 %, of what the same estimator
+  reports when nothing leaks. The limit is that of a canary, and of a client where it
+  takes part in other numbers of rounds.
   """
   models = attackers.sort_by_strength(
     [
@@ -175,7 +177,7 @@ def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
         f'{cells.format_percent(row[1].accuracy)} '
         f'({cells.format_percent(row[1].baseline_accuracy)})'
       ),
-      'analytic ε': lambda row: labelled_runs.format_analytic(
+      cells.LIMIT: lambda row: labelled_runs.format_analytic(
         labelled_runs.label_run(*row)
       ),
       **{f'ε, {words.spell_name(x)}': _show_first(x) for x in shown},
@@ -194,7 +196,7 @@ class _Row(NamedTuple):
 
 def _format_bound(row: _Row) -> str:
   bound = row.run.bounds.get(row.attacker)
-  return '-' if bound is None else f'≥ {cells.format_epsilon(bound)}'
+  return '-' if bound is None else cells.format_epsilon(bound)
 
 
 def _format_difference(row: _Row) -> str:

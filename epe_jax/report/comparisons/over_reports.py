@@ -20,12 +20,13 @@ from epe_jax.watch.sequential import SequentialBounds
 
 _COLUMNS = (
   'μ is by how much taking part shifts a canary on average, in standard deviations '
-  'of the null, ± its standard error; ε is that of a Gaussian mechanism with this '
-  'μ. All but the lower bound are point estimates: no guarantee. The bound takes '
-  'shifts of runs to be Gaussian.'
+  'of scores held out, ± its standard error; ε is that of a Gaussian mechanism with '
+  'this μ. All but the lower bound are estimates: no guarantee. The bound takes shifts '
+  'of runs to be Gaussian.'
 )
+_OTHER_TEST = 'They are by one test of all thresholds, and not the lower bounds of a first page.'
 _TITLES = (
-  (False, 'Point estimates, with 90 % intervals: no guarantee'),
+  (False, 'Estimates, with 90 % intervals: no guarantee'),
   (True, 'Lower bounds, 95 % at each round'),
 )
 
@@ -58,7 +59,11 @@ def format_simultaneous(bounds: Sequence[RoundEstimate]) -> str:
   return tables.format_plain_markdown(
     tables.Table(
       f'Lower bounds of ε, {100 * together:g} % all together',
-      ['round', 'attacker', *(f'δ = {cells.format_delta(d)}' for d in deltas)],
+      [
+        'round',
+        'attacker has',
+        *(f'δ = {cells.format_delta(d)}' for d in deltas),
+      ],
       [
         [*line, *(cells.format_epsilon(row.estimate) for row in rows)]
         for line, rows in by_line.items()
@@ -92,7 +97,9 @@ def _make_table(title: str, estimates: Sequence[RoundEstimate]) -> tables.Table:
     epsilons = (_format_cell(of_round.get(attacker)) for attacker in models)
     body.append([f'{t:,}', f'{num_observed:,}', *epsilons])
   names = map(words.spell_name, models)
-  return tables.Table(title, ['round', 'took part', *names], body)
+  is_bound = any(row.estimate.confidence is not None for row in estimates)
+  notes = [_OTHER_TEST] * is_bound
+  return tables.Table(title, ['round', 'took part', *names], body, notes)
 
 
 def _make_sequential_table(
@@ -170,10 +177,9 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
       '-',
     ],
   ]
-  view = words.describe_view(row.view)
+  name = words.spell_name(row.threat_model)
   return tables.Table(
-    f'{view[0].upper()}{view[1:]}: {words.spell_statistic(row.threat_model)}, '
-    f'{len(row.runs)} runs, δ = {cells.format_delta(row.delta)}',
+    f'{name[0].upper()}{name[1:]}: {len(row.runs)} runs, δ = {cells.format_delta(row.delta)}',
     ('', 'took part', 'μ', '90 % interval', 'ε', '90 % interval'),
     body,
     [

@@ -25,11 +25,11 @@ from epe_jax.several_runs.over_runs import ShiftEstimate
 _QUOTED = 10
 _ABOUT_VARIATION = (
   'μ is by how much taking part shifts a canary, in standard deviations of the '
-  'null: its mean over runs, and its standard deviation τ between them, without '
+  'scores held out: its mean over runs, and its standard deviation τ between them, without '
   'the scatter of canaries. I² is the share of the scatter of estimates that is '
   'not from canaries; p is its p-value if all runs leaked the same.',
   'ε is that of the Gaussian mechanism with the mean μ, and its spread over runs '
-  'is that of μ: the empirical privacy variance. Point estimates: no guarantee.',
+  'is that of μ: the empirical privacy variance. Estimates: no guarantee.',
   'Std and range show how far ε varies between runs beyond the error of each '
   "run's own estimate, so they are narrower than the estimates themselves "
   'scatter. With τ = 0 (-) errors alone explain all of the scatter; the interval '
@@ -99,20 +99,23 @@ def make_settings_table(
     runs: the finished points, 1 or more unless all failed.
     failed: name of a point that failed -> its settings, and why.
   """
-  models = attackers.sort_by_strength(
-    [
-      *(attacker for run in runs for attacker in run.estimates),
-      *(x for x in attackers.THREAT_MODELS if x.is_shift),
-    ]
-  )
   has_seeds = any(len(run.accuracies) > 1 for run in runs)
   columns: dict[str, Callable[[LabelledRun], str]] = {
     **({'seeds': lambda run: f'{len(run.accuracies)}'} if has_seeds else {}),
     'accuracy': _format_accuracies,
-    'analytic ε': labelled_runs.format_analytic,
     **{
-      f'ε, {words.spell_name(attacker)}': _show(attacker) for attacker in models
+      f'{words.spell_name(attacker)}, {head}': show(attacker)
+      for attacker in _choose_attackers(runs)
+      for head, show in (('lower bound', _show_bound), ('estimate', _show))
     },
+    cells.LIMIT: _show_limit('canaries'),
+    'client, limit': _show_limit('clients'),
+  }
+  # Empty columns say nothing.
+  columns = {
+    head: show
+    for head, show in columns.items()
+    if not runs or any(show(run) != '-' for run in runs)
   }
   table = tables.select_columns(runs, columns)
   all_settings = [run.settings for run in runs]
@@ -122,10 +125,13 @@ def make_settings_table(
     [*map(format_setting, settings.values()), *line]
     for settings, line in zip(all_settings, [*table.body, *lost])
   ]
-  note = 'ε are point estimates, no bounds; in brackets 90 % intervals.'
+  note = (
+    'Lower bounds hold at 95 %, each by itself; estimates, with 90 % intervals, '
+    'guarantee nothing.'
+  )
   if has_seeds:
     note += (
-      ' They are means over seeds, each of other data, clients, canaries, noise and '
+      ' Estimates are means over seeds, each of other data, clients, canaries, noise and '
       'models; accuracies are mean ± standard deviation.'
     )
   notes = [
@@ -162,7 +168,7 @@ def make_variation_table(
   of_epsilon = 'ε', 'std of ε', '5-95 % of runs'
   return tables.Table(
     'How much ε varies between runs',
-    ['runs', 'attacker', *of_mu, *of_epsilon],
+    ['runs', 'attacker has', *of_mu, *of_epsilon],
     body,
     _ABOUT_VARIATION,
   )
@@ -233,6 +239,30 @@ def make_status_table(points: Sequence[PointStatus]) -> tables.Table:
       'by, or why': lambda point: point.detail or '-',
     },
   )
+
+
+def _choose_attackers(runs: Sequence[LabelledRun]) -> list[ThreatModel]:
+  """The strongest attacker that has estimates, that with the models, and own ones."""
+  listed = labelled_runs.list_attackers(runs)
+  of_model = [x for x in (attackers.CHANGE, attackers.FINAL) if x in listed]
+  own = [x for x in listed if x not in attackers.THREAT_MODELS]
+  return attackers.sort_by_strength([*own, *of_model[:1], *listed[-1:]])
+
+
+def _show_bound(attacker: ThreatModel) -> Callable[[LabelledRun], str]:
+  def show(run: LabelledRun) -> str:
+    bound = run.bounds.get(attacker)
+    return '-' if bound is None else cells.format_epsilon(bound)
+
+  return show
+
+
+def _show_limit(who: str) -> Callable[[LabelledRun], str]:
+  def show(run: LabelledRun) -> str:
+    epsilon = run.analytic.get(who)
+    return '-' if epsilon is None else cells.format_number(epsilon)
+
+  return show
 
 
 def _show(attacker: ThreatModel) -> Callable[[LabelledRun], str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import dataclasses
 import math
+import textwrap
 from typing import Any
 
 from matplotlib import axes as mpl_axes
@@ -14,6 +15,8 @@ from epe_jax.report import cells, words
 from epe_jax.report.figures import style
 from epe_jax.report.leaks import Leak
 
+# Letters of a line of the name of a row.
+_ROW = 12
 # Uncalibrated estimates must not stand out.
 _FAINT = '#777777'
 _UNCALIBRATED = {
@@ -21,11 +24,11 @@ _UNCALIBRATED = {
   'mfc': 'white',
   'mew': 1,
   'ms': 5,
-  'label': 'not calibrated: no estimate of ε',
+  'label': 'not calibrated: no estimate',
 }
-_FREE = {'label': 'lower bound, 95 %, no shape assumed', 'ms': 18, 'mew': 3}
+_FREE = {'label': 'lower bound (95 %)', 'ms': 18, 'mew': 3}
 _SHAPED = {
-  'label': 'bound, 95 %, if scores are Gaussian',
+  'label': 'lower bound (95 %) if scores are Gaussian',
   'marker': 'd',
   'ms': 6,
   'mfc': 'white',
@@ -52,15 +55,16 @@ def draw_leaks(found: Sequence[Leak], *, delta: float) -> figure.Figure:
       leak.about,
       height=0.3,
       color=style.BLUE,
-      label='about',
+      label='estimate',
       floor='no leak',
       highest=highest,
       line_width=5,
-      bounds=[(leak.at_least, {'label': 'at least', 'ms': 16, 'mew': 2.5})],
+      bounds=[(leak.at_least, {'label': 'lower bound', 'ms': 16, 'mew': 2.5})],
       analytic=leak.at_most,
-      line={'label': 'at most', 'color': style.VERMILLION, 'lw': 1.8},
+      line={'label': 'limit', 'color': style.VERMILLION, 'lw': 1.8},
     )
-  style.set_rows(axes, [leak.name for leak in found], first=0.6, last=0.6)
+  names = [textwrap.fill(leak.name, _ROW) for leak in found]
+  style.set_rows(axes, names, first=0.6, last=0.6)
   style.set_epsilon_axis(axes, 'x', highest)
   axes.set_xlabel(f'ε of a canary at δ = {cells.format_delta(delta)}')
   style.draw_legend(fig, [axes], columns=4)
@@ -123,7 +127,7 @@ def _draw_attacker(
     epsilon = min(float(first.epsilon), 1.5 * highest)
     first = dataclasses.replace(first, epsilon=epsilon, interval=None)
     marks, said = _UNCALIBRATED, ['not calibrated']
-  line = {'label': 'analytic ε of the attacker', 'ls': '--'}
+  line = {'label': 'limit', 'ls': '--'}
   if analytic is not None and analytic.kind != 'bound':
     line = {'label': 'expected of a linear server', 'ls': ':'}
   # The first of several bounds from counts is the pre-declared one.

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 import math
+import re
+import textwrap
 from typing import Any
 
 from matplotlib import axes as mpl_axes
@@ -20,6 +22,8 @@ from epe_jax.report.figures import style
 # The largest distance of an attacker from the line of its run.
 _SPREAD = 0.3
 _MAX_PANELS = 12
+# Letters of a line of a label.
+_LABEL = 18
 
 
 def draw_comparison(
@@ -50,19 +54,26 @@ def draw_comparison(
       if difference.interval is not None:
         lower.plot(difference.interval, [at, at], color=color, lw=4, alpha=0.45)
       lower.plot(difference.epsilon, at, 'o', color=color, ms=7)
-    line = {'label': 'analytic ε'}
+    line = {'label': 'limit'}
     style.draw_row(upper, y, height=0, analytic=run.analytic_epsilon, line=line)
   lower.axvline(0, color='#999999', lw=1)
+  names = [_break_label(run.label) for run in runs]
   for axes in (upper, lower):
-    style.set_rows(axes, [run.label for run in runs], first=0.5, last=0.5)
+    style.set_rows(axes, names, first=0.5, last=0.5)
   style.set_epsilon_axis(upper, 'x', style.find_highest(_list_epsilons(runs)))
   delta = cells.format_delta(runs[0].delta)
-  upper.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')
-  lower.set_xlabel(f'difference of ε from {runs[0].label}')
+  upper.set_xlabel(f'ε at δ = {delta}, linear up to 1')
+  lower.set_xlabel('ε less that of the first run')
   style.draw_legend(fig, [upper], columns=1)
-  longest = max(len(run.label) for run in runs)
+  longest = max(len(line) for name in names for line in name.splitlines())
   style.lay_out(fig, left=0.4 + 0.085 * longest)
   return fig
+
+
+def _break_label(label: str) -> str:
+  """A label in short lines, which leave room for the panel."""
+  parts = textwrap.wrap(re.sub('(?<=[,/])', ' ', label), _LABEL)
+  return '\n'.join(re.sub('(?<=[,/]) ', '', part) for part in parts)
 
 
 def _list_epsilons(runs: Sequence[LabelledRun]) -> list[float]:
@@ -83,7 +94,7 @@ def _draw_estimate(
   estimate = run.estimates.get(attacker)
   if estimate is None:
     return
-  tick = {'label': 'lower bound, 95 %', 'color': color, 'ms': 11, 'mew': 2}
+  tick = {'label': 'lower bound (95 %)', 'color': color, 'ms': 11, 'mew': 2}
   style.draw_row(
     axes,
     y,
@@ -126,7 +137,7 @@ def draw_sweep(
     analytic = [*enumerate(run.analytic_epsilon for run in of_panel)]
     if finite := [(x, e) for x, e in analytic if math.isfinite(e)]:
       options = {'color': style.BLACK, 'ms': 24, 'mew': 1.5}
-      axes.plot(*zip(*finite), '_', label='analytic ε', **options)
+      axes.plot(*zip(*finite), '_', label='limit', **options)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.4, len(labels) - 0.6)
     axes.set_xlabel(last)

@@ -31,9 +31,9 @@ def draw_densities(
   columns: int = 3,
   width: float = style.WIDE,
 ) -> figure.Figure:
-  """Draws the densities of scores of observed and of unobserved canaries.
+  """Draws the densities of scores of canaries that took part and that were held out.
 
-  A panel also has the exact law of an unobserved canary, if there is one: not for a
+  A panel also has the exact law of a canary held out, if there is one: not for a
   maximum, nor for a sum over rounds.
 
   Args:
@@ -48,9 +48,7 @@ def draw_densities(
     scores, scale = attack.scores, attack.scale
     assert scores is not None, 'every panel has scores'
     _draw_density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
-    _draw_density(
-      axes, scale * scores.unobserved, style.NO_PART, 'took no part'
-    )
+    _draw_density(axes, scale * scores.unobserved, style.NO_PART, 'held out')
     if scores.has_known_null:
       _draw_null_density(axes, scores.null)
     name = words.spell_name(attack.threat_model)
@@ -128,7 +126,7 @@ def _draw_density(
 
 def _draw_null_density(axes: mpl_axes.Axes, null: NullLaw) -> None:
   """Draws the exact law of a cosine with a vector that is unrelated."""
-  law, label = cosine_null.null_distribution(null), 'exact null law'
+  law, label = cosine_null.null_distribution(null), 'exact, held out'
   # Up to four standard deviations, but inside [-1, 1], where cosines are.
   edge = min(4.0, 0.999 / law.std) if isinstance(null, Sphere) else 4.0
   grid = np.linspace(-edge, edge, 400)
@@ -165,7 +163,7 @@ def _draw_canary(
   if observed:
     group = f'the median of {record.observed.sum():,} that took part'
   else:
-    group = f'one of {np.sum(~record.observed):,} that took no part'
+    group = f'one of {np.sum(~record.observed):,} held out'
   axes.set_title(f'canary {canary}: {group}')
   axes.set_xlabel('round')
   axes.xaxis.set_major_locator(style.make_round_locator())

@@ -115,8 +115,8 @@ def draw_over_rounds(
       right.step(sequential.rounds, epsilons, line, label=label, **options)
   in_order = sorted(estimates, key=lambda row: row.round)
   first, last = in_order[0], in_order[-1]
-  left.set_title('point estimates, shaded: 90 % interval')
-  right.set_title('lower bounds, 95 % at each round')
+  left.set_title('estimates, shaded: 90 % interval')
+  right.set_title('lower bounds (95 % at each round)')
   for axes in (left, right):
     if not math.isnan(analytic):
       level = [analytic] * 2 if math.isfinite(analytic) else []
@@ -124,7 +124,7 @@ def draw_over_rounds(
       axes.plot(across, level, **style.style_analytic_line(analytic))
     axes.set_xlabel(
       f'round; {first.num_observed:,} to {last.num_observed:,} canaries had '
-      f'taken part, {first.num_unobserved:,} never did'
+      f'taken part, {first.num_unobserved:,} held out'
     )
     axes.xaxis.set_major_locator(style.make_round_locator())
     axes.set_xlim(0, 1.02 * last.round)

@@ -21,21 +21,19 @@ from epe_jax.report.figures import (
 )
 
 CAPTIONS = {
-  'summary.png': (
-    'ε of a canary, estimates with 90 % intervals; grey: estimates when nothing leaks.'
-  ),
+  'summary.png': ('Estimates with 90 % intervals; grey: when nothing leaks.'),
   'attackers.png': (
     'Every attacker: ε with its 90 % interval, what the estimator reports when nothing '
     'leaks, and lower bounds; without a calibrated estimate only the bound means '
     'anything.'
   ),
   'overview.png': (
-    'What the final model, and what the releases of all rounds, reveal about who took '
-    'part: the further apart, the more leaks.'
+    'What the last model, and what every round, reveal about who took part: the further '
+    'apart, the more leaks.'
   ),
   'densities.png': (
-    'Scores of the canaries that took part and of those that did not: the further '
-    'apart, the more an attacker learns.'
+    'Scores of the canaries that took part and of those held out: the further apart, the '
+    'more an attacker learns.'
   ),
   'tradeoff.png': (
     'False negatives over false positives of each attacker: the further down to the '
@@ -45,7 +43,7 @@ CAPTIONS = {
   ),
   'delta.png': (
     'ε at each δ, of calibrated estimates, down to one over the number of canaries that '
-    'took part; crosses: the analytic ε of attackers, where it is below that of the run.'
+    'took part; crosses: the limits of attackers, where they are below that of the run.'
   ),
   'by_round.png': (
     'How much had leaked after each round about those that had taken part by then; '
@@ -54,7 +52,7 @@ CAPTIONS = {
   ),
   'trace.png': (
     'What the attacker who sees every round sees of one canary that took part '
-    'and of one that did not.'
+    'and of one held out.'
   ),
   'accuracy.png': 'Test accuracy, loss and clip norm of the audited run.',
 }
@@ -62,8 +60,8 @@ CAPTIONS = {
 
 SCORE_CAPTIONS = {
   'densities.png': (
-    'Scores of those that took part, and of those that did not: the further apart, '
-    'the more leaks.'
+    'Scores of those that took part, and of those held out: the further apart, the more '
+    'leaks.'
   ),
   'attackers.png': (
     'ε, what the same estimator reports when nothing leaks, and lower bounds; an '
@@ -78,7 +76,7 @@ SCORE_CAPTIONS = {
 
 # In inches, for the names of attackers and their numbers.
 _MARGINS: dict[str, dict[str, float]] = {
-  'summary.png': {'left': 0.95},
+  'summary.png': {'left': 1.0},
   'attackers.png': {'left': 2.1, 'right': 1.7},
 }
 _SCORE_MARGINS = {
@@ -117,7 +115,7 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
       [shown],
       analytic=math.nan,
       canaries=f'{attack.num_observed:,} canaries took part, '
-      f'{attack.num_unobserved:,} did not',
+      f'{attack.num_unobserved:,} held out',
       finding=finding,
     ),
     'tradeoff.png': tradeoff.draw_tradeoff(
@@ -135,7 +133,7 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   participations = leaks.count_participations(result)
   canaries = (
     f'{result.num_observed:,} canaries took part in '
-    f'{cells.format_rounds(result.participations)}, {result.num_unobserved:,} did not'
+    f'{cells.format_rounds(result.participations)}, {result.num_unobserved:,} held out'
   )
   scored = [attack for attack in audit.attacks if attack.scores is not None]
   figures = {

@@ -33,7 +33,7 @@ WIDE, NARROW = 12.0, 4.8
 
 TOOK_PART, NO_PART = VERMILLION, BLUE
 
-FLOOR = 'noise floor: 5 to 95 % when nothing leaks'
+FLOOR = 'floor: 5 to 95 % when nothing leaks'
 """The legend of what an estimator reports when nothing leaks."""
 
 # Of the line of an analytic ε above and below its row.
@@ -193,7 +193,7 @@ def lay_out(
 
 def style_analytic_line(epsilon: float) -> dict[str, Any]:
   """Arguments of `Axes.plot` for an analytic ε; ∞ has a label and no place."""
-  label = f'analytic ε = {cells.format_number(epsilon)}'
+  label = f'limit: ε = {cells.format_number(epsilon)}'
   if epsilon == math.inf:
     label += ', off the axes'
   return {'color': BLACK, 'ls': '--', 'lw': 1.5, 'label': label}

@@ -68,7 +68,7 @@ def draw_tradeoff(
   first = audit.attacks[0]
   fig.suptitle(
     f'{finding}\n{first.num_observed:,} canaries took part, '
-    f'{first.num_unobserved:,} did not; δ = '
+    f'{first.num_unobserved:,} held out; δ = '
     f'{cells.format_delta(first.first.delta)}'
   )
   return fig
@@ -132,7 +132,7 @@ def _draw_attack(
   if attack.is_calibrated:
     parts.append(f'ε ≈ {cells.format_epsilon(attack.first)}')
   if attack.analytic is not None:
-    parts.append(f'analytic {cells.format_analytic(attack.analytic)}')
+    parts.append(f'limit {cells.format_analytic(attack.analytic)}')
   name = words.spell_name(attack.threat_model)
   title = f'{name}: {", ".join(parts)}' if parts else name
   axes.set_title(title, fontsize=9.5)

@@ -24,5 +24,5 @@ def test_the_notebook_audits_its_loop_and_finds_the_bug(tmp_path):
   client.execute(env={**os.environ, 'PYTHONPATH': str(ROOT)})
   outputs = [out for cell in notebook.cells for out in cell.get('outputs', [])]
   printed = [out.text for out in outputs if out.get('name') == 'stdout']
-  assert any('own round' in text for text in printed)
+  assert any('every round' in text for text in printed)
   assert any('noise that is claimed' in text for text in printed)
