@@ -3,8 +3,8 @@
   python -m benchmarks.conformance.rates --runs=1000 --out=docs/data
 
 checks correct mechanisms with that many seeds each, each with a claim of its own, and
-faulty ones of many degrees with a tenth as many. It writes every row, of which `pages.py`
-shows a part. It takes some two hours on 2 cores; with --folder it goes on where it was
+faulty ones of many degrees with a tenth as many, or 20. It writes every row, of which
+`pages.py` shows a part. It takes some two hours on 2 cores; with --folder it goes on where it was
 interrupted. Fails if a rule breaks too often.
 """
 
@@ -295,7 +295,7 @@ def make_batches(runs: int, seed: int) -> list[Batch]:
     add(name, None, 2 * runs if name in _PUBLISH else runs)
   for name, degrees in DEGREES.items():
     for value in degrees.values:
-      add(f'{name} {value}', degrees.rule, math.ceil(runs / 10))
+      add(f'{name} {value}', degrees.rule, max(20, math.ceil(runs / 10)))
   # Some seeds of all first: a study that is cut short is one of fewer runs.
   return sorted(batches, key=lambda batch: batch.seeds[0])
 
