@@ -399,7 +399,10 @@ class Auditor:
     state, config = self._state, self.config
     made = state.observed_rounds
     if not made.any():
-      raise ValueError('no round was observed yet; call `observe` in each.')
+      raise ValueError(
+        'no round was observed yet; call `observe` in each, or step what the adapter '
+        'was given.'
+      )
     included = state.included[made]
     as_planned = np.array_equal(included, state.planned[made])
     assigned, counts = included, np.ones(config.num_canaries, bool)

@@ -285,6 +285,14 @@ SENTENCES: words.Words = {
     '{names} of the optimizer had no gradient in the first {steps} steps: noise moves '
     'them, and the model may not use them. Check that they are those of the model'
   ),
+  'nothing_moved': (
+    'no parameter of the optimizer moved in the first {steps} steps, as at a learning '
+    'rate of 0'
+  ),
+  'moved_otherwise': (
+    '{names} moved before step {step} by something else than the optimizer that is '
+    'audited, such as another optimizer, and what that reveals is in no number here'
+  ),
   'sign_reversed': _sign_reversed,
 }
 """Key of a check -> the format of its sentence."""

@@ -6,6 +6,7 @@ auditor = opacus.audit(optimizer, steps=..., delta=...)   # A line more,
 print(auditor.report())                                   # and another at the end.
 """
 
+from collections.abc import Iterable
 import inspect
 from typing import Any
 import warnings
@@ -129,6 +130,22 @@ def audit(
   add_noise, scale_grad = optimizer.add_noise, optimizer.scale_grad
   first = t = auditor.num_rounds_observed
   unused, others = {*range(len(optimizer.params))}, None
+  versions = sums_at_first = None
+
+  def warn(key: str, **values: Any) -> None:
+    fact = Fact(key, values)
+    warnings.warn(f'{checks.describe_check(fact)}.', stacklevel=3)
+    auditor.add_note(fact)
+
+  def name(indices: Iterable[int]) -> str:
+    return ', '.join(_describe(optimizer, i, model) for i in sorted(indices))
+
+  # After a step, of whoever moves parameters.
+  def remember(*_: Any) -> None:
+    nonlocal versions
+    versions = [p._version for p in optimizer.params]
+    if t == first + _STEPS_TO_USE and sums_at_first == _sum(optimizer):
+      warn('nothing_moved', steps=_STEPS_TO_USE)
 
   # Called once in a step, on the sum over its batches.
   def add_canaries_and_noise() -> None:
@@ -136,6 +153,16 @@ def audit(
     _check_noise(optimizer, known)
     _check_model(optimizer, model)
     _check_ghost_clipping(optimizer, first_norm)
+    nonlocal versions, sums_at_first
+    if t == first:
+      sums_at_first = _sum(optimizer)
+    moved = [
+      i
+      for i, p in enumerate(optimizer.params)
+      if versions and p._version != versions[i]
+    ]
+    if moved and not any(x.key == 'moved_otherwise' for x in auditor.notes):
+      warn('moved_otherwise', names=name(moved), step=t)
     sums = []
     for p in optimizer.params:
       p.summed_grad = p.summed_grad.contiguous()
@@ -145,10 +172,7 @@ def audit(
     # All of them have none where an audit is tried without data.
     is_some = 0 < len(unused) < len(sums)
     if t == first + _STEPS_TO_USE - 1 and is_some:
-      names = ', '.join(_describe(optimizer, i) for i in sorted(unused))
-      fact = Fact('without_gradient', {'names': names, 'steps': _STEPS_TO_USE})
-      warnings.warn(f'{checks.describe_check(fact)}.', stacklevel=2)
-      auditor.add_note(fact)
+      warn('without_gradient', names=name(unused), steps=_STEPS_TO_USE)
     if auditor.config.noise_multiplier is not None:
       others = [x.clone() for x in sums]
     clip_norm = float(optimizer.max_grad_norm)
@@ -175,11 +199,21 @@ def audit(
 
   optimizer.add_noise = add_canaries_and_noise
   optimizer.scale_grad = scale_and_observe
+  optimizer.original_optimizer.register_step_post_hook(remember)
   return auditor
 
 
-def _describe(optimizer: DPOptimizer, i: int) -> str:
-  return f'parameter {i} {tuple(optimizer.params[i].shape)}'
+def _sum(optimizer: DPOptimizer) -> list[float]:
+  return [float(p.detach().double().sum()) for p in optimizer.params]
+
+
+def _describe(
+  optimizer: DPOptimizer, i: int, model: nn.Module | None = None
+) -> str:
+  p = optimizer.params[i]
+  names = [] if model is None else model.named_parameters()
+  unnamed = f'parameter {i} {tuple(p.shape)}'
+  return next((name for name, x in names if x is p), unnamed)
 
 
 def _check_model(optimizer: DPOptimizer, model: nn.Module | None) -> None:
@@ -196,7 +230,8 @@ def _check_model(optimizer: DPOptimizer, model: nn.Module | None) -> None:
     raise ValueError(
       f'the model trains {", ".join(still) or "nothing"} that the optimizer does not '
       f'move, and the optimizer moves {", ".join(stale) or "nothing"} that the model '
-      'does not have, so that what is audited is not what is released. Put the model '
+      'does not have, so that what is audited is not what is released. Give the model '
+      'that is trained, no copy of it and not one with adapters merged. Put the model '
       'on its device, and adapters into it, before the optimizer and make_private.'
     )
 

@@ -185,6 +185,36 @@ def test_what_is_unfrozen_while_it_trains_is_named():
   training.run()
 
 
+@pytest.mark.parametrize(
+  ('rate', 'message'),
+  [
+    (
+      0.5,
+      r'lora_A\.default\.weight, \S+ moved before step 1 by something else',
+    ),
+    (0.0, r'no parameter of the optimizer moved in the first 3 steps'),
+  ],
+)
+def test_what_other_optimizers_move_is_named_and_what_nobody_moves(
+  rate, message, monkeypatch
+):
+  monkeypatch.setattr(opacus, '_STEPS_TO_USE', 3)
+  model = add_adapters(make_base())
+  training = Training(model, find_trained(model))
+  auditor = training.audit(model)
+  other = torch.optim.SGD(find_trained(model), lr=0.1)
+  if rate:
+    step = training.optimizer.step
+    monkeypatch.setattr(
+      training.optimizer, 'step', lambda: (other.step(), step())
+    )
+  else:
+    training.optimizer.param_groups[0]['lr'] = 0.0
+  with pytest.warns(UserWarning, match=message):
+    training.run()
+  assert re.search(message, ' '.join(auditor.report().split()))
+
+
 def test_an_evaluation_with_gradients_is_one_that_opacus_waits_for():
   model = add_adapters(make_base())
   training = Training(model, find_trained(model))
