@@ -54,9 +54,10 @@ def keep_freed_memory() -> None:
   It returns blocks of more than 32 MB to the system otherwise, which clears them again
   before a program has them: a step that needs one takes a fifth longer.
   """
-  mallopt = getattr(ctypes.CDLL(None), 'mallopt', None)
-  for option, value in _KEEP_FREED.items() if mallopt else ():
-    mallopt(option, value)
+  library = ctypes.CDLL(None)
+  if hasattr(library, 'mallopt'):
+    for option, value in _KEEP_FREED.items():
+      library.mallopt(option, value)
 
 
 def initialize_distributed(

@@ -707,7 +707,7 @@ def _order(source: _Source, name: str) -> np.ndarray:
       return np.array([x.timestamp() for x in zoned])
   if any(map(columns.is_number, texts)):
     return source.scores(name)
-  return np.float64(np.unique(texts, return_inverse=True)[1])
+  return np.unique(texts, return_inverse=True)[1].astype(np.float64)
 
 
 def _parse_date(text: str, form: str) -> datetime.datetime:

@@ -18,8 +18,8 @@ def round_factor(x: Array) -> Array:
 
   Loops have the factors rounded that do not change in them.
   """
-  is_low = jax.config.jax_default_matmul_precision == 'bfloat16'
-  return x.astype(jnp.bfloat16) if is_low else x
+  precision = jax.config.jax_default_matmul_precision  # pyright: ignore
+  return x.astype(jnp.bfloat16) if precision == 'bfloat16' else x
 
 
 def dot_general(
