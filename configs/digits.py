@@ -31,11 +31,13 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     raise ValueError(f"mode={mode!r}; give 'full' or 'smoke'.")
   smoke = mode == 'smoke'
   canaries = dict(observed=20, unobserved=20)
-  clipping = {}
+  clipping = audit = {}
   if not smoke:
     canaries = dict(observed=100, unobserved=100, repetitions='as_clients')
     # In so few rounds it cannot adapt from afar.
     clipping = dict(initial=1.0)
+    # By default n^-1.1, of so few clients hardly below 1/n.
+    audit = dict(delta=1e-5)
   return common.make_config(
     task='digits',
     data=dict(
@@ -52,8 +54,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     clipping=clipping,
     noise_multiplier=0.2,
     canaries=canaries,
-    # By default n^-1.1, of so few clients hardly below 1/n.
-    audit=dict(delta=None if smoke else 1e-5),
+    audit=audit,
     evaluate_every=2,
     checkpoint_every=2 if smoke else 10,
   )

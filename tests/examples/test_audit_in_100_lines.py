@@ -83,4 +83,4 @@ def test_the_reading_list_is_what_it_runs_through():
   # Eight hours at ten lines a minute, and all that it is made of.
   assert sum(len(x.read_text().splitlines()) for x in listed) <= 4600
   assert len(files) <= 32
-  assert sum(len(x.read_text().splitlines()) for x in files) <= 6520
+  assert sum(len(x.read_text().splitlines()) for x in files) <= 6540

@@ -226,11 +226,11 @@ def test_the_day_and_what_the_page_belongs_to_are_its_last_line():
 @pytest.mark.parametrize(
   ('fields', 'said'),
   [
-    ({}, ', δ'),
-    ({'noise': {'correlation': 'blt'}}, ' (blt), δ'),
+    ({}, ', 100 canaries'),
+    ({'noise': {'correlation': 'blt'}}, ' (blt), 100 canaries'),
     (
       {'secure_aggregation': {'bits': 16, 'noise': 'discrete_gaussian'}},
-      ' (discrete gaussian, in sums modulo 2^16), δ',
+      ' (discrete gaussian, in sums modulo 2^16), 100 canaries',
     ),
   ],
 )

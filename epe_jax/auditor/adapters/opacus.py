@@ -132,8 +132,7 @@ def audit(
   unused, others = {*range(len(optimizer.params))}, None
   versions = sums_at_first = None
 
-  def warn(key: str, **values: Any) -> None:
-    fact = Fact(key, values)
+  def warn(fact: Fact) -> None:
     warnings.warn(f'{checks.describe_check(fact)}.', stacklevel=3)
     auditor.add_note(fact)
 
@@ -145,7 +144,7 @@ def audit(
     nonlocal versions
     versions = [p._version for p in optimizer.params]
     if t == first + _STEPS_TO_USE and sums_at_first == _sum(optimizer):
-      warn('nothing_moved', steps=_STEPS_TO_USE)
+      warn(Fact('nothing_moved', {'steps': _STEPS_TO_USE}))
 
   # Called once in a step, on the sum over its batches.
   def add_canaries_and_noise() -> None:
@@ -162,7 +161,7 @@ def audit(
       if versions and p._version != versions[i]
     ]
     if moved and not any(x.key == 'moved_otherwise' for x in auditor.notes):
-      warn('moved_otherwise', names=name(moved), step=t)
+      warn(Fact('moved_otherwise', {'names': name(moved), 'step': t}))
     sums = []
     for p in optimizer.params:
       p.summed_grad = p.summed_grad.contiguous()
@@ -172,7 +171,8 @@ def audit(
     # All of them have none where an audit is tried without data.
     is_some = 0 < len(unused) < len(sums)
     if t == first + _STEPS_TO_USE - 1 and is_some:
-      warn('without_gradient', names=name(unused), steps=_STEPS_TO_USE)
+      values = {'names': name(unused), 'steps': _STEPS_TO_USE}
+      warn(Fact('without_gradient', values))
     if auditor.config.noise_multiplier is not None:
       others = [x.clone() for x in sums]
     clip_norm = float(optimizer.max_grad_norm)
