@@ -1,4 +1,4 @@
-"""The page of a report that everybody reads, of 250 words at most besides its table.
+"""The page of a report that everybody reads, of 260 words at most besides its table.
 
 A sentence, a row for each of a few attackers, one figure, what follows for a client,
 what the numbers do not say, and what they belong to. Of warnings it has the serious
@@ -50,13 +50,14 @@ _LIMITS = 'Limits of this audit'
 _ASSUMED = {
   Assumption.INDEPENDENT: 'independent canaries',
   Assumption.COINS: 'independent coins for canaries',
+  Assumption.COSINE_NULL: 'a known distribution of held-out scores',
 }
 # What an attacker has besides what its name says.
 _KNOWS = {
-  attackers.OWN.key: 'Who has every round knows when the canary took part.',
-  attackers.RESIDUAL.key: 'The worst case has all other updates, too.',
+  attackers.OWN.key: 'With every round comes when the canary took part.',
+  attackers.RESIDUAL.key: 'The worst case adds all other updates.',
   attackers.DECORRELATED.key: (
-    'The worst case has all other updates, too, and combines rounds.'
+    'The worst case adds all other updates, and combines rounds.'
   ),
 }
 
@@ -256,9 +257,9 @@ def describe_client(result: RunResult, found: Sequence[Leak]) -> str:
   participations = leaks.count_participations(result)
   return ' '.join(
     [
-      'Canaries are artificial clients of '
-      f'{sentences.count_rounds_of_canary(participations)} with the largest update '
-      f'allowed; {_explain_client(found[0], participations)}.',
+      'A canary sends the largest update allowed, in '
+      f'{sentences.count_rounds_of_canary(participations)}; '
+      f'{_explain_client(found[0], participations)}.',
       *_explain_correlation(result),
       _describe_guesses(found, participations),
     ]
@@ -276,7 +277,9 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
   if not clients.is_measured(leak.attack):
     return f'{part}, and their estimate is predicted, not measured'
   if n == 1 and not participations.differ:
-    return 'clients take part as often, with updates no larger'
+    return (
+      'clients take part as often, with updates no larger, and leak no more'
+    )
   return f'{part}; their estimate ranges from orthogonal to aligned updates'
 
 
@@ -317,8 +320,8 @@ def _describe_guesses(
     f', and in {share} {where}' for share, where in zip(others, wheres[1:])
   )
   return (
-    f'{wheres[0].capitalize()}, an attacker guesses right in {first} of cases whether '
-    f'such a client took part{also}; chance is 50 %.'
+    f'{wheres[0].capitalize()}, an attacker is estimated to guess right in {first} of '
+    f'cases whether such a client took part{also}; chance is 50 %.'
   )
 
 
@@ -344,7 +347,7 @@ def _show_guesses(leak: Leak, participations: Participations) -> str:
 def list_limits(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What the numbers of a run do not say."""
   is_limitless = leaks.find_analytic_epsilon(result) == math.inf
-  limit = 'Limits hold if clipping and noise are as configured.'
+  limit = "Limits are the strongest attacker's, if clipping and noise are as configured."
   if is_limitless:
     limit = 'Without noise there is no limit.'
   *numbers, about_delta = _limit_numbers(result.audit, found)
@@ -361,7 +364,7 @@ def _limit_numbers(audit: Audit, found: Sequence[Leak]) -> list[str]:
   )
   level = f'with {100 - 100 * SIGNIFICANCE:g} % confidence'
   worth = f'Each lower bound holds {level}'
-  ending = 'Do not take the largest.'
+  ending = "The headline's was fixed in advance; do not pick the largest."
   if audit.is_simultaneous:
     worth, ending = f'All lower bounds hold together {level}', ''
   elif sum(len(attack.bounds) for attack in audit.attacks) < 2:
@@ -406,7 +409,7 @@ def _explain_rows(found: Sequence[Leak]) -> list[str]:
   return [
     *(text for key, text in _KNOWS.items() if key in keys),
     *(
-      'Who has every round has the models, too, which show more.'
+      'With every round come the models, which show more.'
       for leak in found[1:]
       if _is_by(leak, *leaks.OF_MODEL)
     ),

@@ -28,7 +28,7 @@ from epe_jax.report.figures import of_audit
 from epe_jax.report.provenance import Provenance
 from tests import recorded_runs
 
-MAX_WORDS = 250
+MAX_WORDS = 260
 _RUNS = pathlib.Path(__file__).parents[2] / 'docs' / 'runs'
 _BELONGS = Provenance('2026-11-24', '0' * 12, '1' * 64, '2' * 64)
 
@@ -54,13 +54,13 @@ _SVG = '<svg viewBox="0 0 345 100" xmlns="http://www.w3.org/2000/svg"></svg>'
 @pytest.mark.parametrize(
   'name', ['digits', 'emnist', 'emnist62', 'stackoverflow']
 )
-def test_the_page_of_a_recorded_run_has_at_most_250_words(name):
+def test_the_page_of_a_recorded_run_has_at_most_260_words(name):
   result = finished_runs.load_result(_RUNS / name)
   content = report.make_page(result, of_audit.CAPTIONS, (), _BELONGS)
   assert count_words(content) <= MAX_WORDS
 
 
-def test_the_pages_of_scores_and_of_comparisons_have_at_most_250_words():
+def test_the_pages_of_scores_and_of_comparisons_have_at_most_260_words():
   audit = recorded_runs.audit_by_law()
   result = recorded_runs.result(audit=audit)
   runs = [labelled_runs.label_run(name, result) for name in ('one', 'two')]

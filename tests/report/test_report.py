@@ -523,10 +523,10 @@ def test_bounds_that_hold_together_are_lower_ones():
   joint = evaluation.evaluate(record, simultaneous=True, floors=False)
   said = ' '.join(report.format_estimates(joint).split())
   assert 'All lower bounds hold together with 95 % confidence' in said
-  assert 'Do not take the largest' not in said
+  assert 'do not pick the largest' not in said
   said = ' '.join(report.format_estimates(alone).split())
   assert 'Each lower bound holds with 95 % confidence' in said
-  assert 'Do not take the largest' in said
+  assert 'do not pick the largest' in said
   num = sum(len(attack.bounds) for attack in alone.attacks)
   for single, both in zip(alone.attacks, joint.attacks, strict=True):
     for one, all_ in zip(single.estimates, both.estimates, strict=True):
@@ -583,8 +583,8 @@ def test_who_sees_every_round_learns_no_less_than_from_the_model(
   # What an attacker who sees less is allowed limits nobody who sees more.
   assert rounds.at_most == alone.at_most
   said = ' '.join(report.format_summary(result).split())
-  assert ('has the models, too, which show more.' in said) == more
-  assert ('knows when the canary took part.' in said) != more
+  assert ('With every round come the models, which show more.' in said) == more
+  assert ('comes when the canary took part.' in said) != more
 
 
 def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
@@ -593,7 +593,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   shifts = recorded_runs.client_shifts(record, 2)
   result = _result(audit=audit, clients_participations=2, clients_shifts=shifts)
   text = ' '.join(report.format_summary(result).split())
-  assert 'Canaries are artificial clients of one round' in text
+  assert 'A canary sends the largest update allowed, in one round' in text
   assert 'clients take part in up to 2 rounds; their estimate ranges' in text
   table = first_page.make_leak_table(leaks.find_leaks(result))
   assert [row[-1] for row in table.body] == ['57.2'] * 3
