@@ -291,8 +291,11 @@ def is_processed(m: Measurements) -> bool:
 
 
 def _is_scaled(m: Measurements) -> bool:
-  is_nothing = np.all(samples.sample_early_rounds(m)[:, 0] == 0, axis=1)
-  if 0 < np.mean(is_nothing) < 1:
+  first = samples.sample_early_rounds(m)[:, 0]
+  is_nothing = np.all(first == 0, axis=1)
+  # On a coarse grid, few numbers are as often zero as they are any other.
+  others = np.unique(first[~is_nothing], axis=0, return_counts=True)[1]
+  if np.sum(is_nothing) > 3 * others.max(initial=0) and not np.all(is_nothing):
     return True  # Some rounds are left out, as if by what they would release.
   unique = samples.list_unique_samples(m)
   norms = np.linalg.norm(unique, axis=1)

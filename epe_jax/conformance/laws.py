@@ -216,6 +216,8 @@ def p_of_dependent_sizes(
   sizes: Float[np.ndarray, 'n d'],
 ) -> tuple[float, float]:
   """`p_of_sphericity` of what `spread_sizes` makes."""
+  if len(sizes) < 2:
+    return 1.0, float(sizes.shape[1])
   # Rows less their mean are correlated, and contrasts are not.
   return p_of_sphericity(standardize(linalg.helmert(len(sizes)) @ sizes))
 

@@ -542,7 +542,7 @@ def test_a_factory_that_fails_is_told_in_a_line(
 def test_the_example_checks_both_of_its_mechanisms(capsys):
   runpy.run_path(EXAMPLE, run_name='__main__')
   out = ' '.join(capsys.readouterr().out.split())
-  assert '0 of the 20 rules' in out.split('GaussianMean')[1]
+  assert '20 rules checked: 20 passed, 0 failed' in out.split('GaussianMean')[1]
   broken = out.split('NoNoiseOnBiases')[1]
   assert '1 of the 20 rules' in broken
   assert 'ε = ∞ for an ordinary client; claimed 4.38. ' in broken

@@ -302,7 +302,10 @@ def _compare_last_bits(m: Measurements, measured: str) -> Outcome | None:
     f'; {hits / without.size:.2g} of all numbers are no multiple of 2^{end:.0f} if clients '
     f'send zeros, and {others} of {those.size:,} if one sends S there'
   )
-  return Outcome(measured, p, 'last_bits_tell', math.inf) if p < ALPHA else None
+  if p >= ALPHA:
+    return None
+  affine.check_processed(m)
+  return Outcome(measured, p, 'last_bits_tell', math.inf)
 
 
 def _measure_quietest(m: Measurements, lag: int) -> float | None:
