@@ -259,9 +259,7 @@ def test_a_plan_and_an_audit_choose_the_same_bound_and_say_why(in_round, bound):
   )
   own = audit.evaluate(simulated.record, floors=False).find(attackers.OWN)
   assert plan.find('own_round').bound_name == own.bounds[0].method == bound
-  note = (
-    'canaries make up more than 1 % of what this attacker sees, so the null'
-  )
+  note = 'canaries make up more than 1 % of what this attacker sees, so that'
   is_crowded = bound == 'rank_test'
   assert any(one.key == 'crowded' for one in own.notes) == is_crowded
   warned = any(
