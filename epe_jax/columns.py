@@ -92,13 +92,12 @@ def read(path: str | os.PathLike, *, cure: str = '') -> Columns:
   suffix = pathlib.Path(path).suffix.lower()
   if suffix == '.parquet':
     return _read_parquet(path)
-  if suffix in ('.jsonl', '.ndjson'):
-    return _read_json_lines(path, cure)
-  if suffix == '.json':
+  if suffix in ('.json', '.jsonl', '.ndjson'):
     text = read_text(path)
     lines = split_lines(text)
-    if len(lines) > 1 and _is_object(lines[0][1]):
-      return _read_json_lines(path, cure)
+    # Lines, whatever the file is called.
+    if suffix != '.json' or (len(lines) > 1 and _is_object(lines[0][1])):
+      return _read_json_lines(name_file(path), lines, cure)
     return _flatten(name_file(path), _parse_json(path, text, cure))
   return _read_table(path, cure)
 
@@ -224,9 +223,9 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _read_json_lines(path: str | os.PathLike, cure: str) -> Columns:
-  where, records, numbers = name_file(path), [], []
-  for number, line in split_lines(read_text(path)):
+def _read_json_lines(where: str, lines: Sequence[Cell], cure: str) -> Columns:
+  records, numbers = [], []
+  for number, line in lines:
     record = _parse_json(f'{where}, line {number}', line, cure)
     if not isinstance(record, dict):
       raise ValueError(

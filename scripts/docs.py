@@ -64,7 +64,7 @@ def make_blocks() -> dict[str, dict[str, str]]:
       'check': f'```text\n{_quote_check()}\n```',
     },
     'docs/estimates.md': {
-      'headline': f'```text\n{_quote_page(digits, 1)}\n```',
+      'headline': f'```text\n{_quote_headline(digits)}\n```',
       'terms': '\n\n'.join(
         f'**{term.name}.** {term.text}'
         for term in sorted(
@@ -82,15 +82,9 @@ def make_blocks() -> dict[str, dict[str, str]]:
   }
 
 
-def _quote_page(result: RunResult, num: int) -> str:
-  """The first paragraphs that a run prints below its title.
-
-  Args:
-    result: of the run.
-    num: of paragraphs; the first is the headline.
-  """
-  paragraphs = report.format_summary(result).split('\n\n')
-  return '\n\n'.join(paragraphs[1 : 1 + num])
+def _quote_headline(result: RunResult) -> str:
+  """The sentence that a run prints below its title."""
+  return report.format_summary(result).split('\n\n')[1]
 
 
 def _quote_check() -> str:

@@ -4,8 +4,8 @@
 
 checks correct mechanisms with that many seeds each, each with a claim of its own, and
 faulty ones of many degrees with a tenth as many, or 20. It writes every row, of which
-`pages.py` shows a part. It takes some two hours on 2 cores; with --folder it goes on where it was
-interrupted. Fails if a rule breaks too often.
+`pages.py` shows a part. It takes some two hours on 2 cores; with --folder it goes on
+where it was interrupted. Fails if a rule breaks too often.
 """
 
 from collections.abc import Mapping, Sequence

@@ -189,9 +189,9 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
     simultaneous=given.simultaneous,
   )
   is_whole = not (given.every or given.last or given.models)
-  if is_whole and given.delta is None and (run := _find_run(loaded.path)):
-    return _format_run(given, audit, *run)
-  return _format_audit(given, audit)
+  has_page = is_whole and given.delta is None
+  run = _find_run(loaded.path) if has_page else None
+  return _format_audit(given, audit, run)
 
 
 def _needs_all(given: flags.FlagValues) -> bool:
@@ -208,29 +208,23 @@ def _needs_all(given: flags.FlagValues) -> bool:
   )
 
 
-def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
-  from epe_jax.report import report
-  from epe_jax.report.audit_notes import describe_in_json
-
-  form = report.format_estimates
-  if not given.all:
-    form = report.format_headline_estimates
-  text = form(audit, markdown=given.format == 'markdown')
-  bounds = claims.choose_bounds(audit)
-  return Estimated(describe_in_json(audit), text, bounds)
-
-
-def _format_run(
-  given: flags.FlagValues, audit: Any, workdir: pathlib.Path, result: Any
+def _format_audit(
+  given: flags.FlagValues,
+  audit: Any,
+  run: tuple[pathlib.Path, Any] | None = None,
 ) -> Estimated:
-  """The page of a run, with what only the auditor may know of its attackers."""
+  """The page of an audit, or of a whole run with what only its auditor may know."""
   from epe_jax.report import page, provenance, report
   from epe_jax.report.audit_notes import describe_in_json
 
-  content = report.make_page(
-    dataclasses.replace(result, audit=audit),
-    belongs_to=provenance.identify_workdir(workdir, result),
-  )
+  if run is None:
+    content = report.make_audit_page(audit)
+  else:
+    workdir, result = run
+    content = report.make_page(
+      dataclasses.replace(result, audit=audit),
+      belongs_to=provenance.identify_workdir(workdir, result),
+    )
   if not given.all:
     content = content._replace(appendix={})
   text = page.render_text(content, has_appendix=True)

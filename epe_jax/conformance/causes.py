@@ -18,11 +18,13 @@ class Cause(NamedTuple):
     cure: what to do.
     severity: 'privacy' if a client is protected less than claimed, 'utility' if
       updates are lost, which also hides canaries from audits.
+    title: for people; its key if it is empty.
   """
 
   likely: str
   cure: str
   severity: Severity = 'privacy'
+  title: str = ''
 
 
 _CLIP_ALL = 'Clip the update of each client to norm S.'
@@ -316,6 +318,7 @@ CAUSES = {
     'is scaled by S / inf = 0, and 0 · inf is NaN',
     'Drop an update whose norm is not finite, or refuse the round; compute norms in '
     'float64.',
+    title='NaN or inf is not rejected',
   ),
   'never_ends': Cause(
     'what the mechanism repeats until a number is small, or large, never is with such an '

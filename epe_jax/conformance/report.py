@@ -7,6 +7,7 @@ import dataclasses
 import math
 from typing import Any
 
+from epe_jax.conformance.causes import CAUSES
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.rule import Finding, Result, Status
 from epe_jax.conformance.session import OUT_OF_TIME
@@ -107,12 +108,8 @@ def format_report(report: Report) -> str:
   return terminal.quote_commands('\n\n'.join(parts))
 
 
-# Key of a cause -> its title, where that is not its key.
-_TITLES = {'not_finite_enters': 'NaN or inf is not rejected'}
-
-
 def _format_finding(report: Report, finding: Finding) -> str:
-  cause = _TITLES.get(finding.cause, finding.cause.replace('_', ' '))
+  cause = CAUSES[finding.cause].title or finding.cause.replace('_', ' ')
   lines = [f'{finding.severity.upper()}  {finding.rule}: {cause}']
   texts = [
     finding.measured,

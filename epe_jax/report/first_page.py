@@ -121,6 +121,7 @@ def make_audit_blocks(
   found = _find_leaks(audit)
   limits = [
     *_limit_numbers(audit, found),
+    _ABOUT_DELTA,
     *(_OF_SCORES if is_external else _OF_SCORES[:1]),
     *(_ONE_POPULATION,) * asks,
   ]
@@ -350,12 +351,15 @@ def list_limits(result: RunResult, found: Sequence[Leak]) -> list[str]:
   limit = "Limits are the strongest attacker's, if clipping and noise are as configured."
   if is_limitless:
     limit = 'Without noise there is no limit.'
-  *numbers, about_delta = _limit_numbers(result.audit, found)
-  return [*numbers, f'{limit} {about_delta}', _list_not_measured(found)]
+  return [
+    *_limit_numbers(result.audit, found),
+    f'{limit} {_ABOUT_DELTA}',
+    _list_not_measured(found),
+  ]
 
 
 def _limit_numbers(audit: Audit, found: Sequence[Leak]) -> list[str]:
-  """What bounds and estimates are worth, and their δ."""
+  """What bounds and estimates are worth."""
   bounds = [leak.at_least for leak in found if leak.at_least is not None]
   assumed = ' and '.join(
     text
@@ -384,7 +388,7 @@ def _limit_numbers(audit: Audit, found: Sequence[Leak]) -> list[str]:
   ]
   if above:
     about += f' {" ".join(others) or _ABOUT_ABOVE}'
-  return [text, about, _ABOUT_DELTA]
+  return [text, about]
 
 
 def _list_shown(found: Sequence[Leak]) -> list[ThreatModel]:
@@ -423,7 +427,7 @@ def _describe_release(result: RunResult) -> tuple[str, str]:
   if not result.noise_multiplier > 0:
     return model, 'no noise was added, so that nobody is protected.'
   if result.is_simulation:
-    return model, ('anyone with the seed can compute and subtract the noise.')
+    return model, 'anyone with the seed can compute and subtract the noise.'
   return 'Do not release the folder private', (
     'its files would undo the noise. That this is random enough was not checked.'
   )

@@ -49,19 +49,14 @@ def format_report(
   return page.render_text(content, has_appendix=True)
 
 
-def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
+def format_headline_estimates(audit: Audit) -> str:
   """The first page of an audit without a run."""
-  content = make_audit_page(audit)._replace(appendix={})
-  render = page.render_markdown if markdown else page.render_text
-  return render(content)
+  return page.render_text(make_audit_page(audit))
 
 
-def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
+def format_estimates(audit: Audit) -> str:
   """The first page of an audit without a run, and every estimate."""
-  content = make_audit_page(audit)
-  if markdown:
-    return page.render_markdown(content)
-  return page.render_text(content, has_appendix=True)
+  return page.render_text(make_audit_page(audit), has_appendix=True)
 
 
 def make_page(

@@ -104,9 +104,8 @@ _WORDS = {
     ('true', 'in', 'yes', 'y', 'member', 'train', 'training'), 1.0
   ),
   **dict.fromkeys(('false', 'out', 'no', 'n', 'nonmember', 'test'), 0.0),
-  **dict.fromkeys(('holdout', 'heldout', 'validation', 'val'), 0.0),
+  **dict.fromkeys(('holdout', 'heldout', 'validation', 'val', 'unseen'), 0.0),
   'seen': 1.0,
-  'unseen': 0.0,
 }
 # Dates as people write them, '' of ISO 8601; the first form that fits all counts.
 _DATES = ['']
@@ -122,9 +121,8 @@ _NAME_THEM = (
 )
 _NO_NAMES = (
   'Give names, such as in and out, or score and label: in the first line of a table, as '
-  'keys of JSON. With a '
-  'file for each group, give --in_scores=FILE and --out_scores=FILE; with labels in '
-  'a file of their own, --labels=FILE.'
+  'keys of JSON. With a file for each group, give --in_scores=FILE and '
+  '--out_scores=FILE; with labels in a file of their own, --labels=FILE.'
 )
 # Of the names of a file in an error.
 _SHOWN = 20

@@ -1,6 +1,7 @@
 """ClientUpdate of FedAvg: a client trains the model and sends the difference."""
 
 from collections.abc import Callable
+import functools
 import math
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,18 +100,14 @@ def local_training(
     losses = _sum_real(weighted(task.loss(params, batch, key)), mask)
     return _mean(losses), losses
 
-  def rounded_loss(
-    params: Params, batch: Batch, mask: Bool[Array, ' b'], key: Key
-  ) -> tuple[Float[Array, ''], Weighted]:
-    batch = _cast_to_bfloat16(batch)
-    return mean_loss(_cast_to_bfloat16(params), batch, mask, key)
+  def rounded_loss(params: Params, batch: Batch, *args: Any):
+    return mean_loss(_cast_to_bfloat16(params), _cast_to_bfloat16(batch), *args)
 
-  def compute_loss(*args: Any) -> tuple[Float[Array, ''], Weighted]:
-    if precision != 'bfloat16':
-      return mean_loss(*args)
+  compute_loss = mean_loss
+  if precision == 'bfloat16':
     # On a CPU only products are faster, and kernels round their factors.
-    return jax.lax.platform_dependent(
-      *args, cpu=mean_loss, default=rounded_loss
+    compute_loss = functools.partial(
+      jax.lax.platform_dependent, cpu=mean_loss, default=rounded_loss
     )
 
   def init(params: Params) -> ClientState:

@@ -6,7 +6,7 @@ auditor = opacus.audit(optimizer, steps=..., delta=...)   # A line more,
 print(auditor.report())                                   # and another at the end.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 import inspect
 from typing import Any
 import warnings
@@ -27,6 +27,7 @@ with extras.explain_missing():
     DPPerLayerOptimizer,
     FSDPOptimizerFastGradientClipping,
   )
+  import torch
   from torch import nn
 
 # Steps after which every parameter that is used has had a gradient.
@@ -128,51 +129,20 @@ def audit(
     known.read('optimizer', sampling_probability=rate)
   auditor = known.make()
   add_noise, scale_grad = optimizer.add_noise, optimizer.scale_grad
-  first = t = auditor.num_rounds_observed
-  unused, others = {*range(len(optimizer.params))}, None
-  versions = sums_at_first = None
-
-  def warn(fact: Fact) -> None:
-    warnings.warn(f'{checks.describe_check(fact)}.', stacklevel=3)
-    auditor.add_note(fact)
-
-  def name(indices: Iterable[int]) -> str:
-    return ', '.join(_describe(optimizer, i, model) for i in sorted(indices))
-
-  # After a step, of whoever moves parameters.
-  def remember(*_: Any) -> None:
-    nonlocal versions
-    versions = [p._version for p in optimizer.params]
-    if t == first + _STEPS_TO_USE and sums_at_first == _sum(optimizer):
-      warn(Fact('nothing_moved', {'steps': _STEPS_TO_USE}))
+  t = auditor.num_rounds_observed
+  watch, others = _Watch(optimizer, model, auditor), None
 
   # Called once in a step, on the sum over its batches.
   def add_canaries_and_noise() -> None:
-    nonlocal others, unused
+    nonlocal others
     _check_noise(optimizer, known)
     _check_model(optimizer, model)
     _check_ghost_clipping(optimizer, first_norm)
-    nonlocal versions, sums_at_first
-    if t == first:
-      sums_at_first = _sum(optimizer)
-    moved = [
-      i
-      for i, p in enumerate(optimizer.params)
-      if versions and p._version != versions[i]
-    ]
-    if moved and not any(x.key == 'moved_otherwise' for x in auditor.notes):
-      warn(Fact('moved_otherwise', {'names': name(moved), 'step': t}))
     sums = []
     for p in optimizer.params:
       p.summed_grad = p.summed_grad.contiguous()
       sums.append(p.summed_grad)
-    if t < first + _STEPS_TO_USE:
-      unused -= {i for i in unused if sums[i].any()}
-    # All of them have none where an audit is tried without data.
-    is_some = 0 < len(unused) < len(sums)
-    if t == first + _STEPS_TO_USE - 1 and is_some:
-      values = {'names': name(unused), 'steps': _STEPS_TO_USE}
-      warn(Fact('without_gradient', values))
+    watch.before_step(t, sums)
     if auditor.config.noise_multiplier is not None:
       others = [x.clone() for x in sums]
     clip_norm = float(optimizer.max_grad_norm)
@@ -199,12 +169,66 @@ def audit(
 
   optimizer.add_noise = add_canaries_and_noise
   optimizer.scale_grad = scale_and_observe
-  optimizer.original_optimizer.register_step_post_hook(remember)
+  optimizer.original_optimizer.register_step_post_hook(watch.after_step)
   return auditor
 
 
-def _sum(optimizer: DPOptimizer) -> list[float]:
-  return [float(p.detach().double().sum()) for p in optimizer.params]
+class _Watch:
+  """Warns of parameters that have no gradient, or that something else moves."""
+
+  def __init__(
+    self, optimizer: DPOptimizer, model: nn.Module | None, auditor: Auditor
+  ) -> None:
+    self._optimizer, self._model = optimizer, model
+    self._auditor = auditor
+    self._num_steps = 0
+    self._unused = {*range(len(optimizer.params))}
+    # After the last step; before the first one.
+    self._versions, self._sums = [], self._sum()
+
+  def before_step(self, t: int, grads: Sequence[torch.Tensor]) -> None:
+    """Looks at parameters, and the sums of their gradients, before step t."""
+    moved = [
+      i
+      for i, (p, version) in enumerate(
+        zip(self._optimizer.params, self._versions)
+      )
+      if p._version != version
+    ]
+    notes = self._auditor.notes
+    if moved and not any(x.key == 'moved_otherwise' for x in notes):
+      self._warn(
+        Fact('moved_otherwise', {'names': self._name(moved), 'step': t})
+      )
+    if self._num_steps < _STEPS_TO_USE:
+      self._unused -= {i for i in self._unused if grads[i].any()}
+    self._num_steps += 1
+    # All of them have none where an audit is tried without data.
+    is_some = 0 < len(self._unused) < len(grads)
+    if self._num_steps == _STEPS_TO_USE and is_some:
+      values = {'names': self._name(self._unused), 'steps': _STEPS_TO_USE}
+      self._warn(Fact('without_gradient', values))
+
+  def after_step(self, *_: Any) -> None:
+    """Is the hook of whoever moves the parameters, in steps without noise as well."""
+    self._versions = [p._version for p in self._optimizer.params]
+    if self._num_steps == _STEPS_TO_USE and self._sums:
+      if self._sums == self._sum():
+        self._warn(Fact('nothing_moved', {'steps': _STEPS_TO_USE}))
+      self._sums = []
+
+  def _sum(self) -> list[float]:
+    return [float(p.detach().double().sum()) for p in self._optimizer.params]
+
+  def _name(self, indices: Iterable[int]) -> str:
+    names = (
+      _describe(self._optimizer, i, self._model) for i in sorted(indices)
+    )
+    return ', '.join(names)
+
+  def _warn(self, fact: Fact) -> None:
+    warnings.warn(f'{checks.describe_check(fact)}.', stacklevel=4)
+    self._auditor.add_note(fact)
 
 
 def _describe(

@@ -162,7 +162,8 @@ def noise_grid(m: Measurements) -> Outcome:
   # A small tensor has few values among those of others.
   parts = [None, *range(len(noise.tensors))]
   zeros = [*m.release_afresh(m.cohort(m.zero), runs)]
-  counted = [_count_values(m, zeros, part) for part in parts]
+  offset = _find_offset(m, zeros)
+  counted = [_count_values(m, zeros, offset, part) for part in parts]
   part = next((i for i, x in enumerate(counted) if x.are_few), 0)
   values, where = counted[part], parts[part]
   p = values.p_value
@@ -180,7 +181,7 @@ def noise_grid(m: Measurements) -> Outcome:
       most = min(1.0, 0.3 * noise.common_std * math.sqrt(m.claim.dim))
       update = 2 * most * m.background[0]
       others = [*m.release_afresh(m.cohort(update), runs)]
-      others = _count_values(m, others, where)
+      others = _count_values(m, others, offset, where)
       p = min(1.0, len(parts) * laws.p_of_fewer_values(values, others))
       more = f'{others.num:.2g} values' if others.num else 'far more'
       if p < ALPHA:
@@ -345,15 +346,22 @@ def _lies_on(values: Float[np.ndarray, '...'], step: float) -> bool:
   return bool(np.abs(steps - np.rint(steps)).max() < 0.02)
 
 
+def _find_offset(m: Measurements, releases: Sequence[Vector]) -> Vector:
+  """What is released with noise, where float64 has few digits left for that; else 0."""
+  one, other, *_ = map(m.layout.keep, releases)
+  if norm(one) < _FAR * norm(one - other):
+    return np.zeros_like(one)
+  return m.layout.keep(m.quiet().release(m.cohort(m.zero)))
+
+
 def _count_values(
-  m: Measurements, releases: Sequence[Vector], tensor: int | None
+  m: Measurements,
+  releases: Sequence[Vector],
+  offset: Vector,
+  tensor: int | None,
 ) -> laws.Values:
   """Distinct values of releases, of all coordinates or of a tensor."""
   rows = np.stack([*map(m.layout.keep, releases)])
-  offset = m.layout.keep(m.quiet().release(m.cohort(m.zero)))
-  # Next to a large model float64 has few digits left for the noise.
-  if norm(offset) < _FAR * norm(rows[0] - offset):
-    offset = np.zeros_like(offset)
   if tensor is not None:
     rows = split(rows, m.layout.kept_sizes)[tensor]
     (offset,) = split(offset[None], m.layout.kept_sizes)[tensor]
