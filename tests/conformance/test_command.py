@@ -136,7 +136,7 @@ def make_report(*severities, passed=1, not_checked=0):
   results = [conformance.Result('clipping', 'passed', '', 0.5)] * passed
   for severity in severities:
     finding = conformance.Finding(
-      'rounding', '', severity, '', '', '', math.inf, math.inf
+      'rounding', 'never_ends', severity, '', '', '', math.inf, math.inf
     )
     results.append(
       conformance.Result('rounding', 'broken', '', math.nan, finding)

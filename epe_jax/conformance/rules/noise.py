@@ -346,7 +346,9 @@ def _lies_on(values: Float[np.ndarray, '...'], step: float) -> bool:
   return bool(np.abs(steps - np.rint(steps)).max() < 0.02)
 
 
-def _find_offset(m: Measurements, releases: Sequence[Vector]) -> Vector:
+def _find_offset(
+  m: Measurements, releases: Sequence[Vector]
+) -> Float[np.ndarray, 'k']:
   """What is released with noise, where float64 has few digits left for that; else 0."""
   one, other, *_ = map(m.layout.keep, releases)
   if norm(one) < _FAR * norm(one - other):
@@ -357,7 +359,7 @@ def _find_offset(m: Measurements, releases: Sequence[Vector]) -> Vector:
 def _count_values(
   m: Measurements,
   releases: Sequence[Vector],
-  offset: Vector,
+  offset: Float[np.ndarray, 'k'],
   tensor: int | None,
 ) -> laws.Values:
   """Distinct values of releases, of all coordinates or of a tensor."""
