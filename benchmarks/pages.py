@@ -44,7 +44,7 @@ _SHOWN_BOUNDS = {
   'coins': ('one_run', 'one_run_gdp', 'one_run_independent_gdp'),
 }
 # What the page says of the rate of false alarms, if the number of checks suffices.
-_RATE = 1e-3
+_RATE = 3e-3
 _COLORS = {
   'hadamard': style.VERMILLION,
   'hadamard2': style.ORANGE,
@@ -272,13 +272,13 @@ def show_conformance(name: str) -> str:
     threshold.clopper_pearson_upper(*pair, 0.05) for pair in zip(false, checks)
   ]
   less_known = ', '.join(
-    f'{rule} ({rate:.1e})' for rule, rate in zip(frame.rule, rates) if rate > _RATE
+    f'`{rule}` ({rate:.2g})' for rule, rate in zip(frame.rule, rates) if rate > _RATE
   )  # fmt: skip
   rest = [f'`{x}`' for x in conformance.RULES if x not in set(frame.rule)]
   return (
     f'{false.sum():,} false alarms in {checks.sum():,} checks of {len(frame)} rules. '
-    f'With 95 % confidence the rate of each rule is at most {_RATE:g}'
-    f'{less_known and ", except that of "}{less_known}. Not among them, as they do '
+    f'With 95 % confidence the rate is at most {_RATE:g} for each rule'
+    f'{less_known and " but "}{less_known}. Not among them, as they do '
     f'not apply or need processes: {", ".join(rest)}.'
   )
 

@@ -44,8 +44,8 @@ _PROGRAM = python_path.make_command(
 )
 # What each run has of its own, however it went.
 _TIMES = ('date', 'seconds', 'seconds_per_round', 'waited_share', 'sha256')
-_SAME = 'as without it, to the last bit'
-_REFUSED, _LOST = 'an error names what is wrong', 'lost, or silent'
+_SAME = 'same result, to the last bit'
+_REFUSED, _LOST = 'an error names what is wrong', 'data lost, or no error'
 # The disk is of this process alone, and gone with it.
 _SCRIPT = """
 mount -t tmpfs -o size=$SIZE none "$DISK" || exit 77
@@ -238,13 +238,13 @@ def can_mount() -> bool:
 
 
 def tabulate(trials: Sequence[Trial]) -> pd.DataFrame:
-  """Outcomes by fault and by what it befell."""
+  """Outcomes by fault and by command."""
   rows = pd.DataFrame(trials)
   counts: Any = pd.get_dummies(rows.outcome, dtype=int).reindex(
     columns=[_SAME, _REFUSED, _LOST], fill_value=0
   )
   counts.insert(0, 'trials', 1)
-  kinds = [rows.fault, rows.subject.rename('what it befell')]
+  kinds = [rows.fault, rows.subject.rename('command')]
   return counts.groupby(kinds, sort=False).sum().reset_index()
 
 

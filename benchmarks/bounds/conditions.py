@@ -58,10 +58,13 @@ _INTERVAL, _CLAIM = '90 % interval', 'rejection of a true claim'
 _MEAN_BOUND = 'lower bound of the mean of runs'
 _MEAN_INTERVAL = '90 % interval of the mean of runs'
 _PREDICTION = '90 % prediction of a new run'
-_REFUSAL, _COPY = 'refusal of independent runs', 'copy that is taken for a run'
+_REFUSAL, _COPY = (
+  'refusal of independent runs',
+  'copy that is accepted as a run',
+)
 # Against all clients of a run.
 _CLIENTS = '90 % interval of a client whose updates agree'
-_BEYOND = 'a client is said to be above all clients'
+_BEYOND = 'interval of a client above the largest of all clients'
 _STATED = {
   **dict.fromkeys((_BOUND, _SHAPED, _CLAIM, _MEAN_BOUND, _BEYOND), 0.05),
   **dict.fromkeys((_INTERVAL, _MEAN_INTERVAL, _PREDICTION, _CLIENTS), 0.1),
@@ -121,8 +124,8 @@ def list_conditions() -> list[Condition]:
     add(title, _simulate_unequal_runs, sizes=several[name], tau=tau)
   # Clients that take part in other rounds than canaries.
   claims = {
-    0.0: '5 % above what is proven of clients, refused if canaries may leak more',
-    1.0: 'of a client of one known round',
+    0.0: '5 % above the analytic ε of clients, not judged if canaries may leak more',
+    1.0: 'for a client who takes part in one known round',
   }
   for q, share in itertools.product((0.02, 0.2), claims):
     add(

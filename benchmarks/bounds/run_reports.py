@@ -108,9 +108,8 @@ def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
       '0 to 30 clip norms; half of them with a clip norm that doubles.',
       'ε of the scores: computed from the vectors of the run. Bounds may exceed it '
       'in 5 % of runs; the analytic ε is an upper limit of it.',
-      f'A calibrated first estimate is below a bound of its scores in '
-      f'{sum(below)} cases; in {len(below)} of {len(attacks):,} cases an estimate is, '
-      'and is marked as not calibrated.',
+      f'Calibrated first estimates below a bound of the same scores: {sum(below)}; '
+      f'others, marked as not calibrated: {len(below) - sum(below)} of {len(attacks):,}.',
       '90 % intervals of calibrated estimates that contain the ε of their scores: '
       f'{intervals}. Of the other of {len(found):,} runs an estimate is not '
       'calibrated, or the ε of its scores is not known.',

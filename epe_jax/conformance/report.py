@@ -183,9 +183,9 @@ def _count(report: Report) -> str:
     f'{len(report.not_checked)} not checked'
   )
   if report.not_checked:
-    text += f': {", ".join(report.not_checked)}'
+    text += f' ({", ".join(report.not_checked)})'
   if late := len(report.out_of_time):
-    text += f' ({late} for lack of time; raise the budget)'
+    text += f', {late} of these for lack of time; raise the budget'
   if report.not_applicable:
     text += f'. Not applicable: {", ".join(report.not_applicable)}'
   return tables.fill_paragraph(f'{text}.')
@@ -207,9 +207,9 @@ def _summarize(report: Report) -> str:
   claim = report.claim
   text = (
     f'{broken + len(report.passed)} rules checked: {len(report.passed)} passed, '
-    f'{broken} failed{f"; {unchecked} not checked" if unchecked else ""}. At the claim, '
-    f'with δ = {report.delta:g}, {measured} for an ordinary client; '
-    f'claimed {cells.format_number(report.claimed_epsilon)}'
+    f'{broken} failed{f"; {unchecked} not checked" if unchecked else ""}. At the '
+    f'claimed settings, with δ = {report.delta:g}, {measured} for an ordinary client; '
+    f'ε = {cells.format_number(report.claimed_epsilon)} was claimed'
     f'{" for all its rounds" * (claim.participations > 1)}{error}. '
     f'{report.rounds:,} rounds in {report.seconds:.1f} s.'
   )
@@ -217,8 +217,8 @@ def _summarize(report: Report) -> str:
     mu = claim.mu / (1 - report.resolution)
     short = claim.compute_epsilon(mu, report.delta)
     text += (
-      f' Noise {100 * report.resolution:.2g} % too small, which is ε = '
-      f'{cells.format_number(short)}, would be caught 99 times in 100.'
+      f' This check would catch noise that is {100 * report.resolution:.2g} % too small '
+      f'(ε = {cells.format_number(short)}) 99 times in 100.'
     )
   if report.num_constant:
     text += (

@@ -31,7 +31,7 @@ from epe_jax.report.leaks import Leak
 from epe_jax.report.provenance import Provenance
 
 _NOT_MEASURED = '–'
-_ABOUT_DELTA = 'These ε hold at this δ; a smaller δ gives a larger ε.'
+_ABOUT_DELTA = 'A smaller δ gives a larger ε.'
 _ABOUT_ABOVE = (
   'An estimate just above its limit is sampling error unless a warning appears.'
 )
@@ -45,7 +45,7 @@ _ONE_POPULATION = (
   'source, they differ without any leak: a score that has not seen the model shows it '
   '(--baseline).'
 )
-_LIMITS = 'Limits of this audit'
+_LIMITS = 'What this audit does not show'
 # Of a lower bound -> its words.
 _ASSUMED = {
   Assumption.INDEPENDENT: 'independent canaries',
@@ -54,10 +54,12 @@ _ASSUMED = {
 }
 # What an attacker has besides what its name says.
 _KNOWS = {
-  attackers.OWN.key: 'With every round comes when the canary took part.',
-  attackers.RESIDUAL.key: 'The worst case adds all other updates.',
+  attackers.OWN.key: (
+    'The every-round attacker also knows when the canary took part.'
+  ),
+  attackers.RESIDUAL.key: ('The worst case knows all other updates as well.'),
   attackers.DECORRELATED.key: (
-    'The worst case adds all other updates, and combines rounds.'
+    'The worst case knows all other updates as well, and combines rounds.'
   ),
 }
 
@@ -258,7 +260,7 @@ def describe_client(result: RunResult, found: Sequence[Leak]) -> str:
   participations = leaks.count_participations(result)
   return ' '.join(
     [
-      'A canary sends the largest update allowed, in '
+      'A canary sends an update of the full clip norm in '
       f'{sentences.count_rounds_of_canary(participations)}; '
       f'{_explain_client(found[0], participations)}.',
       *_explain_correlation(result),
@@ -278,9 +280,7 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
   if not clients.is_measured(leak.attack):
     return f'{part}, and their estimate is predicted, not measured'
   if n == 1 and not participations.differ:
-    return (
-      'clients take part as often, with updates no larger, and leak no more'
-    )
+    return 'clients take part as often and, if clipping works, leak no more'
   return f'{part}; their estimate ranges from orthogonal to aligned updates'
 
 
@@ -321,8 +321,8 @@ def _describe_guesses(
     f', and in {share} {where}' for share, where in zip(others, wheres[1:])
   )
   return (
-    f'{wheres[0].capitalize()}, an attacker is estimated to guess right in {first} of '
-    f'cases whether such a client took part{also}; chance is 50 %.'
+    f'{wheres[0].capitalize()}, an attacker would guess right in {first} of cases whether '
+    f'such a client took part{also}; chance is 50 %.'
   )
 
 
@@ -348,7 +348,7 @@ def _show_guesses(leak: Leak, participations: Participations) -> str:
 def list_limits(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What the numbers of a run do not say."""
   is_limitless = leaks.find_analytic_epsilon(result) == math.inf
-  limit = "Limits are the strongest attacker's, if clipping and noise are as configured."
+  limit = "Each limit is the strongest attacker's, if clipping and noise are as configured."
   if is_limitless:
     limit = 'Without noise there is no limit.'
   return [
@@ -368,7 +368,7 @@ def _limit_numbers(audit: Audit, found: Sequence[Leak]) -> list[str]:
   )
   level = f'with {100 - 100 * SIGNIFICANCE:g} % confidence'
   worth = f'Each lower bound holds {level}'
-  ending = "The headline's was fixed in advance; do not pick the largest."
+  ending = 'The bound of the headline was fixed in advance; pick no other.'
   if audit.is_simultaneous:
     worth, ending = f'All lower bounds hold together {level}', ''
   elif sum(len(attack.bounds) for attack in audit.attacks) < 2:
@@ -427,7 +427,7 @@ def _describe_release(result: RunResult) -> tuple[str, str]:
   if not result.noise_multiplier > 0:
     return model, 'no noise was added, so that nobody is protected.'
   if result.is_simulation:
-    return model, 'anyone with the seed can compute and subtract the noise.'
+    return model, 'its noise follows from the seed, which this report shows.'
   return 'Do not release the folder private', (
     'its files would undo the noise. That this is random enough was not checked.'
   )
@@ -436,8 +436,8 @@ def _describe_release(result: RunResult) -> tuple[str, str]:
 def _list_not_measured(found: Sequence[Leak]) -> str:
   missing = [f'the {leak.name}; ' for leak in found if leak.attack is None]
   return (
-    f'Not measured: {"".join(missing)}clients and their clipping; tuning, logs, other '
-    'releases.'
+    f'Not measured: {"".join(missing)}real clients and their clipping; tuning, logs, '
+    'other releases.'
   )
 
 

@@ -17,42 +17,45 @@ class Term(NamedTuple):
 TERMS = {
   'epsilon': Term(
     'ε',
-    'How much taking part changes the probability of anything that an attacker sees: '
-    'by a factor of e^ε at most, up to δ. 0 means no leakage.',
+    'Taking part multiplies the probability of anything that an attacker sees by at '
+    'most e^ε, apart from an additive δ. 0 means no leakage.',
     'ε',
   ),
   'delta': Term(
     'δ',
-    'The probability with which ε may fail. An ε without its δ means nothing: the '
+    'The additive slack in the definition of ε. An ε without its δ means nothing: the '
     'same run has a larger ε at a smaller δ.',
     'δ',
   ),
   'lower-bound': Term(
     'Lower bound',
-    'The true ε of the attacker is above it with 95 % confidence. It is counted from '
-    'canaries; which bound it is was fixed before any score was seen.',
+    'With 95 % confidence this attacker achieves at least this ε. It is computed from '
+    'the scores of canaries, by a method that was fixed before any was seen.',
     'lower bounds?',
   ),
   'point-estimate': Term(
     'Estimate',
-    'The ε of this attack, if what the estimator assumes is so. It guarantees nothing.',
+    'The ε of this attack, if the assumptions of the estimator hold. It guarantees '
+    'nothing.',
     'estimates?',
   ),
   'at-most': Term(
     'Limit',
-    'The ε that the mechanism allows any attack, by analysis, if noise, clipping and '
-    'participation are as configured. With ≈ it is what a server that adds up '
-    'aggregates is expected to leave, and not a limit.',
+    'The largest ε that analysis allows any attack, if noise, clipping and '
+    'participation are as configured. With ≈ it is no limit but the ε that is expected '
+    'if the server only adds up aggregates.',
     'limits?',
   ),
   'interval': Term(
     '90 % interval',
-    'Where the estimate may lie, as canaries are few. Runs differ by more.',
+    'The uncertainty of the estimate that comes from the number of canaries. Runs with '
+    'other seeds differ by more.',
     '90 % interval',
   ),
   'floor': Term(
     'Floor',
-    'What the same estimator reports when nothing leaks, in 90 % of audits.',
+    'The range of 9 in 10 estimates when nothing leaks. An estimate within it is no '
+    'evidence of a leak.',
     'floor',
   ),
   'mu': Term(
@@ -69,22 +72,22 @@ TERMS = {
   ),
   'client': Term(
     'Client',
-    'A client who takes part as often as any, or where clients are drawn for each '
-    'round, as often as it happens. Canaries show what an update leaves in the last '
-    'model. A server that adds up aggregates leaves that of each round of the client: '
-    'its estimate is the ε of orthogonal updates and of aligned ones, if its rounds are '
-    'not known. Its rounds by themselves were not measured.',
+    'A real participant, of those who take part most often. What a client leaks is '
+    'derived from canaries, not measured: one update leaves in the last model what a '
+    'canary leaves, and a server that only adds up aggregates keeps each of them. '
+    'Estimates of a client in several rounds range from orthogonal to aligned updates.',
     'clients?',
   ),
   'calibrated': Term(
     'Calibrated',
-    'How much taking part shifts a score is known up to a factor, and no test rejects '
-    'the distribution that the estimate assumes.',
+    'Said of an estimate if the shifts of scores are known up to one common factor and '
+    'no test rejects the distribution that it assumes.',
     '(?:un)?calibrated',
   ),
   'noise': Term(
     'Noise',
-    'The standard deviation of the noise of a sum of updates, in clip norms.',
+    'The noise multiplier: the standard deviation of the noise in a sum of updates, '
+    'divided by the clip norm.',
     'noise',
   ),
   'dimension': Term(
@@ -95,7 +98,7 @@ TERMS = {
   ),
   'difference': Term(
     'Difference',
-    'The ε of a run less that of the first, with a 90 % interval for the variation '
+    'The ε of a run minus that of the first, with a 90 % interval for the variation '
     'between canaries. An interval without 0 says that these runs differ, not that '
     'their settings do.',
     'differences?',

@@ -77,7 +77,7 @@ def define_words(page: Page) -> Page:
     for term in glossary.find_used(text).values()
   )
   return page._replace(
-    appendix={**page.appendix, 'Words': [words] * bool(words)}
+    appendix={**page.appendix, 'Glossary': [words] * bool(words)}
   )
 
 

@@ -19,10 +19,10 @@ _RISKS = {
 # Title of a table of estimates -> which ones it has.
 _KINDS: dict[str, Callable[[Estimate], bool]] = {
   'Estimates: no guarantee': lambda x: x.kind == 'point_estimate',
-  'Lower bounds, no shape assumed': lambda x: (
+  'Lower bounds for any distribution of scores': lambda x: (
     x.kind == 'confidence_bound' and x.is_shape_free
   ),
-  'Lower bounds if scores or mechanism have the assumed shape': lambda x: (
+  'Lower bounds that assume a distribution of scores or a mechanism': lambda x: (
     x.kind == 'confidence_bound' and not x.is_shape_free
   ),
   'Credible bounds: beliefs, no lower bounds': lambda x: (
@@ -37,12 +37,12 @@ _EXCESSES: dict[str, tuple[str, str]] = {
   ),
   'extrapolates': (
     '*',
-    'an estimate above the limit by more than its error: by chance, or read from tails '
-    'of a distribution where no canary was.',
+    'this estimate exceeds the limit by more than its error: by chance, or because it '
+    'extrapolates into tails of a distribution where no canary scored.',
   ),
   'more_than_expected': (
     '°',
-    'above what a server that adds up aggregates would leave, which is not a limit.',
+    'above what is expected if the server only adds up aggregates, which is no limit.',
   ),
 }
 

@@ -18,14 +18,14 @@ NOT_AUDITED = (
 """All there is to say of a run without canaries."""
 
 ABOUT_RISKS = (
-  'How well the best attack on a client of this run does. Right guesses: whether it took '
-  'part, at even odds; chance is 50 %. Members found: of those who took part, with '
-  f'{100 * clients.FPR:g} false alarm in 100. Right accusations: of those accused of '
-  f'having taken part, if {100 * clients.PRIOR:g} in 100 have. Secrets guessed: an '
-  f'attribute that anyone guesses with probability {clients.BASELINE:g}. A number alone '
-  'is of a Gaussian mechanism with the estimated ε, with its interval in brackets, if '
-  'canaries take part as clients do; "at most" is what the mechanism allows, "expected" '
-  'what a server that adds up aggregates leaves in the model.'
+  'How well the best attack on a client does. Right guesses: its accuracy, if half of the '
+  'candidates took part; chance is 50 %. Members found: its true positive rate at '
+  f'{100 * clients.FPR:g} % false positives. Right accusations: its precision, if '
+  f'{100 * clients.PRIOR:g} % of the candidates took part. Secrets guessed: how often it '
+  'finds an attribute that is otherwise guessed with probability '
+  f'{clients.BASELINE:g}. Without a word, a number is that of a Gaussian mechanism with '
+  'the estimated ε and, in brackets, its interval. "At most" is the maximum by analysis, '
+  '"expected" what is expected if the server only adds up aggregates.'
 )
 """What the columns of the table of risks are."""
 
@@ -39,8 +39,8 @@ _ABOUT_COIN_FLIPS = (
   'Gaussian, as that of this run is by design.'
 )
 _ABOUT_INDEPENDENCE = (
-  'A lower bound at 95 % exceeds the true ε in at most 5 % of audits, if canaries are '
-  'independent. Several hold at 95 % each, not all together.'
+  'A 95 % lower bound exceeds the true ε in at most 5 % of audits, if canaries are '
+  'independent. This holds for each bound, not for all of them together.'
 )
 _ABOUT_CREDIBLE_BOUNDS = (
   'A credible bound holds as often as it states on average over its prior; at a given ε '
@@ -50,9 +50,7 @@ _ABOUT_CLIENTS = (
   'What is expected of a client in the model assumes a server that adds up aggregates, '
   'updates of the full clip norm, and an attacker who does not know its rounds.'
 )
-_ABOUT_SEED = (
-  'Noise and sampling follow from the seed, and count as unknown to attackers.'
-)
+_ABOUT_SEED = 'Noise and sampling follow from the seed, which attackers are assumed not to know.'
 
 
 def count_rounds_of_canary(participations: Participations) -> str:

@@ -92,7 +92,7 @@ UNITS = {
 ASSUMPTIONS = {
   Assumption.INDEPENDENT: 'canaries score independently',
   Assumption.COINS: 'independent coins decided which canaries took part',
-  Assumption.COSINE_NULL: 'canaries held out score as random directions do',
+  Assumption.COSINE_NULL: 'held-out canaries score like random directions',
   Assumption.GAUSSIAN_SCORES: 'scores are Gaussian',
   Assumption.EQUAL_SPREAD: (
     'taking part shifts a score and leaves its spread alone'
@@ -199,8 +199,8 @@ OF_ANALYTIC: Words = {
     'far as participation allows (zCDP: ρ = {rho:.3g})'
   ),
   'known_rounds': (
-    'an attacker who sees every round, knows which rounds these are and every other '
-    'update'
+    'an attacker who sees every round, knows which rounds these are and knows every '
+    'other update'
   ),
   'noise_shares': (
     'every message of a round carries its share of the noise: without those of clients '

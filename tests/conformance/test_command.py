@@ -51,7 +51,7 @@ def test_nothing_broken_is_0_and_what_was_not_checked_is_counted(capsys):
     out.split()
   )
   assert ' '.join(out.rstrip().split('\n\n')[-1].split()) == (
-    '0 failed, 21 passed, 1 not checked: resume. Not applicable: clip_norm, '
+    '0 failed, 21 passed, 1 not checked (resume). Not applicable: clip_norm, '
     'add_or_remove, constants.'
   )
 

@@ -173,8 +173,8 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
   made = run_tables.make_estimate_tables(with_bounds.audit.attacks)
   kinds = {t.title: [row[-1] for row in t.body] for t in made[1:]}
   assert kinds == {
-    'Lower bounds, no shape assumed': ['lower bound, 95 %'],
-    'Lower bounds if scores or mechanism have the assumed shape': [
+    'Lower bounds for any distribution of scores': ['lower bound, 95 %'],
+    'Lower bounds that assume a distribution of scores or a mechanism': [
       'if Gaussian, 95 %',
       'if f Gaussian, 95 %',
     ],
@@ -293,11 +293,11 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
   audit = evaluation.evaluate(record, floors=False)
   limit = audit.find(attackers.RESIDUAL).analytic.epsilon
   points, free, *_ = run_tables.make_estimate_tables(audit.attacks)
-  for table, sign in ((points, '*'), (free, '‡')):
+  for table, sign, words in ((points, '*', 'exceeds'), (free, '‡', 'above')):
     marked = [row for row in table.body if row[2].endswith(sign)]
     assert marked
     (note,) = [note for note in table.notes if note.startswith(sign)]
-    assert 'above the limit' in note
+    assert f'{words} the limit' in note
   said = ' '.join(_alarms(_result(audit=audit)))
   assert f'is above the limit {cells.format_number(limit)}' in said
   assert 'worst case: the lower bound' in said
@@ -489,7 +489,9 @@ def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated()
   assert table.body[0][2] == '–'
   text = ' '.join(report.format_report(result).split())
   assert 'uncalibrated' in text
-  assert 'Calibrated: How much taking part shifts a score is known' in text
+  assert (
+    'Calibrated: Said of an estimate if the shifts of scores are known' in text
+  )
 
 
 def test_maxima_that_are_all_alike_have_estimates_too():
@@ -584,7 +586,7 @@ def test_who_sees_every_round_learns_no_less_than_from_the_model(
   assert rounds.at_most == alone.at_most
   said = ' '.join(report.format_summary(result).split())
   assert ('With every round come the models, which show more.' in said) == more
-  assert ('comes when the canary took part.' in said) != more
+  assert ('attacker also knows when the canary took part.' in said) != more
 
 
 def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
@@ -593,7 +595,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
   shifts = recorded_runs.client_shifts(record, 2)
   result = _result(audit=audit, clients_participations=2, clients_shifts=shifts)
   text = ' '.join(report.format_summary(result).split())
-  assert 'A canary sends the largest update allowed, in one round' in text
+  assert 'A canary sends an update of the full clip norm in one round' in text
   assert 'clients take part in up to 2 rounds; their estimate ranges' in text
   table = first_page.make_leak_table(leaks.find_leaks(result))
   assert [row[-1] for row in table.body] == ['57.2'] * 3
@@ -616,7 +618,7 @@ def test_clients_who_leak_more_than_canaries_have_columns_of_their_own():
 def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
   result = _result(noise=noise, noise_multiplier=multiplier)
   said = ' '.join(report.format_report(result).split())
-  assert ('anyone with the seed can compute' in said) == warned
+  assert ('its noise follows from the seed' in said) == warned
 
 
 @pytest.mark.integration

@@ -21,15 +21,15 @@ from epe_jax.report.figures import (
 )
 
 CAPTIONS = {
-  'summary.png': 'Estimates with 90 % intervals; grey: what they are when nothing leaks.',
+  'summary.png': 'Estimates with 90 % intervals; grey: the floor, when nothing leaks.',
   'attackers.png': (
     'Every attacker: ε with its 90 % interval, what the estimator reports when nothing '
     'leaks, and lower bounds; without a calibrated estimate only the bound means '
     'anything.'
   ),
   'overview.png': (
-    'What the last model, and what every round, reveal about who took part: the further '
-    'apart, the more leaks.'
+    'Scores of canaries by the last model and by every round: the further the two groups '
+    'are apart, the more an attacker learns.'
   ),
   'densities.png': (
     'Scores of the canaries that took part and of those held out: the further apart, the '
