@@ -293,11 +293,11 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
   audit = evaluation.evaluate(record, floors=False)
   limit = audit.find(attackers.RESIDUAL).analytic.epsilon
   points, free, *_ = run_tables.make_estimate_tables(audit.attacks)
-  for table, sign, words in ((points, '*', 'exceeds'), (free, '‡', 'above')):
+  for table, sign, verb in ((points, '*', 'exceeds'), (free, '‡', 'above')):
     marked = [row for row in table.body if row[2].endswith(sign)]
     assert marked
     (note,) = [note for note in table.notes if note.startswith(sign)]
-    assert f'{words} the limit' in note
+    assert f'{verb} the limit' in note
   said = ' '.join(_alarms(_result(audit=audit)))
   assert f'is above the limit {cells.format_number(limit)}' in said
   assert 'worst case: the lower bound' in said
