@@ -246,16 +246,15 @@ def warn_of_models(
     baseline: the accuracy of the majority class, in [0, 1].
   """
   failed = dict.fromkeys(
-    f'{z:g} ({cells.format_percent(accuracy)})'
+    f'{z:g} (accuracy {cells.format_percent(accuracy)})'
     for z, accuracy in accuracies
     if accuracy <= _LEARNT * baseline
   )
   if not failed:
     return []
   return [
-    f'{item.CAUTION}no better than the majority class '
-    f'({cells.format_percent(baseline)}) is the model at noise '
-    f'{", ".join(failed)}. It did not learn.'
+    f'{item.CAUTION}at noise {", ".join(failed)} the model did not learn: the '
+    f'majority class alone has {cells.format_percent(baseline)}.'
   ]
 
 

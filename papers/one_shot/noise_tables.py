@@ -44,7 +44,7 @@ def make_tables(runs: Sequence[grid.Run], *, name: str) -> item.Product:
             [_list_as_printed(run, paper, name) for run in runs],
             [
               *_REPORTED.explain_brackets(name),
-              "The paper's δ is that at which its noise has its analytic ε.",
+              "The paper's δ is that of the analytic ε that it prints.",
             ],
           )
         ]
@@ -91,9 +91,7 @@ def make_tables(runs: Sequence[grid.Run], *, name: str) -> item.Product:
   )
 
 
-def _list_as_printed(
-  run: grid.Run, delta: float, name: str = ''
-) -> list[str]:
+def _list_as_printed(run: grid.Run, delta: float, name: str = '') -> list[str]:
   """The line of a run at one δ, with the columns of the paper and those of its table."""
   paper = _REPORTED.find_row(name, noise=run.noise)
   analytic = accounting.epsilon_of_releases(

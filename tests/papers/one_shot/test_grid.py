@@ -24,7 +24,7 @@ def test_a_table_says_at_which_noise_the_model_did_not_learn():
   majority, failed = grid.describe_learning(runs)
   assert '6.90 %' in majority
   assert failed.startswith('Caution: ')
-  assert 'at noise 0.2317 (6.9 %)' in failed
+  assert 'at noise 0.2317 (accuracy 6.9 %)' in failed
   assert len(grid.describe_learning(runs[:1])) == 1
   # Hardly more than the majority class is nothing that was learnt.
   assert len(grid.describe_learning([make_run(0.1, 0.07)])) == 2

@@ -1,7 +1,7 @@
 """The StackOverflow and EMNIST tables: the δ of the paper and ours, and recorded items."""
 
+import itertools
 import pathlib
-import re
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from scipy import optimize
 from epe_jax import accounting, io
 from epe_jax.audit import attackers
 from epe_jax.epsilon import tradeoff, two_gaussians
-from epe_jax.report import tables
+from epe_jax.report import cells, tables
 from papers import grid, reported
 from papers.one_shot import noise_tables
 from tests import recorded_runs
@@ -72,3 +72,88 @@ def test_a_new_table_has_the_scores_at_both_deltas():
     assert table.body[0][-1] == f'{estimate.epsilon:.1f}{paper}'
   assert at_paper.body[0][1] == '299.3 (300.0)'
   assert at_own.body[0][1].startswith('29')
+
+
+def spread(printed):
+  """The numbers that are printed so, at least two decimals below 10."""
+  value = float(printed.split()[0])
+  half = 0.005 if value < 10 else 0.05
+  return value - half, value + half
+
+
+def convert(fitted, calibrated, delta, other, *, noise=True):
+  """ε_est at another δ, from what was printed of the final model at δ.
+
+  The calibrated ε gives the mean of the cosines, if all are shifted alike, and the
+  fitted ε then their standard deviation, of which there are two, below and above 1.
+  Without noise canaries keep different weights. A standard deviation of 1 gives the
+  least ε at a smaller δ, and the largest at a larger one.
+
+  >>> convert('3.38', '2.78 [2.55, 3.01]', 3383**-1.1, 6.7e-6)
+  '≈ 4.19 to 4.23'
+  """
+  epsilon = two_gaussians.epsilon_two_gaussians
+  found = []
+  for target, of_mean, ends in itertools.product(
+    spread(fitted), spread(calibrated), ((0.8, 1.0), (1.0, 1.25))
+  ):
+    mean = tradeoff.mu_of_epsilon(of_mean, delta)
+    if noise and of_mean < target:
+      miss = lambda std, m=mean, x=target: epsilon(0, 1, m, std, delta) - x
+      std = optimize.brentq(miss, *ends)
+      found.append(float(epsilon(0, 1, mean, std, other)))
+  if len(found) == 8:
+    return f'≈ {cells.format_range(min(found), max(found))}'
+  mu = tradeoff.mu_of_epsilon(float(fitted), delta)
+  limit = cells.format_number(tradeoff.epsilon_gdp(mu, other))
+  return f'{"≥" if other < delta else "≤"} {limit}'
+
+
+@pytest.mark.parametrize(
+  ('name', 'clients'),
+  [('emnist', 3383), ('emnist_5x34', 3383), ('stackoverflow', 8334)],
+)
+def test_a_recorded_table_at_the_papers_delta_follows_from_its_own(
+  name, clients
+):
+  record = io.read_json(_RESULTS / name / 'item.json')
+  at_paper, at_own, calibrated = (
+    tables.Table(**table) for table in record['tables']
+  )
+  own, paper = clients**-1.1, _REPORTED.find_delta(name)
+  for table, delta in ((at_paper, paper), (at_own, own), (calibrated, own)):
+    assert f'δ = {cells.format_delta(delta)}' in table.title
+  if not any('were not kept' in note for note in at_paper.notes):
+    pytest.skip('recorded with both')
+  for line, of_own, of_final in zip(
+    at_paper.body, at_own.body, calibrated.body, strict=True
+  ):
+    noise = float(line[0])
+    row = _REPORTED.find_row(name, noise=noise)
+    analytic = accounting.epsilon_of_releases(noise, delta=paper).epsilon
+    assert line[1] == reported.add_reported(analytic, row, 'analytic')
+    converted = convert(of_own[-1], of_final[2], own, paper, noise=bool(noise))
+    assert line[-1].rpartition(' (')[0] == converted
+    assert (
+      line[-1] == f'{converted} ({cells.format_number(row["eps_est_final"])})'
+    )
+
+
+def test_the_conversion_agrees_with_a_recorded_mean_and_spread():
+  densities = io.read_json(_RESULTS / 'densities' / 'item.json')['tables'][0]
+  once = next(row for row in densities['body'] if row[:2] == ['0.0496', '1'])
+  mean, std = map(float, once[2].split(' ± '))
+  own, paper = 8334**-1.1, _REPORTED.find_delta('stackoverflow')
+  direct = two_gaussians.epsilon_two_gaussians(
+    0, 1, mean, std, np.array([own, paper])
+  )
+  at_paper, at_own, _ = io.read_json(_RESULTS / 'stackoverflow' / 'item.json')[
+    'tables'
+  ]
+  (recorded, converted) = (
+    next(row[-1] for row in table['body'] if row[0] == '0.0496')
+    for table in (at_own, at_paper)
+  )
+  np.testing.assert_allclose(direct[0], float(recorded), rtol=0.02)
+  low, high = map(float, converted.split(' (')[0][2:].split(' to '))
+  np.testing.assert_allclose(direct[1], (low + high) / 2, rtol=0.02)
