@@ -69,7 +69,7 @@ TEXT: dict[str, dict[str, Any]] = {
 
 # Of an accuracy over that of the majority class: a model with less learnt nothing.
 _LEARNT = 1.1
-# Of fewer canaries an estimate is hardly more than its floor.
+# Estimates from fewer canaries scatter widely.
 _FEWEST_CANARIES = 200
 
 
@@ -245,13 +245,16 @@ def warn_of_models(
     accuracies: noise multiplier and accuracy of each model.
     baseline: the accuracy of the majority class, in [0, 1].
   """
-  failed = dict.fromkeys(
-    f'{z:g} (accuracy {cells.format_percent(accuracy)})'
-    for z, accuracy in accuracies
-    if accuracy <= _LEARNT * baseline
-  )
-  if not failed:
+  lowest: dict[float, float] = {}
+  for z, accuracy in accuracies:
+    if accuracy <= _LEARNT * baseline:
+      lowest[z] = min(accuracy, lowest.get(z, accuracy))
+  if not lowest:
     return []
+  failed = [
+    f'{z:g} (accuracy {cells.format_percent(accuracy)})'
+    for z, accuracy in lowest.items()
+  ]
   return [
     f'{item.CAUTION}at noise {", ".join(failed)} the model did not learn: the '
     f'majority class alone has {cells.format_percent(baseline)}.'

@@ -22,7 +22,7 @@ REMARKS = (
   'δ: the text says m^-1.1. The analytic ε that it prints are, as far as it rounds '
   'them, those at 341,000^-1.1 = 8.2e-7 on StackOverflow, at (101 x 500)^-1.1 = 6.7e-6 '
   'on EMNIST and near 0.0077 with 34 clients a round; for 3,383 clients m^-1.1 is '
-  '1.3e-4. Pages have both δ.',
+  '1.3e-4. The pages of these tables have both δ.',
   'No page: of the text of May 2023 Table 3, Table 4 (Anderson, also in the '
   'submission) and Figures 1 and 2, which have other noise and 1, 2, 3, 5 and 10 '
   'repetitions; of the submission Figure 2 with its 34 clients a round.',
