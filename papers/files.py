@@ -10,7 +10,7 @@ from typing import Any
 from epe_jax import io
 from epe_jax.report import tables
 from papers import registry
-from papers.item import Product
+from papers.item import CAUTION, Product
 
 _FORMATS = {
   'txt': tables.format_text,
@@ -95,7 +95,9 @@ def format_index(folder: str | os.PathLike, *, link: str) -> str:
         body.append([title, item.source, io.read_json(path)['scale']])
       else:
         missing.append(f'{item.title} (`{name}`)')
-    table = tables.Table('', ['item', 'in the paper', 'scale'], body)
+    table = tables.Table(
+      '', ['item', 'in the paper', 'scale'], body, paper.remarks
+    )
     parts += [f'## {paper.title}', tables.format_markdown(table)]
   if missing:
     parts += ['## Not made yet', '\n'.join(f'- {line}' for line in missing)]
@@ -110,13 +112,18 @@ def format_item(name: str, record: Mapping[str, Any]) -> str:
   """
   item = registry.ITEMS[name]
   found = [tables.Table(**table) for table in record['tables']]
-  said, seen = _format_paper(name, found), set()
+  cautions = dict.fromkeys(
+    note for t in found for note in t.notes if note.startswith(CAUTION)
+  )
+  said, seen = _format_paper(name, found), {*cautions}
   if not said and 'Figure' in item.source:
     said = ['A figure, whose numbers it does not print.']
   parts = [
     f'# {item.title}',
+    *(f'**{caution}**' for caution in cautions),
     f'{item.source[0].upper()}{item.source[1:]}. Scale: **{record["scale"]}**.',
     f'```sh\n{record["command"]}\n```',
+    _format_origin(record),
     *(
       ['## What the paper says', *said, '## What this package gives']
       if said
@@ -137,6 +144,15 @@ def format_item(name: str, record: Mapping[str, Any]) -> str:
   parts += [f'![{title}]({title}.png)' for title in record['figures']]
   parts.append('All rows: [item.json](item.json).')
   return '\n\n'.join(parts)
+
+
+def _format_origin(record: Mapping[str, Any]) -> str:
+  """What made an item, as far as its item.json says."""
+  parts = [f'{name} {version}' for name, version in record['versions'].items()]
+  for key in ('processor', 'commit', 'minutes'):
+    if value := record.get(key):
+      parts.append(f'{key} {value}')
+  return f'Made by {", ".join(parts)}.'
 
 
 def _format_paper(name: str, found: Sequence[tables.Table]) -> list[str]:

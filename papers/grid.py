@@ -1,11 +1,12 @@
 """Items that are made from the finished runs of a federated grid."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.setup import config as config_lib
 from epe_jax.experiment.sweeps import sweep, sweep_points
+from epe_jax.report import cells
 from papers import item
 
 ROUNDS: dict[str, dict[str, Any]] = {
@@ -65,6 +66,11 @@ TEXT: dict[str, dict[str, Any]] = {
   ),
 }
 """And on StackOverflow."""
+
+# Of an accuracy over that of the majority class: a model with less learnt nothing.
+_LEARNT = 1.1
+# Estimates from fewer canaries scatter widely.
+_FEWEST_CANARIES = 200
 
 
 class Run(finished_runs.FinishedRun):
@@ -197,7 +203,8 @@ def describe_runs(runs: Sequence[Run]) -> list[str]:
   """The data and the sizes of runs, as sentences without repetition."""
   sentences = []
   for run in runs:
-    r = run.result
+    r, server = run.result, run.result.config['server']
+    most = run.result.config['client'].get('max_examples')
     canaries = (
       f'{r.num_observed:,} observed canaries and '
       f'{r.num_unobserved:,} unobserved'
@@ -206,24 +213,70 @@ def describe_runs(runs: Sequence[Run]) -> list[str]:
     )
     sentences.append(f'Data: {r.data}.')
     sentences.append(
-      f'{r.rounds:,} rounds of {r.config["clients_per_round"]:,} clients, '
-      f'd = {r.dim:,}, {canaries}.'
+      f'{r.rounds:,} rounds of {r.config["clients_per_round"]:,} clients'
+      + (f' with at most {most:,} examples each' if most else '')
+      + f', server rate {server["learning_rate"]:g} with momentum '
+      f'{server.get("momentum", 0):g}, d = {r.dim:,}, {canaries}, '
+      f'δ = {cells.format_delta(r.delta)}.'
     )
-  return [*dict.fromkeys(sentences), *describe_learning(runs)]
+  audited = [run.result.num_observed for run in runs if run.is_audited]
+  return [
+    *dict.fromkeys(sentences),
+    *describe_learning(runs),
+    *(warn_of_few(min(audited)) if audited else []),
+  ]
+
+
+def warn_of_few(canaries: int) -> list[str]:
+  """A caution if an estimate is of few canaries."""
+  if canaries >= _FEWEST_CANARIES:
+    return []
+  return [
+    f'{item.CAUTION}estimates are of {canaries:,} canaries alone, and scatter widely.'
+  ]
+
+
+def warn_of_models(
+  accuracies: Iterable[tuple[float, float]], baseline: float
+) -> list[str]:
+  """A caution if models learnt nothing.
+
+  Args:
+    accuracies: noise multiplier and accuracy of each model.
+    baseline: the accuracy of the majority class, in [0, 1].
+  """
+  lowest: dict[float, float] = {}
+  for z, accuracy in accuracies:
+    if accuracy <= _LEARNT * baseline:
+      lowest[z] = min(accuracy, lowest.get(z, accuracy))
+  if not lowest:
+    return []
+  failed = [
+    f'{z:g} (accuracy {cells.format_percent(accuracy)})'
+    for z, accuracy in lowest.items()
+  ]
+  return [
+    f'{item.CAUTION}at noise {", ".join(failed)} the model did not learn: the '
+    f'majority class alone has {cells.format_percent(baseline)}.'
+  ]
 
 
 def describe_learning(runs: Sequence[Run]) -> list[str]:
   """What the accuracies of runs are worth, a sentence or two."""
   baselines = dict.fromkeys(run.result.baseline_accuracy for run in runs)
   listed = ', '.join(f'{100 * baseline:.2f} %' for baseline in baselines)
-  failed = dict.fromkeys(
-    f'{run.noise:g}'
-    for run in runs
-    if run.result.accuracy <= run.result.baseline_accuracy
-  )
-  sentences = [f'The majority class alone has an accuracy of {listed}.']
-  if failed:
-    sentences.append(
-      f'At noise {", ".join(failed)} a model is no better: it did not learn.'
-    )
-  return sentences
+  return [
+    f'The majority class alone has an accuracy of {listed}.',
+    *(
+      caution
+      for baseline in baselines
+      for caution in warn_of_models(
+        (
+          (run.noise, run.result.accuracy)
+          for run in runs
+          if run.result.baseline_accuracy == baseline
+        ),
+        baseline,
+      )
+    ),
+  ]

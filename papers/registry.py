@@ -17,11 +17,13 @@ class Paper(NamedTuple):
     title: as printed.
     items: name within the paper -> item.
     reported: the numbers that it prints.
+    remarks: sentences on how ours compare with them, and on what is not made.
   """
 
   title: str
   items: dict[str, Item]
   reported: Reported
+  remarks: tuple[str, ...] = ()
 
 
 PAPERS = {
@@ -29,6 +31,7 @@ PAPERS = {
     'One-shot Empirical Privacy Estimation for Federated Learning',
     one_shot.ITEMS,
     Reported('papers.one_shot'),
+    one_shot.REMARKS,
   ),
   'tight': Paper(
     'Tight Auditing of Differentially Private Machine Learning',

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import importlib.resources
 import json
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,13 +43,26 @@ class Reported(NamedTuple):
     }
 
   def _load(self) -> dict[str, list[dict[str, float]]]:
-    file = importlib.resources.files(self.package).joinpath('reported.json')
-    found = json.loads(file.read_text())
     return {
       title: [{k: float(x) for k, x in row.items()} for row in rows]
-      for title, rows in found.items()
+      for title, rows in self._read().items()
       if isinstance(rows, list)
     }
+
+  def _read(self) -> dict[str, Any]:
+    file = importlib.resources.files(self.package).joinpath('reported.json')
+    return json.loads(file.read_text())
+
+  def find_delta(self, name: str) -> float | None:
+    """The δ at which the analytic ε of a table are those that the paper prints.
+
+    Papers that say of δ no more than a formula, or take another, have it in 'deltas'
+    of reported.json.
+
+    >>> Reported('papers.one_shot').find_delta('emnist')
+    6.7e-06
+    """
+    return self._read().get('deltas', {}).get(name)
 
   def find_row(self, name: str, **where: float) -> dict[str, float] | None:
     """The row of a table in which columns have these values; None if there is none.

@@ -20,8 +20,11 @@ item, such as noise_multiplier, has the given value alone.
 
 from collections.abc import Mapping, Sequence
 import pathlib
+import platform
 import shlex
+import subprocess
 import sys
+import time
 
 from absl import app, flags
 
@@ -116,6 +119,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   for name in selected:
     item = registry.ITEMS[name]
     workspace = _make_workspace(values, item.experiment, data)
+    start = time.monotonic()
     product = item.make(item.experiment.load(values.scale), workspace)
     folder = pathlib.Path(
       values.workdir, values.scale, registry.folder_of(name)
@@ -124,6 +128,10 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       'scale': values.scale,
       'command': _format_command(values, name, workspace.data),
       'versions': summary.collect_versions(),
+      'processor': _find_processor(),
+      'commit': _find_commit(),
+      # Of this call, which does not repeat finished runs.
+      'minutes': round((time.monotonic() - start) / 60, 1),
     }
     files.write_item(folder, name, product, origin)
     parts = [f'# {item.title}', *map(tables.format_text, product.tables)]
@@ -213,6 +221,27 @@ def _make_workspace(
     launch=launching.make_launch(values, folder),
     retry=values.retry,
   )
+
+
+def _find_processor() -> str:
+  """The model of the processor, as Linux names it, or else its kind."""
+  path = pathlib.Path('/proc/cpuinfo')
+  lines = path.read_text().splitlines() if path.is_file() else []
+  models = [line for line in lines if line.startswith('model name')]
+  return models[0].partition(': ')[2] if models else platform.machine()
+
+
+def _find_commit() -> str:
+  """The commit of the checkout, marked if it was changed; '' without Git."""
+  command = ['git', 'describe', '--always', '--dirty']
+  here = pathlib.Path(__file__).parent
+  try:
+    done = subprocess.run(
+      command, cwd=here, capture_output=True, text=True, check=True
+    )
+  except (OSError, subprocess.CalledProcessError):
+    return ''
+  return done.stdout.strip()
 
 
 def _format_command(

@@ -10,7 +10,7 @@ from epe_jax.accounting import gaussian
 from epe_jax.audit import attackers
 from epe_jax.epsilon import paper_estimates
 from epe_jax.epsilon.types import Scores
-from epe_jax.report import tables, words
+from epe_jax.report import cells, tables, words
 from papers import item, reported
 from papers.canife import composition, runs, training
 
@@ -151,7 +151,7 @@ def _tabulate_ours(settings: Any, audited: Audited) -> tables.Table:
     )
   return tables.Table(
     'Our estimates of the same runs, mean ± std',
-    ['attacker', 'estimate', 'lower bound, 95 %', 'analytic'],
+    ['attacker', 'estimate', cells.LOWER_BOUND, cells.LIMIT],
     body,
     [
       f'{settings.observed:,} canaries observed in one round each and '

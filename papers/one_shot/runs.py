@@ -269,9 +269,10 @@ def make_runs(settings: Any, workspace: item.Workspace) -> item.Product:
     'noise_multiplier', settings.noises, workspace.fields
   )
   by_noise = stopping.wait_for(lambda: [compare_at(noise) for noise in noises])
-  source = workloads.load_workload(base).source
+  workload = workloads.load_workload(base)
+  assert workload.baseline is not None, 'a workload that was loaded has one'
   return item.Product(
-    make_tables(by_noise, source=source),
+    make_tables(by_noise, source=workload.source, baseline=workload.baseline),
     {
       f'runs_{rows[0].noise_multiplier:g}': draw_single_or_several(rows)
       for rows in by_noise
@@ -281,7 +282,10 @@ def make_runs(settings: Any, workspace: item.Workspace) -> item.Product:
 
 
 def make_tables(
-  by_noise: Sequence[Sequence[DesignEstimate]], *, source: str
+  by_noise: Sequence[Sequence[DesignEstimate]],
+  *,
+  source: str,
+  baseline: float = 0.0,
 ) -> list[tables.Table]:
   """Makes a table of quantiles over experiments for each estimator.
 
@@ -290,6 +294,7 @@ def make_tables(
   Args:
     by_noise: the rows of each noise level.
     source: of the data, in words.
+    baseline: the accuracy of the majority class, in [0, 1].
   """
   first, count = by_noise[0][0], _count_experiments(by_noise[0])
   quantiles = QUANTILES if count > 1 else (0.5,)
@@ -323,6 +328,15 @@ def make_tables(
           for rows in by_noise
         ),
         f'Data: {source}. d = {first.dim:,}.',
+        *grid.warn_of_models(
+          (
+            (row.noise_multiplier, row.accuracy)
+            for rows in by_noise
+            for row in rows
+          ),
+          baseline,
+        ),
+        *grid.warn_of_few(first.runs * first.canaries),
       ],
     )
     for std, title in _TITLES.items()

@@ -132,6 +132,8 @@ def test_an_item_that_trains_does_so_in_the_folder_of_its_experiment(
   record = io.read_json(tmp_path / 'smoke' / 'tight' / 'figure4' / 'item.json')
   assert record['tables'][0]['body'] == [['scores of a game']]
   assert record['command'].endswith('--data=cifar10=images.tar')
+  assert record['processor']
+  assert {'commit', 'minutes'} <= record.keys()
   done = run_script('reproduce', 'tight:figure4', '--data=cifar10')
   assert 'give NAME=PATH' in done.stderr
   done = run_script('reproduce', 'tight:figure4', '--data=cifar=/there')
@@ -219,6 +221,26 @@ def check_the_laws(made):
     # Twice as wide as the interval: eight canaries, one draw.
     half = (high - low) / 2
     assert low - half < expected < high + half, folder
+
+
+def test_a_page_begins_with_cautions_and_what_made_it():
+  notes = ['Data: digits.', 'Caution: it did not learn.']
+  record = {
+    'scale': 'paper',
+    'command': 'python scripts/reproduce.py emnist',
+    'versions': {'epe_jax': '0.1.0', 'device': '1 x cpu'},
+    'tables': [tables.Table('ε', ['z'], [['0']], notes)._asdict()] * 2,
+    'figures': [],
+  }
+  page = files.format_item('emnist', record)
+  title, caution, _, _, origin, *rest = page.split('\n\n')
+  assert title.startswith('# ')
+  assert caution == '**Caution: it did not learn.**'
+  assert origin == 'Made by epe_jax 0.1.0, device 1 x cpu.'
+  assert 'Caution' not in ''.join(rest)
+  record |= {'processor': 'Xeon', 'commit': 'abc', 'minutes': 3.5}
+  made = 'device 1 x cpu, processor Xeon, commit abc, minutes 3.5.'
+  assert made in files.format_item('emnist', record)
 
 
 def test_the_paper_scale_has_the_noise_levels_and_settings_of_the_paper():

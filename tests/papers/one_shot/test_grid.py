@@ -20,11 +20,21 @@ def make_run(noise, accuracy):
 
 
 def test_a_table_says_at_which_noise_the_model_did_not_learn():
-  runs = [make_run(0.0, 0.15), make_run(0.2317, 0.069)]
+  runs = [make_run(0.0, 0.15), make_run(0.2317, 0.071), make_run(0.2317, 0.069)]
   majority, failed = grid.describe_learning(runs)
   assert '6.90 %' in majority
-  assert failed.startswith('At noise 0.2317 ')
+  assert failed.startswith('Caution: ')
+  assert 'at noise 0.2317 (accuracy 6.9 %)' in failed
   assert len(grid.describe_learning(runs[:1])) == 1
+  # Hardly more than the majority class is nothing that was learnt.
+  assert len(grid.describe_learning([make_run(0.1, 0.07)])) == 2
+
+
+def test_an_estimate_of_few_canaries_comes_with_a_caution():
+  assert not grid.warn_of_few(200)
+  (caution,) = grid.warn_of_few(199)
+  assert caution.startswith('Caution: ')
+  assert '199' in caution
 
 
 def test_runs_with_and_without_canaries_move_as_far_for_one_sum():
