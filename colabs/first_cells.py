@@ -6,7 +6,8 @@ A notebook needs no checkout: its first code cell installs the package where it 
 missing, from the constant `PACKAGE`. That is made here, from the first that there is:
 the name on the registry (`epe_jax.extras.REGISTRY_NAME`), the repository
 (`project.urls.Repository` in pyproject.toml), a wheel next to the notebook. A
-repository on GitHub also gives a notebook a badge that opens it in Colab.
+repository on GitHub also gives a notebook a badge that opens it in Colab. A notebook
+of a framework installs that, too.
 """
 
 import pathlib
@@ -20,6 +21,7 @@ from epe_jax import __version__, extras
 
 _NOTEBOOKS = pathlib.Path(__file__).parent
 _EXTRAS = '[training,reports,dpsgd]'
+_FRAMEWORKS = {'own_loop': 'torch'}
 _GITHUB = 'https://github.com/'
 _COLAB = 'https://colab.research.google.com'
 _BADGE = re.compile(rf'\[!\[[^\]]*\]\({re.escape(_COLAB)}[^\n]*\n\n')
@@ -34,6 +36,11 @@ found = importlib.util.find_spec('epe_jax')
 if found is None or found.origin is None:
   %pip install -q "{{PACKAGE}}"
   importlib.invalidate_caches()"""
+_FRAMEWORK = """
+
+if importlib.util.find_spec('{framework}') is None:
+  %pip install -q {framework}
+  importlib.invalidate_caches()"""
 
 
 def read_repository() -> str | None:
@@ -42,10 +49,11 @@ def read_repository() -> str | None:
   return tomllib.loads(text)['project'].get('urls', {}).get('Repository')
 
 
-def make_installation(repository: str | None) -> str:
+def make_installation(name: str, repository: str | None) -> str:
   """Makes the first code cell.
 
-  >>> print(make_installation('https://example.org/epe_jax').split(chr(10))[3])
+  >>> cell = make_installation('quickstart', 'https://example.org/epe_jax')
+  >>> print(cell.split(chr(10))[3])
   PACKAGE = 'epe_jax[training,reports,dpsgd] @ git+https://example.org/epe_jax'
   """
   if extras.REGISTRY_NAME is not None:
@@ -56,7 +64,10 @@ def make_installation(repository: str | None) -> str:
   else:
     source = 'a wheel next to the\n# notebook, which `pip wheel --no-deps .` in a checkout makes'
     package = f'epe_jax-{__version__}-py3-none-any.whl{_EXTRAS}'
-  return _INSTALLATION.format(source=source, package=package)
+  cell = _INSTALLATION.format(source=source, package=package)
+  if framework := _FRAMEWORKS.get(name):
+    cell += _FRAMEWORK.format(framework=framework)
+  return cell
 
 
 def make_badge(name: str, repository: str | None) -> str:
@@ -84,7 +95,7 @@ def set_first_cells(
   heading, _, text = title.source.partition('\n\n')
   text = _BADGE.sub('', text)
   title.source = f'{heading}\n\n{make_badge(name, repository)}{text}'
-  code.source = make_installation(repository)
+  code.source = make_installation(name, repository)
 
 
 def main(argv: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Progress by tqdm, in logs line by line, and waiting that ends."""
+"""Progress by tqdm, a line that moves or lines of a log, and waiting that ends."""
 
 from collections.abc import Iterator
 from concurrent import futures
@@ -6,14 +6,8 @@ import contextlib
 import sys
 import threading
 from typing import Any, TypeVar
-import warnings
 
-from tqdm import std
-
-with warnings.catch_warnings():
-  # Without widgets it falls back to text, as it should.
-  warnings.simplefilter('ignore')
-  from tqdm.autonotebook import tqdm
+from tqdm import tqdm
 
 T = TypeVar('T')
 
@@ -21,9 +15,10 @@ MAX_WAIT = 3600.0
 """Seconds for which the result of another thread is waited for."""
 
 LINE_EVERY = 15.0
-"""Seconds between two lines if standard error is not a terminal."""
+"""Seconds between two lines of a log."""
 
 _PATIENCE = 2.0
+_NOTEBOOK_COLUMNS = 88
 
 
 class _Lines:
@@ -49,10 +44,12 @@ class _Lines:
       self._file.flush()
 
 
-def bar(*iterables: Any, **options: Any) -> std.tqdm:
+def bar(*iterables: Any, **options: Any) -> tqdm:
   """Makes a progress bar of `tqdm.tqdm`, with its arguments."""
-  if tqdm is not std.tqdm:
-    return tqdm(*iterables, **options)
+  if _is_notebook():
+    # One line for all bars: a notebook has no cursor that moves up.
+    fixed = {'ncols': _NOTEBOOK_COLUMNS, 'position': 0}
+    return tqdm(*iterables, **{**fixed, **options})
   if _is_terminal():
     return tqdm(*iterables, **{'dynamic_ncols': True, **options})
   log = {'mininterval': LINE_EVERY, 'delay': _PATIENCE}
@@ -60,7 +57,7 @@ def bar(*iterables: Any, **options: Any) -> std.tqdm:
   return tqdm(*iterables, file=file, **{**log, **options})
 
 
-def set_done(shown: std.tqdm, done: int) -> None:
+def set_done(shown: tqdm, done: int) -> None:
   """Sets how much is done, which may be less than it was: work may be repeated."""
   # The time that is left is that of what was done since the bar began.
   shown.initial = min(shown.initial, done)
@@ -73,8 +70,9 @@ def phase(text: str, *, disable: bool = False) -> Iterator[None]:
   if disable:
     yield
     return
-  ended, form = threading.Event(), '{desc}, {elapsed_s:.0f} s so far'
-  every = 1.0 if _is_terminal() else LINE_EVERY
+  ended = threading.Event()
+  form = '{desc}: still running after {elapsed_s:.0f} s'
+  every = 1.0 if _is_terminal() or _is_notebook() else LINE_EVERY
   with bar(desc=text, bar_format=form, leave=False, delay=_PATIENCE) as shown:
 
     def tick() -> None:
@@ -117,3 +115,7 @@ def await_result(future: futures.Future[T], name: str) -> T:
 
 def _is_terminal() -> bool:
   return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _is_notebook() -> bool:
+  return type(sys.stderr).__module__.startswith('ipykernel.')

@@ -111,6 +111,21 @@ def test_a_repository_on_github_gives_a_notebook_its_badge_and_installs_it():
   assert notebook == before
 
 
+def _run_first_cell(name, specs, monkeypatch):
+  """The commands of a first cell where find_spec finds some packages."""
+  commands = []
+
+  class Shell:
+    def run_line_magic(self, name, line):
+      commands.append((name, line))
+
+  monkeypatch.setattr(importlib.util, 'find_spec', specs.get)
+  source = _code_cells(_read(_ROOT / 'colabs' / f'{name}.ipynb'))[0].source
+  cell = inputtransformer2.TransformerManager().transform_cell(source)
+  exec(cell, {'get_ipython': Shell})
+  return commands
+
+
 @pytest.mark.parametrize(
   ('spec', 'is_installed'),
   [
@@ -124,19 +139,18 @@ def test_a_repository_on_github_gives_a_notebook_its_badge_and_installs_it():
 def test_the_package_is_installed_where_it_is_missing(
   spec, is_installed, monkeypatch
 ):
-  commands = []
-
-  class Shell:
-    def run_line_magic(self, name, line):
-      commands.append((name, line))
-
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: spec)
-  cell = inputtransformer2.TransformerManager().transform_cell(
-    _code_cells(_read(_NOTEBOOKS[0]))[0].source
-  )
-  exec(cell, {'get_ipython': Shell})
+  commands = _run_first_cell('quickstart', {'epe_jax': spec}, monkeypatch)
   expected = [] if is_installed else [('pip', 'install -q "{PACKAGE}"')]
   assert commands == expected
+
+
+@pytest.mark.parametrize('is_installed', [True, False])
+def test_pytorch_is_installed_where_it_is_missing(is_installed, monkeypatch):
+  specs = {'epe_jax': importlib.util.find_spec('epe_jax')}
+  if is_installed:
+    specs['torch'] = importlib.machinery.ModuleSpec('torch', None)
+  commands = _run_first_cell('own_loop', specs, monkeypatch)
+  assert commands == ([] if is_installed else [('pip', 'install -q torch')])
 
 
 def _read_page(path):
@@ -159,11 +173,15 @@ def test_the_docs_have_a_notebook_with_its_outputs(path):
 
 
 @_each_notebook
-def test_a_page_begins_with_epsilon_and_ends_in_a_figure_or_a_sentence(path):
+def test_a_page_begins_with_epsilon_and_delta_and_ends_in_a_figure_or_a_sentence(
+  path,
+):
   page = _read_page(path)
   printed = re.findall(r'^    (?=\S)(.*)', _remove_code(page), re.MULTILINE)
   title = printed[:2] if printed[1].startswith('===') else []
-  assert 'ε' in printed[len(title)]
+  headline = printed[len(title) :][:2]
+  assert 'ε' in headline[0]
+  assert 'δ = 1e-5' in ' '.join(headline)
   last = page.rstrip().splitlines()[-1]
   assert last.startswith('![png]') or last.endswith('.')
 

@@ -67,11 +67,31 @@ def test_a_terminal_of_any_width_has_one_line_without_colors(
   assert '\x1b[3' not in file.getvalue()
 
 
+def test_progress_in_a_notebook_is_one_line_that_moves(monkeypatch):
+  kernel = {'__module__': 'ipykernel.iostream'}
+  file = type('OutStream', (io.StringIO,), kernel)()
+  monkeypatch.setattr('sys.stderr', file)
+  monkeypatch.setattr(progress, '_PATIENCE', 0.02)
+  with progress.bar(total=100, desc='digits', mininterval=0) as bar:
+    with progress.phase('compiling the round'):
+      time.sleep(0.2)
+    for _ in range(100):
+      bar.update()
+  text = file.getvalue()
+  assert 'compiling the round: still running after 0 s' in text
+  assert text.count('\r') > 100
+  assert text.index('\n') == len(text) - 1
+  assert '\x1b' not in text
+  assert max(len(state.strip()) for state in text.split('\r')) <= 88
+
+
 def test_a_phase_says_for_how_long_it_goes_on(capsys, monkeypatch):
   monkeypatch.setattr(progress, '_PATIENCE', 0.02)
   with progress.phase('compiling the round'):
     time.sleep(0.2)
-  assert capsys.readouterr().err == 'compiling the round, 0 s so far\n'
+  assert capsys.readouterr().err == (
+    'compiling the round: still running after 0 s\n'
+  )
 
 
 @pytest.mark.parametrize('name', ['write', 'flush'])

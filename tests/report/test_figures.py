@@ -364,7 +364,7 @@ def test_titles_say_what_was_found(record, drawn):
   first = cells.format_epsilon(audit.find(OWN).first)
   assert first in drawn['by_round.png'].get_suptitle()
   assert '95.5 % after 20 rounds' in drawn['accuracy.png'].get_suptitle()
-  two = [x.get_title().partition(':')[0] for x in drawn['overview.png'].axes]
+  two = [x.get_title().partition('\n')[0] for x in drawn['overview.png'].axes]
   assert two == ['last model only', 'every round']
 
 

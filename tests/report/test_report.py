@@ -668,8 +668,10 @@ def test_write_leaves_whole_files_and_no_drafts(workdir):
     assert png.startswith(b'\x89PNG\r\n\x1a\n')
     assert png.endswith(b'IEND\xaeB`\x82')
     # At 150 dots an inch.
-    width = style.NARROW if name == 'summary.png' else style.WIDE
-    assert struct.unpack('>I', png[16:20]) == (150 * width,)
+    width = {'summary.png': style.NARROW, 'overview.png': style.MEDIUM}
+    assert struct.unpack('>I', png[16:20]) == (
+      150 * width.get(name, style.WIDE),
+    )
 
 
 def test_the_page_holds_the_table_the_figures_and_the_config(workdir):

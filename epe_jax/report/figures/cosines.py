@@ -1,6 +1,6 @@
 """The scores of canaries: densities, and cosines round by round.
 
-Cosines are drawn in units of 1/√d, the standard deviation of a cosine with a
+Cosines are drawn in units of 1/√d, the standard deviation of a cosine with an
 independent direction.
 """
 
@@ -38,11 +38,12 @@ def draw_densities(
 
   Args:
     attacks: each with its scores.
-    findings: attacker -> its result, after its name.
+    findings: attacker -> its result, below its name.
   """
-  is_narrow = width < style.WIDE
+  is_narrow = width == style.NARROW
+  height = 2.6 if width < style.WIDE else 3.6
   fig, all_axes = style.make_panels(
-    len(attacks), columns=columns, height=2.6 if is_narrow else 3.6, width=width
+    len(attacks), columns=columns, height=height, width=width
   )
   for axes, attack in zip(all_axes, attacks):
     scores, scale = attack.scores, attack.scale
@@ -53,7 +54,7 @@ def draw_densities(
       _draw_null_density(axes, scores.null)
     name = words.spell_name(attack.threat_model)
     finding = (findings or {}).get(attack.threat_model)
-    title = f'{name}: {finding}' if finding else name
+    title = f'{name}\n{finding}' if finding else name
     axes.set_title('' if is_narrow else title, fontsize='medium')
     axes.set_xlabel(words.describe_unit(attack.unit))
     axes.set_yticks([])

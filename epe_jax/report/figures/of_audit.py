@@ -152,7 +152,7 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
       x.threat_model: sentences.title_attack(x, participations) for x in shown
     }
     figures['overview.png'] = cosines.draw_densities(
-      shown, findings=findings, columns=2
+      shown, findings=findings, columns=2, width=style.MEDIUM
     )
   figures |= {
     'densities.png': cosines.draw_densities(scored),

@@ -28,8 +28,8 @@ BLACK, GREY = '#000000', '#CCCCCC'
 BLUE, SKY, GREEN = '#0072B2', '#56B4E9', '#009E73'
 VERMILLION, ORANGE, PURPLE = '#D55E00', '#E69F00', '#CC79A7'
 
-WIDE, NARROW = 12.0, 4.8
-"""Widths of figures in inches; on a phone a narrow one need not scroll."""
+WIDE, MEDIUM, NARROW = 12.0, 9.0, 4.8
+"""Widths of figures in inches: of three panels, of two, and for a phone."""
 
 TOOK_PART, NO_PART = VERMILLION, BLUE
 
