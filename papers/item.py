@@ -21,6 +21,10 @@ cores; 'smoke' shows within a minute or two that everything is in place.
 """
 
 
+CAUTION = 'Caution: '
+"""Begins a note of a table that is said first on its page."""
+
+
 class Product(NamedTuple):
   """The tables and figures of an item.
 
