@@ -90,8 +90,8 @@ def make_clipping(settings: Any) -> item.Product:
     },
     settings,
     [
-      'The paper, of a trained model: f-DP shows ε > 35, and the others less than '
-      '10.',
+      'The paper, of a trained model: Figure 7: f-DP shows ε > 35, and the others '
+      'less than 10.',
       _BATCH_NOTE,
     ],
   )
@@ -107,8 +107,8 @@ def make_seeds(settings: Any) -> item.Product:
     },
     settings,
     [
-      'The paper, of a trained model: f-DP and Katz find the bug, and (ε, δ)-DP by '
-      'Clopper-Pearson or ZB does not.',
+      'The paper, of a trained model: Figure 8: f-DP and Katz find the bug, and '
+      '(ε, δ)-DP by Clopper-Pearson or ZB does not.',
       'Each audit has 100 other noises. Its true ε is infinite: where one of two '
       'values can come about, δ = 1e-5 excuses nothing.',
       _BATCH_NOTE,
@@ -140,7 +140,8 @@ def make_scale(settings: Any) -> item.Product:
         settings,
         [
           *notes,
-          'The paper: f-DP detects a true ε of 1.57, and the others not even 2.17.',
+          'The paper: section 6.3, Figure 9: f-DP detects a true ε of 1.57, and the '
+          'others not even 2.17.',
           _state_detection(at_num, settings),
         ],
       ),

@@ -32,6 +32,8 @@ _PANELS_10 = (_TABLE_10[0], _TABLE_10[2])
 _BLACK_BOX = Choice('f_dp_zb', 'same')
 _CURVES = [c for c in audits.CHOICES if c.estimator.startswith('f_')]
 _ANALYTIC = 'analytic ε'
+# Of an accuracy over that of the majority class: a model with less learnt nothing.
+_LEARNT = 1.1
 # Title of a workload -> its column in the paper's Table 1.
 _COLUMNS = {
   'CIFAR-10 WRN-16': 'cifar10_wrn16',
@@ -63,9 +65,7 @@ def make_table1(games: Sequence[AuditedTraining]) -> item.Product:
     for choice in audits.CHOICES
     for epsilon in epsilons
   ]
-  brackets = (
-    'In brackets the figures of the paper, of its models, data and steps.'
-  )
+  brackets = 'In brackets the figures of the paper, Table 1, of its models, data and steps.'
   has_paper = any('(' in cell for row in body for cell in row[3:])
   table = tables.Table(
     'Lower limits of ε of trained models, white box',
@@ -131,7 +131,8 @@ def make_figure6(games: Sequence[AuditedTraining]) -> item.Product:
     'figure6',
     'Audits of trained models, analytic ε = {epsilon:g}',
     'model',
-    'The paper: f-DP gives the largest lower limits at ε = 8, on CIFAR-10.',
+    'The paper: section 6.2, Figure 6: f-DP gives the largest lower limits at ε = 8, '
+    'on CIFAR-10.',
     by='title',
   )
   return compare([g for g in games if g.epsilon == epsilon])
@@ -175,14 +176,15 @@ make_figure16 = compare_games(
   'canary input',
   'An input whose gradient is shorter than the clip norm, or not orthogonal '
   'to the others, shows less than the mechanism may.',
-  'The paper: inputs crafted by Algorithm 3 give tighter limits than others.',
+  'The paper: appendix C.3: inputs crafted by Algorithm 3 give tighter limits than '
+  'others.',
 )
 make_figure18 = compare_games(
   'figure18',
   'Depth of the model, analytic ε = {epsilon:g}',
   'model',
   'One game of each model: they differ by chance, too.',
-  'The paper: by f-DP, WRN-40 leaks slightly more than WRN-16.',
+  'The paper: appendix D.2: by f-DP, WRN-40 leaks slightly more than WRN-16.',
   by='title',
 )
 make_figure19 = compare_games(
@@ -191,7 +193,7 @@ make_figure19 = compare_games(
   'augmentations',
   'Gradients of the K augmentations of an image are averaged, and clipped then.',
   'One game of each K: they differ by chance, too.',
-  'The paper: no clear trend.',
+  'The paper: appendix D.3: no clear trend.',
 )
 # Figures 7, 8 and 9 on real steps.
 make_bugs = compare_games(
@@ -202,8 +204,8 @@ make_bugs = compare_games(
   'its ε is near it.',
   'f-DP (CP) with a band is a 95 % lower bound for Gaussian steps; above the '
   'claim it says that the claim is false, and not what ε is.',
-  'The paper: clipping the mean shows ε > 35 by f-DP and less than 10 by the '
-  'others; noise from 100 seeds is found by f-DP and Katz.',
+  'The paper, of one step: Figures 7 and 8: clipping the mean shows ε > 35 by f-DP '
+  'and less than 10 by the others; noise from 100 seeds is found by f-DP and Katz.',
 )
 
 
@@ -226,8 +228,8 @@ def make_figure10(games: Sequence[AuditedTraining]) -> item.Product:
       'others leaked as much. Only the first are played.',
       'One game at each ε, with a canary and noise of its own: they differ by '
       'chance, too.',
-      'The paper: tight for ε < 10, and far below on the ConvNet; its figure '
-      'states no numbers.',
+      'The paper: section 6.4: tight for ε < 10, and far below on the ConvNet; '
+      'Figure 10 states no numbers.',
       audits.THRESHOLDS,
       *_describe(games),
     ],
@@ -278,6 +280,8 @@ def make_figure17(games: Sequence[AuditedTraining]) -> item.Product:
     [
       'What the first steps show is composed to all steps of the run, as if the '
       'others leaked as much.',
+      'The paper: appendix D.1: on CIFAR-10 the first steps leak more than later '
+      'ones, and on random data they do not.',
       audits.THRESHOLDS,
       *_describe(games),
     ],
@@ -337,8 +341,24 @@ def _tabulate_games(games: Sequence[AuditedTraining]) -> tables.Table:
       'else there is comes from the gradients of the other examples.',
       'Accuracy on test examples, and the share of their most frequent class.',
       *_describe(games),
+      *_warn_of_models(games),
     ],
   )
+
+
+def _warn_of_models(games: Sequence[AuditedTraining]) -> list[str]:
+  """A caution if models learnt nothing."""
+  failed = dict.fromkeys(
+    f'{g.title}, {g.kind} ({g.accuracy:.1%})'
+    for g in games
+    if g.accuracy <= _LEARNT * g.majority
+  )
+  if not failed:
+    return []
+  return [
+    f'{item.CAUTION}no better than the majority class is {"; ".join(failed)}. '
+    'It did not learn.'
+  ]
 
 
 _OF_TRAINING = ('accuracy', 'majority class', 'without canary', 'with canary')
@@ -388,8 +408,8 @@ def make_figure12(audited: Sequence[AuditedTraining]) -> item.Product:
     {a.kind if single else f'{a.title}, {a.kind}': a for a in audited},
     'figure12',
     [
-      'The paper: about 1.6 by f-DP (ZB) on CIFAR-10 with WRN-16, less on others, '
-      'and nothing on random data.',
+      'The paper: section 6.4, Figure 12: about 1.6 by f-DP (ZB) on CIFAR-10 with '
+      'WRN-16, less on others, and nothing on random data.',
       'f-DP takes the trade-off curve of a training to be that of its steps on '
       'Poisson samples at some noise, by their privacy loss distribution (PLD).',
       audits.THRESHOLDS,
@@ -444,8 +464,8 @@ def _tabulate_with_paper(audited: Sequence[AuditedTraining]) -> tables.Table:
     ['clip norm C', 'lower limit of ε'],
     body,
     [
-      'In brackets the figures of the paper: WRN-16 on CIFAR-10, 1,000 models '
-      'with the canary and as many without it.',
+      'In brackets the figures of the paper, Figure 11: WRN-16 on CIFAR-10, 1,000 '
+      'models with the canary and as many without it.',
       f'Here there are {num:,} of each. The last row is the largest result of so '
       'many models, whatever is trained.',
       'The threshold is chosen on the same scores, as in the paper: it is not a bound.',

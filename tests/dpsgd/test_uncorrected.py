@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.dpsgd import uncorrected
+from epe_jax.dpsgd import credible, uncorrected
 from epe_jax.epsilon.lower_bounds import Split
 from epe_jax.epsilon.types import Scores, Sphere
 
@@ -25,6 +25,19 @@ def test_katz_limit_fails_about_as_often_as_it_says_with_delta():
   zero = uncorrected.katz_log_lower(np.array([0, 5, 100]), 1000, 0, 10, 0.05)
   assert np.all(zero == -np.inf)
   assert uncorrected.katz_log_lower(1, 100, 5, 10, 0.05, delta=0.01) == -np.inf
+
+
+def test_a_katz_limit_finds_nothing_that_the_credible_bound_misses():
+  num, delta = 1000, 1e-5
+  errors = [0, 1, 3, 10, 100, 400]
+  for fp, fn in [(x, y) for x in errors for y in (*errors, num - 10)]:
+    counts = credible.ConfusionCounts(fp, num, fn, num)
+    bound = credible.epsilon_quantiles(counts, np.array([0.05]), delta=delta)[0]
+    for a, b in ((fp, fn), (fn, fp)):
+      limit = uncorrected.katz_log_lower(
+        num - b, num, a, num, 0.025, delta=delta
+      )
+      assert max(limit, 0) <= bound, counts
 
 
 def test_a_katz_limit_is_no_bound_and_is_of_two_counted_rates():

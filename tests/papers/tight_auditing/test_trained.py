@@ -14,6 +14,7 @@ pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 from epe_jax.dpsgd import estimates
 from epe_jax.epsilon import tradeoff
 from epe_jax.epsilon.types import Scores
+from papers import item
 from papers.tight_auditing import (
   accounted_run,
   audits,
@@ -171,6 +172,20 @@ def test_table1_sets_the_papers_numbers_beside_ours():
   (run,) = runs.body
   assert '50.0%' in run
   assert '10.0%' in run
+
+
+def test_a_page_says_which_models_did_not_learn():
+  learnt = make_audited(1.0, 100, 2.0)._replace(noise_multiplier=1.0)
+  failed = learnt._replace(title='WRN-40', accuracy=0.105)
+  notes = [
+    trained.make_figure18(games).tables[-1].notes
+    for games in ([learnt, failed], [learnt])
+  ]
+  (caution,), none = [
+    [note for note in each if note.startswith(item.CAUTION)] for each in notes
+  ]
+  assert 'WRN-40, blank (10.5%)' in caution
+  assert not none
 
 
 def test_the_first_steps_are_those_of_the_run():
