@@ -67,8 +67,6 @@ TEXT: dict[str, dict[str, Any]] = {
 }
 """And on StackOverflow."""
 
-# Of an accuracy over that of the majority class: a model with less learnt nothing.
-_LEARNT = 1.1
 # Estimates from fewer canaries scatter widely.
 _FEWEST_CANARIES = 200
 
@@ -247,7 +245,7 @@ def warn_of_models(
   """
   lowest: dict[float, float] = {}
   for z, accuracy in accuracies:
-    if accuracy <= _LEARNT * baseline:
+    if accuracy <= item.LEARNT * baseline:
       lowest[z] = min(accuracy, lowest.get(z, accuracy))
   if not lowest:
     return []

@@ -24,6 +24,9 @@ cores; 'smoke' shows within a minute or two that everything is in place.
 CAUTION = 'Caution: '
 """Begins a note of a table that is said first on its page."""
 
+LEARNT = 1.1
+"""Of an accuracy over that of the majority class: a model with less learnt nothing."""
+
 
 class Product(NamedTuple):
   """The tables and figures of an item.

@@ -48,13 +48,13 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if values.delta is not None and not 0 < values.delta < 1:
     raise ValueError(f'--delta={values.delta}; give a number in (0, 1).')
   from epe_jax import io
-  from epe_jax.report import audit_notes
+  from epe_jax.report import first_page
 
   score_input.warn_of_delta(values.delta or 0)
   as_json = values.format == 'json'
   audited, text = _audit(pathlib.Path(paths[0]), values, as_json)
   if as_json:
-    text = io.format_json(audit_notes.describe_in_json(audited))
+    text = io.format_json(first_page.describe_in_json(audited))
   print(text)
   bounds = claims.choose_bounds(audited)
   return claims.report_claim(values.claim, bounds, to_stderr=as_json)

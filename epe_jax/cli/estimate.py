@@ -215,7 +215,7 @@ def _format_audit(
 ) -> Estimated:
   """The page of an audit, or of a whole run with what only its auditor may know."""
   from epe_jax.report import page, provenance, report
-  from epe_jax.report.audit_notes import describe_in_json
+  from epe_jax.report.first_page import describe_in_json
 
   if run is None:
     content = report.make_audit_page(audit)

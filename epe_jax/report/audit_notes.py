@@ -6,11 +6,11 @@ stop, each once, after the names of the attackers that it is about.
 
 from collections.abc import Callable, Container, Iterator
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 from scipy import special
 
-from epe_jax.audit import audit_json, upper_bounds
+from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import EXTERNAL
 from epe_jax.audit.results import SIGNIFICANCE, AttackResult, Audit
@@ -68,23 +68,6 @@ def format_notes(audit: Audit) -> list[str]:
     *(f'Warning: {warning}.' for warning in list_warnings(audit)),
     *(f'Note: {note}.' for note in list_notes(audit)),
   ]
-
-
-def describe_in_json(audit: Audit) -> dict[str, Any]:
-  """What `audit_json.to_json` gives, with names of attackers, labels and notes."""
-  values, found = audit_json.to_json(audit), audit.headline
-  for attack, row in zip(audit.attacks, values['attacks']):
-    row['name'] = words.spell_name(attack.threat_model)
-    row['statistic'] = words.spell_statistic(attack.threat_model)
-    for estimate, one in zip(attack.estimates, row['estimates']):
-      one['label'] = cells.describe_method(estimate)
-  if found is not None:
-    row = values['headline']
-    row['text'] = cells.format_headline(found)
-    row['label'] = cells.describe_method(found.bound)
-    if found.point is not None:
-      row['point_estimate']['label'] = cells.describe_method(found.point)
-  return values | {'warnings': list_warnings(audit), 'notes': list_notes(audit)}
 
 
 def find_lowest(audit: Audit, estimate: Estimate) -> float:

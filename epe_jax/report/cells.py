@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 import math
 
 from epe_jax.accounting import Analytic
-from epe_jax.audit.results import Headline
 from epe_jax.epsilon import registry, tradeoff
 from epe_jax.epsilon.types import Assumption, Estimate
 
@@ -238,27 +237,6 @@ def describe_kind(estimate: Estimate) -> str:
     parts.append(f'if {" and ".join(conditions)}')
   name = ' '.join(parts) or 'lower bound'
   return f'{name}, {100 * estimate.confidence:.4g} %'
-
-
-def format_headline(headline: Headline) -> str:
-  """The headline of an audit in one line.
-
-  Such as 'ε ≥ 2.00 (95 %, no shape assumed); estimate 7.06; floor 0-0.31; δ = 1e-5'.
-  """
-  _, bound, point = headline
-  assert bound.confidence is not None, 'bounds have one'
-  shape = 'no shape assumed' if bound.is_shape_free else 'if of its shape'
-  parts = [
-    f'ε ≥ {format_epsilon(bound)} ({100 * bound.confidence:.4g} %, {shape})'
-  ]
-  if point is None:
-    parts.append('no calibrated estimate')
-  else:
-    parts.append(f'estimate {format_epsilon(point)}')
-    if point.floor is not None:
-      ends = map(format_number, (point.floor.q05, point.floor.q95))
-      parts.append(f'floor {"-".join(x if x != "0.00" else "0" for x in ends)}')
-  return '; '.join([*parts, f'δ = {format_delta(bound.delta)}'])
 
 
 def format_rounds(num: int) -> str:

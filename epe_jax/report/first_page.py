@@ -7,8 +7,9 @@ ones. A number of canaries is never said to be one of people.
 
 from collections.abc import Callable, Sequence
 import math
+from typing import Any
 
-from epe_jax.audit import attackers
+from epe_jax.audit import attackers, audit_json
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import EXTERNAL
 from epe_jax.audit.effective_dimensions import warn_of_low_dimension
@@ -149,6 +150,31 @@ def make_summary_blocks(audit: Audit) -> list[str]:
     tables.format_plain_markdown(make_leak_table(found)),
     *(page.make_paragraph(f'Note: {text}.') for text in notes),
   ]
+
+
+def state_headline_of(audit: Audit) -> str:
+  """The headline of an audit without a run."""
+  return state_headline(audit, _find_leaks(audit))
+
+
+def describe_in_json(audit: Audit) -> dict[str, Any]:
+  """What `audit_json.to_json` gives, with names of attackers, labels and notes."""
+  values, found = audit_json.to_json(audit), audit.headline
+  for attack, row in zip(audit.attacks, values['attacks']):
+    row['name'] = words.spell_name(attack.threat_model)
+    row['statistic'] = words.spell_statistic(attack.threat_model)
+    for estimate, one in zip(attack.estimates, row['estimates']):
+      one['label'] = cells.describe_method(estimate)
+  if found is not None:
+    row = values['headline']
+    row['text'] = state_headline_of(audit)
+    row['label'] = cells.describe_method(found.bound)
+    if found.point is not None:
+      row['point_estimate']['label'] = cells.describe_method(found.point)
+  return values | {
+    'warnings': audit_notes.list_warnings(audit),
+    'notes': audit_notes.list_notes(audit),
+  }
 
 
 def _find_leaks(audit: Audit) -> list[Leak]:

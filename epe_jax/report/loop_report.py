@@ -12,6 +12,7 @@ from epe_jax.report import (
   audit_notes,
   cells,
   checks,
+  first_page,
   page,
   run_tables,
   tables,
@@ -41,8 +42,8 @@ def format_record(name: str, record: Record, audit: results.Audit) -> str:
     f'{cells.format_rounds(most)}, '
     f'δ = {cells.format_delta(audit.attacks[0].first.delta)}'
   )
-  headline = audit.headline and cells.format_headline(audit.headline)
-  return _join(audit, [head, headline or ''], audit_notes.format_notes(audit))
+  headline = first_page.state_headline_of(audit)
+  return _join(audit, [head, headline], audit_notes.format_notes(audit))
 
 
 def format_loop(
@@ -71,7 +72,7 @@ def format_loop(
     f'{record.num_rounds:,} of {rounds:,} rounds, d = {record.dim:,}, '
     f'{np.count_nonzero(record.observed):,} of {num_canaries:,} canaries '
     f'took part, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
-    f'δ = {audit.attacks[0].first.delta:.3g}'
+    f'δ = {cells.format_delta(audit.attacks[0].first.delta)}'
   )
   # Ahead of numbers, whose rows may say no more than that they are uncalibrated.
   failed = (
@@ -91,7 +92,7 @@ def format_loop(
   findings = [
     f'Finding: {text}.' for text in dict.fromkeys(map(_describe, failed))
   ]
-  about = '' if headline is None else cells.format_headline(headline)
+  about = first_page.state_headline_of(audit)
   return _join(audit, [*findings, about, head], sentences)
 
 

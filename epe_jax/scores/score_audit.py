@@ -197,6 +197,6 @@ def write_score_report(
   with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
     path = pages.write_page(folder, 'report', content, figures)
   io.write_json(
-    path.parent / 'estimates.json', audit_notes.describe_in_json(audit)
+    path.parent / 'estimates.json', first_page.describe_in_json(audit)
   )
   return path

@@ -32,8 +32,6 @@ _PANELS_10 = (_TABLE_10[0], _TABLE_10[2])
 _BLACK_BOX = Choice('f_dp_zb', 'same')
 _CURVES = [c for c in audits.CHOICES if c.estimator.startswith('f_')]
 _ANALYTIC = 'analytic ε'
-# Of an accuracy over that of the majority class: a model with less learnt nothing.
-_LEARNT = 1.1
 # Title of a workload -> its column in the paper's Table 1.
 _COLUMNS = {
   'CIFAR-10 WRN-16': 'cifar10_wrn16',
@@ -351,7 +349,7 @@ def _warn_of_models(games: Sequence[AuditedTraining]) -> list[str]:
   failed = dict.fromkeys(
     f'{g.title}, {g.kind} ({g.accuracy:.1%})'
     for g in games
-    if g.accuracy <= _LEARNT * g.majority
+    if g.accuracy <= item.LEARNT * g.majority
   )
   if not failed:
     return []

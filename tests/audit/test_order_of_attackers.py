@@ -6,7 +6,7 @@ import pytest
 
 from epe_jax import audit
 from epe_jax.audit import attackers, audit_json, evaluation
-from epe_jax.report import cells, report
+from epe_jax.report import first_page, report
 from tests import recorded_runs
 
 
@@ -32,7 +32,7 @@ def evaluate(record, models):
 
 def say(found):
   """All that the report says first."""
-  line = cells.format_headline(found.headline)
+  line = first_page.state_headline_of(found)
   result = recorded_runs.result(audit=found)
   return line, report.format_summary(result)
 

@@ -121,7 +121,7 @@ def test_a_name_has_one_number_wherever_it_stands():
   for name, *numbers in first.body:
     assert numbers[:2] == rows[name][1:3]
   names = [
-    x['name'] for x in audit_notes.describe_in_json(result.audit)['attacks']
+    x['name'] for x in first_page.describe_in_json(result.audit)['attacks']
   ]
   assert names == [*rows]
 

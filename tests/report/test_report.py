@@ -20,7 +20,6 @@ from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.fact import Fact
 from epe_jax.report import (
-  audit_notes,
   cells,
   clients,
   first_page,
@@ -374,7 +373,7 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
     else 'just above its limit is sampling error unless a warning appears.'
   )
   assert explained in ' '.join(said.split())
-  values = audit_notes.describe_in_json(result.audit)
+  values = first_page.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
   assert why in said
   assert len(values['warnings']) == (kind == 'Warning')
@@ -398,7 +397,7 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
     )
   for name, text in _show_everywhere(result).items():
     assert expected in text, name
-  (warning,) = audit_notes.describe_in_json(result.audit)['warnings']
+  (warning,) = first_page.describe_in_json(result.audit)['warnings']
   assert expected in warning
 
 

@@ -16,7 +16,7 @@ import pytest
 from epe_jax.audit import record_file
 from epe_jax.experiment import finished_runs, workdirs
 from epe_jax.experiment.sweeps import launch, sweep, sweep_points
-from epe_jax.report import audit_notes
+from epe_jax.report import first_page
 from tests import clusters
 from tests.experiment import test_own_tasks
 
@@ -356,6 +356,6 @@ def test_what_an_engine_does_not_know_is_refused(
 def describe(outcome):
   """The estimates of each point, to the last digit."""
   return {
-    name: audit_notes.describe_in_json(finished_runs.load_result(folder).audit)
+    name: first_page.describe_in_json(finished_runs.load_result(folder).audit)
     for name, folder in outcome.finished.items()
   }
