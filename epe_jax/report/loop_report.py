@@ -16,7 +16,6 @@ from epe_jax.report import (
   page,
   run_tables,
   tables,
-  words,
 )
 
 # Of notes that are not warnings.
@@ -67,7 +66,7 @@ def format_loop(
     failed: what contradicts the claim, besides what attackers say themselves.
     notes: of the auditor.
   """
-  noise, headline = record.noise_multiplier, audit.headline
+  noise = record.noise_multiplier
   head = (
     f'{record.num_rounds:,} of {rounds:,} rounds, d = {record.dim:,}, '
     f'{np.count_nonzero(record.observed):,} of {num_canaries:,} canaries '
@@ -82,7 +81,7 @@ def format_loop(
   attacks = (dataclasses.replace(x, contradictions=()) for x in audit.attacks)
   settings = [x for x in notes if x.key in _PLAIN]
   sentences = [
-    *([] if headline is None else [_describe_headline(record, headline)]),
+    _describe_canary(record),
     *(f'Warning: {_describe(x)}.' for x in notes if x not in settings),
     *audit_notes.format_notes(audit._replace(attacks=tuple(attacks))),
     *_warn_if_concentrated(family, record),
@@ -111,16 +110,11 @@ def _join(
   return tables.render_text('\n\n'.join(filter(None, parts)))
 
 
-def _describe_headline(record: Record, headline: results.Headline) -> str:
-  attack, bound, _ = headline
-  rounds = int(np.count_nonzero(record.assigned, axis=0).max())
-  return (
-    f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
-    f'{bound.epsilon:.3g} for an attacker who has '
-    f'{words.describe_view(attack.view)} '
-    f'({words.spell_name(attack.threat_model)}). This is of a canary of '
-    f'{cells.format_rounds(rounds)}: a client of more may leak more.'
+def _describe_canary(record: Record) -> str:
+  rounds = cells.format_rounds(
+    int(np.count_nonzero(record.assigned, axis=0).max())
   )
+  return f'These ε are of a canary of {rounds}: a client of more may leak more.'
 
 
 def _explain_uncalibrated(record: Record, audit: results.Audit) -> list[str]:
