@@ -137,9 +137,10 @@ class AttackRisks(NamedTuple):
   """Risks of a client of a run by one attacker; None where they are not known.
 
   Attributes:
-    estimate: of the Gaussian mechanism with the first estimate at its δ; None if what
-      the mechanism allows the attacker is not a Gaussian curve, and ε at one δ says
-      little of the others, and if canaries do not take part as clients do.
+    estimate: of the mechanism with the first estimate at its δ: of a model the mixture
+      of shifts of a canary, else a Gaussian one. None if what the mechanism allows the
+      attacker is neither, and ε at one δ says little of the others, and if canaries do
+      not take part as clients do.
     interval: likewise, of both limits of its interval.
     expected: in the final model of a linear server, if the updates of a client are
       orthogonal, and if they agree; None of one update, and of other attackers.
@@ -161,15 +162,20 @@ def compute_attack_risks(
     return None
   delta, analytic = attack.first.delta, attack.analytic
 
-  def of(epsilon: float) -> Risks:
-    mu = tradeoff.mu_of_epsilon(float(epsilon), delta)
-    return risks.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
-
   is_gaussian = not participations.is_amplified
   allowed = upper_bounds.find_curve(
     Analytic(participations.analytic_epsilon, (), is_gaussian=is_gaussian),
     delta,
   )
+
+  def of(epsilon: float) -> Risks:
+    if analytic is not None and isinstance(analytic.law, Mixture):
+      factor = _find_factor(float(epsilon), analytic.law, delta)
+      law = _scale(analytic.law, factor)
+      return _compute_of_curve(functools.partial(_find_fnr, law, allowed))
+    mu = tradeoff.mu_of_epsilon(float(epsilon), delta)
+    return risks.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
+
   laws = expect_shifts(attack, participations)
   if laws is not None and (participations.differ or participations.clients > 1):
     orthogonal, agreeing = (
@@ -209,6 +215,6 @@ def _find_fnr(
 ) -> Float[np.ndarray, ' m']:
   """FNR of a mixture, where that is allowed."""
   expected = known_shifts.fnr_mixture(
-    np.array(law.shifts), np.array(law.weights), log_fpr
+    np.array(law.shifts), np.array(law.weights, float), log_fpr
   )
   return np.maximum(expected, allowed(log_fpr))

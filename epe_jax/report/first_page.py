@@ -347,7 +347,7 @@ def _describe_guesses(
     f', and in {share} {where}' for share, where in zip(others, wheres[1:])
   )
   return (
-    f'{wheres[0].capitalize()}, an attacker would guess right in {first} of cases whether '
+    f'{wheres[0].capitalize()}, this attack guesses right in {first} of cases whether '
     f'such a client took part{also}; chance is 50 %.'
   )
 
@@ -374,7 +374,7 @@ def _show_guesses(leak: Leak, participations: Participations) -> str:
 def list_limits(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What the numbers of a run do not say."""
   is_limitless = leaks.find_analytic_epsilon(result) == math.inf
-  limit = "Each limit is the strongest attacker's, if clipping and noise are as configured."
+  limit = "The limit in each row is the strongest attacker's, if clipping and noise are as configured."
   if is_limitless:
     limit = 'Without noise there is no limit.'
   return [
@@ -394,7 +394,9 @@ def _limit_numbers(audit: Audit, found: Sequence[Leak]) -> list[str]:
   )
   level = f'with {100 - 100 * SIGNIFICANCE:g} % confidence'
   worth = f'Each lower bound holds {level}'
-  ending = 'The bound of the headline was fixed in advance; pick no other.'
+  ending = (
+    'Which bound the headline quotes was fixed in advance; pick no other.'
+  )
   if audit.is_simultaneous:
     worth, ending = f'All lower bounds hold together {level}', ''
   elif sum(len(attack.bounds) for attack in audit.attacks) < 2:

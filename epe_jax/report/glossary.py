@@ -30,7 +30,7 @@ TERMS = {
   'lower-bound': Term(
     'Lower bound',
     'With 95 % confidence this attacker achieves at least this ε. It is computed from '
-    'the scores of canaries, by a method that was fixed before any was seen.',
+    'the scores of canaries, by a rule that was fixed before any was seen.',
     'lower bounds?',
   ),
   'point-estimate': Term(
@@ -72,10 +72,11 @@ TERMS = {
   ),
   'client': Term(
     'Client',
-    'A real participant, of those who take part most often. What a client leaks is '
-    'derived from canaries, not measured: one update leaves in the last model what a '
-    'canary leaves, and a server that only adds up aggregates keeps each of them. '
-    'Estimates of a client in several rounds range from orthogonal to aligned updates.',
+    'A real participant, taken to be one of those who take part most often. What a '
+    'client leaks is derived from canaries, not measured: one update is assumed to leave '
+    'as much in the last model as that of a canary. Of a client in several rounds the '
+    'estimate is a range, from updates that are orthogonal to each other to updates that '
+    'point the same way.',
     'clients?',
   ),
   'calibrated': Term(

@@ -23,9 +23,10 @@ ABOUT_RISKS = (
   f'{100 * clients.FPR:g} % false positives. Right accusations: its precision, if '
   f'{100 * clients.PRIOR:g} % of the candidates took part. Secrets guessed: how often it '
   'finds an attribute that is otherwise guessed with probability '
-  f'{clients.BASELINE:g}. Without a word, a number is that of a Gaussian mechanism with '
-  'the estimated ε and, in brackets, its interval. "At most" is the maximum by analysis, '
-  '"expected" what is expected if the server only adds up aggregates.'
+  f'{clients.BASELINE:g}. Without a word, a number follows from the estimated ε and, in '
+  'brackets, from its interval: for a model, of a client of a random round, else of a '
+  'Gaussian mechanism. "At most" is the maximum by analysis, "expected" what is expected '
+  'if the server only adds up aggregates.'
 )
 """What the columns of the table of risks are."""
 

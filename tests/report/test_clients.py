@@ -241,6 +241,26 @@ def test_canaries_that_show_nothing_or_everything_have_a_factor(epsilon):
   assert found == ((0.0, 0.0) if epsilon == 0 else (50.0, 50.0))
 
 
+def test_guesses_about_a_client_of_one_round_are_those_of_the_best_threshold():
+  record = _simulate(momentum=0.9, noise=0.1, observed=2000, unobserved=2000)
+  attack = _attack(record)
+  run = client_rounds.Participations(1, 1, math.inf)
+  found = clients.compute_attack_risks(attack, run)
+  scores = attackers.CHANGE.score(record).scores
+  ins, outs = np.sort(scores.observed), np.sort(scores.unobserved)
+  cuts = np.concatenate([ins, outs])
+  right = 1 - np.searchsorted(ins, cuts) / ins.size
+  right = (right + np.searchsorted(outs, cuts) / outs.size) / 2
+  # The largest of 4,000 cuts is a little too high by chance.
+  assert -0.01 < right.max() - found.estimate.accuracy < 0.02
+  low, high = (x.accuracy for x in found.interval)
+  assert low < found.estimate.accuracy < high
+  # Rounds have weights of their own, and ε is of those with the largest.
+  mu = tradeoff.mu_of_epsilon(attack.first.epsilon, _DELTA)
+  gaussian = risks.compute_risks(mu, fpr=0.01, prior=0.01, baseline=0.001)
+  assert gaussian.accuracy > found.estimate.accuracy + 0.02
+
+
 def test_a_claim_is_refused_where_canaries_may_leak_more_than_clients():
   once = client_rounds.Participations(1, 12, 20.1)
   client_rounds.check_claim('claim', 0.5, 4.38, once)
