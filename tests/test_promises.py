@@ -76,7 +76,7 @@ def test_the_versions_of_formats_are_those_of_the_code():
 def test_every_room_has_one_tier():
   named = [
     name
-    for _, rooms in read_table('Rooms')
+    for _, rooms in read_table('Public names')
     for name in re.findall(r'`(\w+)`', rooms)
   ]
   package = ROOT / 'epe_jax'

@@ -152,7 +152,7 @@ CAUSES = {
     _TO_ALL_TENSORS,
   ),
   'random_amount_of_noise': Cause(
-    'noise is multiplied with a random number, or is the product of random vectors '
+    'noise is multiplied by a random number, or is the product of random vectors '
     '(of rank one): some releases have much less than others',
     'Draw independent Gaussian noise of standard deviation z S in each coordinate.',
   ),

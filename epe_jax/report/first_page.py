@@ -208,7 +208,7 @@ def state_headline(audit: Audit, found: Sequence[Leak]) -> str:
     if attack.threat_model == attackers.OWN:
       where = ' from every round'
     elif attack.threat_model in (attackers.RESIDUAL, attackers.DECORRELATED):
-      where = ' in the worst case'
+      where = ' for the worst-case attacker'
     parts.append(f'at least {cells.format_epsilon(bound)}{where} ({level})')
   # The last of them has the first model too.
   *_, of_model = None, *(x for x in found if _is_by(x, *leaks.OF_MODEL))
@@ -306,7 +306,7 @@ def _explain_client(leak: Leak, participations: Participations) -> str:
   if not clients.is_measured(leak.attack):
     return f'{part}, and their estimate is predicted, not measured'
   if n == 1 and not participations.differ:
-    return 'clients take part as often and, if clipping works, leak no more'
+    return 'clients take part as often and are assumed to leak no more'
   return f'{part}; their estimate ranges from orthogonal to aligned updates'
 
 

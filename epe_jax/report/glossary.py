@@ -17,8 +17,8 @@ class Term(NamedTuple):
 TERMS = {
   'epsilon': Term(
     'ε',
-    'Taking part multiplies the probability of anything that an attacker sees by at '
-    'most e^ε, apart from an additive δ. 0 means no leakage.',
+    'Taking part changes the probability of anything that an attacker sees by a factor '
+    'of at most e^ε, apart from an additive δ. 0 means no leakage beyond δ.',
     'ε',
   ),
   'delta': Term(

@@ -200,7 +200,7 @@ def test_a_slow_mechanism_is_checked_as_far_as_its_budget_goes(budget, clock):
   assert report.rounds < 125 * budget + 2
   assert ('noise_scale' in report.passed) == (budget > 1)
   assert bool(late) == (budget < 10)
-  said = f'({len(late)} for lack of time; raise the budget)'
+  said = f'{len(late)} of these for lack of time; raise the budget'
   text = ' '.join(conformance.format_report(report).split())
   assert (said in text) == bool(late)
 

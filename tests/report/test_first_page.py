@@ -255,7 +255,7 @@ def test_a_bound_of_scores_by_coins_says_so():
 @pytest.mark.parametrize(
   ('of_canaries', 'of_clients', 'said'),
   [
-    (1, 1, 'clients take part as often and, if clipping works, leak no more'),
+    (1, 1, 'clients take part as often and are assumed to leak no more'),
     (2, 16, 'in up to 16 rounds; their estimate ranges from orthogonal'),
     (3, 3, 'in up to 3 rounds; their estimate ranges from orthogonal'),
   ],

@@ -236,7 +236,7 @@ def test_the_headline_is_the_bound_and_the_final_model_in_a_sentence():
   # With the initial model, which clients were sent.
   final = audit.find(_CHANGE).first
   assert first_page.state_headline(audit, leaks.find_leaks(result)) == (
-    f'Canaries show ε of at least {cells.format_epsilon(bound)} in the worst case '
+    f'Canaries show ε of at least {cells.format_epsilon(bound)} for the worst-case attacker '
     f'(95 % confidence) and about {cells.format_epsilon(final)} from the first '
     'and last model, at δ = 1e-5.'
   )
@@ -465,7 +465,10 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   )
   result = _result(audit=found)
   said = first_page.state_headline(found, leaks.find_leaks(result))
-  assert f'at least {cells.format_epsilon(bound)} in the worst case' in said
+  assert (
+    f'at least {cells.format_epsilon(bound)} for the worst-case attacker'
+    in said
+  )
   # Where who removes the others may not be shown, it is that of another attacker.
   published = evaluation.evaluate(release.redact_record(record), floors=False)
   assert published.headline[0].threat_model == attackers.OWN
