@@ -21,7 +21,7 @@ from epe_jax.report.figures import (
 )
 
 CAPTIONS = {
-  'summary.png': 'Estimates with 90 % intervals; grey: the floor, when nothing leaks.',
+  'summary.png': 'Estimates with 90 % intervals; grey: floor, when nothing leaks.',
   'attackers.png': (
     'Every attacker: ε with its 90 % interval, what the estimator reports when nothing '
     'leaks, and lower bounds; without a calibrated estimate only the bound means '
