@@ -58,7 +58,7 @@ _KNOWS = {
   attackers.OWN.key: (
     'The every-round attacker also knows when the canary took part.'
   ),
-  attackers.RESIDUAL.key: ('The worst case knows all other updates as well.'),
+  attackers.RESIDUAL.key: 'The worst case knows all other updates as well.',
   attackers.DECORRELATED.key: (
     'The worst case knows all other updates as well, and combines rounds.'
   ),
@@ -374,7 +374,10 @@ def _show_guesses(leak: Leak, participations: Participations) -> str:
 def list_limits(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What the numbers of a run do not say."""
   is_limitless = leaks.find_analytic_epsilon(result) == math.inf
-  limit = "The limit in each row is the strongest attacker's, if clipping and noise are as configured."
+  limit = (
+    "The limit in each row is the strongest attacker's, if clipping and noise are as "
+    'configured.'
+  )
   if is_limitless:
     limit = 'Without noise there is no limit.'
   return [
