@@ -106,7 +106,7 @@ def test_a_record_is_audited_at_any_delta(capsys, tmp_path):
   assert code == 0
   assert out.startswith('scores.npz: ')
   assert 'worst case' in out
-  assert '\nε ≥ ' in out
+  assert '\nCanaries show ε of at least ' in out
   code, out, _ = run(capsys, 'audit', path, '--delta=1e-7')
   assert 'δ = 1e-7' in out
   # A workdir without result.json has scores all the same.
