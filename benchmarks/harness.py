@@ -85,8 +85,6 @@ def choose_device(platform: str) -> None:
 
 def describe_machine(*packages: str) -> dict[str, Any]:
   """The processor, versions, and the devices of JAX if it is among the packages."""
-  info = pathlib.Path('/proc/cpuinfo').read_text()
-  models = [x for x in info.splitlines() if x.startswith('model name')]
   device = {}
   if 'jax' in packages:
     import jax
@@ -97,7 +95,7 @@ def describe_machine(*packages: str) -> dict[str, Any]:
       device['backend'] = first.client.platform_version.splitlines()[0]
       device |= _query_driver()
   return {
-    'cpu': models[0].partition(': ')[2] if models else platform.processor(),
+    'cpu': find_processor(),
     'cores': len(os.sched_getaffinity(0)),
     **device,
     'python': platform.python_version(),
@@ -105,6 +103,16 @@ def describe_machine(*packages: str) -> dict[str, Any]:
     # A checkout may be used without being installed.
     'epe_jax': __version__,
   }
+
+
+def find_processor() -> str:
+  """The model of the processor, as Linux names it, or else its kind."""
+  path = pathlib.Path('/proc/cpuinfo')
+  lines = path.read_text().splitlines() if path.is_file() else []
+  models = [line for line in lines if line.startswith('model name')]
+  if models:
+    return models[0].partition(': ')[2]
+  return platform.processor() or platform.machine()
 
 
 def _query_driver() -> dict[str, str]:

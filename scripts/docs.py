@@ -18,7 +18,7 @@ from PIL import Image
 from epe_jax import io
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import glossary, report, tables
+from epe_jax.report import cells, glossary, report, tables
 from epe_jax.report.comparisons import comparison
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -36,7 +36,7 @@ _PICTURES = 'summary.png', 'overview.png'
 # Name of a run in the table of experiments -> its title there.
 _COMPARED = {
   'emnist': 'EMNIST, 10 classes',
-  'emnist62': 'EMNIST, 62 classes, at δ = 0.011',
+  'emnist62': 'EMNIST, 62 classes',
   'stackoverflow': 'StackOverflow',
 }
 
@@ -54,10 +54,11 @@ def make_blocks() -> dict[str, dict[str, str]]:
   rows = io.read_json(_RUNS / 'gaussian.json')
   text = mechanism.format_table(mechanism.parse_rows(rows))
   digits = finished_runs.load_result(_RUNS / 'digits')
-  compared = {
-    f'[{title}](runs/{name}/report.md)': finished_runs.load_result(_RUNS / name)
-    for name, title in _COMPARED.items()
-  }
+  compared = {}
+  for name, title in _COMPARED.items():
+    result = finished_runs.load_result(_RUNS / name)
+    delta = cells.format_delta(result.delta)
+    compared[f'[{title}](runs/{name}/report.md), δ = {delta}'] = result
   return {
     'README.md': {
       'digits': '\n\n'.join(report.make_page(digits).blocks[:3]),

@@ -20,7 +20,6 @@ item, such as noise_multiplier, has the given value alone.
 
 from collections.abc import Mapping, Sequence
 import pathlib
-import platform
 import shlex
 import subprocess
 import sys
@@ -30,10 +29,11 @@ from absl import app, flags
 
 from epe_jax import extras
 
-# The papers are next to the package, and no part of it.
+# Papers and benchmarks are next to the package, and no part of it.
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
 with extras.explain_missing():
+  from benchmarks import harness
   from epe_jax.cli import command_flags, config_flags, launching, program
   from epe_jax.cli.command_flags import Flag
   from epe_jax.experiment import stopping
@@ -128,7 +128,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       'scale': values.scale,
       'command': _format_command(values, name, workspace.data),
       'versions': summary.collect_versions(),
-      'processor': _find_processor(),
+      'processor': harness.find_processor(),
       'commit': _find_commit(),
       # Of this call, which does not repeat finished runs.
       'minutes': round((time.monotonic() - start) / 60, 1),
@@ -221,14 +221,6 @@ def _make_workspace(
     launch=launching.make_launch(values, folder),
     retry=values.retry,
   )
-
-
-def _find_processor() -> str:
-  """The model of the processor, as Linux names it, or else its kind."""
-  path = pathlib.Path('/proc/cpuinfo')
-  lines = path.read_text().splitlines() if path.is_file() else []
-  models = [line for line in lines if line.startswith('model name')]
-  return models[0].partition(': ')[2] if models else platform.machine()
 
 
 def _find_commit() -> str:

@@ -172,9 +172,10 @@ def _list_of(topology: str, quick: bool) -> Iterator[Program]:
     yield Program(topology, 1, GAMES[0], '-', 'step', quick=True)
     return
   for fields in itertools.product(meshes, JOBS, VARIANTS, PROGRAMS):
+    program = Program(topology, *fields)
     # What else a run computes hardly depends on how it departs.
-    if 'round' in fields or 'sphere' in fields:
-      yield Program(topology, *fields)
+    if program.program == 'round' or program.variant == 'sphere':
+      yield program
   for game in GAMES:
     yield Program(topology, 1, game, '-', 'step')
 

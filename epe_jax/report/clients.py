@@ -170,8 +170,8 @@ def compute_attack_risks(
 
   def of(epsilon: float) -> Risks:
     if analytic is not None and isinstance(analytic.law, Mixture):
-      factor = _find_factor(float(epsilon), analytic.law, delta)
-      law = _scale(analytic.law, factor)
+      laws = analytic.law, analytic.law
+      law, _ = scale_shifts(float(epsilon), analytic, delta, laws)
       return _compute_of_curve(functools.partial(_find_fnr, law, allowed))
     mu = tradeoff.mu_of_epsilon(float(epsilon), delta)
     return risks.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)

@@ -31,26 +31,23 @@ def make_tables(runs: Sequence[grid.Run], *, name: str) -> item.Product:
   sizes = grid.describe_runs(runs)
   head = ['noise', 'analytic ε', *(head for _, _, head in _PAPER.values())]
   own, paper = runs[0].result.delta, _REPORTED.find_delta(name)
-  at_own, at_paper = (
-    delta and cells.format_delta(delta) for delta in (own, paper)
-  )
+  at_own = cells.format_delta(own)
+  of_paper = []
+  if paper is not None:
+    of_paper = [
+      tables.Table(
+        f"As in the paper, at the paper's δ = {cells.format_delta(paper)}",
+        head,
+        [_list_as_printed(run, paper, name) for run in runs],
+        [
+          *_REPORTED.explain_brackets(name),
+          "The paper's δ is that of the analytic ε that it prints.",
+        ],
+      )
+    ]
   return item.Product(
     [
-      *(
-        [
-          tables.Table(
-            f"As in the paper, at the paper's δ = {at_paper}",
-            head,
-            [_list_as_printed(run, paper, name) for run in runs],
-            [
-              *_REPORTED.explain_brackets(name),
-              "The paper's δ is that of the analytic ε that it prints.",
-            ],
-          )
-        ]
-        if paper
-        else []
-      ),
+      *of_paper,
       tables.Table(
         f'As in the paper, at δ = {at_own}',
         head,
