@@ -121,12 +121,13 @@ docs: $(VENV)/installed-dev
 	  --screenshot=$(CURDIR)/docs/screenshots/report_wide.png \
 	  file://$(CURDIR)/runs/digits/report.html
 
-# docs/results.md and docs/results: the papers' tables and figures; hours.
-SCALE ?= small
+# docs/results.md and docs/results: the papers' tables and figures; a day on two cores.
 results: $(VENV)/installed-dev
-	$(BIN)/python scripts/reproduce.py all --scale=$(SCALE) --emnist=$(EMNIST) \
-	  --stackoverflow=$(STACKOVERFLOW) --word_count=$(WORD_COUNT)
-	$(BIN)/python scripts/docs.py --results=runs/paper/$(SCALE)
+	while read -r words; do \
+	  $(BIN)/python scripts/reproduce.py $$words || exit 1; \
+	done < papers/recorded.txt
+	$(BIN)/python scripts/docs.py --results=runs/paper/small \
+	  --results=runs/paper/medium --results=runs/paper/paper
 
 # How often bounds fail, and how estimators compare; an hour on 2 cores.
 studies: $(VENV)/installed-dev

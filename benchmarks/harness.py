@@ -105,6 +105,45 @@ def describe_machine(*packages: str) -> dict[str, Any]:
   }
 
 
+def describe_origin(command: str, start: float) -> dict[str, Any]:
+  """What a recording says of itself: command, versions, processor, commit, minutes.
+
+  Args:
+    command: makes it again.
+    start: `time.monotonic()` when it began.
+  """
+  from epe_jax.experiment import summary
+
+  return {
+    'command': command,
+    'versions': summary.collect_versions(),
+    'processor': find_processor(),
+    'commit': _find_commit(),
+    'minutes': round((time.monotonic() - start) / 60, 1),
+  }
+
+
+def format_origin(origin: Mapping[str, Any]) -> str:
+  """The sentence on a page; older recordings lack the last three."""
+  parts = [f'{name} {version}' for name, version in origin['versions'].items()]
+  for key in ('processor', 'commit', 'minutes'):
+    if value := origin.get(key):
+      parts.append(f'{key} {value}')
+  return f'Made by {", ".join(parts)}.'
+
+
+def _find_commit() -> str:
+  """The commit of the checkout, marked if it was changed; '' without Git."""
+  command = ['git', 'describe', '--always', '--dirty']
+  try:
+    done = subprocess.run(
+      command, cwd=HERE, capture_output=True, text=True, check=True
+    )
+  except (OSError, subprocess.CalledProcessError):
+    return ''
+  return done.stdout.strip()
+
+
 def find_processor() -> str:
   """The model of the processor, as Linux names it, or else its kind."""
   path = pathlib.Path('/proc/cpuinfo')

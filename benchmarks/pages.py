@@ -18,6 +18,7 @@ from matplotlib import figure, ticker
 import pandas as pd
 import yaml
 
+from benchmarks import harness
 from epe_jax import conformance, io
 from epe_jax.epsilon import threshold
 from epe_jax.report import tables
@@ -55,6 +56,17 @@ _COLORS = {
 }
 _DRAWN = 'canary_kernels'
 NOT_MEASURED = 'not measured'
+# The block that says what made the data files of a page, and these.
+_MADE = 'made'
+_FILES = {
+  'conformance': [
+    'conformance_alarms',
+    'conformance_power',
+    'conformance_bugs',
+  ],
+  'coverage': ['coverage', 'conditions', 'simulated_reports', 'leaderboard'],
+  'promises': ['fault_counts', 'soak'],
+}
 # A pandas.DataFrame, whose methods return unions to pyright.
 Frame: TypeAlias = Any
 
@@ -328,6 +340,19 @@ def draw_canary_kernels(record: dict[str, Any]) -> figure.Figure:
   return fig
 
 
+def show_made(page: str) -> str:
+  """What made the data files of a page, as far as made.json says."""
+  origins = io.read_json(DOCS / 'data' / 'made.json')
+  groups: dict[str, list[str]] = {}
+  for name in _FILES[page]:
+    origin = origins.get(name)
+    said = 'what made it was not recorded.'
+    if origin is not None:
+      said = f'`{origin["command"]}`. {harness.format_origin(origin)}'
+    groups.setdefault(said, []).append(f'`{name}`')
+  return '\n'.join(f'- {", ".join(names)}: {x}' for x, names in groups.items())
+
+
 SHOWS: dict[str, Callable[[str], str]] = {
   'benchmarks': show_record,
   'frameworks': show_record,
@@ -341,8 +366,11 @@ SHOWS: dict[str, Callable[[str], str]] = {
 def fill_page(name: str) -> str:
   """A page of docs/ with what stands between its markers replaced."""
   text = (DOCS / f'{name}.md').read_text('utf-8')
-  blocks = re.findall(r'<!-- begin (\w+) -->', text)
-  return tables.splice(text, {x: f'\n{SHOWS[name](x)}\n' for x in blocks})
+  blocks = {}
+  for x in re.findall(r'<!-- begin (\w+) -->', text):
+    block = show_made(name) if x == _MADE else SHOWS[name](x)
+    blocks[x] = f'\n{block}\n'
+  return tables.splice(text, blocks)
 
 
 def main(argv: list[str]) -> None:

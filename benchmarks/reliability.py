@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 import psutil
 
+from benchmarks import study
 from epe_jax import io, python_path
 from epe_jax.experiment import metrics, workdirs
 from tests import tff_files
@@ -327,6 +328,7 @@ def main(argv: list[str]) -> None:
   if _OUT.value:
     # Before hours of work, not after them.
     pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
+  start = time.monotonic()
   seeds, sizes, rounds, points = (
     range(25),
     np.geomspace(4, 6000, 12),
@@ -366,11 +368,8 @@ def main(argv: list[str]) -> None:
   held = summarize(samples)
   print(held.to_string(index=False))
   if _OUT.value:
-    for name, frame in {
-      'fault_counts': counts,
-      'soak': held.drop(columns='grown'),
-    }.items():
-      frame.to_csv(pathlib.Path(_OUT.value) / f'{name}.csv', index=False)
+    made = {'fault_counts': counts, 'soak': held.drop(columns='grown')}
+    study.write_data(pathlib.Path(_OUT.value), made, start)
   if lost or (held.grown.any() and not _QUICK.value):
     raise SystemExit('Work is lost, or what a process holds grows.')
 

@@ -1,16 +1,20 @@
 """What studies share: simulations in processes, kept rows, and counts of failures."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import concurrent.futures
 import functools
 import json
 import multiprocessing
 import pathlib
+import shlex
+import sys
 from typing import Any, NamedTuple, TypeVar
 
 from scipy import stats
 
+from benchmarks import harness
 from epe_jax import io
+from epe_jax.report import tables
 
 Item = TypeVar('Item')
 Result = TypeVar('Result')
@@ -85,6 +89,38 @@ def _measure_or_read(
   folder.mkdir(parents=True, exist_ok=True)
   io.write_text(path, json.dumps([row._asdict() for row in rows], indent=1))
   return rows
+
+
+def write_data(
+  folder: pathlib.Path, made: Mapping[str, Any], start: float
+) -> None:
+  """Writes the data files of a study, and into made.json what made them.
+
+  Args:
+    folder: of data files; it exists.
+    made: name of a file -> a `pandas.DataFrame`, written as .csv, or a
+      `tables.Table`, as .json.
+    start: `time.monotonic()` when the study began.
+  """
+  spec = sys.modules['__main__'].__spec__
+  options = [
+    option
+    for option in sys.argv[1:]
+    if not option.startswith(('--out', '--folder', '--workers'))
+  ]
+  command = ['python', '-m', spec.name if spec else sys.argv[0], *options]
+  origin = harness.describe_origin(
+    shlex.join([*command, '--out=docs/data']), start
+  )
+  path = folder / 'made.json'
+  origins = io.read_json(path) if path.exists() else {}
+  for name, table in made.items():
+    if isinstance(table, tables.Table):
+      io.write_json(folder / f'{name}.json', table._asdict())
+    else:
+      io.write_text(folder / f'{name}.csv', table.to_csv(index=False))
+    origins[name] = origin
+  io.write_json(path, dict(sorted(origins.items())))
 
 
 def fails_too_often(

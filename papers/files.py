@@ -7,6 +7,7 @@ import os
 import pathlib
 from typing import Any
 
+from benchmarks import harness
 from epe_jax import io
 from epe_jax.report import tables
 from papers import registry
@@ -123,7 +124,7 @@ def format_item(name: str, record: Mapping[str, Any]) -> str:
     *(f'**{caution}**' for caution in cautions),
     f'{item.source[0].upper()}{item.source[1:]}. Scale: **{record["scale"]}**.',
     f'```sh\n{record["command"]}\n```',
-    _format_origin(record),
+    *_format_origin(record),
     *(
       ['## What the paper says', *said, '## What this package gives']
       if said
@@ -146,13 +147,17 @@ def format_item(name: str, record: Mapping[str, Any]) -> str:
   return '\n\n'.join(parts)
 
 
-def _format_origin(record: Mapping[str, Any]) -> str:
-  """What made an item, as far as its item.json says."""
-  parts = [f'{name} {version}' for name, version in record['versions'].items()]
-  for key in ('processor', 'commit', 'minutes'):
-    if value := record.get(key):
-      parts.append(f'{key} {value}')
-  return f'Made by {", ".join(parts)}.'
+def _format_origin(record: Mapping[str, Any]) -> list[str]:
+  """What made an item, and whether another compiler agrees."""
+  parts = [harness.format_origin(record)]
+  if agreement := record.get('agreement'):
+    old, new = agreement['jaxlib']
+    parts.append(
+      f'Not made again with jaxlib {new}. {agreement["runs"]} of its runs, in '
+      f'{agreement["rounds"]} rounds, have the same cosines as with {old}, within '
+      f'{agreement["difference"]:.1g} (`{agreement["command"]}`).'
+    )
+  return parts
 
 
 def _format_paper(name: str, found: Sequence[tables.Table]) -> list[str]:

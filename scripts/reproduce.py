@@ -21,7 +21,6 @@ item, such as noise_multiplier, has the given value alone.
 from collections.abc import Mapping, Sequence
 import pathlib
 import shlex
-import subprocess
 import sys
 import time
 
@@ -101,7 +100,6 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   names = values(list(argv))[1:]
   from epe_jax import io
-  from epe_jax.experiment import summary
   from papers import files
 
   if values.list:
@@ -126,12 +124,10 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     )
     origin = {
       'scale': values.scale,
-      'command': _format_command(values, name, workspace.data),
-      'versions': summary.collect_versions(),
-      'processor': harness.find_processor(),
-      'commit': _find_commit(),
-      # Of this call, which does not repeat finished runs.
-      'minutes': round((time.monotonic() - start) / 60, 1),
+      # Its minutes are those of this call, which does not repeat finished runs.
+      **harness.describe_origin(
+        _format_command(values, name, workspace.data), start
+      ),
     }
     files.write_item(folder, name, product, origin)
     parts = [f'# {item.title}', *map(tables.format_text, product.tables)]
@@ -221,19 +217,6 @@ def _make_workspace(
     launch=launching.make_launch(values, folder),
     retry=values.retry,
   )
-
-
-def _find_commit() -> str:
-  """The commit of the checkout, marked if it was changed; '' without Git."""
-  command = ['git', 'describe', '--always', '--dirty']
-  here = pathlib.Path(__file__).parent
-  try:
-    done = subprocess.run(
-      command, cwd=here, capture_output=True, text=True, check=True
-    )
-  except (OSError, subprocess.CalledProcessError):
-    return ''
-  return done.stdout.strip()
 
 
 def _format_command(

@@ -10,14 +10,15 @@ statement is false more often than stated.
 import functools
 import os
 import pathlib
+import time
 from typing import Any
 
 from absl import app, flags
 import pandas as pd
 import tqdm
 
+from benchmarks import study
 from benchmarks.bounds import conditions, exceedance, laws, run_reports
-from epe_jax import io
 from epe_jax.report import tables
 
 _AUDITS = flags.DEFINE_integer(
@@ -58,10 +59,11 @@ def main(argv: list[str]) -> None:
   if _OUT.value:
     # Before hours of work, not after them.
     pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
-  files: dict[str, pd.DataFrame] = {}
-  reports, broken = None, []
+  start = time.monotonic()
+  files: dict[str, Any] = {}
+  broken: list[Any] = []
   if not _ONLY_CONDITIONS.value:
-    files['coverage'], reports, broken = _measure_bounds()
+    files['coverage'], files['simulated_reports'], broken = _measure_bounds()
   rows = conditions.run_study(
     conditions.list_conditions(),
     audits=_AUDITS.value,
@@ -72,11 +74,7 @@ def main(argv: list[str]) -> None:
   broken += [row for row in rows if conditions.find_broken(row)]
   print(files['conditions'].to_string(index=False))
   if _OUT.value:
-    folder = pathlib.Path(_OUT.value)
-    for name, frame in files.items():
-      frame.to_csv(folder / f'{name}.csv', index=False)
-    if reports is not None:
-      io.write_json(folder / 'simulated_reports.json', reports._asdict())
+    study.write_data(pathlib.Path(_OUT.value), files, start)
   if broken:
     raise SystemExit(f'{len(broken)} statements are false too often: {broken}')
 

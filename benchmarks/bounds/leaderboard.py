@@ -149,6 +149,7 @@ def main(argv: list[str]) -> None:
     pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
   if _MAKE_SETS.value:
     score_sets.make(score_sets.PATH)
+  start = time.monotonic()
   competing = entries.list_entries(_ADD.value)
   names = {entry.name for entry in competing}
   chosen = names if _ONLY.value is None else {*_ONLY.value}
@@ -163,7 +164,7 @@ def main(argv: list[str]) -> None:
   )
   print(table.to_string(index=False))
   if _OUT.value:
-    table.to_csv(pathlib.Path(_OUT.value) / 'leaderboard.csv', index=False)
+    study.write_data(pathlib.Path(_OUT.value), {'leaderboard': table}, start)
 
 
 if __name__ == '__main__':

@@ -13,6 +13,7 @@ import functools
 import math
 import os
 import pathlib
+import time
 from typing import Any, NamedTuple
 
 from absl import app, flags
@@ -364,6 +365,7 @@ def main(argv: list[str]) -> None:
   if _OUT.value:
     # Before hours of work, not after them.
     pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
+  start = time.monotonic()
   batches = make_batches(_RUNS.value, _SEED.value)
   # Every process has one thread: matrices are small. It keeps the memory that it
   # has, or half of its time is the system's.
@@ -392,15 +394,14 @@ def main(argv: list[str]) -> None:
     checks.setdefault(batch.mechanism, []).extend(some)
   alarms, bad = tabulate_alarms(checks)
   made = {
-    'alarms': alarms,
-    'power': tabulate_power(checks),
-    'bugs': tabulate_bugs(),
+    'conformance_alarms': alarms,
+    'conformance_power': tabulate_power(checks),
+    'conformance_bugs': tabulate_bugs(),
   }
-  for name, table in made.items():
+  for table in made.values():
     print(table.to_string(index=False))
-    if _OUT.value:
-      path = pathlib.Path(_OUT.value) / f'conformance_{name}.csv'
-      table.to_csv(path, index=False)
+  if _OUT.value:
+    study.write_data(pathlib.Path(_OUT.value), made, start)
   if bad:
     raise SystemExit(f'Too many false alarms: {", ".join(bad)}.')
 
