@@ -276,7 +276,6 @@ def make_runs(settings: Any, workspace: item.Workspace) -> item.Product:
     {
       f'runs_{rows[0].noise_multiplier:g}': draw_single_or_several(rows)
       for rows in by_noise
-      if _count_experiments(rows) > 1
     },
   )
 
@@ -296,33 +295,27 @@ def make_tables(
     source: of the data, in words.
     baseline: the accuracy of the majority class, in [0, 1].
   """
-  first, count = by_noise[0][0], _count_experiments(by_noise[0])
-  quantiles = QUANTILES if count > 1 else (0.5,)
-  heads = [*(f'{q:g}' for q in quantiles), 'mean ± its error']
-  scatter = (
-    f'Quantiles of the ε of the final model over {count} experiments, each of other '
-    'seeds throughout.'
-    if count > 1
-    else 'ε of the final model of one experiment, which does not show how far others '
-    "are from it; the paper's is the median."
-  )
+  first = by_noise[0][0]
+  experiments = len(select_rows(by_noise[0], 'single', first.std))
   return [
     tables.Table(
       f'{title}; δ = {cells.format_delta(first.delta)}',
       [
         'noise',
         'runs x canaries',
-        *(heads if count > 1 else ['ε']),
+        *(f'{q:g}' for q in QUANTILES),
+        'mean ± its error',
         'accuracy',
       ],
       [
-        _list_cells(select_rows(rows, design, std), quantiles)
+        _list_cells(select_rows(rows, design, std))
         for rows in by_noise
         for design in _STYLES
       ],
       [
         *(_REPORTED.explain_brackets('runs') if std == 'fitted' else ()),
-        scatter,
+        f'Quantiles of the ε of the final model over {experiments} experiments, '
+        'each of other seeds throughout.',
         *(
           _describe_floor(select_rows(rows, 'single', std)[0])
           for rows in by_noise
@@ -343,10 +336,6 @@ def make_tables(
   ]
 
 
-def _count_experiments(rows: Sequence[DesignEstimate]) -> int:
-  return 1 + max(row.experiment for row in rows)
-
-
 def _describe_floor(row: DesignEstimate) -> str:
   low, high = map(cells.format_number, row.floor)
   return (
@@ -355,9 +344,7 @@ def _describe_floor(row: DesignEstimate) -> str:
   )
 
 
-def _list_cells(
-  rows: Sequence[DesignEstimate], quantiles: Sequence[float]
-) -> list[str]:
+def _list_cells(rows: Sequence[DesignEstimate]) -> list[str]:
   """The line of one design, estimator and noise level, over experiments."""
   first = rows[0]
   noise, runs = first.noise_multiplier, first.runs
@@ -367,22 +354,17 @@ def _list_cells(
     paper = _REPORTED.find_row('runs', noise=noise, runs=runs)
   # An infinite ε has a quantile, but no spread.
   with np.errstate(invalid='ignore'):
-    epsilons = np.quantile(values, quantiles, method='inverted_cdf')
-    means = []
-    if len(values) > 1:
-      error = np.std(values, ddof=1) / np.sqrt(len(values))
-      mean, error = (
-        cells.format_number(float(x)) for x in (values.mean(), error)
-      )
-      means = [f'{mean} ± {error}']
+    epsilons = np.quantile(values, QUANTILES, method='inverted_cdf')
+    error = np.std(values, ddof=1) / np.sqrt(len(values))
+  mean, error = (cells.format_number(float(x)) for x in (values.mean(), error))
   return [
     f'{noise:g}',
     f'{runs:,} x {first.canaries:,}',
     *(
       reported.add_reported(float(x), paper, f'{q:g}')
-      for x, q in zip(epsilons, quantiles)
+      for x, q in zip(epsilons, QUANTILES)
     ),
-    *means,
+    f'{mean} ± {error}',
     cells.format_percent(float(np.mean([row.accuracy for row in rows]))),
   ]
 
