@@ -47,18 +47,23 @@ IMAGES: dict[str, dict[str, Any]] = {
 }
 """Further ones of runs on EMNIST."""
 
+# Canaries as in the paper, whatever the config has.
+_SPHERE = dict(canaries=dict(family='sphere'))
+
 TEXT: dict[str, dict[str, Any]] = {
-  'paper': {},
+  'paper': _SPHERE,
   # Set by the mode of the config.
-  'medium': {},
+  'medium': _SPHERE,
   # A smaller LSTM and vocabulary, d = 0.5 million.
   'small': dict(
+    **_SPHERE,
     data=dict(vocabulary_size=4000),
     model=dict(embedding_size=48, hidden_size=128),
     client=dict(max_examples=32),
     evaluate_examples=2000,
   ),
   'smoke': dict(
+    **_SPHERE,
     data=dict(num_clients=12, max_sentences=8, vocabulary_size=100),
     model=dict(embedding_size=4, hidden_size=6),
     client=dict(max_examples=16),

@@ -67,7 +67,7 @@ JOBS = (
 GAMES = tuple(abstract_programs.GAME + x for x in ('convnet', 'wide_resnet'))
 _FIXED = {'clipping.kind': 'fixed'}
 VARIANTS: dict[str, dict[str, Any]] = {
-  'sphere': {},
+  'sphere': {'canaries.family': 'sphere'},
   'hadamard': {'canaries.family': 'hadamard'},
   'hadamard2': {'canaries.family': 'hadamard2'},
   'exact noise': {'simulation': False},

@@ -423,7 +423,7 @@ def draw_single_or_several(
 def _choose(scale: str) -> dict[str, Any]:
   settings: dict[str, Any] = dict(
     config='stackoverflow' if scale == 'paper' else 'digits',
-    sets=[],
+    sets=[grid.TEXT['paper']] if scale == 'paper' else [],
     noises=(0.0496, 0.0986),
     experiments=50,
     runs=10,
