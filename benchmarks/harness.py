@@ -125,11 +125,16 @@ def describe_origin(command: str, start: float) -> dict[str, Any]:
 
 def format_origin(origin: Mapping[str, Any]) -> str:
   """The sentence on a page; older recordings lack the last three."""
-  parts = [f'{name} {version}' for name, version in origin['versions'].items()]
+  parts = [format_versions(origin)]
   for key in ('processor', 'commit', 'minutes'):
     if value := origin.get(key):
       parts.append(f'{key} {value}')
   return f'Made by {", ".join(parts)}.'
+
+
+def format_versions(origin: Mapping[str, Any]) -> str:
+  """The versions of an origin, in words."""
+  return ', '.join(f'{name} {x}' for name, x in origin['versions'].items())
 
 
 def _find_commit() -> str:

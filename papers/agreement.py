@@ -1,18 +1,24 @@
-"""Compares the runs of items under two compilers, for items that take hours.
+"""What other compilers make of the recorded items.
+
+Items that take hours are not made again where only the compiler changes. Their first
+rounds are, by both:
 
   python scripts/reproduce.py emnist --scale=paper --emnist=emnist_all.sqlite \\
     --field=rounds=10 --workdir=runs/now
 
-The same with the compiler that recorded the item, in runs/then, and
+The same with the compiler of the recording, in runs/then, and
 
   python -m papers.agreement --now=runs/now/paper --then=runs/then/paper
 
 writes into the item.json of docs/results how much the cosines of canaries differ.
+Items that another JAX made whole, in runs/newest, are compared cell by cell:
+
+  python -m papers.agreement --newest=runs/newest/paper
 """
 
 from collections.abc import Iterator
 import pathlib
-import sys
+from typing import Any
 
 from absl import app, flags
 import numpy as np
@@ -29,11 +35,12 @@ MOST = 1e-5
 
 _NOW = flags.DEFINE_string('now', None, 'Folder of a scale, by this compiler.')
 _THEN = flags.DEFINE_string('then', None, 'The same, by that of the recording.')
+_NEWEST = flags.DEFINE_string('newest', None, 'Folder of a scale, whole items.')
 
 
-def compare_folders(
+def compare_runs(
   now: pathlib.Path, then: pathlib.Path
-) -> Iterator[tuple[str, dict[str, object]]]:
+) -> Iterator[tuple[str, dict[str, Any]]]:
   """Yields each item of both folders, and how its runs agree.
 
   Raises:
@@ -53,7 +60,11 @@ def compare_folders(
     if not found[0] or found[0] != found[1]:
       raise ValueError(f'{name} has other runs in {now} and {then}.')
     pairs = [
-      [_load_record(folder / run) for folder in folders] for run in found[0]
+      [
+        finished_runs.load_finished_run(folder / run).record
+        for folder in folders
+      ]
+      for run in found[0]
     ]
     audited = [(a, b) for a, b in pairs if a is not None and b is not None]
     if not audited:
@@ -84,23 +95,60 @@ def _find_runs(folder: pathlib.Path) -> Iterator[str]:
     yield str(path.parent.relative_to(folder))
 
 
-def _load_record(workdir: pathlib.Path) -> Record | None:
-  return finished_runs.load_finished_run(workdir).record
+def compare_tables(
+  folder: pathlib.Path, results: pathlib.Path
+) -> Iterator[tuple[str, dict[str, Any]]]:
+  """Yields each item of both folders, and how many cells of its tables differ.
+
+  Raises:
+    ValueError: an item was made by another command, or has other rows.
+  """
+  for name in registry.ITEMS:
+    at = pathlib.Path(registry.folder_of(name), 'item.json')
+    if not ((folder / at).is_file() and (results / at).is_file()):
+      continue
+    new, old = io.read_json(folder / at), io.read_json(results / at)
+    if new['command'] != old['command']:
+      raise ValueError(
+        f'{name} was made by {new["command"]!r}, but recorded by '
+        f'{old["command"]!r}; give the same options.'
+      )
+    cells, recorded = _list_cells(new), _list_cells(old)
+    if len(cells) != len(recorded):
+      raise ValueError(f'{name} has other rows than the recorded item.')
+    yield (
+      name,
+      {
+        'versions': {
+          k: new['versions'][k] for k in ('python', 'jax', 'jaxlib')
+        },
+        'cells': len(cells),
+        'differ': sum(a != b for a, b in zip(cells, recorded)),
+      },
+    )
+
+
+def _list_cells(item: Any) -> list[str]:
+  return [
+    cell for table in item['tables'] for row in table['body'] for cell in row
+  ]
 
 
 def main(argv: list[str]) -> None:
   """Compares, and writes into docs/results."""
-  if len(argv) > 1 or not (_NOW.value and _THEN.value):
-    raise app.UsageError('Give --now and --then, and nothing else.')
-  for name, agreement in compare_folders(
-    pathlib.Path(_NOW.value), pathlib.Path(_THEN.value)
-  ):
-    print(name, agreement)
+  given = bool(_NOW.value), bool(_THEN.value), bool(_NEWEST.value)
+  if len(argv) > 1 or given not in [(True, True, False), (False, False, True)]:
+    raise app.UsageError('Give --now and --then, or --newest alone.')
+  if _NEWEST.value:
+    key = 'repeated'
+    found = compare_tables(pathlib.Path(_NEWEST.value), RESULTS)
+  else:
+    key = 'agreement'
+    found = compare_runs(*map(pathlib.Path, (_NOW.value, _THEN.value)))
+  for name, compared in found:
+    print(name, compared)
     path = RESULTS / registry.folder_of(name) / 'item.json'
-    if not path.is_file():
-      print(f'{name} has no page.', file=sys.stderr)
-      continue
-    io.write_json(path, {**io.read_json(path), 'agreement': agreement})
+    io.write_json(path, {**io.read_json(path), key: compared})
 
 
 if __name__ == '__main__':

@@ -23,7 +23,8 @@ _PICTURES = ('png', 'pdf')
 _HEAD = """\
 # The papers' tables and figures
 
-Each item is the result of one command, and has a page with the paper's numbers next to ours.
+Each item is the result of one command, which `make results` repeats, and has a page with the
+paper's numbers next to ours.
 `--scale=paper` has the paper's sizes; `--scale=medium` trains the paper's LSTM, a quarter of an
 hour for each run on two idle cores; `--scale=small` takes about half an hour per item. Every ε
 is an [estimate](estimates.md) unless it is called a bound."""
@@ -156,6 +157,11 @@ def _format_origin(record: Mapping[str, Any]) -> list[str]:
       f'Not made again with jaxlib {new}. {agreement["runs"]} of its runs, in '
       f'{agreement["rounds"]} rounds, have the same cosines as with {old}, within '
       f'{agreement["difference"]:.1g} (`{agreement["command"]}`).'
+    )
+  if repeated := record.get('repeated'):
+    parts.append(
+      f'Repeated with {harness.format_versions(repeated)}: {repeated["differ"]} of '
+      f'{repeated["cells"]} cells of its tables differ.'
     )
   return parts
 

@@ -44,7 +44,9 @@ from epe_jax.training import (
 from epe_jax.types import Task
 
 _WORKS = flags.DEFINE_list('works', ['A', 'B'], 'A, B or both.')
-_FAMILIES = flags.DEFINE_list('families', ['hadamard', 'sphere'], 'Canaries.')
+_FAMILIES = flags.DEFINE_list(
+  'families', ['hadamard', 'hadamard2', 'sphere'], 'Canaries.'
+)
 _ROUNDS = flags.DEFINE_integer('rounds', None, 'Rounds that are timed.')
 _MEMORY = flags.DEFINE_float('memory', 2e9, 'Bytes, as config.audit.memory.')
 _PEAKS = flags.DEFINE_bool('peaks', True, 'Measure memory, too.')
