@@ -118,7 +118,7 @@ def describe_origin(command: str, start: float) -> dict[str, Any]:
     'command': command,
     'versions': summary.collect_versions(),
     'processor': find_processor(),
-    'commit': _find_commit(),
+    'commit': find_commit(),
     'minutes': round((time.monotonic() - start) / 60, 1),
   }
 
@@ -137,7 +137,7 @@ def format_versions(origin: Mapping[str, Any]) -> str:
   return ', '.join(f'{name} {x}' for name, x in origin['versions'].items())
 
 
-def _find_commit() -> str:
+def find_commit() -> str:
   """The commit of the checkout, marked if it was changed; '' without Git."""
   command = ['git', 'describe', '--always', '--dirty']
   try:

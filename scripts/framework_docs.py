@@ -5,12 +5,13 @@
 
 Each example of examples/frameworks saves its auditor; here it is read again. A page
 has the lines that an audit adds to the framework's own quickstart, what the audit
-printed, and the scores as a figure. Where the conformance suite has the mechanism of
+printed, the scores as a figure, and what made them. Where the conformance suite has the mechanism of
 a framework, the page has what NAME.check.txt says of it.
 """
 
 import functools
 import pathlib
+import sys
 import textwrap
 
 from absl import app, flags
@@ -20,10 +21,16 @@ from epe_jax.auditor.auditor import Auditor
 from epe_jax.report import tables
 from epe_jax.report.figures import cosines
 
+# Benchmarks are next to the package, and no part of it.
+_ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(_ROOT))
+
+from benchmarks import harness
+
 _AUDITS = flags.DEFINE_string(
   'audits', None, 'Folder with NAME.npz of each framework.', required=True
 )
-_ROOT = pathlib.Path(__file__).parents[1]
+
 _MARK = '  # +'
 
 
@@ -61,6 +68,13 @@ def main(argv: list[str]) -> None:
       'added': f'```py\n{added}\n```',
       'printed': f'```text\n{auditor.report()}\n```',
     }
+    if (versions := file.with_suffix('.versions.json')).exists():
+      origin = {
+        'versions': io.read_json(versions),
+        'processor': harness.find_processor(),
+        'commit': harness.find_commit(),
+      }
+      blocks['made'] = f'`make frameworks`. {harness.format_origin(origin)}'
     if (check := file.with_suffix('.check.txt')).exists():
       command, _, said = check.read_text('utf-8').strip().partition('\n')
       blocks['check'] = f'```sh\n{command}\n```\n\n```text\n{said.strip()}\n```'
