@@ -82,11 +82,15 @@ def compare_runs(
 
 
 def find_difference(record: Record, other: Record) -> float:
-  """The largest difference of a cosine between two records of one run."""
+  """The largest difference of a cosine between two records of one run.
+
+  A residual without noise is rounding alone, and is left out.
+  """
   assert record.cosines.keys() == other.cosines.keys()
   return max(
     float(np.abs(np.asarray(values) - other.cosines[name]).max())
     for name, values in record.cosines.items()
+    if name != 'residual' or record.noise_multiplier
   )
 
 
