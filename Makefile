@@ -124,7 +124,7 @@ docs: $(VENV)/installed-dev
 # docs/results.md and docs/results: the papers' tables and figures; a day on two cores.
 results: $(VENV)/installed-dev
 	while read -r words; do \
-	  $(BIN)/python scripts/reproduce.py $$words || exit 1; \
+	  $(BIN)/python scripts/reproduce.py $$words </dev/null || exit 1; \
 	done < papers/recorded.txt
 	$(BIN)/python scripts/docs.py --results=runs/paper/small \
 	  --results=runs/paper/medium --results=runs/paper/paper

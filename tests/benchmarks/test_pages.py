@@ -1,5 +1,6 @@
 """The pages of benchmarks and studies: what is recorded, and nothing else."""
 
+import json
 import math
 import pathlib
 import re
@@ -7,6 +8,8 @@ import types
 
 import pandas as pd
 import pytest
+
+from epe_jax.report import tables
 
 ROOT = pathlib.Path(__file__).parents[2]
 BENCHMARKS = ROOT / 'benchmarks'
@@ -154,3 +157,36 @@ def test_make_runs_every_benchmark_and_each_has_a_section(pages):
   }
   of_gpu = (BENCHMARKS / 'gpu.py').read_text()
   assert all(f"'{name}'" in of_gpu for name in recording - set(listed))
+
+
+def test_data_files_come_with_what_made_them(
+  pages, load_benchmark, monkeypatch, tmp_path
+):
+  study = load_benchmark('study')
+  monkeypatch.setattr(pages, 'DOCS', tmp_path)
+  folder = tmp_path / 'data'
+  folder.mkdir()
+  old = {'soak': {'command': 'old', 'versions': {}}}
+  (folder / 'made.json').write_text(json.dumps(old))
+  argv = ['study.py', '--seed=3', '--out=/there', '--workers=9']
+  monkeypatch.setattr('sys.argv', argv)
+  made = {
+    'fault_counts': pd.DataFrame({'a': [1]}),
+    'simulated_reports': tables.Table('Title', ['a'], [['1']]),
+  }
+  study.write_data(folder, made, 0.0)
+  assert (folder / 'fault_counts.csv').read_text() == 'a\n1\n'
+  stored = json.loads((folder / 'simulated_reports.json').read_text())
+  assert stored['body'] == [['1']]
+  origins = json.loads((folder / 'made.json').read_text())
+  assert origins['soak'] == old['soak']
+  origin = origins['fault_counts']
+  assert origin == origins['simulated_reports']
+  assert origin['command'].endswith(' --seed=3 --out=docs/data')
+  assert origin['versions'].keys() >= {'jax', 'jaxlib', 'numpy'}
+  first, second = pages.show_made('promises').splitlines()
+  assert first.startswith('- `fault_counts`: `python -m ')
+  assert f'processor {origin["processor"]}' in first
+  assert second.startswith('- `soak`: `old`.')
+  shown = pages.show_made('coverage')
+  assert '`leaderboard`: what made it was not recorded.' in shown
