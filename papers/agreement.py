@@ -140,15 +140,14 @@ def _list_cells(item: Any) -> list[str]:
 
 def main(argv: list[str]) -> None:
   """Compares, and writes into docs/results."""
-  given = bool(_NOW.value), bool(_THEN.value), bool(_NEWEST.value)
-  if len(argv) > 1 or given not in [(True, True, False), (False, False, True)]:
-    raise app.UsageError('Give --now and --then, or --newest alone.')
-  if _NEWEST.value:
-    key = 'repeated'
-    found = compare_tables(pathlib.Path(_NEWEST.value), RESULTS)
-  else:
+  now, then, newest = _NOW.value, _THEN.value, _NEWEST.value
+  if newest and not (now or then or argv[1:]):
+    key, found = 'repeated', compare_tables(pathlib.Path(newest), RESULTS)
+  elif now and then and not (newest or argv[1:]):
     key = 'agreement'
-    found = compare_runs(*map(pathlib.Path, (_NOW.value, _THEN.value)))
+    found = compare_runs(pathlib.Path(now), pathlib.Path(then))
+  else:
+    raise app.UsageError('Give --now and --then, or --newest alone.')
   for name, compared in found:
     print(name, compared)
     path = RESULTS / registry.folder_of(name) / 'item.json'

@@ -230,38 +230,45 @@ def describe_runs(runs: Sequence[Run]) -> list[str]:
   ]
 
 
-def warn_of_few(canaries: int) -> list[str]:
-  """A caution if an estimate is of few canaries."""
-  if canaries >= _FEWEST_CANARIES:
+def warn_of_few(num: int, of: str = 'canaries') -> list[str]:
+  """A caution if an estimate is of few canaries, or of other things."""
+  if num >= _FEWEST_CANARIES:
     return []
   return [
-    f'{item.CAUTION}estimates are of {canaries:,} canaries alone, and scatter widely.'
+    f'{item.CAUTION}estimates are of {num:,} {of} alone, and scatter widely.'
   ]
 
 
 def warn_of_models(
-  accuracies: Iterable[tuple[float, float]], baseline: float
+  accuracies: Iterable[tuple[str, float]], baseline: float
 ) -> list[str]:
   """A caution if models learnt nothing.
 
   Args:
-    accuracies: noise multiplier and accuracy of each model.
+    accuracies: what tells a model from others, as 'noise 0.1', and its accuracy.
     baseline: the accuracy of the majority class, in [0, 1].
   """
-  lowest: dict[float, float] = {}
-  for z, accuracy in accuracies:
+  lowest: dict[str, float] = {}
+  for name, accuracy in accuracies:
     if accuracy <= item.LEARNT * baseline:
-      lowest[z] = min(accuracy, lowest.get(z, accuracy))
+      lowest[name] = min(accuracy, lowest.get(name, accuracy))
   if not lowest:
     return []
   failed = [
-    f'{z:g} (accuracy {cells.format_percent(accuracy)})'
-    for z, accuracy in lowest.items()
+    f'{name} (accuracy {cells.format_percent(accuracy)})'
+    for name, accuracy in lowest.items()
   ]
   return [
-    f'{item.CAUTION}at noise {", ".join(failed)} the model did not learn: the '
+    f'{item.CAUTION}at {", ".join(failed)} the model did not learn: the '
     f'majority class alone has {cells.format_percent(baseline)}.'
   ]
+
+
+def _name_noise(run: Run) -> str:
+  """The noise of a run, and how it is correlated."""
+  correlation = run.result.config['noise']['correlation']
+  kind = '' if correlation == 'independent' else f'{correlation} '
+  return f'{kind}noise {run.noise:g}'
 
 
 def describe_learning(runs: Sequence[Run]) -> list[str]:
@@ -275,7 +282,7 @@ def describe_learning(runs: Sequence[Run]) -> list[str]:
       for baseline in baselines
       for caution in warn_of_models(
         (
-          (run.noise, run.result.accuracy)
+          (_name_noise(run), run.result.accuracy)
           for run in runs
           if run.result.baseline_accuracy == baseline
         ),

@@ -122,13 +122,15 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     folder = pathlib.Path(
       values.workdir, values.scale, registry.folder_of(name)
     )
-    origin = {
-      'scale': values.scale,
-      # Its minutes are those of this call, which does not repeat finished runs.
-      **harness.describe_origin(
-        _format_command(values, name, workspace.data), start
-      ),
-    }
+    command = _format_command(values, name, workspace.data)
+    origin = harness.describe_origin(command, start)
+    # Finished runs are not repeated, so the minutes of earlier calls count.
+    written = folder / 'item.json'
+    earlier = io.read_json(written) if written.is_file() else {}
+    if earlier.get('command') == command:
+      minutes = origin['minutes'] + earlier.get('minutes', 0.0)
+      origin['minutes'] = round(minutes, 1)
+    origin['scale'] = values.scale
     files.write_item(folder, name, product, origin)
     parts = [f'# {item.title}', *map(tables.format_text, product.tables)]
     print('\n\n'.join(parts))

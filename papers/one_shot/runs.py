@@ -295,7 +295,7 @@ def make_tables(
     source: of the data, in words.
     baseline: the accuracy of the majority class, in [0, 1].
   """
-  first = by_noise[0][0]
+  first, paper_delta = by_noise[0][0], _REPORTED.find_delta('runs')
   experiments = len(select_rows(by_noise[0], 'single', first.std))
   return [
     tables.Table(
@@ -314,6 +314,11 @@ def make_tables(
       ],
       [
         *(_REPORTED.explain_brackets('runs') if std == 'fitted' else ()),
+        *(
+          [f"The paper's δ is {cells.format_delta(paper_delta)}."]
+          if std == 'fitted' and paper_delta
+          else []
+        ),
         f'Quantiles of the ε of the final model over {experiments} experiments, '
         'each of other seeds throughout.',
         *(
@@ -323,7 +328,7 @@ def make_tables(
         f'Data: {source}. d = {first.dim:,}.',
         *grid.warn_of_models(
           (
-            (row.noise_multiplier, row.accuracy)
+            (f'noise {row.noise_multiplier:g}', row.accuracy)
             for rows in by_noise
             for row in rows
           ),

@@ -73,9 +73,9 @@ def make_deployed(settings: Any) -> item.Product:
     body,
     [
       *_REPORTED.explain_brackets('deployed'),
-      'Worst rounds: no rounds that a device may have move the tree further.',
+      'Worst rounds: no rounds that a device may take part in change the tree more.',
       'Exact: of the Gaussian mechanism with that sensitivity, at the same δ = '
-      f'{cells.format_delta(settings.models[0]["delta"])}. Concentrated DP states more.',
+      f'{cells.format_delta(settings.models[0]["delta"])}. Rényi DP gives a larger ε.',
     ],
   )
   return item.Product([table], {})

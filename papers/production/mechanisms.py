@@ -46,8 +46,8 @@ def make_mechanisms(runs: Sequence[grid.Run]) -> item.Product:
       'z: noise of one round in clip norms, if noise is independent; otherwise such '
       'that one participation leaks no more.',
       'After each round: the analytic ε is of the canary whose rounds so far give away '
-      'most, and the measured one of all that took part by then. Each panel is the run '
-      'whose accuracy is next to one that all mechanisms reach.',
+      'most, and the measured one of all that took part by then. Each panel shows the '
+      'run of a mechanism whose accuracy is nearest to a level that all reach.',
       'Canaries take part in the rounds that give away most of those a client may have.',
       'The analytic ε of a client in a tree is that of all its nodes; prefix sums, which '
       'are released, show less.',

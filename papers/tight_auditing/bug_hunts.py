@@ -109,8 +109,8 @@ def make_seeds(settings: Any) -> item.Product:
     [
       'The paper, of a trained model: Figure 8: f-DP and Katz find the bug, and '
       '(ε, δ)-DP by Clopper-Pearson or ZB does not.',
-      'Each audit has 100 other noises. Its true ε is infinite: where one of two '
-      'values can come about, δ = 1e-5 excuses nothing.',
+      'Each audit has 100 other noises. Its true ε is infinite: an output can come about '
+      'with the canary or without it, never with both.',
       _BATCH_NOTE,
     ],
   )

@@ -12,7 +12,7 @@ from epe_jax import extras
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
-from papers import item, plots, reported
+from papers import grid, item, plots, reported
 from papers.plots import Line
 from papers.tight_auditing import audits
 from papers.tight_auditing.audits import AuditedTraining, Choice
@@ -167,6 +167,8 @@ make_figure15 = compare_games(
   'Canary gradients, analytic ε = {epsilon:g}',
   'canary gradient',
   'One game of each kind: they differ by chance, too.',
+  'The paper: appendix C.2, Figure 15: a Dirac gradient slightly outperforms others, '
+  'and one that is drawn anew in each step is best, by little.',
 )
 make_figure16 = compare_games(
   'figure16',
@@ -202,8 +204,9 @@ make_bugs = compare_games(
   'its ε is near it.',
   'f-DP (CP) with a band is a 95 % lower bound for Gaussian steps; above the '
   'claim it says that the claim is false, and not what ε is.',
-  'The paper, of one step: Figures 7 and 8: clipping the mean shows ε > 35 by f-DP '
-  'and less than 10 by the others; noise from 100 seeds is found by f-DP and Katz.',
+  'The paper, of one step: Figures 7, 8 and 9: clipping the mean shows ε > 35 by f-DP '
+  'and less than 10 by the others; noise from 100 seeds is found by f-DP and Katz; '
+  'noise of a true ε of 1.57 by f-DP alone.',
 )
 
 
@@ -385,6 +388,7 @@ def make_figure11(audited: Sequence[AuditedTraining]) -> item.Product:
       'less the smaller C is.',
       'f-DP takes the trade-off curve of a training to be Gaussian; without noise '
       'nobody knows it.',
+      *_warn_of_few(audited),
       audits.THRESHOLDS,
       *audits.describe(audited),
     ],
@@ -407,7 +411,8 @@ def make_figure12(audited: Sequence[AuditedTraining]) -> item.Product:
     'figure12',
     [
       'The paper: section 6.4, Figure 12: about 1.6 by f-DP (ZB) on CIFAR-10 with '
-      'WRN-16, less on others, and nothing on random data.',
+      'WRN-16 and 1,000 models of each kind, less on others, and nothing on random data.',
+      *_warn_of_few(audited),
       'f-DP takes the trade-off curve of a training to be that of its steps on '
       'Poisson samples at some noise, by their privacy loss distribution (PLD).',
       audits.THRESHOLDS,
@@ -439,6 +444,12 @@ def make_figure12(audited: Sequence[AuditedTraining]) -> item.Product:
   )
   found = [*compared.tables, curves, _tabulate_models(audited)]
   return compared._replace(tables=found)
+
+
+def _warn_of_few(audited: Sequence[AuditedTraining]) -> list[str]:
+  return grid.warn_of_few(
+    audited[0].scores.observed.size, 'models of each kind'
+  )
 
 
 def _tabulate_with_paper(audited: Sequence[AuditedTraining]) -> tables.Table:

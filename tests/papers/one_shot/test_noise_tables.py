@@ -52,6 +52,7 @@ def test_a_new_table_has_the_scores_at_both_deltas():
     noise_multiplier=0.0487,
     audit=recorded_runs.audit_by_law(),
     config={
+      'noise': {'correlation': 'independent'},
       'clients_per_round': 101,
       'client': {'max_examples': None},
       'server': {'learning_rate': 1.0, 'momentum': 0.9},
