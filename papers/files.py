@@ -168,15 +168,15 @@ def _format_origin(record: Mapping[str, Any]) -> list[str]:
   jaxlib = record['versions'].get('jaxlib')
   if agreement := record.get('agreement'):
     parts.append(
-      f'jaxlib {jaxlib} computes some programs wrong on CPUs. These it does not: with '
+      f'jaxlib {jaxlib} miscomputes some programs on CPUs, but not these: with '
       f'{agreement["jaxlib"][1]} the cosines of {agreement["runs"]} of the runs, cut to '
       f'{agreement["rounds"]} rounds, are the same within '
       f'{agreement["difference"]:.1g} (`{agreement["command"]}`).'
     )
   elif jaxlib in _MISCOMPUTING:
     parts.append(
-      f'jaxlib {jaxlib} computes some programs wrong on CPUs; whether it did these, is '
-      'not known.'
+      f'jaxlib {jaxlib} miscomputes some programs on CPUs, and these were not compared '
+      'with another version.'
     )
   if repeated := record.get('repeated'):
     parts.append(
