@@ -35,8 +35,9 @@ ASSUMES = (
 
 # Bytes of programs and of what they need whatever d is; vectors of d numbers next
 # to the buffer, and copies of the buffer at its peak: fitted to d = 55,210 and
-# 4,050,748.
+# 4,050,748. Folds of hadamard2 hold more of them.
 _PROGRAMS, _VECTORS, _COPIES_OF_BUFFER = 24e6, 3.5, 3
+_FOLDED = 5.5
 _UNITS = ((1e12, 'TB'), (1e9, 'GB'), (1e6, 'MB'), (1e3, 'kB'))
 
 
@@ -122,9 +123,10 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
       memory, rounds=rounds, views=views, dim=d
     )
   buffer = views * together * 4 * d if together > 1 else 0
+  vectors = _VECTORS + _FOLDED * (run.family == 'hadamard2')
   held = {
     'programs': _PROGRAMS,
-    'model_vectors': float(_VECTORS * 4 * d),
+    'model_vectors': float(vectors * 4 * d),
     'buffered_rounds': float(_COPIES_OF_BUFFER * buffer),
     'cosines': float(views * 4 * (rounds + together - 1) * k),
     'participation': float(2 * rounds * k),
