@@ -18,11 +18,11 @@ from matplotlib import figure, ticker
 import pandas as pd
 import yaml
 
-from benchmarks import harness
 from epe_jax import conformance, io
 from epe_jax.epsilon import threshold
 from epe_jax.report import tables
 from epe_jax.report.figures import style
+from papers import origins
 
 _HERE = pathlib.Path(__file__).parent
 DOCS = _HERE.parent / 'docs'
@@ -342,13 +342,13 @@ def draw_canary_kernels(record: dict[str, Any]) -> figure.Figure:
 
 def show_made(page: str) -> str:
   """What made the data files of a page, as far as made.json says."""
-  origins = io.read_json(DOCS / 'data' / 'made.json')
+  made = io.read_json(DOCS / 'data' / 'made.json')
   groups: dict[str, list[str]] = {}
   for name in _FILES[page]:
-    origin = origins.get(name)
+    origin = made.get(name)
     said = 'what made it was not recorded.'
     if origin is not None:
-      said = f'`{origin["command"]}`. {harness.format_origin(origin)}'
+      said = f'`{origin["command"]}`. {origins.format_origin(origin)}'
     groups.setdefault(said, []).append(f'`{name}`')
   return '\n'.join(f'- {", ".join(names)}: {x}' for x, names in groups.items())
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from scipy import stats
 
-from benchmarks import harness
 from epe_jax import io
 from epe_jax.report import tables
+from papers import origins
 
 Item = TypeVar('Item')
 Result = TypeVar('Result')
@@ -109,18 +109,18 @@ def write_data(
     if not option.startswith(('--out', '--folder', '--workers'))
   ]
   command = ['python', '-m', spec.name if spec else sys.argv[0], *options]
-  origin = harness.describe_origin(
+  origin = origins.describe_origin(
     shlex.join([*command, '--out=docs/data']), start
   )
   path = folder / 'made.json'
-  origins = io.read_json(path) if path.exists() else {}
+  known = io.read_json(path) if path.exists() else {}
   for name, table in made.items():
     if isinstance(table, tables.Table):
       io.write_json(folder / f'{name}.json', table._asdict())
     else:
       io.write_text(folder / f'{name}.csv', table.to_csv(index=False))
-    origins[name] = origin
-  io.write_json(path, dict(sorted(origins.items())))
+    known[name] = origin
+  io.write_json(path, dict(sorted(known.items())))
 
 
 def fails_too_often(

@@ -7,10 +7,9 @@ import os
 import pathlib
 from typing import Any
 
-from benchmarks import harness
 from epe_jax import io
 from epe_jax.report import tables
-from papers import registry
+from papers import origins, registry
 from papers.item import CAUTION, Product
 
 _FORMATS = {
@@ -164,7 +163,7 @@ def format_item(name: str, record: Mapping[str, Any]) -> str:
 
 def _format_origin(record: Mapping[str, Any]) -> list[str]:
   """What made an item, and whether another compiler agrees."""
-  parts = [harness.format_origin(record)]
+  parts = [origins.format_origin(record)]
   jaxlib = record['versions'].get('jaxlib')
   if agreement := record.get('agreement'):
     parts.append(
@@ -180,7 +179,7 @@ def _format_origin(record: Mapping[str, Any]) -> list[str]:
     )
   if repeated := record.get('repeated'):
     parts.append(
-      f'Repeated with {harness.format_versions(repeated)}: {repeated["differ"]} of '
+      f'Repeated with {origins.format_versions(repeated)}: {repeated["differ"]} of '
       f'{repeated["cells"]} cells of its tables differ.'
     )
   return parts

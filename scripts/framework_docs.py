@@ -5,8 +5,8 @@
 
 Each example of examples/frameworks saves its auditor; here it is read again. A page
 has the lines that an audit adds to the framework's own quickstart, what the audit
-printed, the scores as a figure, and what made them. Where the conformance suite has the mechanism of
-a framework, the page has what NAME.check.txt says of it.
+printed, the scores as a figure, and what made them. Where the conformance suite has the
+mechanism of a framework, the page has what NAME.check.txt says of it.
 """
 
 import functools
@@ -21,11 +21,11 @@ from epe_jax.auditor.auditor import Auditor
 from epe_jax.report import tables
 from epe_jax.report.figures import cosines
 
-# Benchmarks are next to the package, and no part of it.
+# Papers are next to the package, and no part of it.
 _ROOT = pathlib.Path(__file__).parents[1]
 sys.path.append(str(_ROOT))
 
-from benchmarks import harness
+from papers import origins
 
 _AUDITS = flags.DEFINE_string(
   'audits', None, 'Folder with NAME.npz of each framework.', required=True
@@ -71,10 +71,10 @@ def main(argv: list[str]) -> None:
     if (versions := file.with_suffix('.versions.json')).exists():
       origin = {
         'versions': io.read_json(versions),
-        'processor': harness.find_processor(),
-        'commit': harness.find_commit(),
+        'processor': origins.find_processor(),
+        'commit': origins.find_commit(),
       }
-      blocks['made'] = f'`make frameworks`. {harness.format_origin(origin)}'
+      blocks['made'] = f'`make frameworks`. {origins.format_origin(origin)}'
     if (check := file.with_suffix('.check.txt')).exists():
       command, _, said = check.read_text('utf-8').strip().partition('\n')
       blocks['check'] = f'```sh\n{command}\n```\n\n```text\n{said.strip()}\n```'

@@ -28,16 +28,15 @@ from absl import app, flags
 
 from epe_jax import extras
 
-# Papers and benchmarks are next to the package, and no part of it.
+# The papers are next to the package, and no part of it.
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
 with extras.explain_missing():
-  from benchmarks import harness
   from epe_jax.cli import command_flags, config_flags, launching, program
   from epe_jax.cli.command_flags import Flag
   from epe_jax.experiment import stopping
   from epe_jax.report import tables
-  from papers import registry
+  from papers import origins, registry
   from papers.item import SIZES, Experiment, Workspace
 
 # Data sets that have a flag of their own.
@@ -123,7 +122,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       values.workdir, values.scale, registry.folder_of(name)
     )
     command = _format_command(values, name, workspace.data)
-    origin = harness.describe_origin(command, start)
+    origin = origins.describe_origin(command, start)
     # Finished runs are not repeated, so the minutes of earlier calls count.
     written = folder / 'item.json'
     earlier = io.read_json(written) if written.is_file() else {}

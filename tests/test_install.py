@@ -230,7 +230,7 @@ def imported(path):
       names = [str(node.module)]
     for name in names:
       head = name.partition('.')[0]
-      ours = {'epe_jax', 'papers', 'benchmarks'}
+      ours = {'epe_jax', 'papers'}
       if head not in ours | sys.stdlib_module_names:
         yield head
 
