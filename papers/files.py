@@ -28,7 +28,6 @@ paper's numbers next to ours.
 hour for each run on two idle cores; `--scale=small` takes about half an hour per item. Every ε
 is an [estimate](estimates.md) unless it is called a bound."""
 _ROWS_SHOWN = 16
-_MISCOMPUTING = ('0.10.2',)
 # Data as a run names them -> what they are, where they are not the paper's.
 _STAND_INS = {
   'by its 60,000 train examples': (
@@ -164,18 +163,13 @@ def format_item(name: str, record: Mapping[str, Any]) -> str:
 def _format_origin(record: Mapping[str, Any]) -> list[str]:
   """What made an item, and whether another compiler agrees."""
   parts = [origins.format_origin(record)]
-  jaxlib = record['versions'].get('jaxlib')
   if agreement := record.get('agreement'):
+    old, new = agreement['jaxlib']
     parts.append(
-      f'jaxlib {jaxlib} miscomputes some programs on CPUs, but not these: with '
-      f'{agreement["jaxlib"][1]} the cosines of {agreement["runs"]} of the runs, cut to '
+      f'jaxlib {old} miscomputes some programs on CPUs, but not these: with '
+      f'{new} the cosines of {agreement["runs"]} of the runs, cut to '
       f'{agreement["rounds"]} rounds, are the same within '
       f'{agreement["difference"]:.1g} (`{agreement["command"]}`).'
-    )
-  elif jaxlib in _MISCOMPUTING:
-    parts.append(
-      f'jaxlib {jaxlib} miscomputes some programs on CPUs, and these were not compared '
-      'with another version.'
     )
   if repeated := record.get('repeated'):
     parts.append(

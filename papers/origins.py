@@ -39,7 +39,9 @@ def format_origin(origin: Mapping[str, Any]) -> str:
 
 def format_versions(origin: Mapping[str, Any]) -> str:
   """The versions of an origin, in words."""
-  return ', '.join(f'{name} {x}' for name, x in origin['versions'].items())
+  # Runs are processes of their own, with other devices.
+  versions = [*origin['versions'].items()]
+  return ', '.join(f'{name} {x}' for name, x in versions if name != 'device')
 
 
 def find_commit() -> str:

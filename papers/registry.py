@@ -42,6 +42,7 @@ PAPERS = {
     'What production federated learning runs',
     mechanisms.ITEMS,
     Reported('papers.production'),
+    mechanisms.REMARKS,
   ),
 }
 """The papers, by the name that stands before the colon."""
