@@ -46,15 +46,8 @@ def compare_runs(
   Raises:
     ValueError: the runs of an item are not the same two times, or have no canaries.
   """
-  for name, item in registry.ITEMS.items():
-    at = pathlib.Path(registry.folder_of(name), 'item.json')
-    if not ((now / at).is_file() and (then / at).is_file()):
-      continue
-    new, old = io.read_json(now / at), io.read_json(then / at)
-    if new['command'] != old['command']:
-      raise ValueError(
-        f'{name} was made by other commands; repeat one of them.'
-      )
+  for name, new, old in _pair_items(now, then):
+    item = registry.ITEMS[name]
     folders = [folder / 'runs' / item.experiment.name for folder in (now, then)]
     found = [sorted(_find_runs(folder)) for folder in folders]
     if not found[0] or found[0] != found[1]:
@@ -94,6 +87,28 @@ def find_difference(record: Record, other: Record) -> float:
   )
 
 
+def _pair_items(
+  now: pathlib.Path, then: pathlib.Path
+) -> Iterator[tuple[str, Any, Any]]:
+  """Yields the name of each item of both folders, and what both have of it.
+
+  Raises:
+    ValueError: an item was made by two commands.
+  """
+  for name in registry.ITEMS:
+    paths = [
+      folder / registry.folder_of(name) / 'item.json' for folder in (now, then)
+    ]
+    if all(path.is_file() for path in paths):
+      new, old = map(io.read_json, paths)
+      if new['command'] != old['command']:
+        raise ValueError(
+          f'{name} was made by {new["command"]!r} in {now}, but by '
+          f'{old["command"]!r} in {then}; give the same options.'
+        )
+      yield name, new, old
+
+
 def _find_runs(folder: pathlib.Path) -> Iterator[str]:
   for path in folder.rglob('result.json'):
     yield str(path.parent.relative_to(folder))
@@ -107,16 +122,7 @@ def compare_tables(
   Raises:
     ValueError: an item was made by another command, or has other rows.
   """
-  for name in registry.ITEMS:
-    at = pathlib.Path(registry.folder_of(name), 'item.json')
-    if not ((folder / at).is_file() and (results / at).is_file()):
-      continue
-    new, old = io.read_json(folder / at), io.read_json(results / at)
-    if new['command'] != old['command']:
-      raise ValueError(
-        f'{name} was made by {new["command"]!r}, but recorded by '
-        f'{old["command"]!r}; give the same options.'
-      )
+  for name, new, old in _pair_items(folder, results):
     cells, recorded = _list_cells(new), _list_cells(old)
     if len(cells) != len(recorded):
       raise ValueError(f'{name} has other rows than the recorded item.')

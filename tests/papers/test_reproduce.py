@@ -242,10 +242,10 @@ def test_a_page_begins_with_cautions_and_what_made_it():
   title, caution, _, _, origin, *rest = page.split('\n\n')
   assert title.startswith('# ')
   assert caution == '**Caution: it did not learn.**'
-  assert origin == 'Made by epe_jax 0.1.0, device 1 x cpu.'
+  assert origin == 'Made by epe_jax 0.1.0.'
   assert 'Caution' not in ''.join(rest)
   record |= {'processor': 'Xeon', 'commit': 'abc', 'minutes': 3.5}
-  made = 'device 1 x cpu, processor Xeon, commit abc, minutes 3.5.'
+  made = 'Made by epe_jax 0.1.0, processor Xeon, commit abc, minutes 3.5.'
   assert made in files.format_item('emnist', record)
 
 
