@@ -156,7 +156,7 @@ def test_items_of_another_jax_are_compared_cell_by_cell(tmp_path):
     ('tight:figure3', {'versions': versions, 'cells': 2, 'differ': 1})
   ]
   write('new', command='other')
-  with pytest.raises(ValueError, match="made by 'other' in .* but by 'again'"):
+  with pytest.raises(ValueError, match=r"made by 'other' in .* but by 'again'"):
     list(agreement.compare_tables(*folders))
   write('new', body=[('1',)])
   with pytest.raises(ValueError, match='other rows'):
