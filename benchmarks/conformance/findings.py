@@ -13,12 +13,14 @@ FedJAX 0.0.17 adds no noise anywhere: its aggregators average and
 quantize, and MimeLite only clips.
 """
 
+import contextlib
 import dataclasses
 import importlib
 from importlib import metadata
 import json
 import math
 import pathlib
+import platform
 import re
 from typing import Any
 
@@ -27,6 +29,7 @@ from absl import app, flags
 from epe_jax import io
 from epe_jax.conformance import Claim, check
 from epe_jax.report import cells, tables
+from papers import origins
 
 _MODULES = ['jax', 'jax_newest', 'torch', 'appfl', 'nvflare']
 _SUBJECTS = flags.DEFINE_enum(
@@ -124,6 +127,19 @@ def tabulate_local_dp() -> str:
   return tables.format_markdown(tables.Table('', head, body))
 
 
+def describe_environment() -> dict[str, Any]:
+  """What checks these mechanisms, besides their packages."""
+  versions = {'python': platform.python_version()}
+  for name in ('numpy', 'scipy', 'jaxlib', 'torch'):
+    with contextlib.suppress(metadata.PackageNotFoundError):
+      versions[name] = metadata.version(name)
+  return {
+    'versions': versions,
+    'processor': origins.find_processor(),
+    'commit': origins.find_commit(),
+  }
+
+
 def _describe_version(package: str) -> str:
   """As pip has it, and the commit if that is what was installed."""
   distribution = metadata.distribution(package)
@@ -159,15 +175,23 @@ def main(argv: list[str]) -> None:
   out = pathlib.Path(_OUT.value)
   if _SUBJECTS.value is not None:
     out.mkdir(parents=True, exist_ok=True)
+    made = describe_environment()
     rows = check_subjects(f'{_SUBJECTS.value}_subjects')
-    io.write_json(out / f'{_SUBJECTS.value}.json', rows)
+    io.write_json(out / f'{_SUBJECTS.value}.json', {'made': made, 'rows': rows})
     return
-  files = [out / f'{name}.json' for name in _MODULES]
-  rows = [row for file in files for row in io.read_json(file)]
+  found = {name: io.read_json(out / f'{name}.json') for name in _MODULES}
   assert _PAGE.value is not None, 'checked above'
   page = pathlib.Path(_PAGE.value)
-  table = format_table(sorted(rows, key=lambda row: row['package']))
-  blocks = {'findings': table, 'local_dp': tabulate_local_dp()}
+  rows = [row for module in found.values() for row in module['rows']]
+  blocks = {
+    'made': '\n'.join(
+      f'- `python -m benchmarks.conformance.findings --subjects={name}`: '
+      f'{origins.format_origin(module["made"])}'
+      for name, module in found.items()
+    ),
+    'findings': format_table(sorted(rows, key=lambda row: row['package'])),
+    'local_dp': tabulate_local_dp(),
+  }
   text = tables.splice(page.read_text('utf-8'), blocks)
   io.write_text(page, text)
 

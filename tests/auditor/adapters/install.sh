@@ -44,7 +44,7 @@ for name in ${FRAMEWORKS:-torch lora nvflare}; do
     nvflare) "$pip" install -q "$(pin nvflare==2.9.0)" "${required[@]}" ;;
     # Released versions are in the environment of all other tests.
     jax)
-      "$pip" install -q optax scikit-learn 'jax_privacy @ git+https://github.com/google-deepmind/jax_privacy' \
+      "$pip" install -q 'jaxlib!=0.10.2' optax scikit-learn 'jax_privacy @ git+https://github.com/google-deepmind/jax_privacy' \
         "${required[@]}"
       ;;
     *)
