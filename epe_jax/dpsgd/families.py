@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -159,10 +159,9 @@ def noise_of_epsilon(
 def pld_family(
   audited: Callable[[float], Any],
   *,
-  reported: Callable[[float], Any] | None = None,
   fnr_from: Callable[[Any], Lines] | None = None,
 ) -> MechanismFamily:
-  """Mechanisms of any kind that dp_accounting can account for.
+  """Mechanisms of any kind that have a PLD of dp_accounting.
 
   The curve is the envelope of the (ε, δ) guarantees on a grid of ε, a line
   each. It needs a PLD for every noise multiplier that the solver tries, about
@@ -170,9 +169,8 @@ def pld_family(
   and the ε of 2500 steps is then too large by less than 0.1 %.
 
   Args:
-    audited: noise multiplier -> dp_accounting PrivacyLossDistribution or DpEvent of
-      the mechanism that the scores are of. A PLD must be pessimistic.
-    reported: the same for the mechanism whose ε is reported; by default `audited`.
+    audited: noise multiplier -> pessimistic dp_accounting PrivacyLossDistribution of
+      the mechanism.
     fnr_from: PLD -> lines; by default `envelope`. `algorithm_4` gives those of Nasr
       et al.
 
@@ -184,14 +182,13 @@ def pld_family(
   # An estimate asks for the curve of one noise at several rates.
   @functools.lru_cache(maxsize=256)
   def lines(noise_multiplier):
-    return make_lines(_as_pld(audited(noise_multiplier)))
+    return make_lines(audited(noise_multiplier))
 
   def fnr(noise_multiplier, log_fpr):
     return lines(noise_multiplier).fnr(log_fpr)
 
   def epsilon(noise_multiplier, delta):
-    of = reported or audited
-    return float(_as_pld(of(noise_multiplier)).get_epsilon_for_delta(delta))
+    return float(audited(noise_multiplier).get_epsilon_for_delta(delta))
 
   return MechanismFamily('pld', fnr, epsilon)
 
@@ -302,25 +299,3 @@ def _subsampled_pld(noise_multiplier, p, steps, *, size=_PMF_SIZE):
     value_discretization_interval=max(1e-6, float(largest) / size),
   )
   return one.self_compose(steps)
-
-
-def _as_pld(mechanism):
-  if hasattr(mechanism, 'get_delta_for_epsilon'):
-    return mechanism
-  from dp_accounting import pld as dp_pld
-
-  return _AccountantPld(
-    dp_pld.PLDAccountant(value_discretization_interval=1e-3).compose(mechanism)
-  )
-
-
-class _AccountantPld(NamedTuple):
-  """The two methods of a PLD that are used, by an accountant."""
-
-  accountant: Any
-
-  def get_delta_for_epsilon(self, epsilon):
-    return self.accountant.get_delta(epsilon)
-
-  def get_epsilon_for_delta(self, delta):
-    return self.accountant.get_epsilon(delta)

@@ -1,6 +1,5 @@
 """Subsampled curves and curves of a PLD against dp_accounting and closed forms."""
 
-from dp_accounting import dp_event
 import numpy as np
 import pytest
 
@@ -62,18 +61,6 @@ def test_steps_compose_as_the_pld_of_dp_accounting_does(noise, p, steps):
   assert epsilon == pytest.approx(expected, rel=1e-5)
   one = families.subsampled_gaussian_family(p).epsilon(noise, DELTA)
   assert epsilon > 2 * one
-
-
-def test_an_event_is_accounted_like_its_pld():
-  event = families.pld_family(
-    lambda z: dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(z))
-  )
-  direct = families.pld_family(lambda z: from_dp_accounting(z, 0.1))
-  expected = direct.epsilon(0.5, DELTA)
-  assert event.epsilon(0.5, DELTA) == pytest.approx(expected, rel=1e-9)
-  np.testing.assert_allclose(
-    event.fnr(0.5, LOG_FPR), direct.fnr(0.5, LOG_FPR), rtol=1e-9
-  )
 
 
 def test_a_run_has_the_curve_and_epsilon_of_all_its_steps():
