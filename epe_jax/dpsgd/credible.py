@@ -19,7 +19,6 @@ from collections.abc import Callable
 import functools
 from typing import NamedTuple
 
-from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
@@ -31,7 +30,6 @@ from epe_jax.epsilon import (
   threshold,
   tradeoff,
 )
-from epe_jax.epsilon.checks import check_delta
 from epe_jax.epsilon.lower_bounds import Explicit, Split
 from epe_jax.epsilon.types import (
   Assumption,
@@ -44,7 +42,6 @@ from epe_jax.epsilon.types import (
 
 SingleThreshold = Explicit | Split | Uncorrected
 
-_Curve = Callable[[np.ndarray], np.ndarray]
 # Quantiles at these standard normal scores: 1e-15 to 1 - 1e-15.
 _GRID = special.ndtr(np.linspace(-8, 8, 641))
 _MAX_PARAMETER, _PRECISION = 1e12, 1e-9
@@ -77,12 +74,12 @@ def epsilon_credible(
   delta: float,
   multiplicity: SingleThreshold,
   significance: float = 0.05,
-  reverse: bool = False,
 ) -> Estimate:
   """Credible lower bound of the ε of (ε, δ)-DP, without a cap.
 
   If `scores.null` is given, the FPR is exact and the posterior is that of the FNR
-  alone.
+  alone. An attack that is worse than chance proves nothing; in the source it proves
+  as much as its reverse, so that the bound is positive even if nothing leaks.
 
   Args:
     scores: scores of canaries, any leading axes.
@@ -92,10 +89,6 @@ def epsilon_credible(
       one at which Clopper-Pearson limits give the very scores that are counted the
       largest ε, or for `gdp_credible` and `family_credible` the largest μ.
     significance: posterior probability that ε is below the bound, in (0, 1).
-    reverse: whether an attack that is worse than chance proves as much as its
-      reverse, as in the source. Then ε = 0 has no posterior mass, and the bound
-      is positive even if nothing leaks. By default such an attack proves
-      nothing.
 
   Returns:
     A credible bound >= 0 whose confidence is its credibility, 1 - significance;
@@ -108,13 +101,16 @@ def epsilon_credible(
   References: Zanella-Béguelin et al., "Bayesian Estimation of Differential Privacy"
   (2023).
   """
-  quantiles = functools.partial(epsilon_quantiles, delta=delta, reverse=reverse)
   settings = (scores, delta, significance, multiplicity)
+
+  def find(counts, probability):
+    curve = tradeoff.approximate_dp_curves(delta).fnr
+    return find_quantile(counts, probability, curve)
 
   def at(log_fpr, fnr):
     return threshold.epsilon_at(log_fpr, np.log(fnr), delta, sides='both')
 
-  return _estimate('epsilon_credible', (), quantiles, at, *settings)
+  return _estimate('epsilon_credible', (), find, at, *settings)
 
 
 def gdp_credible(
@@ -123,7 +119,6 @@ def gdp_credible(
   delta: float,
   multiplicity: SingleThreshold,
   significance: float = 0.05,
-  reverse: bool = False,
 ) -> Estimate:
   """Credible lower bound of the ε of a Gaussian mechanism, from one of its μ.
 
@@ -133,14 +128,13 @@ def gdp_credible(
   References: section 4.2 of Nasr et al. (2023), equations (13) and (14).
   """
 
-  def quantiles(counts, probabilities):
-    mu = mu_quantiles(counts, probabilities, reverse=reverse)
-    return np.asarray(tradeoff.epsilon_gdp(mu, delta))
+  def find(counts, probability):
+    mu = find_quantile(counts, probability, tradeoff.fnr_gdp)
+    return tradeoff.epsilon_gdp(mu, delta)
 
   shape = (Assumption.GAUSSIAN_CURVE,)
   settings = (scores, delta, significance, multiplicity)
-  at = tradeoff.gdp_mu
-  return _estimate('gdp_credible', shape, quantiles, at, *settings)
+  return _estimate('gdp_credible', shape, find, tradeoff.gdp_mu, *settings)
 
 
 def family_credible(
@@ -150,7 +144,6 @@ def family_credible(
   delta: float,
   multiplicity: SingleThreshold,
   significance: float = 0.05,
-  reverse: bool = False,
 ) -> Estimate:
   """Credible lower bound of the ε of a mechanism of a family.
 
@@ -163,90 +156,52 @@ def family_credible(
     delta: δ, in (0, 1).
     multiplicity: where the threshold comes from.
     significance: posterior probability that ε is below the bound, in (0, 1).
-    reverse: whether an attack that is worse than chance proves something.
 
   Returns:
     The bound, for mechanisms whose curve is a member's or above; inf if every
     member has less posterior mass than `significance`.
   """
-  curve = tradeoff.family_curves(family)
+  curve = tradeoff.family_curves(family).fnr
 
-  def quantiles(counts, probabilities):
-    strengths = _quantiles(
-      counts, probabilities, curve.fnr, reverse, limit=_STRONGEST
-    )
-    return np.asarray(tradeoff.epsilon_of_strength(family, strengths, delta))
+  def find(counts, probability):
+    strength = find_quantile(counts, probability, curve, limit=_STRONGEST)
+    return tradeoff.epsilon_of_strength(family, strength, delta)
 
   settings = (scores, delta, significance, multiplicity)
   name = f'{family.name}_credible'
   shape = (Assumption.FAMILY,)
-  return _estimate(name, shape, quantiles, tradeoff.gdp_mu, *settings)
+  return _estimate(name, shape, find, tradeoff.gdp_mu, *settings)
 
 
-def epsilon_quantiles(
+def find_quantile(
   counts: ConfusionCounts,
-  probabilities: Float[np.ndarray, 'm'],
+  probability: float,
+  curve: Callable[[float, np.ndarray], np.ndarray],
   *,
-  delta: float,
-  reverse: bool = False,
-) -> Float[np.ndarray, 'm']:
-  """Posterior quantiles of the ε of (ε, δ)-DP.
-
-  Two of them are a credible interval.
+  limit: float = _MAX_PARAMETER,
+) -> float:
+  """Posterior quantile of the parameter p of a curve f_p.
 
   Args:
-    counts: errors at a threshold that was thresholds without looking at them.
-    probabilities: [m], in (0, 1).
-    delta: δ, in (0, 1).
-    reverse: see `epsilon_credible`.
+    counts: errors at a threshold that was chosen without looking at them.
+    probability: in (0, 1).
+    curve: (p >= 0, log FPR) -> smallest FNR, decreasing in p.
+    limit: the largest p to try.
 
   Returns:
-    ε >= 0 at each probability; inf where an exact FPR of 0 leaves no limit.
-
-  Raises:
-    ValueError: an argument is out of range.
-
-  >>> counts = ConfusionCounts(0, 1000, 0, 1000)
-  >>> print(epsilon_quantiles(counts, np.array([0.05]), delta=1e-5).round(3))
-  [7.207]
-  """
-  check_delta(delta)
-  curve = tradeoff.approximate_dp_curves(delta).fnr
-  return _quantiles(counts, probabilities, curve, reverse)
-
-
-def mu_quantiles(
-  counts: ConfusionCounts,
-  probabilities: Float[np.ndarray, 'm'],
-  *,
-  reverse: bool = False,
-) -> Float[np.ndarray, 'm']:
-  """Posterior quantiles of the μ of μ-Gaussian DP.
-
-  See `epsilon_quantiles` for the arguments, the result and the errors.
+    The smallest p >= 0 whose curve allows this posterior mass; inf if none does up
+    to the limit, as where an exact FPR is 0.
 
   >>> counts = ConfusionCounts(159, 1000, 159, 1000)
-  >>> print(mu_quantiles(counts, np.array([0.05, 0.5]))[1].round(2))
+  >>> round(find_quantile(counts, 0.5, tradeoff.fnr_gdp), 2)
   2.0
   """
-  return _quantiles(counts, probabilities, tradeoff.fnr_gdp, reverse)
-
-
-def _quantiles(counts, probabilities, curve, reverse, *, limit=_MAX_PARAMETER):
-  """Smallest parameters p for which curve(p, ·) allows the mass asked for."""
-  _check(counts, probabilities)
   posterior = _Posterior(counts)
 
   def allowed(parameter):
     with np.errstate(divide='ignore', under='ignore'):
-      return posterior.allowed_mass(
-        functools.partial(curve, parameter), reverse
-      )
+      return posterior.allowed_mass(functools.partial(curve, parameter))
 
-  return np.array([_smallest(allowed, p, limit) for p in probabilities])
-
-
-def _smallest(allowed, probability, limit):
   if allowed(0.0) >= probability:
     return 0.0
   high = 1.0
@@ -255,9 +210,8 @@ def _smallest(allowed, probability, limit):
     if high > limit:
       return np.inf
   low = high / 2 if high > 1 else 0.0
-  return optimize.brentq(
-    lambda p: allowed(p) - probability, low, high, xtol=_PRECISION
-  )
+  excess = lambda p: allowed(p) - probability
+  return float(optimize.brentq(excess, low, high, xtol=_PRECISION))  # pyright: ignore
 
 
 class _Posterior:
@@ -272,39 +226,24 @@ class _Posterior:
       self.fpr_nodes = _beta_nodes(*self.fpr)
       self.fnr_nodes = _beta_nodes(*self.fnr)
 
-  def allowed_mass(self, curve: _Curve, reverse: bool) -> float:
-    """P(FNR >= f(FPR)); with `reverse` also FNR <= 1 - f(1 - FPR)."""
-    if self.log_fpr is not None:
-      mass = 1 - self._below_at(curve, self.log_fpr)
-      if reverse:
-        rest = np.log(-np.expm1(self.log_fpr))
-        mass -= 1 - special.betainc(*self.fnr, 1 - curve(np.array([rest]))[0])
-      return float(mass)
-    mass = 1 - self._below(curve, self.fpr, self.fnr, *self._nodes())
-    if reverse:
-      # By symmetry: the same below the curve, for the rates of the reverse.
-      fpr, fnr = self.fpr[::-1], self.fnr[::-1]
-      nodes = (1 - self.fpr_nodes)[::-1], (1 - self.fnr_nodes)[::-1]
-      mass -= self._below(curve, fpr, fnr, *nodes)
-    return float(mass)
+  def allowed_mass(self, curve: Callable[[np.ndarray], np.ndarray]) -> float:
+    """P(FNR >= f(FPR))."""
+    if self.log_fpr is None:
+      return float(1 - self._below(curve))
+    below = special.betainc(*self.fnr, curve(np.array([self.log_fpr]))[0])
+    return float(1 - below)
 
-  def _nodes(self):
-    return self.fpr_nodes, self.fnr_nodes
-
-  def _below_at(self, curve, log_fpr):
-    return special.betainc(*self.fnr, curve(np.array([log_fpr]))[0])
-
-  def _below(self, curve, fpr, fnr, fpr_nodes, fnr_nodes):
+  def _below(self, curve):
     """P(FNR < f(FPR)) as the Stieltjes integral of F_fnr(f(α)) dF_fpr(α).
 
     Nodes are the quantiles of the FPR together with f of the quantiles of the
     FNR, f being its own inverse: between two nodes neither factor changes by
     more than one part in a hundred, however different their scales are.
     """
-    swept = np.sort(curve(np.log(fnr_nodes)))
-    nodes = np.sort(np.concatenate([[0.0], fpr_nodes, swept, [1.0]]))
-    mass = np.diff(special.betainc(*fpr, nodes))
-    value = special.betainc(*fnr, curve(np.log(nodes)))
+    swept = np.sort(curve(np.log(self.fnr_nodes)))
+    nodes = np.sort(np.concatenate([[0.0], self.fpr_nodes, swept, [1.0]]))
+    mass = np.diff(special.betainc(*self.fpr, nodes))
+    value = special.betainc(*self.fnr, curve(np.log(nodes)))
     return np.sum(mass * (value[1:] + value[:-1]) / 2)
 
 
@@ -312,14 +251,12 @@ def _beta_nodes(a, b):
   return special.betaincinv(a, b, _GRID)
 
 
-def _estimate(
-  name, shape, quantiles, at, scores, delta, significance, multiplicity
-):
+def _estimate(name, shape, find, at, scores, delta, significance, multiplicity):
   check_scores(scores, delta, significance=significance)
   lower_bounds.check_multiplicity(multiplicity, Explicit, Split, Uncorrected)
   counts = _count_errors(scores, multiplicity, significance, at)
   # Audits with equal counts have equal posteriors.
-  bounds = {c: quantiles(c, np.array([significance]))[0] for c in set(counts)}
+  bounds = {c: find(c, significance) for c in set(counts)}
   batch = scores.observed.shape[:-1]
   epsilon = np.reshape([bounds[c] for c in counts], batch)
   strategy = type(multiplicity).__name__.lower()
@@ -373,15 +310,3 @@ def _find_best(scores, significance, at):
   return lower_bounds.find_best(
     scores, lambda x: at(*lower_bounds.limit_rates(x, significance))
   )
-
-
-def _check(counts, probabilities):
-  fp, n0, fn, n1, log_fpr = counts
-  if not (0 <= fn <= n1 and n1 >= 1):
-    raise ValueError(f'{counts} needs 0 <= false_negatives <= positives.')
-  if log_fpr is None and not (0 <= fp <= n0 and n0 >= 1):
-    raise ValueError(f'{counts} needs 0 <= false_positives <= negatives.')
-  if log_fpr is not None and not log_fpr <= 0:
-    raise ValueError(f'log_fpr={log_fpr} is the log of no probability.')
-  if not np.all((probabilities > 0) & (probabilities < 1)):
-    raise ValueError(f'probabilities={probabilities} must lie in (0, 1).')

@@ -18,7 +18,6 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import lower_bounds
-from epe_jax.epsilon.checks import check_significance
 from epe_jax.epsilon.lower_bounds import Correction, Split
 from epe_jax.epsilon.threshold import Counted
 from epe_jax.epsilon.types import (
@@ -107,29 +106,14 @@ def katz_log_lower(
 
   It is the plug-in value minus z times its standard error by the delta method,
   √(p(1-p)/(n₁(p-δ)²) + (1-a)/(n₀a)) with p and a the two rates. One limit covers
-  both rates, so that the chance of failure need not be divided between them.
-
-  Args:
-    true_positives: number of true positives, integers in [0, positives].
-    positives: n₁ >= 1; these are counted among them.
-    false_positives: number of false positives, integers in [0, negatives].
-    negatives: n₀ >= 1; these are counted among them.
-    significance: nominal chance that the limit exceeds the log ratio, in (0, 1).
-    delta: δ, in [0, 1).
-
-  Returns:
-    The limit; -inf if the method does not apply, because a count is 0 or the TPR
-    at most δ. If both rates are 1 the standard error is 0.
-
-  Raises:
-    ValueError: significance is out of range.
+  both rates, so that the chance of failure need not be divided between them. It is
+  -inf where the method does not apply, because a count is 0 or the TPR at most δ.
 
   References: Katz et al., Biometrics 34 (1978), for δ = 0.
 
   >>> round(katz_log_lower(60, 100, 20, 100, 0.025), 3)
   0.675
   """
-  check_significance(significance)
   p = np.asarray(true_positives, dtype=np.float64) / positives
   a = np.asarray(false_positives, dtype=np.float64) / negatives
   applies = (p > delta) & (a > 0)
