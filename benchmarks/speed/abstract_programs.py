@@ -247,7 +247,7 @@ def lower_game(name: str, device: Any, *, quick: bool = False) -> Lowered:
   key = jax.eval_shape(lambda: jax.random.key(0))
   state = jax.eval_shape(game.init, jax.eval_shape(task.init, key), key)
   keys = jax.eval_shape(lambda: white_box.derive_game_keys(0))
-  program = white_box.make_advance(game).lower(
+  program = game.step.lower(
     *place(
       (state, images, jax.ShapeDtypeStruct((2, places), jnp.int32), keys),
       SingleDeviceSharding(device),

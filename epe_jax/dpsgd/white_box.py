@@ -35,6 +35,8 @@ SCHEMA = 1
 
 _FILE = 'white_box.npz'
 _LEAF = 'leaf_'
+# Steps between saving a game and reporting its progress.
+_SAVE_EVERY = 250
 
 Progress = Callable[[int, Params], None]
 
@@ -54,13 +56,8 @@ class StepScores:
     included: whether the canary is in the second batch, [T].
     signal: s in [0, 1], [T]; 1 for a canary that is clipped, and 0 for one whose
       gradient is 0.
-    clip_norm: C > 0.
-    noise_multiplier: σ >= 0, as the training claims it.
     sampling_rate: q in (0, 1], of the examples.
     canary_rate: q_c in (0, 1], of the canary.
-
-  Raises:
-    ValueError: shapes differ, or a number is out of range or not finite.
 
   References:
     Tight Auditing of Differentially Private Machine Learning, Algorithm 2 and
@@ -71,33 +68,8 @@ class StepScores:
   with_canary: Float[np.ndarray, ' T']
   included: Bool[np.ndarray, ' T']
   signal: Float[np.ndarray, ' T']
-  clip_norm: float
-  noise_multiplier: float
   sampling_rate: float
   canary_rate: float
-
-  def __post_init__(self):
-    for name in ('without', 'with_canary', 'included', 'signal'):
-      values = getattr(self, name)
-      if values.ndim != 1 or values.shape != self.without.shape:
-        raise ValueError(
-          f'{name} has shape {values.shape}, and without '
-          f'{self.without.shape}; give a number for each step.'
-        )
-      if not np.all(np.isfinite(values)):
-        raise ValueError(
-          f'{name} has numbers that are not finite. A diverged run cannot be '
-          'audited; audit its first steps.'
-        )
-    ranges = {
-      'clip_norm': self.clip_norm > 0,
-      'noise_multiplier': self.noise_multiplier >= 0,
-      'sampling_rate': 0 < self.sampling_rate <= 1,
-      'canary_rate': 0 < self.canary_rate <= 1,
-    }
-    for name, is_valid in ranges.items():
-      if not is_valid:
-        raise ValueError(f'{name}={getattr(self, name)} is out of range.')
 
   def select(self) -> Scores:
     """o' as scores with the canary, o as scores without it.
@@ -146,18 +118,17 @@ class GameState(NamedTuple):
 
 
 class Game(NamedTuple):
-  """A pair of pure functions, to be jitted by the caller.
+  """A pair of pure functions.
 
   Attributes:
-    init: (params, canary key) -> state.
-    step: (state, batch B, batch B', keys) -> state. Keys are those of the game;
-      each step folds its number into them.
+    init: (params, canary key) -> state, to be jitted by the caller.
+    step: (state, examples [N, ...], indices of the batches B and B' [2, b], keys)
+      -> state; jitted, and its state is donated. Keys are those of the game; each
+      step folds its number into them.
   """
 
   init: Callable[[Params, Key], GameState]
-  step: Callable[
-    [GameState, dp_sgd.ExampleBatch, dp_sgd.ExampleBatch, GameKeys], GameState
-  ]
+  step: jax.stages.Wrapped
 
 
 def white_box_game(
@@ -210,12 +181,14 @@ def white_box_game(
       signal=jnp.zeros(steps, jnp.float32),
     )
 
+  @functools.partial(jax.jit, donate_argnums=0)
   def step(
     state: GameState,
-    batch: dp_sgd.ExampleBatch,
-    other_batch: dp_sgd.ExampleBatch,
+    data: Batch,
+    indices: Int[Array, '2 b'],
     keys: GameKeys,
   ) -> GameState:
+    batch, other_batch = (dp_sgd.gather_batch(data, row) for row in indices)
     t, params = state.step, state.params
     training = jax.random.split(jax.random.fold_in(keys.training, t))
     noise = jax.random.split(jax.random.fold_in(keys.noise, t))
@@ -261,26 +234,6 @@ def white_box_game(
   return Game(init, step)
 
 
-def make_advance(game: Game) -> jax.stages.Wrapped:
-  """Makes the program of a step, whose state is donated.
-
-  Returns:
-    (state, examples [N, ...], indices of both batches [2, b], keys) -> state.
-  """
-
-  @functools.partial(jax.jit, donate_argnums=0)
-  def advance(
-    state: GameState,
-    data: Batch,
-    indices: Int[Array, '2 b'],
-    keys: GameKeys,
-  ) -> GameState:
-    batch, other = (dp_sgd.gather_batch(data, row) for row in indices)
-    return game.step(state, batch, other, keys)
-
-  return advance
-
-
 def derive_game_keys(seed: int) -> GameKeys:
   """The keys of a simulation, from a seed >= 0."""
 
@@ -306,7 +259,6 @@ class WhiteBoxSettings:
     microbatch: examples whose gradients are held at once; None for one on a CPU
       and all elsewhere.
     augmentations: K >= 1, of each example, if `augment` is given.
-    save_every: steps between saving the game and reporting progress, >= 1.
   """
 
   steps: int
@@ -316,12 +268,6 @@ class WhiteBoxSettings:
   canary_rate: float = 1.0
   microbatch: int | None = None
   augmentations: int = 1
-  save_every: int = 250
-
-  def __post_init__(self):
-    for name in ('steps', 'save_every'):
-      if getattr(self, name) < 1:
-        raise ValueError(f'{name}={getattr(self, name)}; give 1 or more.')
 
 
 def run_white_box(
@@ -356,9 +302,9 @@ def run_white_box(
     augment: (key, batch) -> batch, for `dp_sgd.noisy_gradient`.
     workdir: folder in which the game is saved and from which it is resumed; None to
       keep nothing. Its files are as secret as the canary.
-    progress: called with the number of steps done and the model after every
-      `save_every` steps and after the last one, also if the game was finished
-      before. It must not keep the model, whose memory is reused.
+    progress: called with the number of steps done and the model after every 250
+      steps and after the last one, also if the game was finished before. It must
+      not keep the model, whose memory is reused.
 
   Returns:
     The scores of all steps.
@@ -415,12 +361,11 @@ def run_white_box(
     state = _restore(path, digest, state)
   data = jax.device_put(examples)
 
-  advance = make_advance(game)
   start = done = int(state.step)
   while done < settings.steps:
-    state = advance(state, data, both[done], keys)
+    state = game.step(state, data, both[done], keys)
     done += 1
-    if done % settings.save_every == 0 or done == settings.steps:
+    if done % _SAVE_EVERY == 0 or done == settings.steps:
       if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _save(path, digest, state)
@@ -433,8 +378,6 @@ def run_white_box(
     with_canary=np.asarray(state.with_canary, np.float64),
     included=np.asarray(state.included),
     signal=np.asarray(state.signal, np.float64),
-    clip_norm=settings.clip_norm,
-    noise_multiplier=settings.noise_multiplier,
     sampling_rate=settings.expected_batch / num_examples,
     canary_rate=settings.canary_rate,
   )
@@ -448,9 +391,8 @@ def _digest(
   state: GameState,
 ) -> str:
   """A hash of all that decides a game except functions and the data themselves."""
-  fields = dataclasses.asdict(settings)
-  del fields['save_every']
-  text = json.dumps([fields, batch_seed, num_examples], sort_keys=True)
+  sizes = dataclasses.asdict(settings), batch_seed, num_examples
+  text = json.dumps(sizes, sort_keys=True)
   found = hashlib.sha256(text.encode())
   for leaf in (*keys, *jax.tree.leaves(state)):
     array = _to_host(leaf)
