@@ -156,25 +156,9 @@ def compute_pld(
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
   """The privacy loss of one random round in each of several periods.
 
-  Args:
-    noise_multiplier: z >= `SMALLEST_NOISE`, finite.
-    rounds: t >= 1 of each period.
-    periods: R >= 1, each with a random round of its own.
-
-  Returns:
-    Its δ(ε) is an upper bound for both directions, and its ε(δ) likewise.
-
-  Raises:
-    ValueError: an argument is out of range.
+  Its δ(ε) is an upper bound for both directions, and its ε(δ) likewise. z is in
+  [`SMALLEST_NOISE`, inf): below it, both laws have nothing in common in float64.
   """
-  if not SMALLEST_NOISE <= noise_multiplier < math.inf:
-    raise ValueError(
-      f'noise_multiplier={noise_multiplier}; give a finite z >= '
-      f'{SMALLEST_NOISE:.3g}, as both laws have nothing in common in float64 below '
-      'it; `epsilon_of_releases` bounds ε there.'
-    )
-  checks.check_integer('rounds', rounds)
-  checks.check_integer('periods', periods)
   loss = privacy_loss_distribution.PrivacyLossDistribution(
     *_compute_losses(noise_multiplier, rounds)
   )

@@ -22,7 +22,6 @@ def choose_padded_batch(
   *,
   steps: int,
   multiple: int = 1,
-  overflow_probability: float = OVERFLOW_PROBABILITY,
 ) -> int:
   """The number of places that all Poisson batches of a run fit into.
 
@@ -32,8 +31,6 @@ def choose_padded_batch(
       probability m / N.
     steps: T >= 1.
     multiple: the result is a multiple of it, >= 1, as of the size of microbatches.
-    overflow_probability: in (0, 1), a bound of the probability that any of the T
-      batches is larger.
 
   Raises:
     ValueError: an argument is out of range.
@@ -46,17 +43,13 @@ def choose_padded_batch(
   _check_batch(num_examples, expected_batch, steps)
   if multiple < 1:
     raise ValueError(f'multiple={multiple}; give 1 or more.')
-  if not 0 < overflow_probability < 1:
-    raise ValueError(
-      f'overflow_probability={overflow_probability}; give one in (0, 1).'
-    )
   rate = expected_batch / num_examples
   # Its own isf is of 1 - q, which float64 rounds to 1.
   largest = bisect.bisect_left(
     range(num_examples),
     True,
     key=lambda k: (
-      stats.binom.sf(k, num_examples, rate) <= overflow_probability / steps
+      stats.binom.sf(k, num_examples, rate) <= OVERFLOW_PROBABILITY / steps
     ),
   )
   return -(-max(largest, 1) // multiple) * multiple
@@ -70,7 +63,6 @@ def draw_poisson_batches(
   expected_batch: float,
   steps: int,
   microbatch: int | None = None,
-  overflow_probability: float = OVERFLOW_PROBABILITY,
 ) -> Int[np.ndarray, 'steps b']:
   """Draws each example in each step with probability m / N.
 
@@ -84,14 +76,13 @@ def draw_poisson_batches(
     steps: T >= 1.
     microbatch: size of microbatches, which divides b; microbatches without
       examples come last. None for none.
-    overflow_probability: as in `choose_padded_batch`.
 
   Returns:
     int32, -1 in places that are padding.
 
   Raises:
-    ValueError: an argument is out of range; or, with at most
-      overflow_probability, a batch does not fit. Batches are never truncated.
+    ValueError: an argument is out of range; or a batch does not fit, with a
+      probability of `OVERFLOW_PROBABILITY` at most. Batches are never truncated.
     ModuleNotFoundError: jax-privacy is not installed.
   """
   with extras.explain_missing():
@@ -102,7 +93,6 @@ def draw_poisson_batches(
     expected_batch,
     steps=steps,
     multiple=microbatch or 1,
-    overflow_probability=overflow_probability,
   )
   sampling = batch_selection.CyclicPoissonSampling(
     sampling_prob=expected_batch / num_examples, iterations=steps
@@ -114,7 +104,7 @@ def draw_poisson_batches(
       raise ValueError(
         f'seed={seed} gives step {t} a batch of {indices.size} examples, for '
         f'which there are {size} places: an event of probability '
-        f'{overflow_probability:g}. Give another seed.'
+        f'{OVERFLOW_PROBABILITY:g}. Give another seed.'
       )
     (batches[t],) = batch_selection.split_and_pad_global_batch(
       indices.astype(np.int32), size, microbatch

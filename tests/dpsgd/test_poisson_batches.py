@@ -56,19 +56,10 @@ def test_streams_of_other_purposes_and_seeds_are_others():
     assert abs(phi[0, 1]) < 5 / np.sqrt(T * N)
 
 
-@pytest.mark.parametrize('p', [1e-12, 1e-3, 0.5])
-def test_the_padded_size_is_the_smallest_of_its_overflow_probability(p):
-  size = poisson_batches.choose_padded_batch(
-    N, M, steps=T, overflow_probability=p
-  )
-  overflow = lambda b: T * stats.binom.sf(b, N, M / N)
-  assert overflow(size) <= p < overflow(size - 1)
-  assert draw(seed=3, overflow_probability=1e-6).shape[0] == T
-
-
-def test_a_batch_that_does_not_fit_is_an_error_and_not_truncated():
+def test_a_batch_that_does_not_fit_is_an_error_and_not_truncated(monkeypatch):
+  monkeypatch.setattr(poisson_batches, 'OVERFLOW_PROBABILITY', 0.9999)
   with pytest.raises(ValueError, match=r'seed=0 gives step \d+ a batch of'):
-    draw(overflow_probability=0.9999)
+    draw()
 
 
 def test_microbatches_without_examples_come_last():
@@ -96,7 +87,6 @@ def test_every_example_is_in_every_batch_of_rate_one():
     ({'expected_batch': 0.0}, 'expected_batch=0.0'),
     ({'expected_batch': N + 1.0}, 'give more than 0 and at most 200'),
     ({'steps': 0}, 'steps=0'),
-    ({'overflow_probability': 0.0}, 'overflow_probability=0.0'),
   ],
 )
 def test_settings_out_of_range_are_refused(changes, match):
@@ -104,9 +94,19 @@ def test_settings_out_of_range_are_refused(changes, match):
     draw(**changes)
 
 
-def test_room_for_a_batch_is_small_however_rarely_it_may_overflow():
-  # 1 - 5e-17 is 1 in float64, and its quantile would be all 50,000 examples.
-  places = poisson_batches.choose_padded_batch(50_000, 256, steps=20_000)
-  rate, rarely = 256 / 50_000, poisson_batches.OVERFLOW_PROBABILITY / 20_000
-  assert stats.binom.sf(places, 50_000, rate) <= rarely
-  assert stats.binom.sf(places - 1, 50_000, rate) > rarely
+# 1 - 5e-17 is 1 in float64, and its quantile would be all 50,000 examples.
+@pytest.mark.parametrize(
+  ('num_examples', 'expected_batch', 'steps'),
+  [(N, M, T), (50_000, 256, 20_000)],
+)
+def test_the_padded_size_is_the_smallest_that_rarely_overflows(
+  num_examples, expected_batch, steps
+):
+  places = poisson_batches.choose_padded_batch(
+    num_examples, expected_batch, steps=steps
+  )
+  overflow = lambda b: (
+    steps * stats.binom.sf(b, num_examples, expected_batch / num_examples)
+  )
+  assert overflow(places) <= poisson_batches.OVERFLOW_PROBABILITY
+  assert overflow(places - 1) > poisson_batches.OVERFLOW_PROBABILITY
