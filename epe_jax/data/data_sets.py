@@ -6,7 +6,6 @@ texts, downloads, imports and workloads follow from the declaration.
 
 from collections.abc import Callable, Mapping
 import importlib
-import pathlib
 from typing import Any, NamedTuple
 
 from epe_jax.data import fields, sources
@@ -47,12 +46,10 @@ class Download(NamedTuple):
     files: the first one holds the examples.
     splits: the published numbers of clients and examples, which stand in for a
       missing hash.
-    base_url: where the files are, http or https.
   """
 
   files: tuple[PublicFile, ...]
   splits: Mapping[str, sources.Split]
-  base_url: str = TFF_BUCKET
 
 
 class Federated(NamedTuple):
@@ -89,7 +86,7 @@ def find_federated(name: str) -> Federated:
   names = list_federated()
   if name not in names:
     raise ValueError(f'no data {name!r}. Use one of {names}.')
-  return find_module(name).DATA_SET
+  return importlib.import_module(MODULES[name]).DATA_SET
 
 
 def list_downloads() -> dict[str, Download]:
@@ -141,21 +138,3 @@ def check_counts(name: str, splits: Mapping[str, sources.Split]) -> None:
       'Delete it and fetch it again, or import it as a file of your own, '
       'without --download.'
     )
-
-
-def list_jobs() -> dict[str, pathlib.Path]:
-  """Lists the files of the data sets that come with a config, `get_config(mode)`.
-
-  A job that ships has its file in configs/ instead.
-  """
-  modules = {name: find_module(name) for name in MODULES}
-  return {
-    name: pathlib.Path(module.__file__)
-    for name, module in modules.items()
-    if hasattr(module, 'get_config')
-  }
-
-
-def find_module(name: str) -> Any:
-  """Imports the module of a data set; raises a KeyError if there is none."""
-  return importlib.import_module(MODULES[name])

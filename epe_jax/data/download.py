@@ -21,9 +21,7 @@ _RETRIES = 3
 _CHUNK = 1 << 20
 
 
-def fetch(
-  name: str, folder: str | os.PathLike, *, base_url: str | None = None
-) -> list[pathlib.Path]:
+def fetch(name: str, folder: str | os.PathLike) -> list[pathlib.Path]:
   """Fetches public files into a folder, or what is missing of them.
 
   A file that is there is not fetched again; its hash is compared if one is known. A
@@ -32,7 +30,6 @@ def fetch(
   Args:
     name: of `data_sets.list_downloads`.
     folder: made if it is not there.
-    base_url: where the files are, http or https; None: as the data set says.
 
   Returns:
     The files, in the order of the data set.
@@ -42,16 +39,13 @@ def fetch(
     ValueError: if the name is unknown or a hash is not the known one.
     OSError: if the disk has no room for a file.
   """
-  download = data_sets.find_download(name)
-  files, base_url = download.files, base_url or download.base_url
-  if not base_url.startswith(('https://', 'http://')):
-    raise ValueError(f'base_url={base_url!r} is not http or https.')
+  files = data_sets.find_download(name).files
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
   # It would print what it downloads next to the progress bar.
   pooch.get_logger().setLevel('WARNING')
   for public in files:
-    path, url = folder / public.name, f'{base_url.rstrip("/")}/{public.name}'
+    path, url = folder / public.name, data_sets.TFF_BUCKET + public.name
     if not path.exists():
       _download(url, path, public.sha256, folder / files[0].name)
     elif public.sha256 and (digest := pooch.file_hash(path)) != public.sha256:

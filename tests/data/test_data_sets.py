@@ -17,7 +17,6 @@ WEATHER = """
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax.configs import common
 from epe_jax.data import data_sets, decoding, federated, fields, sources, workload
 from epe_jax.tasks.classifier import classifier
 
@@ -44,17 +43,6 @@ def make_recipes(source, *options):
   return lambda split: keep
 
 
-def get_config(mode='full'):
-  return common.make_config(
-    task='weather', data=dict(num_stations=12), model=dict(),
-    rounds=4, clients_per_round=6,
-    client=dict(learning_rate=0.1, batch_size=8, epochs=1),
-    server=dict(learning_rate=1.0, momentum=0.0), noise_multiplier=0.5,
-    canaries=dict(observed=12, unobserved=12),
-    evaluate_every=2, checkpoint_every=2,
-  )
-
-
 DATA_SET = data_sets.Federated(
   load=load,
   fields={'data.num_stations': fields.integer(1, 100)},
@@ -69,6 +57,22 @@ DATA_SET = data_sets.Federated(
 """
 
 
+CONFIG = """
+from epe_jax.configs import common
+
+
+def get_config():
+  return common.make_config(
+    task='weather', data=dict(num_stations=12), model=dict(),
+    rounds=4, clients_per_round=6,
+    client=dict(learning_rate=0.1, batch_size=8, epochs=1),
+    server=dict(learning_rate=1.0, momentum=0.0), noise_multiplier=0.5,
+    canaries=dict(observed=12, unobserved=12),
+    evaluate_every=2, checkpoint_every=2,
+  )
+"""
+
+
 @pytest.fixture
 def weather(tmp_path, monkeypatch):
   (tmp_path / 'weather_data.py').write_text(WEATHER)
@@ -76,21 +80,20 @@ def weather(tmp_path, monkeypatch):
   monkeypatch.setitem(data_sets.MODULES, 'weather', 'weather_data')
   monkeypatch.delitem(sys.modules, 'weather_data', raising=False)
   monkeypatch.syspath_prepend(tmp_path)
+  path = tmp_path / 'weather.py'
+  path.write_text(CONFIG)
+  return config_lib.load_config(path)
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures('weather')
-def test_a_new_data_set_is_run_by_its_name(tmp_path):
-  assert 'weather' in config_lib.list_configs()
-  config = config_lib.load_config('weather')
-  result = audited_run.run(config, tmp_path / 'run')
+def test_a_new_data_set_is_run_by_its_name(weather, tmp_path):
+  result = audited_run.run(weather, tmp_path / 'run')
   assert 'RunResult of weather' in str(result)
   assert '12 stations' in (tmp_path / 'run' / 'result.json').read_text()
 
 
-@pytest.mark.usefixtures('weather')
-def test_the_config_of_a_new_data_set_is_checked():
-  config = config_lib.load_config('weather')
+def test_the_config_of_a_new_data_set_is_checked(weather):
+  config = weather
   assert config_lib.check_config(config).data.num_stations == 12
   found = workloads.load_workload(config)
   assert found.train.num_clients == 12

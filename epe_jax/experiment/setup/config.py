@@ -103,9 +103,9 @@ _EFFECTS = (
 
 
 def list_configs() -> list[str]:
-  """Lists the jobs by name: those of configs/, and data sets with a `get_config`."""
+  """Lists the jobs of configs/ by name."""
   stems = {path.stem for path in _find_folder().glob('*.py')}
-  return sorted((stems | data_sets.list_jobs().keys()) - _NO_JOBS)
+  return sorted(stems - _NO_JOBS)
 
 
 def load_config(name: str | os.PathLike) -> Config:
@@ -185,8 +185,6 @@ def _find_file(text: str) -> pathlib.Path:
       f'the name of a config that ships, which is found from anywhere: {names}.'
     )
   path = _find_folder() / f'{text}.py'
-  if not path.is_file():
-    path = data_sets.list_jobs().get(text, path)
   if text.isidentifier() and path.is_file():
     return path
   raise ValueError(
