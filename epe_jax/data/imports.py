@@ -240,7 +240,6 @@ def _write_split(
       source.read(split),
       source=f'{source.name}, split {split!r}',
       meta=meta,
-      exist_ok=True,
       decode=lambda clients: decoding.decode_clients(
         clients, source, split, recipe, workers=workers
       ),

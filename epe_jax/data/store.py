@@ -84,7 +84,6 @@ def write(
   *,
   source: str,
   meta: Mapping[str, Any] | None = None,
-  exist_ok: bool = False,
   decode: Callable[[Iterable[tuple[str, Any]]], Clients] = lambda rest: rest,
   report_progress: Callable[[int], object] = lambda _: None,
 ) -> federated.FederatedData:
@@ -101,8 +100,6 @@ def write(
       call has written are skipped.
     source: the origin of the rows, kept in the header.
     meta: more to keep in the header, in JSON types.
-    exist_ok: whether to load a store that exists, or that another process completes
-      in the meantime.
     decode: the clients that are not yet written -> (id, name -> array [n_i, ...]) in
       the same order. All have the same columns, of the same dtype and shape of a row;
       n_i >= 1. Arrays are of numbers, booleans, or objects that are byte strings.
@@ -110,10 +107,10 @@ def write(
     report_progress: called with numbers of examples as they are written.
 
   Returns:
-    The store, memory-mapped.
+    The store, memory-mapped; one that exists already, or that another process completes
+    in the meantime, as it is.
 
   Raises:
-    FileExistsError: if the path exists, unless exist_ok.
     ValueError: if clients fail `federated.check_clients`, a column cannot be
       stored, or the beginning was written from another source or with other
       meta.
@@ -133,11 +130,8 @@ def write(
     json.dumps({'version': VERSION, 'source': source, 'meta': dict(meta or {})})
   )
   folder = path.with_name(f'.{path.name}.staging')
-  is_new = False
 
   def make(draft: pathlib.Path) -> None:
-    nonlocal is_new
-    is_new = True
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
       staged = _go_back(folder, identity)
@@ -160,10 +154,6 @@ def write(
     data = locks.make_once(
       path, make, load, max_wait=_MAX_WAIT, remake_damaged=False
     )
-    if not is_new and not exist_ok:
-      raise FileExistsError(
-        f'{path} exists. Load it, delete it, or choose another path.'
-      )
     shutil.rmtree(folder, ignore_errors=True)
   return data
 

@@ -188,7 +188,7 @@ def test_a_kill_while_a_store_is_finished_loses_nothing(
     patch.setattr(owner, name, killed)
     with pytest.raises(_Killed):
       _store(tmp_path / 's')
-  _store(tmp_path / 's', exist_ok=True)
+  _store(tmp_path / 's')
   assert pathlib.Path.read_bytes(tmp_path / 's') == pathlib.Path.read_bytes(
     tmp_path / 'whole'
   )
@@ -287,14 +287,10 @@ def test_an_error_in_the_rows_leaves_what_was_saved_before(
 
 def test_a_store_is_not_overwritten(tmp_path):
   _store(tmp_path / 's')
-  with pytest.raises(FileExistsError, match=r'exists\. Load it, delete'):
-    _store(tmp_path / 's', _clients(2))
-  _assert_equal(store.load(tmp_path / 's'), _clients())
-  _assert_equal(_store(tmp_path / 's', _clients(2), exist_ok=True), _clients())
+  _assert_equal(_store(tmp_path / 's', _clients(2)), _clients())
 
 
-@pytest.mark.parametrize('exist_ok', [False, True])
-def test_of_two_writers_the_second_waits_and_is_told(tmp_path, exist_ok):
+def test_of_two_writers_the_second_waits_and_has_what_the_first_wrote(tmp_path):
   begun, go_on = threading.Event(), threading.Event()
 
   def slow_clients():
@@ -303,26 +299,17 @@ def test_of_two_writers_the_second_waits_and_is_told(tmp_path, exist_ok):
       go_on.wait()
       yield client
 
-  def second():
-    try:
-      return _store(tmp_path / 's', _clients(seed=2), exist_ok=exist_ok)
-    except FileExistsError as error:
-      return error
-
   with futures.ThreadPoolExecutor() as pool:
     first = pool.submit(
       store.write, tmp_path / 's', slow_clients(), source='a test'
     )
     begun.wait()
-    late = pool.submit(second)
+    late = pool.submit(_store, tmp_path / 's', _clients(seed=2))
     with pytest.raises(futures.TimeoutError):
       late.result(timeout=0.2)
     go_on.set()
     _assert_equal(first.result(), _clients())
-    if exist_ok:
-      _assert_equal(late.result(), _clients())
-    else:
-      assert 'exists' in str(late.result())
+    _assert_equal(late.result(), _clients())
   assert [path.name for path in tmp_path.iterdir()] == ['s']
 
 
@@ -355,7 +342,7 @@ def test_many_writers_of_many_stores_at_once_all_have_them(tmp_path):
   def write_all(_):
     together.wait()
     return [
-      _store(tmp_path / f's{i}', {'a': {'x': _X}}, exist_ok=True).num_clients
+      _store(tmp_path / f's{i}', {'a': {'x': _X}}).num_clients
       for i in range(stores)
     ]
 
@@ -368,7 +355,7 @@ def test_many_writers_of_many_stores_at_once_all_have_them(tmp_path):
 def test_a_parent_that_is_a_file_is_not_taken_for_a_lost_race(tmp_path):
   (tmp_path / 'file').touch()
   with pytest.raises(FileExistsError):
-    _store(tmp_path / 'file' / 's', exist_ok=True)
+    _store(tmp_path / 'file' / 's')
 
 
 def test_writing_holds_one_client_and_not_the_data(tmp_path):
