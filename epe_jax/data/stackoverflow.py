@@ -39,7 +39,9 @@ def load_workload(config: Any) -> Any:
   )
   size = options.vocabulary_size
   if size is None:
-    size = find_size(origin) if imports.is_prepared(origin) else 1_000
+    prepared = imports.is_prepared(origin)
+    meta = imports.read_meta(origin, TRAIN) if prepared else {}
+    size = meta.get('vocabulary_size', 1_000)
   train, test, words = load(
     origin,
     vocabulary_size=size,
@@ -133,23 +135,6 @@ def load(
       'vocabularies. Prepare them together, in another folder.'
     )
   return train, test, words
-
-
-def find_size(folder: str | os.PathLike) -> int:
-  """Reads the vocabulary size of a folder of text that `epe-jax data` made.
-
-  Raises:
-    ValueError: it was not made from text, or has no train split.
-  """
-  from epe_jax.data import imports
-
-  meta = imports.read_meta(folder, TRAIN)
-  if 'vocabulary_size' not in meta:
-    raise ValueError(
-      f'{folder} was prepared as {meta.get("recipe")!r}, and not of text; give a '
-      'folder of sentences.'
-    )
-  return meta['vocabulary_size']
 
 
 def make_recipes(

@@ -39,6 +39,9 @@ STACKOVERFLOW = {
 }
 """Clients and examples of the public splits of StackOverflow."""
 
+VOCABULARY_SIZE = 20_000
+"""The number of different words."""
+
 # Shares of digits, capitals and small letters in EMNIST.
 _SHARES = np.repeat([0.0495, 0.27 / 26, 0.235 / 26], [10, 26, 26])
 _TOPICS = 50
@@ -106,9 +109,8 @@ def generate_sentences(
   *,
   num_clients: int = 342_477,
   max_sentences: int | None = None,
-  vocabulary_size: int = 20_000,
 ) -> sources.Source:
-  """Makes a source of sentences by synthetic users, 16 words on average.
+  """Makes a source of sentences by synthetic users, 16 of 20,000 words on average.
 
   The users of 'heldout' do not occur in 'train'; those of 'test' are spread over
   both.
@@ -118,7 +120,6 @@ def generate_sentences(
     num_clients: users of 'train', from 9 to 1,000,000; the other splits have
       users and sentences in the proportions of StackOverflow.
     max_sentences: of a user, 1 or more; None for no cap.
-    vocabulary_size: number of different words, from 100 to 50,000.
 
   Returns:
     A source with the features `SENTENCES` and the splits train, heldout, test.
@@ -135,7 +136,6 @@ def generate_sentences(
   _check_range(
     'max_sentences', 1 if max_sentences is None else max_sentences, 1, 1 << 31
   )
-  _check_range('vocabulary_size', vocabulary_size, 100, 50_000)
   counts = {
     split: [num_clients * number // 342_477 for number in numbers]
     for split, numbers in STACKOVERFLOW.items()
@@ -150,10 +150,11 @@ def generate_sentences(
   splits = {split: (numbers[split], counts[split][1]) for split in numbers}
   name = (
     f'sentences, num_clients={num_clients}, max_sentences={max_sentences}, '
-    f'vocabulary_size={vocabulary_size}'
+    f'vocabulary_size={VOCABULARY_SIZE}'
   )
-  draw = functools.partial(_draw_sentences, vocabulary_size=vocabulary_size)
-  return _make_source(seed, name, splits, max_sentences, draw, SENTENCES)
+  return _make_source(
+    seed, name, splits, max_sentences, _draw_sentences, SENTENCES
+  )
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:
@@ -242,7 +243,7 @@ def _draw_blobs(rng: np.random.Generator, num: int) -> np.ndarray:
   return (x[..., None, :] * y[..., :, None]).max(1)
 
 
-def _draw_sentences(client: Client, vocabulary_size: int) -> sources.Columns:
+def _draw_sentences(client: Client) -> sources.Columns:
   """The sentences of a user. A user has the same topic in all splits."""
   user_rng = streams.host_rng(client.seed, 'synthetic user', client.number)
   rng = streams.host_rng(
@@ -251,26 +252,26 @@ def _draw_sentences(client: Client, vocabulary_size: int) -> sources.Columns:
   lengths = 1 + rng.poisson(rng.gamma(3, 5, client.num_examples))
   ends = np.cumsum(lengths)
   bits = rng.integers(1 << 32, size=ends[-1], dtype=np.uint32)
-  words = _tabulate_zipf(vocabulary_size)[bits % _SLOTS]
+  words = _tabulate_zipf()[bits % _SLOTS]
   # The words of ranks below 50 are of all topics.
   moved = np.flatnonzero((words >= _TOPICS) & (bits >> 31 == 0))
   words[moved] += user_rng.integers(_TOPICS) - words[moved] % _TOPICS
-  np.minimum(words, vocabulary_size - 1, out=words)
+  np.minimum(words, VOCABULARY_SIZE - 1, out=words)
   # Words of 8 bytes are copied fast; their padding zeros are removed.
-  text = _spell_words(vocabulary_size, ' ')[words]
-  text[ends - 1] = _spell_words(vocabulary_size, '\n')[words[ends - 1]]
+  text = _spell_words(' ')[words]
+  text[ends - 1] = _spell_words('\n')[words[ends - 1]]
   lines = text.tobytes().translate(None, b'\0').split(b'\n')
   return {'tokens': np.array(lines[:-1], object)}
 
 
 @functools.lru_cache(1)
-def _tabulate_zipf(size: int) -> np.ndarray:
+def _tabulate_zipf() -> np.ndarray:
   """Ranks of equally likely words, int64: rank r, from 0, in 1/(r + 3) parts."""
-  law = np.cumsum(1 / (np.arange(size) + 3))
+  law = np.cumsum(1 / (np.arange(VOCABULARY_SIZE) + 3))
   return np.searchsorted(law, law[-1] * (np.arange(_SLOTS) + 0.5) / _SLOTS)
 
 
 @functools.lru_cache(2)
-def _spell_words(size: int, end: str) -> np.ndarray:
+def _spell_words(end: str) -> np.ndarray:
   """The words by rank, each with an end, 8 bytes."""
-  return np.array([f'w{rank}{end}' for rank in range(size)], 'S8')
+  return np.array([f'w{rank}{end}' for rank in range(VOCABULARY_SIZE)], 'S8')

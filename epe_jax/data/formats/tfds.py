@@ -18,16 +18,11 @@ from epe_jax import extras
 from epe_jax.data import sources
 from epe_jax.data.formats import example_proto
 
-try:
+with extras.explain_missing():
   import tensorflow_datasets as tfds
 
   # tensorflow_datasets imports it late, and with a message of its own.
   importlib.import_module('array_record.python.array_record_module')
-except ImportError as error:
-  raise ImportError(
-    f'TFDS data sets need packages that are not there ({error}). Install them: '
-    + extras.format_install('tfds')
-  ) from error
 
 CURE = (
   'Expected the directory of a version, such as DIR/my_data/1.0.0, prepared by a '
