@@ -36,11 +36,7 @@ def load_workload(config: Any) -> Any:
 
 
 def load(
-  rng_seed: int,
-  *,
-  num_clients: int,
-  concentration: float,
-  test_fraction: float = 0.2,
+  rng_seed: int, *, num_clients: int, concentration: float
 ) -> tuple[federated.FederatedData, federated.FederatedData]:
   """Deals digits: class l goes to the clients in shares Dir(concentration).
 
@@ -54,14 +50,14 @@ def load(
       equal data.
     num_clients: train clients, from 1 to the number of train images.
     concentration: of the Dirichlet law, > 0.
-    test_fraction: part of the images held out at random, in (0, 1).
 
   Returns:
     (train, test) with columns pixels, float32 [n, 8, 8] in [0, 1], ink 1, and
-    label, int32 [n]. The held-out images belong to the one client 'test'.
+    label, int32 [n]. A fifth of the images, drawn at random, is held out and belongs
+    to the one client 'test'.
 
   Raises:
-    ValueError: if an argument is out of its range.
+    ValueError: if there are more clients than images, or none.
 
   References:
     Yurochkin et al. 2019, Bayesian Nonparametric Federated Learning of Neural
@@ -71,23 +67,13 @@ def load(
   >>> train.num_clients, train.num_examples, test.num_examples
   (20, 1438, 359)
   """
-  if not concentration > 0 or not np.isfinite(concentration):
-    raise ValueError(
-      f'concentration={concentration} is not positive and finite. Use e.g. '
-      '0.5, or 1000.0 for nearly equal clients.'
-    )
   pixels, labels = _read_images()
   columns = {
     'pixels': (pixels / 16).astype(np.float32).reshape(-1, 8, 8),
     'label': labels.astype(np.int32),
   }
   num_images = len(columns['label'])
-  num_test = round(test_fraction * num_images)
-  if not 0 < num_test < num_images:
-    raise ValueError(
-      f'test_fraction={test_fraction} leaves {num_test} of {num_images} images '
-      'for the test. Choose a number in (0, 1), e.g. 0.2.'
-    )
+  num_test = round(0.2 * num_images)
   num_train = num_images - num_test
   if not 1 <= num_clients <= num_train:
     raise ValueError(

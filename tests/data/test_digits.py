@@ -7,10 +7,8 @@ from sklearn import datasets
 from epe_jax.data import digits
 
 
-def _load(seed=0, num_clients=20, concentration=0.5, **kwargs):
-  return digits.load(
-    seed, num_clients=num_clients, concentration=concentration, **kwargs
-  )
+def _load(seed=0, num_clients=20, concentration=0.5):
+  return digits.load(seed, num_clients=num_clients, concentration=concentration)
 
 
 def _sorted_rows(*parts):
@@ -96,10 +94,9 @@ def test_the_shares_of_a_label_have_the_variance_of_the_dirichlet_law(
     assert mean - 2 * error > wrong + (1 / N - 1 / N**2 - wrong) / n
 
 
-@pytest.mark.parametrize('test_fraction', [0.001, 0.25, 0.9])
-def test_the_test_part_has_the_size_asked_for(test_fraction):
-  train, test = _load(num_clients=3, test_fraction=test_fraction)
-  assert test.num_examples == round(test_fraction * 1797)
+def test_a_fifth_of_the_images_is_held_out():
+  train, test = _load(num_clients=3)
+  assert test.num_examples == round(0.2 * 1797)
   assert train.num_examples + test.num_examples == 1797
 
 
@@ -109,13 +106,6 @@ def test_the_test_part_has_the_size_asked_for(test_fraction):
     ({'num_clients': 0}, 'num_clients=0, but 1438 train images'),
     ({'num_clients': -3}, 'num_clients=-3'),
     ({'num_clients': 1439}, 'num_clients=1439, but 1438 train images can'),
-    ({'concentration': 0.0}, r'concentration=0\.0 is not positive'),
-    ({'concentration': -1.0}, r'concentration=-1\.0 is not positive'),
-    ({'concentration': float('nan')}, 'concentration=nan'),
-    ({'concentration': float('inf')}, 'concentration=inf'),
-    ({'test_fraction': 0.0}, r'test_fraction=0\.0 leaves 0 of 1797'),
-    ({'test_fraction': 1.0}, r'test_fraction=1\.0 leaves 1797 of 1797'),
-    ({'test_fraction': 1e-5}, 'test_fraction=1e-05 leaves 0'),
   ],
 )
 def test_arguments_out_of_range_are_refused(arguments, message):
