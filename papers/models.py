@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from epe_jax.tasks import classifier, kernels
-from epe_jax.tasks.layers import check_width
 from epe_jax.types import Array, Task
 
 # In each of three stages a block has two convolutions; four more are outside.
@@ -185,7 +184,7 @@ def convnet(
     Differential Privacy"; Tramèr and Boneh 2021, "Differentially Private
     Learning Needs Better Features (or Much More Data)", table 10.
   """
-  network = ConvNet(num_classes, check_width(width))
+  network = ConvNet(num_classes, width)
   return classifier.flax_classifier(network, image_shape)
 
 
@@ -208,7 +207,7 @@ def wide_resnet(
     A task with batches as those of `convnet`.
 
   Raises:
-    ValueError: depth or width is out of range.
+    ValueError: depth is out of range.
 
   References:
     De et al. 2022, "Unlocking High-Accuracy Differentially Private Image
@@ -217,7 +216,7 @@ def wide_resnet(
   """
   if depth < _OUTSIDE + _PER_BLOCK or (depth - _OUTSIDE) % _PER_BLOCK:
     raise ValueError(f'depth={depth} is not 6 n + 4; use 10, 16, 28 or 40.')
-  network = WideResNet(num_classes, depth, check_width(width))
+  network = WideResNet(num_classes, depth, width)
   return classifier.flax_classifier(network, image_shape)
 
 

@@ -39,10 +39,5 @@ def task(width: int = 200) -> Task:
 
   Returns:
     A task whose batches are {'pixels': float32 [b, 8, 8], 'label': int32 [b]}.
-
-  Raises:
-    ValueError: width is out of range.
   """
-  return classifier.flax_classifier(
-    TwoHiddenLayers(layers.check_width(width)), (8, 8)
-  )
+  return classifier.flax_classifier(TwoHiddenLayers(width), (8, 8))

@@ -48,9 +48,6 @@ def task(num_classes: int = 62, *, width: int = 32) -> Task:
   Returns:
     A task whose batches are {'pixels': float32 [b, 28, 28], 'label': int32
     [b]}.
-
-  Raises:
-    ValueError: width is out of range.
   """
-  cnn = Cnn(num_classes, layers.check_width(width))
+  cnn = Cnn(num_classes, width)
   return classifier.flax_classifier(cnn, (28, 28))

@@ -90,14 +90,3 @@ class Dropout(nn.Module):
 def max_pool2x2(x: Float[Array, 'b h w c']) -> Float[Array, 'b h//2 w//2 c']:
   """Pools maxima of 2 x 2 windows, as nn.max_pool with strides (2, 2)."""
   return kernels.max_pool2x2(x)
-
-
-def check_width(width: int) -> int:
-  """Returns a number of units or filters.
-
-  Raises:
-    ValueError: it is less than 1.
-  """
-  if width < 1:
-    raise ValueError(f'model.width={width}; give 1 or more.')
-  return width

@@ -1,5 +1,6 @@
 """StackOverflow next words: the paper's LSTM, 4,050,748 parameters."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,7 +10,6 @@ import optax
 
 from epe_jax import extras
 from epe_jax.tasks import kernels
-from epe_jax.tasks.lstm import Lstm
 from epe_jax.types import Array, Batch, Key, Params, Task, Weighted
 
 # At the top, so that a missing package is reported before data are imported.
@@ -49,21 +49,10 @@ def task(
     1..V, OOV V + 1, then 0 for padding. The task prepends BOS V + 2, and appends
     EOS V + 3 to a sentence of fewer than max_words.
 
-  Raises:
-    ValueError: a size is out of range.
-
   References:
     Reddi et al. 2020, "Adaptive Federated Optimization"; used by One-shot Empirical
     Privacy Estimation, section 5.1.
   """
-  sizes = {
-    'vocabulary_size': vocabulary_size,
-    'embedding_size': embedding_size,
-    'hidden_size': hidden_size,
-  }
-  for name, value in sizes.items():
-    if value < 1:
-      raise ValueError(f'{name}={value} is not positive. Use 1 or more.')
   model = _build_model(vocabulary_size + 4, embedding_size, hidden_size)
 
   def init(key: Key) -> Params:
@@ -121,7 +110,7 @@ def _build_model(num_ids: int, embedding_size: int, hidden_size: int) -> Any:
   uniform = hk.initializers.RandomUniform(-0.05, 0.05)
 
   def init_gates(
-    shape: tuple[int, int], dtype: Any
+    shape: Sequence[int], dtype: Any
   ) -> Float[Array, 'rows columns']:
     columns = shape[1]
     recurrent = _draw_orthonormal_rows(hk.next_rng_key(), hidden_size, columns)
@@ -133,7 +122,12 @@ def _build_model(num_ids: int, embedding_size: int, hidden_size: int) -> Any:
   @hk.transform
   def model(words: Int[Array, 'b t']) -> tuple[Array, Array, Array]:
     x = hk.Embed(num_ids, embedding_size, w_init=uniform)(words)
-    x = Lstm(hidden_size, w_init=init_gates)(x)
+    # The rows of inputs first, and the columns of the gates i, g, f and o.
+    with hk.name_scope('lstm/linear'):
+      shape = embedding_size + hidden_size, 4 * hidden_size
+      w = hk.get_parameter('w', shape, jnp.float32, init=init_gates)
+      b = hk.get_parameter('b', shape[1:], jnp.float32, init=jnp.zeros)
+    x = kernels.lstm(x, w, b)
     x = hk.Linear(embedding_size, w_init=glorot)(x)
     with hk.name_scope('linear_1'):
       shape = embedding_size, num_ids

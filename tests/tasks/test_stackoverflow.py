@@ -213,11 +213,3 @@ def test_a_few_steps_fit_a_few_sentences():
     params, loss = step(params)
     first = first or float(loss)
   assert float(loss) < first / 4
-
-
-@pytest.mark.parametrize(
-  'name', ['vocabulary_size', 'embedding_size', 'hidden_size']
-)
-def test_sizes_out_of_range_are_refused(name):
-  with pytest.raises(ValueError, match=f'{name}=0 is not positive. Use 1'):
-    stackoverflow.task(**{name: 0})
