@@ -57,7 +57,6 @@ def count_steps(sizes: Int[np.ndarray, ' clients'], plan: Plan) -> int:
   >>> count_steps(np.array([3, 21]), plan)
   4
   """
-  _check_plan(plan)
   return plan.epochs * -(-_cap(int(sizes.max()), plan) // plan.batch_size)
 
 
@@ -114,9 +113,6 @@ def gather(
     of the data and the steps of the plan, or of `choose_room`. An empty slot has
     client -1.
 
-  Raises:
-    ValueError: if an argument is out of its range.
-
   >>> data = federated.from_clients(
   ...   {'a': {'x': np.array([1])}, 'b': {'x': np.array([4, 5, 6])}}
   ... )
@@ -125,8 +121,6 @@ def gather(
   >>> cohort.clients.tolist(), cohort.mask.tolist()
   ([[1, 0]], [[[[True, True], [True, False]], [[True, False], [False, False]]]])
   """
-  _check_plan(plan)
-  _check_clients(clients, data.num_clients, plan.slots)
   sizes = data.sizes[clients]
   need = count_steps(sizes, plan) if sizes.size else 0
   steps = plan.steps or choose_room(need, count_steps(data.sizes, plan))
@@ -197,7 +191,7 @@ def resize_steps(one: fedavg.Cohort, steps: int) -> fedavg.Cohort:
 
 
 def prefetch(
-  make: Callable[[int], T], rounds: Iterable[int], *, depth: int = DEPTH
+  make: Callable[[int], T], rounds: Iterable[int]
 ) -> Iterator[tuple[int, T]]:
   """Makes what the next rounds need in a thread, while the current round runs.
 
@@ -207,22 +201,33 @@ def prefetch(
   Args:
     make: round -> anything.
     rounds: in order; may be endless. Iterated by the caller's thread.
-    depth: results that are made in advance, >= 1.
 
   Yields:
     (round, make(round)). Closing the iterator drops the results that were made in
     advance and ends the thread.
 
   Raises:
-    ValueError: if depth < 1.
     Exception: the error of `make`, when its round is reached, with a note that
       names the round.
 
   >>> dict(prefetch(lambda t: t * t, range(4)))
   {0: 0, 1: 1, 2: 4, 3: 9}
   """
-  _check_positive(depth=depth)
-  return _prefetch(make, iter(rounds), depth)
+  ahead, rest = collections.deque(), iter(rounds)
+  pool, is_stalled = futures.ThreadPoolExecutor(1, 'prefetch'), False
+  try:
+    while True:
+      for t in itertools.islice(rest, DEPTH + 1 - len(ahead)):
+        ahead.append((t, pool.submit(make, t)))
+      if not ahead:
+        return
+      # No local name for the result: it would outlive its use by a round.
+      yield _wait_for(*ahead.popleft())
+  except progress.Stalled:
+    is_stalled = True
+    raise
+  finally:
+    pool.shutdown(wait=not is_stalled, cancel_futures=True)
 
 
 def iterate_batches(
@@ -245,7 +250,6 @@ def iterate_batches(
   ...  iterate_batches(data, batch_size=2)]
   [([0, 1], [True, True]), ([2, 0], [True, False])]
   """
-  _check_positive(batch_size=batch_size)
   for start in range(0, data.num_examples, batch_size):
     n = min(batch_size, data.num_examples - start)
     batch = {}
@@ -280,57 +284,6 @@ def _draw_orders(
 
 def _cap(n: int, plan: Plan) -> int:
   return n if plan.max_examples is None else min(n, plan.max_examples)
-
-
-def _check_plan(plan: Plan) -> None:
-  given = {k: v for k, v in plan._asdict().items() if v is not None}
-  _check_positive(**given)
-
-
-def _check_positive(**values: int) -> None:
-  for name, value in values.items():
-    if value < 1:
-      raise ValueError(f'{name}={value} is not positive. Use 1 or more.')
-
-
-def _check_clients(clients: np.ndarray, num_clients: int, slots: int) -> None:
-  wrong = clients[(clients < 0) | (clients >= num_clients)]
-  if wrong.size:
-    raise ValueError(
-      f'clients has the index {wrong[0]}, but the data have {num_clients} '
-      f'clients. Draw indices from 0 to {num_clients - 1}.'
-    )
-  values, counts = np.unique(clients, return_counts=True)
-  if len(values) < len(clients):
-    raise ValueError(
-      f'clients has the index {values[counts.argmax()]} {counts.max()} times. '
-      'A client takes part in a round at most once: draw without replacement.'
-    )
-  if len(clients) > slots:
-    raise ValueError(
-      f'slots={slots}, but {len(clients)} clients take part. Set slots to the '
-      'largest number of clients of any round.'
-    )
-
-
-def _prefetch(
-  make: Callable[[int], T], rounds: Iterator[int], depth: int
-) -> Iterator[tuple[int, T]]:
-  ahead = collections.deque()
-  pool, is_stalled = futures.ThreadPoolExecutor(1, 'prefetch'), False
-  try:
-    while True:
-      for t in itertools.islice(rounds, depth + 1 - len(ahead)):
-        ahead.append((t, pool.submit(make, t)))
-      if not ahead:
-        return
-      # No local name for the result: it would outlive its use by a round.
-      yield _wait_for(*ahead.popleft())
-  except progress.Stalled:
-    is_stalled = True
-    raise
-  finally:
-    pool.shutdown(wait=not is_stalled, cancel_futures=True)
 
 
 def _wait_for(t: int, future: futures.Future[T]) -> tuple[int, T]:
