@@ -155,28 +155,16 @@ def plan(
     noise: one of `NOISES`.
 
   Raises:
-    ValueError: an argument is out of range, the ring has no room for the clients, or the
-      grid is too fine.
+    ValueError: there is less than one client, the ring has no room for the clients, or
+      the grid is too fine.
 
   >>> small = plan(bits=16, dim=4_050_748, noise_multiplier=1.0, clients=100)
   >>> round(small.ring.std), round(small.ring.l2 * small.granularity, 3)
   (4233, 1.029)
   """
   given = f'secure_aggregation.bits={bits}'
-  if not 2 <= bits <= 30:
-    raise ValueError(f'{given}; give 2 to 30.')
-  if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
-    raise ValueError(
-      f'{given} with noise_multiplier={noise_multiplier}: clients add shares of noise; '
-      'give a finite z > 0.'
-    )
-  if rounding not in ROUNDINGS or noise not in NOISES:
-    raise ValueError(
-      f'rounding={rounding!r}, noise={noise!r}; give one of {ROUNDINGS} and one of '
-      f'{NOISES}.'
-    )
-  if not (dim >= 1 and clients >= 1):
-    raise ValueError(f'dim={dim}, clients={clients}; give both >= 1.')
+  if not clients >= 1:
+    raise ValueError(f'clients={clients}; give 1 or more.')
   size = 1 << (dim - 1).bit_length()
   most = clients + 6 * math.sqrt(clients)
   room = _find_room(bits, size, most)

@@ -304,10 +304,6 @@ def test_shares_of_more_than_half_a_step_have_a_bound():
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'bits': 31}, 'bits=31; give 2 to 30'),
-    ({'noise_multiplier': 0.0}, 'noise_multiplier=0'),
-    ({'rounding': 'up'}, "rounding='up'"),
-    ({'noise': 'laplace'}, "noise='laplace'"),
     ({'clients': 0.5}, 'clients=0.5'),
     ({'bits': 6, 'clients': 1e4}, r'bits=6: .* give at least 10 bits'),
     ({'granularity': 1e-6}, 'granularity=1e-06 .* give more than 1.53e-05'),
