@@ -1,4 +1,3 @@
-from . import augmentation as augmentation
 from . import dp_sgd as dp_sgd
 from . import poisson_batches as poisson_batches
 from .dp_sgd import dpsgd as dpsgd

@@ -12,18 +12,20 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.dpsgd import (
-  augmentation,
-  black_box,
   dp_sgd,
   estimates,
   families,
   gradient_canaries,
-  input_canaries,
   white_box,
 )
 from epe_jax.epsilon.types import Scores
 from epe_jax.types import Array, Batch, Params
-from papers.tight_auditing import planted_bugs
+from papers.tight_auditing import (
+  augmentation,
+  black_box,
+  input_canaries,
+  planted_bugs,
+)
 from papers.tight_auditing.audits import AuditedTraining
 from papers.tight_auditing.workloads import Workload, load_workload
 

@@ -12,13 +12,12 @@ import numpy as np
 import optax
 
 from epe_jax import accounting
-from epe_jax.dpsgd import input_canaries
 from epe_jax.dpsgd.gradient_canaries import GradientCanary
 from epe_jax.types import Array, Batch, Params, Task, weighted
 from papers import models
 from papers.data import loading
 from papers.data.examples import Examples
-from papers.tight_auditing import accounted_run
+from papers.tight_auditing import accounted_run, input_canaries
 
 # Test examples that are evaluated at once.
 _TEST_CHUNK = 500

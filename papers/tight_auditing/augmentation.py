@@ -7,35 +7,31 @@ from jaxtyping import Float
 from epe_jax.dpsgd import dp_sgd
 from epe_jax.types import Array, Batch, Key
 
+_PADDING = 4
 
-def make_crop_and_flip(inputs: str, *, padding: int = 4) -> dp_sgd.Augment:
+
+def make_crop_and_flip(inputs: str) -> dp_sgd.Augment:
   """Shifts each image by a few pixels, and mirrors it with probability 1/2.
 
-  An image is padded by `padding` reflected pixels at each edge, and a random window
-  of its own size is cropped.
+  An image is padded by 4 reflected pixels at each edge, and a random window of its
+  own size is cropped.
 
   Args:
     inputs: name of the images in the batch, [n, h, w, c] or [n, h, w].
-    padding: >= 0, and less than the height and the width.
 
   Returns:
     (key, batch) -> the batch with every image changed independently.
-
-  Raises:
-    ValueError: padding is negative.
 
   References:
     De et al. 2022, "Unlocking High-Accuracy Differentially Private Image
     Classification through Scale", section 3.
   """
-  if padding < 0:
-    raise ValueError(f'padding={padding}; give 0 or more pixels.')
 
   def change(key: Key, image: Float[Array, 'h w *c']) -> Float[Array, 'h w *c']:
     crop_key, flip_key = jax.random.split(key)
-    edges = [(padding, padding)] * 2 + [(0, 0)] * (image.ndim - 2)
+    edges = [(_PADDING, _PADDING)] * 2 + [(0, 0)] * (image.ndim - 2)
     wide = jnp.pad(image, edges, mode='reflect')
-    at = jax.random.randint(crop_key, (2,), 0, 2 * padding + 1)
+    at = jax.random.randint(crop_key, (2,), 0, 2 * _PADDING + 1)
     start = (*at, *[0] * (image.ndim - 2))
     image = jax.lax.dynamic_slice(wide, start, image.shape)
     is_flipped = jax.random.bernoulli(flip_key)

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
-from epe_jax.dpsgd import black_box
 from epe_jax.training import algorithms, fedavg
 from papers import models
+from papers.tight_auditing import black_box
 
 TASK = models.fully_connected(3, num_features=4, hidden=())
 RNG = np.random.default_rng(0)
@@ -178,14 +178,11 @@ def test_an_audit_that_was_stopped_goes_on_to_the_same_scores(tmp_path):
   again, calls = count_calls(trainer)
   run(again, path)
   assert not calls
-  for change, match in (
-    ({'key': jax.random.key(4)}, "'key'"),
-    ({'num_models': 7}, "'num_models'"),
-  ):
-    with pytest.raises(ValueError, match=match):
+  for change in ({'key': jax.random.key(4)}, {'num_models': 7}):
+    with pytest.raises(ValueError, match='of another audit'):
       run(again, path, **change)
   settings['clip_norm'] = 2.0
-  with pytest.raises(ValueError, match="'settings'"):
+  with pytest.raises(ValueError, match='of another audit'):
     run(again, path)
 
 
@@ -209,22 +206,8 @@ def test_scores_that_are_not_finite_end_the_audit():
         key=jax.random.key(0),
         chunk=2,
       )
-  with pytest.raises(ValueError, match='one score for each'):
-    black_box.run_black_box(
-      lambda keys, included: jnp.zeros(3),
-      num_models=2,
-      key=jax.random.key(0),
-      chunk=2,
-    )
 
 
-@pytest.mark.parametrize('change', [{'num_models': 0}, {'chunk': 0}])
-def test_numbers_out_of_range_are_refused(change):
-  (name,) = change
-  with pytest.raises(ValueError, match=f'{name}=0'):
-    black_box.run_black_box(
-      lambda keys, included: jnp.zeros(1),
-      **{'num_models': 1, 'key': jax.random.key(0), 'chunk': 1, **change},
-    )
-  with pytest.raises(ValueError, match='expected_batch=31'):
+def test_a_batch_of_more_than_all_examples_is_refused():
+  with pytest.raises(ValueError, match='expected_batch=32'):
     make_trainer(expected_batch=31)

@@ -17,6 +17,12 @@ from jaxtyping import Float, Int
 from epe_jax.dpsgd.gradient_canaries import GradientCanary
 from epe_jax.types import Array, Batch, Key, Params, Task, weighted
 
+# Of Madry et al. for CIFAR-10: the ball's radius, a step, and steps in each step of
+# training.
+_RADIUS, _STEP_SIZE, _NUM_ASCENTS = 8 / 255, 2 / 255, 10
+# Largest root mean square of what a step of descent adds to the numbers of an input.
+_MAX_STEP, _NUM_DESCENTS = 0.05, 20
+
 
 class Pool(NamedTuple):
   """The attacker's examples, from which canaries are made.
@@ -96,14 +102,7 @@ def make_blank_canary(
   return _make_canary(task, choose)
 
 
-def make_adversarial_canary(
-  task: Task,
-  pool: Pool,
-  *,
-  radius: float = 8 / 255,
-  step_size: float = 2 / 255,
-  num_steps: int = 10,
-) -> GradientCanary:
+def make_adversarial_canary(task: Task, pool: Pool) -> GradientCanary:
   """A random example, moved by PGD to a point of high loss in a ball.
 
   x <- Π(x + α sign ∇_x l(θ, (x, y))), from a random point of the ball
@@ -112,71 +111,51 @@ def make_adversarial_canary(
   Args:
     task: the model and its loss.
     pool: one of its examples is drawn; inputs are in [0, 1].
-    radius: r > 0, in units of the inputs.
-    step_size: α > 0.
-    num_steps: steps of ascent in each step of training, >= 1.
-
-  Raises:
-    ValueError: a number is out of range.
 
   References:
     Madry et al. 2018, "Towards Deep Learning Models Resistant to Adversarial
     Attacks"; Tight Auditing, appendix C.3, which does not say r, α or the number
     of steps: these are those of Madry et al. for CIFAR-10.
   """
-  _check_positive(radius=radius, step_size=step_size, num_steps=num_steps)
   inputs = pool.inputs
 
   def refine(state: InputState, params: Params, key: Key) -> Batch:
     start_key, loss_key = jax.random.split(key)
     x0 = state.original[inputs]
-    low, high = jnp.maximum(x0 - radius, 0), jnp.minimum(x0 + radius, 1)
+    low, high = jnp.maximum(x0 - _RADIUS, 0), jnp.minimum(x0 + _RADIUS, 1)
 
     def loss(x: Array) -> Float[Array, '']:
       return compute_loss(task, params, {**state.original, inputs: x}, loss_key)
 
     def ascend(x: Array, _: None) -> tuple[Array, None]:
-      x = x + step_size * jnp.sign(jax.grad(loss)(x))
+      x = x + _STEP_SIZE * jnp.sign(jax.grad(loss)(x))
       return jnp.clip(x, low, high), None
 
     start = jax.random.uniform(start_key, x0.shape, x0.dtype)
-    x, _ = jax.lax.scan(ascend, low + start * (high - low), length=num_steps)
+    x, _ = jax.lax.scan(ascend, low + start * (high - low), length=_NUM_ASCENTS)
     return {**state.original, inputs: x}
 
   return _make_canary(task, lambda key: _draw(pool, key), refine)
 
 
-def make_crafted_canary(
-  task: Task,
-  pool: Pool,
-  *,
-  max_step: float = 0.05,
-  num_steps: int = 20,
-) -> GradientCanary:
+def make_crafted_canary(task: Task, pool: Pool) -> GradientCanary:
   """An input whose gradient is orthogonal to the mean gradient of a pool.
 
   Descent within [0, 1] on f(x) = |cos(∇l(θ, (x, y)), g)|, where g is the mean gradient of the
   pool, so that the other examples of a batch disturb the score little. The paper
   gives no step size; steps are Polyak's, f / |∇f|, as the minimum 0 is known, but
-  no longer than `max_step`. The best input of the path is kept, and the next
-  search begins at it. The label stays that of the example that is drawn; with
-  some labels a small model has no orthogonal gradient within [0, 1].
+  bounded. The best input of the path is kept, and the next search begins at it. The
+  label stays that of the example that is drawn; with some labels a small model has no
+  orthogonal gradient within [0, 1].
 
   Args:
     task: the model and its loss; the loss needs second derivatives.
     pool: its gradient is computed at once, so keep it small: 64 examples will do.
-    max_step: largest root mean square of what a step adds to the numbers of an
-      input, > 0.
-    num_steps: steps of descent in each step of training, >= 1.
-
-  Raises:
-    ValueError: a number is out of range.
 
   References:
     Tight Auditing of Differentially Private Machine Learning, Algorithm 3 and
     appendix C.3; Polyak 1987, "Introduction to Optimization", section 5.3.
   """
-  _check_positive(max_step=max_step, num_steps=num_steps)
   inputs = pool.inputs
 
   def refine(state: InputState, params: Params, key: Key) -> Batch:
@@ -194,13 +173,13 @@ def make_crafted_canary(
       value, slope = jax.value_and_grad(similarity)(x)
       best_x = jnp.where(value < lowest, x, best_x)
       norm = jnp.maximum(jnp.linalg.norm(slope.ravel()), 1e-30)
-      length = jnp.minimum(value / norm, max_step * math.sqrt(x.size))
+      length = jnp.minimum(value / norm, _MAX_STEP * math.sqrt(x.size))
       x = jnp.clip(x - length * slope / norm, 0, 1)
       return (x, best_x, jnp.minimum(value, lowest)), None
 
     x = state.example[inputs]
     start = (x, x, jnp.float32(jnp.inf))
-    (x, best_x, lowest), _ = jax.lax.scan(descend, start, length=num_steps)
+    (x, best_x, lowest), _ = jax.lax.scan(descend, start, length=_NUM_DESCENTS)
     best_x = jnp.where(similarity(x) < lowest, x, best_x)
     return {**state.original, inputs: best_x}
 
@@ -230,11 +209,7 @@ def mean_gradient(
   examples = jax.tree.map(jnp.asarray, examples)
   num = len(jax.tree.leaves(examples)[0])
 
-  def total(params: Params) -> Float[Array, '']:
-    losses = weighted(task.loss(params, examples, key))
-    means = losses.total / jnp.where(losses.weight > 0, losses.weight, 1)
-    return jnp.sum(means, dtype=jnp.float32)
-
+  total = lambda params: _sum_losses(task, params, examples, key)
   return ravel_pytree(jax.grad(total)(params))[0] / num
 
 
@@ -251,9 +226,16 @@ def compute_loss(
 ) -> Float[Array, '']:
   """The mean loss of one example, without the axis of examples."""
   one = jax.tree.map(lambda x: x[None], example)
-  losses = weighted(task.loss(params, one, key))
-  weight = jnp.where(losses.weight > 0, losses.weight, 1)
-  return jnp.sum(losses.total / weight, dtype=jnp.float32)
+  return _sum_losses(task, params, one, key)
+
+
+def _sum_losses(
+  task: Task, params: Params, examples: Batch, key: Key
+) -> Float[Array, '']:
+  """The sum of the mean losses of examples, arrays [n, ...]."""
+  losses = weighted(task.loss(params, examples, key))
+  means = losses.total / jnp.where(losses.weight > 0, losses.weight, 1)
+  return jnp.sum(means, dtype=jnp.float32)
 
 
 def _make_canary(
@@ -293,9 +275,3 @@ def _cosine(a: Float[Array, ' d'], b: Float[Array, ' d']) -> Float[Array, '']:
   # Never the square root of 0, which has no gradient.
   norm = lambda x: jnp.sqrt(jnp.sum(x**2) + 1e-30)
   return jnp.sum(a * b) / (norm(a) * norm(b))
-
-
-def _check_positive(**values: float) -> None:
-  for name, value in values.items():
-    if not (value > 0 and math.isfinite(value)):
-      raise ValueError(f'{name}={value}; give a finite number > 0.')
