@@ -131,7 +131,6 @@ def epsilon_of_discrete_gaussian(
   Args:
     std: σ >= 0 of the noise in the sum, whose law is exp(-x²/(2σ²)) on the grid; of
       n clients each adds noise of σ/√n.
-    delta: δ in (0, 1).
     l2: Δ₂ > 0 after rounding to the grid: 2 S if any update may replace another.
     l1: Δ₁; None if no bound but √d l2 is known.
     dim: d >= 1, coordinates.
@@ -140,8 +139,7 @@ def epsilon_of_discrete_gaussian(
     rounds: T >= 1 in which a client takes part.
 
   Raises:
-    ValueError: an argument is out of range, or clients add less noise each than any
-      bound is known for.
+    ValueError: clients add less noise each than any bound is known for.
 
   >>> given = {'delta': 1e-5, 'l2': 4.0}
   >>> round(epsilon_of_discrete_gaussian(4.0, **given).epsilon, 2)

@@ -33,12 +33,7 @@ def epsilon_of_releases(
   needed. Where each round has data of its own, n is 1, however many rounds there are.
 
   Args:
-    noise_multiplier: z >= 0.
-    delta: δ in (0, 1).
     participations: n >= 1.
-
-  Raises:
-    ValueError: an argument is out of range.
 
   References:
     Balle and Wang 2018; Dong, Roth and Su 2022, corollary 3.3.
@@ -74,15 +69,6 @@ def epsilon_of_poisson(
   The privacy loss distribution of a round is composed T times on a grid. It is
   rounded towards more loss, so that ε is an upper bound. ε is that of Rényi divergences
   at a tiny δ, or that of one who takes part in all rounds, where these are less.
-
-  Args:
-    noise_multiplier: z >= 0.
-    delta: δ in (0, 1).
-    probability: q in (0, 1].
-    rounds: T >= 1.
-
-  Raises:
-    ValueError: an argument is out of range.
 
   References:
     Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022 (connect the dots).
@@ -139,17 +125,11 @@ def epsilon_of_best(
   run is chosen by any score of its model, on private data too.
 
   Args:
-    noise_multiplier: z >= 0.
-    delta: δ in (0, 1).
-    probability: q in (0, 1].
     rounds: T >= 1 of each run.
     runs: m >= 1, how many there are, or with another law than 'fixed' their mean.
     law: 'fixed' composes all runs, which may all be released. With others the number of
       runs is drawn in secret from the law of this name, and nothing but the best is
       released.
-
-  Raises:
-    ValueError: an argument is out of range.
 
   References:
     Papernot and Steinke 2022, "Hyperparameter Tuning with Renyi Differential

@@ -191,9 +191,7 @@ def epsilon_of_matrix_mechanism(
   """Computes ε of the participant who moves C G furthest.
 
   Args:
-    noise_multiplier: z >= 0, the standard deviation of Z in clip norms.
     sensitivity: in clip norms, > 0, as `Sensitivity.bound`.
-    delta: δ in (0, 1).
 
   Returns:
     ε, whose assumptions have ρ = μ²/2 of zero-concentrated DP, by which deployed

@@ -85,13 +85,8 @@ def epsilon_of_allocation(
   """Computes ε of one who takes part in a random round of each period.
 
   Args:
-    noise_multiplier: z >= 0.
-    delta: δ in (0, 1).
     rounds: t >= 1 of each period.
     periods: R >= 1, each with a random round of its own.
-
-  Raises:
-    ValueError: an argument is out of range.
 
   >>> round(epsilon_of_allocation(1.0, delta=1e-5, rounds=100).epsilon, 2)
   0.62

@@ -39,14 +39,6 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
   after Adam with little noise, depends on rows that are not in the sums, and is
   for `sphere`.
 
-  Args:
-    key: the canary key; never the key of the privacy noise.
-    num: k >= 1.
-    dim: d >= 2.
-
-  Raises:
-    ValueError: num or dim is out of range.
-
   >>> canaries = hadamard(jax.random.key(0), num=5, dim=4096)
   >>> two = canaries.superpose(jnp.array([3, 4]), jnp.array([1.0, 2.0]))
   >>> canaries.project(two).round(3).tolist()
@@ -65,12 +57,6 @@ def hadamard_of_parts(
   They audit a model that is larger than the memory of a device. Each device
   folds its own shard of v; the devices add up 4096 floats for each group and
   vector, and send nothing else. `superpose` sends nothing at all.
-
-  Args:
-    key: the canary key; never the key of the privacy noise.
-    num: k >= 1.
-    dim: d >= 2, parameters of the model.
-    mesh: the devices.
 
   Returns:
     Canaries whose vectors have `padded_width(dim, mesh)` entries,
@@ -139,9 +125,6 @@ def _make_canaries(
   """Makes canaries from the two passes over v, which are each other's transpose.
 
   Args:
-    key: the canary key.
-    num: k >= 1.
-    dim: d >= 2.
     length: entries of the vectors, d unless they are padded.
     fold: (root, stream, x [r, length]) -> [r, 4096].
     unfold: (root, streams [g], shorts [g, 4096]) -> [length].

@@ -70,14 +70,6 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
   a vector, and time: one pass over v for each group of canaries. So is what
   must be known of v after Adam and its like.
 
-  Args:
-    key: the canary key; never the key of the privacy noise.
-    num: k >= 1.
-    dim: d >= 2.
-
-  Raises:
-    ValueError: num or dim is out of range.
-
   >>> canaries = hadamard2(jax.random.key(0), num=5, dim=8192)
   >>> two = canaries.superpose(jnp.array([3, 4]), jnp.array([1.0, 2.0]))
   >>> abs(canaries.project(two)).round(3).tolist()

@@ -54,15 +54,6 @@ def sphere(
   few coordinates of `block` of them at a time, so memory is neither k x d nor
   block x d. The bits of a canary depend on (key, j, d) alone.
 
-  Args:
-    key: the canary key; never the key of the privacy noise.
-    num: k >= 1.
-    dim: d >= 2.
-    block: canaries held at once, >= 1.
-
-  Raises:
-    ValueError: num, dim or block is out of range.
-
   References:
     One-shot Empirical Privacy Estimation, section 4, Algorithms 1-3.
 
@@ -110,16 +101,6 @@ def shard_sphere(
 
   Vectors stay where they are, equally many on each device. Each device sends
   its own to all others, a piece of their coordinates at a time.
-
-  Args:
-    key: the canary key.
-    num: k >= 1.
-    dim: d >= 2.
-    block: canaries that a device holds at once, >= 1.
-    mesh: the devices.
-
-  Raises:
-    ValueError: num, dim or block is out of range.
   """
   threefry.check_sizes(num, dim, block)
   share = -(-num // mesh.size)
