@@ -178,10 +178,9 @@ def test_images_are_crafted_through_convolutions_and_pools():
 
 def test_an_adversarial_example_follows_the_model():
   canary = make_canary('adversarial')
-  state, params = canary.init(jax.random.key(1), PARAMS), PARAMS
-  step = jax.jit(canary.gradient)
+  state, step = canary.init(jax.random.key(1), PARAMS), jax.jit(canary.gradient)
   inputs = []
-  for t in range(2):
+  for t, params in enumerate((PARAMS, jax.tree.map(jnp.flip, PARAMS))):
     _, state = step(state, params, jnp.int32(t))
     inputs.append(state.example['features'])
   assert np.any(inputs[0] != inputs[1])
