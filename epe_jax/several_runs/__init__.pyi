@@ -7,7 +7,6 @@ from .over_runs import epsilon_of_new_run as epsilon_of_new_run
 from .over_runs import estimate_shift as estimate_shift
 from .over_runs import estimate_shifts as estimate_shifts
 from .over_runs import mean_shift_bound as mean_shift_bound
-from .over_runs import pool_scores as pool_scores
 from .over_runs import random_effects as random_effects
 from .run_effects import Effect as Effect
 from .run_effects import OverRuns as OverRuns

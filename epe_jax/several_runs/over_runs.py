@@ -5,9 +5,8 @@ deviation, and has an estimate y_r of it:
 
   y_r ~ N(μ_r, v_r)   and   μ_r ~ N(μ, τ²)
 
-To treat the canaries of all runs as independent draws of one law, as
-`pool_scores` does, is to assume τ = 0: their interval is too narrow for μ,
-and says nothing about the μ of a new run.
+To pool the canaries of all runs as independent draws of one law is to assume τ = 0:
+their interval is too narrow for μ, and says nothing about the μ of a new run.
 
 References: Cochran, "The combination of estimates from different experiments"
 (1954), for Q; DerSimonian and Laird, "Meta-analysis in clinical trials" (1986),
@@ -397,47 +396,3 @@ def _check_estimates(mu, variance, confidence):
       'for each run.'
     )
   return mu, variance
-
-
-def pool_scores(runs: Sequence[Scores]) -> Scores:
-  """The scores of all canaries of all runs, as those of one audit.
-
-  The cosine of an unobserved canary has the same law in every run whose model has
-  the same number of parameters, so that cosines can be pooled: ten runs of 100
-  canaries give as many scores as one run of 1000.
-
-  Args:
-    runs: scores of one run or more, with equal leading axes and design, which
-      are cosines of one null law. Their `shift` is ignored.
-
-  Returns:
-    The scores, those of the first run first.
-
-  Raises:
-    ValueError: there are no runs, a null law is unknown, or runs differ in the null
-      law, the design or the leading axes.
-
-  >>> from epe_jax.epsilon import Sphere
-  >>> runs = [Scores(np.full(3, x), np.zeros(2), Sphere(100)) for x in (0.1, 0.2)]
-  >>> pool_scores(runs).observed.tolist()
-  [0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
-  """
-  if not runs:
-    raise ValueError('runs is empty; give the scores of one run or more.')
-  kinds = {(s.null, s.design, s.observed.shape[:-1]) for s in runs}
-  if len(kinds) > 1:
-    raise ValueError(
-      f'runs have several (null, design, leading axes): {sorted(kinds, key=str)}. '
-      'Pool scores of one kind.'
-    )
-  if not runs[0].has_known_null:
-    raise ValueError(
-      'runs have null=Unknown(), so nothing says that their scores are on one scale. '
-      'Pool cosines, and give null=Sphere(d).'
-    )
-  return Scores(
-    np.concatenate([scores.observed for scores in runs], axis=-1),
-    np.concatenate([scores.unobserved for scores in runs], axis=-1),
-    runs[0].null,
-    runs[0].design,
-  )
