@@ -38,6 +38,8 @@ ASSUMES = (
 # 4,050,748. Folds of hadamard2 hold more of them.
 _PROGRAMS, _VECTORS, _COPIES_OF_BUFFER = 24e6, 3.5, 3
 _FOLDED = 5.5
+# For rounds that are not scored yet: `audit.memory` of every config.
+_BUFFER = 2e9
 _UNITS = ((1e12, 'TB'), (1e9, 'GB'), (1e6, 'MB'), (1e3, 'kB'))
 
 
@@ -103,12 +105,11 @@ class Costs(NamedTuple):
   rounds_together: int
 
 
-def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
+def count_costs(run: PlannedRun) -> Costs:
   """Counts what the observers, buffers and the record of an audit take.
 
   Args:
     run: the run to audit, with the cosines of all rounds.
-    memory: bytes for rounds that are not scored yet, > 0; `audit.memory` of a config.
 
   >>> run = PlannedRun(
   ...   dim=4_050_748, rounds=61, clients_per_round=10, noise_multiplier=1.0,
@@ -120,7 +121,7 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
   together = 1
   if registry.find_family(run.family).one_by_one:
     together = audit_step.choose_buffer(
-      memory, rounds=rounds, views=views, dim=d
+      _BUFFER, rounds=rounds, views=views, dim=d
     )
   buffer = views * together * 4 * d if together > 1 else 0
   vectors = _VECTORS + _FOLDED * (run.family == 'hadamard2')

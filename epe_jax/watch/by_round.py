@@ -93,7 +93,6 @@ def evaluate_by_round(
   rounds: Sequence[int] | None = None,
   delta: float | None = None,
   models: Sequence[ThreatModel] = THREAT_MODELS,
-  confidence: float = 0.9,
   resamples: int = 200,
 ) -> list[RoundEstimate]:
   """ε of what each attacker had seen after t rounds, about one who took part.
@@ -104,7 +103,7 @@ def evaluate_by_round(
   last is scored when training ends; before, it is derived from the trace, as
   `published_models.derive_models` does, where it can be.
 
-  Where an attacker's estimate is calibrated it is given, with an interval for the
+  Where an attacker's estimate is calibrated it is given, with a 90 % interval for the
   scatter of canaries. Every attacker has a lower bound without a shape assumed;
   it holds at each round by itself and not at all of them together.
 
@@ -113,7 +112,6 @@ def evaluate_by_round(
     rounds: values of t, in [1, T]; None for `choose_rounds`.
     delta: in (0, 1); None for the run's own.
     models: the attackers.
-    confidence: of the intervals.
     resamples: of the bootstrap, where an interval takes one.
 
   Returns:
@@ -138,9 +136,7 @@ def evaluate_by_round(
         attack_scores.scores.unobserved.size,
       )
       for attack_scores in _score_round(record, t, nulls, derivable)
-      for estimate in _estimate_round(
-        attack_scores, delta, confidence, resamples
-      )
+      for estimate in _estimate_round(attack_scores, delta, resamples)
     ]
 
   # Side by side, as most of it is work of NumPy, which lets other threads run.
@@ -265,11 +261,10 @@ def _score_round(
 def _estimate_round(
   attack_scores: AttackScores,
   delta: float,
-  confidence: float,
   resamples: int,
 ) -> Iterator[Estimate]:
   if attack_scores.is_calibrated:
     yield evaluation.estimate_with_interval(
-      attack_scores, delta=delta, confidence=confidence, resamples=resamples
+      attack_scores, delta=delta, resamples=resamples
     )
   yield lower_bounds.lower_bound(attack_scores.scores, delta=delta)
