@@ -23,6 +23,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.audit import failed_checks
+from epe_jax.epsilon.checks import check_choice
 from epe_jax.epsilon.types import Scores, make_null
 from epe_jax.fact import Fact
 from epe_jax.scores.counts import (
@@ -117,11 +118,7 @@ def make_scores(
   """
   higher, dim = settings.get('higher', 'in'), settings.get('dim')
   try:
-    if higher not in get_args(Higher):
-      raise ValueError(
-        f"higher={higher!r} is neither 'in' nor 'out'. Say which canaries score "
-        'higher: those that took part, or the others.'
-      )
+    check_choice('higher', higher, get_args(Higher))
     observed = _to_array(names[0], observed)
     unobserved = _to_array(names[1], unobserved)
     if not observed.size:
@@ -353,10 +350,6 @@ def _check_examples_differ(path, members):
 
 def _to_array(name: str, values: Any) -> np.ndarray:
   """Scores [n] as an array, or what is wrong with them."""
-  if values is None:
-    raise ValueError(
-      f'{name} is None; give real numbers, [] if there are none.'
-    )
   try:
     array = np.asanyarray(values)
   except (TypeError, ValueError) as error:

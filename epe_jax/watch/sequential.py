@@ -93,13 +93,14 @@ class SequentialBounds(NamedTuple):
     """How the claim stands after the last of the rounds; None without a claim."""
     if self.claim is None or self.log_evidence is None:
       return None
-    return _summarize(
+    rejected = self.log_evidence >= -math.log(self.significance)
+    return ClaimTest(
       self.claim,
       self.significance,
-      self.rounds,
-      self.num_canaries,
-      self.epsilon_gdp,
-      self.log_evidence,
+      int(self.rounds[rejected.argmax()]) if rejected.any() else None,
+      float(self.log_evidence.max()),
+      float(self.epsilon_gdp[-1]),
+      int(self.num_canaries[-1]),
     )
 
 
@@ -142,23 +143,14 @@ def bound_sequentially(
   found = _weigh_evidence(record, rounds, delta, claim, significance)
   if found is None:
     return None
-  return SequentialBounds(
-    found.threat_model,
-    found.delta,
-    significance,
-    found.rounds,
-    found.num_canaries,
-    found.mu,
-    found.epsilon_gdp,
-    anytime.epsilon_sequence(
-      found.tails,
-      delta=found.delta,
-      significance=significance,
-      after=found.num_canaries,
-    ),
-    claim,
-    found.log_evidence,
+  bounds, tails = found
+  epsilon = anytime.epsilon_sequence(
+    tails,
+    delta=bounds.delta,
+    significance=significance,
+    after=bounds.num_canaries,
   )
+  return bounds._replace(epsilon=epsilon)
 
 
 def judge_claim(
@@ -175,36 +167,7 @@ def judge_claim(
   are those of `bound_sequentially`.
   """
   found = _weigh_evidence(record, rounds, delta, claim, significance)
-  if found is None:
-    return None
-  assert found.log_evidence is not None, 'there is a claim'
-  return _summarize(
-    claim,
-    significance,
-    found.rounds,
-    found.num_canaries,
-    found.epsilon_gdp,
-    found.log_evidence,
-  )
-
-
-class _Evidence(NamedTuple):
-  """What canaries tell of μ; `tails` has what they tell of any mechanism.
-
-  Attributes:
-    tails: [n] log V of the canaries that have ended, in the order in which they end.
-
-  All others are those of `SequentialBounds`.
-  """
-
-  threat_model: ThreatModel
-  delta: float
-  rounds: Int[np.ndarray, ' m']
-  num_canaries: Int[np.ndarray, ' m']
-  tails: Float[np.ndarray, ' n']
-  mu: Float[np.ndarray, ' m']
-  epsilon_gdp: Float[np.ndarray, ' m']
-  log_evidence: Float[np.ndarray, ' m'] | None
+  return found and found[0].test_claim()
 
 
 def _weigh_evidence(
@@ -213,7 +176,11 @@ def _weigh_evidence(
   delta: float | None,
   claim: float | None,
   significance: float,
-) -> _Evidence | None:
+) -> tuple[SequentialBounds, Float[np.ndarray, ' n']] | None:
+  """Bounds with 0 for those of any mechanism, and what canaries tell of these.
+
+  That is log V of the canaries that have ended, in the order in which they end.
+  """
   delta = record.delta if delta is None else delta
   if claim is not None and not 0 <= claim < math.inf:
     raise ValueError(
@@ -264,35 +231,19 @@ def _weigh_evidence(
       vectors=vectors,
       dim=record.dim,
     )
-  return _Evidence(
+  bounds = SequentialBounds(
     threat_model,
     delta,
+    significance,
     ends,
     num_canaries,
-    tails,
     mu,
     np.asarray(tradeoff.epsilon_gdp(mu, delta)),
+    np.zeros_like(mu),
+    claim,
     log_evidence,
   )
-
-
-def _summarize(
-  claim: float,
-  significance: float,
-  rounds: Int[np.ndarray, ' m'],
-  num_canaries: Int[np.ndarray, ' m'],
-  epsilon_gdp: Float[np.ndarray, ' m'],
-  log_evidence: Float[np.ndarray, ' m'],
-) -> ClaimTest:
-  rejected = log_evidence >= -math.log(significance)
-  return ClaimTest(
-    claim,
-    significance,
-    int(rounds[rejected.argmax()]) if rejected.any() else None,
-    float(log_evidence.max()),
-    float(epsilon_gdp[-1]),
-    int(num_canaries[-1]),
-  )
+  return bounds, tails
 
 
 def _stretch_shifts(dim: int, rounds: int, significance: float) -> float:
