@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import typed_json
-from epe_jax.audit import attackers, audit_json
+from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import tradeoff
@@ -134,11 +133,6 @@ def evaluate_runs(
     for attacker in by_run[0]
     if all(attacker in scores for scores in by_run)
   ]
-
-
-def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
-  """A row for each attacker, from what `evaluate_runs` returns."""
-  return typed_json.to_plain(list(rows), audit_json.HOOKS)
 
 
 def _check_distinct(runs: Mapping[str, Record | Scores]) -> None:
