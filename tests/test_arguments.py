@@ -11,11 +11,11 @@ import typing
 import numpy as np
 import pytest
 
-from epe_jax import accounting, epsilon, planning, several_runs, watch
+from epe_jax import accounting, epsilon, planning, watch
 
 FUNCTIONS = {
   name: getattr(module, name)
-  for module in (epsilon, accounting, planning, several_runs, watch)
+  for module in (epsilon, accounting, planning, watch)
   for name in module.__all__
   if inspect.isfunction(getattr(module, name))
 }
@@ -26,7 +26,6 @@ for _name in (
   'derive_models',
   'evaluate_by_round',
   'evaluate_rounds',
-  'evaluate_runs',
   'judge_claim',
   'plan',
   'restrict_record',
@@ -34,16 +33,8 @@ for _name in (
   del FUNCTIONS[_name]
 SCORES = epsilon.Scores(np.linspace(-1, 3, 60), np.linspace(-2, 2, 50))
 COINS = epsilon.Scores(SCORES.observed, SCORES.unobserved, design='coin_flip')
-RUNS = [
-  epsilon.Scores(
-    np.linspace(x, x + 0.1, 20), np.empty(0), null=epsilon.Sphere(100)
-  )
-  for x in (0.0, 0.1, 0.2)
-]
 NORMAL = dict(mean0=0.0, std0=1.0, mean1=1.0, std1=1.0)
-THREE = np.array([1.0, 2.0, 3.0])
 TAILS = np.full(20, -2.0)
-EFFECTS = several_runs.random_effects(THREE, np.full(3, 0.1))
 FAMILY = epsilon.gaussian_family()
 NOTHING = lambda log_fpr: -np.expm1(log_fpr)
 
@@ -59,7 +50,6 @@ CALLS = {
     rng=np.random.default_rng(0), estimator=epsilon.two_gaussian, resamples=20
   ),
   'clopper_pearson_upper': dict(count=1, trials=9, significance=0.05),
-  'compute_epsilon_spread': dict(mu=1.0, tau=0.1, delta=1e-5),
   'compute_power': dict(
     bound='gaussian',
     certified=3.0,
@@ -87,8 +77,6 @@ CALLS = {
   'epsilon_of_matrix_mechanism': dict(
     noise_multiplier=1.0, sensitivity=1.0, delta=1e-5
   ),
-  'epsilon_of_mean': dict(effects=EFFECTS, delta=1e-5),
-  'epsilon_of_new_run': dict(effects=EFFECTS, delta=1e-5),
   'epsilon_of_poisson': dict(
     noise_multiplier=1.0, delta=1e-5, probability=0.1, rounds=10
   ),
@@ -106,8 +94,6 @@ CALLS = {
     null=epsilon.Sphere(100),
     simulations=10,
   ),
-  'estimate_shift': dict(scores=SCORES),
-  'estimate_shifts': dict(runs=RUNS),
   'family_bound': of_scores(family=FAMILY),
   'gaussian_family': {},
   'gaussian_lower_bound': of_scores(),
@@ -124,7 +110,6 @@ CALLS = {
   'lower_bound': of_scores(),
   'max_threshold': of_scores(),
   'maximum_over_rounds': of_scores(own=np.full((60, 1), 2.0), rounds=3),
-  'mean_shift_bound': dict(mu=THREE, variance=np.full(3, 0.1), delta=1e-5),
   'min_canaries': dict(bound='gaussian', certified=3.0, truth=4.0, delta=1e-5),
   'most_exposed': of_scores(),
   'mu_of_epsilon': dict(epsilon=1.0, delta=1e-5),
@@ -132,7 +117,6 @@ CALLS = {
   'one_run': of_scores(COINS),
   'one_run_gdp': of_scores(COINS),
   'one_run_independent': of_scores(COINS),
-  'random_effects': dict(mu=THREE, variance=np.full(3, 0.1)),
   'run_normality_tests': dict(scores=SCORES),
   'two_gaussian': of_scores(),
   'whiten': dict(noising=np.eye(3)),
@@ -143,7 +127,6 @@ RIGHT = {
   ('estimate_noise_floor', 'rounds'): (1.5,),
   ('estimate_noise_floor', 'simulations'): (None,),
   ('compute_power', 'num_unobserved'): (None,),
-  ('compute_epsilon_spread', 'mu'): (-1,),
   ('compute_risks', 'mu'): (math.inf,),
   ('epsilon_gdp', 'mu'): (math.inf,),
   ('epsilon_mixture', 'weights'): (None,),
@@ -154,8 +137,6 @@ RIGHT = {
   ('gdp_log_evidence', 'dim'): (math.inf,),
   ('gdp_sequence', 'dim'): (math.inf,),
   ('gdp_sequence', 'tails'): (-1,),
-  ('random_effects', 'mu'): (-1,),
-  ('mean_shift_bound', 'mu'): (-1,),
   ('anderson_darling', 'values'): (-1,),
   **{
     (name, mean): (-1,)
@@ -377,6 +358,3 @@ def test_a_list_of_numbers_is_as_good_as_an_array():
   assert epsilon.epsilon_mixture(lists, 1e-5) == epsilon.epsilon_mixture(
     arrays, 1e-5
   )
-  assert several_runs.random_effects(
-    lists, [0.1, 0.1]
-  ) == several_runs.random_effects(arrays, np.full(2, 0.1))
