@@ -11,30 +11,19 @@ import typing
 import numpy as np
 import pytest
 
-from epe_jax import accounting, epsilon, planning, watch
+from epe_jax import accounting, epsilon, planning
 
 FUNCTIONS = {
   name: getattr(module, name)
-  for module in (epsilon, accounting, planning, watch)
+  for module in (epsilon, accounting, planning)
   for name in module.__all__
   if inspect.isfunction(getattr(module, name))
 }
-# They take records, plans and audits, which other tests damage.
-for _name in (
-  'bound_sequentially',
-  'bound_simultaneously',
-  'derive_models',
-  'evaluate_by_round',
-  'evaluate_rounds',
-  'judge_claim',
-  'plan',
-  'restrict_record',
-):
-  del FUNCTIONS[_name]
+# It takes a planned run, which other tests damage.
+del FUNCTIONS['plan']
 SCORES = epsilon.Scores(np.linspace(-1, 3, 60), np.linspace(-2, 2, 50))
 COINS = epsilon.Scores(SCORES.observed, SCORES.unobserved, design='coin_flip')
 NORMAL = dict(mean0=0.0, std0=1.0, mean1=1.0, std1=1.0)
-TAILS = np.full(20, -2.0)
 FAMILY = epsilon.gaussian_family()
 NOTHING = lambda log_fpr: -np.expm1(log_fpr)
 
@@ -83,7 +72,6 @@ CALLS = {
   'epsilon_of_releases': dict(noise_multiplier=1.0, delta=1e-5),
   'epsilon_of_ring': dict(ring=accounting.Ring(40.0, 40.0, 4, 0), delta=1e-5),
   'epsilon_of_skellam': dict(std=4.0, delta=1e-5, l2=4.0),
-  'epsilon_sequence': dict(tails=TAILS, delta=1e-5, after=np.array([20])),
   'epsilon_two_gaussians': dict(**NORMAL, delta=1e-5),
   'estimate_noise_floor': dict(
     rng=np.random.default_rng(0),
@@ -101,8 +89,6 @@ CALLS = {
   'find_sensitivity': dict(
     strategy=np.eye(3), schema=accounting.ParticipationSchema()
   ),
-  'gdp_log_evidence': dict(tails=TAILS, mu=1.0, after=np.array([20])),
-  'gdp_sequence': dict(tails=TAILS, after=np.array([20])),
   'jeffreys_upper': dict(count=1, trials=9, significance=0.05),
   'location_mixture': of_scores(),
   'location_mixture_bound': of_scores(),
@@ -131,12 +117,7 @@ RIGHT = {
   ('epsilon_gdp', 'mu'): (math.inf,),
   ('epsilon_mixture', 'weights'): (None,),
   ('mu_of_epsilon', 'epsilon'): (math.inf,),
-  ('epsilon_sequence', 'tails'): (-1,),
   ('find_sensitivity', 'strategy'): (-1,),
-  ('gdp_log_evidence', 'tails'): (-1,),
-  ('gdp_log_evidence', 'dim'): (math.inf,),
-  ('gdp_sequence', 'dim'): (math.inf,),
-  ('gdp_sequence', 'tails'): (-1,),
   ('anderson_darling', 'values'): (-1,),
   **{
     (name, mean): (-1,)
@@ -147,7 +128,7 @@ RIGHT = {
     for mean in ('mean0', 'mean1')
   },
 }
-OPTIONAL = {'after': (None,), 'l1': (None,), 'vectors': (None,)}
+OPTIONAL = {'l1': (None,)}
 
 
 def kinds(hint):
@@ -282,15 +263,6 @@ def test_extreme_input_gives_a_number_or_an_error_that_names_an_argument():
       if has_nan(result):
         silent.append(f'{case} = {result}')
   assert not silent, '\n'.join(silent)
-
-
-def test_no_score_is_evidence_against_a_claim_that_allows_more():
-  for mu in np.geomspace(1, 1e100, 200):
-    for vectors in (None, np.zeros(20, int)):
-      evidence = watch.gdp_log_evidence(
-        np.full(20, np.log(0.5)), mu, vectors=vectors, dim=100
-      )
-      assert np.all(evidence < 1e-12), mu
 
 
 def test_mu_and_epsilon_are_inverse_in_any_size():

@@ -21,7 +21,7 @@ from epe_jax.audit import attackers, failed_checks, noise_scale, release
 from epe_jax.audit.attack_scores import ThreatModel, can_fit_null, split_scores
 from epe_jax.audit.record import Record
 from epe_jax.audit.statistics import assign_held_out
-from epe_jax.epsilon import cosine_null, tradeoff
+from epe_jax.epsilon import checks, cosine_null, tradeoff
 from epe_jax.epsilon.types import Gaussian, Scores
 from epe_jax.watch import anytime
 
@@ -181,11 +181,10 @@ def _weigh_evidence(
 
   That is log V of the canaries that have ended, in the order in which they end.
   """
-  delta = record.delta if delta is None else delta
-  if claim is not None and not 0 <= claim < math.inf:
-    raise ValueError(
-      f'claim={claim}; give the claimed ε, a finite number >= 0.'
-    )
+  delta = checks.check_delta(record.delta if delta is None else delta)
+  checks.check_significance(significance)
+  if claim is not None:
+    checks.check_number('claim', claim, '[0, 1e100]')
   last, num_rounds = _find_last_rounds(record), record.num_rounds
   is_summed = bool(
     record.strategy is not None
