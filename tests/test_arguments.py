@@ -39,14 +39,6 @@ CALLS = {
     rng=np.random.default_rng(0), estimator=epsilon.two_gaussian, resamples=20
   ),
   'clopper_pearson_upper': dict(count=1, trials=9, significance=0.05),
-  'compute_power': dict(
-    bound='gaussian',
-    certified=3.0,
-    truth=4.0,
-    delta=1e-5,
-    num_observed=100,
-    num_unobserved=100,
-  ),
   'compute_risks': dict(mu=1.0),
   'compute_risks_of_curve': dict(fnr=NOTHING),
   'draw_null': dict(
@@ -112,7 +104,6 @@ RIGHT = {
   ('draw_null', 'rounds'): (1.5,),
   ('estimate_noise_floor', 'rounds'): (1.5,),
   ('estimate_noise_floor', 'simulations'): (None,),
-  ('compute_power', 'num_unobserved'): (None,),
   ('compute_risks', 'mu'): (math.inf,),
   ('epsilon_gdp', 'mu'): (math.inf,),
   ('epsilon_mixture', 'weights'): (None,),

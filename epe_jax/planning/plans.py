@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Reason
 from epe_jax.report import cells, clients, page, tables
 from epe_jax.report import plans as words
+from epe_jax.report.words import NAMES
 
 MAX_CANARIES = 100_000
 """The largest number of canaries that a plan advises."""
@@ -56,7 +56,6 @@ class Prediction(NamedTuple):
 
   Attributes:
     key: of the attacker, `audit.ThreatModel.key`.
-    name: of the attacker.
     estimate: ε by the estimator that an audit shows first.
     bound: ε by the bound that an audit shows first, at 95 % confidence.
     floor: what the estimator reports when nothing leaks.
@@ -72,7 +71,6 @@ class Prediction(NamedTuple):
   """
 
   key: str
-  name: str
   estimate: Quantiles
   bound: Quantiles
   floor: Floor
@@ -87,7 +85,6 @@ class NotPlanned(NamedTuple):
   """An attacker without a prediction, and why there is none."""
 
   key: str
-  name: str
   reason: Reason
 
 
@@ -164,27 +161,11 @@ class Plan(NamedTuple):
 
   def to_json(self) -> dict[str, Any]:
     """Everything that the plan says, for a file: keys and numbers."""
-    predictions = [
-      _without_name(p)
-      | {x: getattr(p, x)._asdict() for x in ('estimate', 'bound', 'floor')}
-      for p in self.predictions
-    ]
-    return self._asdict() | {
-      'run': dataclasses.asdict(self.run),
-      'predictions': predictions,
-      'not_planned': [_without_name(x) for x in self.not_planned],
-      'costs': self.costs._asdict(),
-      'assumes': ASSUMES,
-      'warnings': typed_json.to_plain(self.warnings),
-    }
+    more = {'assumes': ASSUMES, 'warnings': self.warnings}
+    return typed_json.to_plain(self) | typed_json.to_plain(more)
 
   def __str__(self) -> str:
     return tables.render_text(format_plan(self))
-
-
-def _without_name(one: Prediction | NotPlanned) -> dict[str, Any]:
-  """Its fields; the key of an attacker says which it is."""
-  return {field: x for field, x in one._asdict().items() if field != 'name'}
 
 
 def format_plan(plan: Plan) -> str:
@@ -206,7 +187,7 @@ def _make_table(plan: Plan) -> tables.Table:
   )
   body = [
     [
-      p.name,
+      NAMES[p.key],
       number(p.bound.q50),
       f'{number(p.estimate.q50)} [{number(p.estimate.q05)}, {number(p.estimate.q95)}]',
       number(p.analytic),
@@ -231,7 +212,8 @@ def _list_notes(plan: Plan) -> Iterator[str]:
     if x
   )
   for one in plan.not_planned:
-    yield f'{one.name}: not planned: {words.REASONS[one.reason]}.'
+    name = NAMES.get(one.key) or cells.spell_key(one.key)
+    yield f'{name}: not planned: {words.REASONS[one.reason]}.'
   yield (
     f'Bounds and estimates are medians of {plan.simulations} simulated audits; ranges '
     'are from 5 to 95 %. The floor is what the estimator reports when nothing leaks. A '
@@ -313,11 +295,10 @@ def _compare_with_clients(plan: Plan) -> Iterator[Fact]:
 
 def describe_warnings(plan: Plan) -> list[str]:
   """The warnings of a plan, a sentence each."""
-  names = {p.key: p.name for p in plan.predictions}
   described = []
   for key, values in plan.warnings:
     named = {
-      field: names[str(x)] if field in ('attacker', 'model') else x
+      field: NAMES[str(x)] if field in ('attacker', 'model') else x
       for field, x in values.items()
     }
     described.append(words.describe_warning(Fact(key, named)))

@@ -30,7 +30,6 @@ from epe_jax.planning.plans import (
   Quantiles,
   count_costs,
 )
-from epe_jax.report import words
 
 _MIN_AUDITS, _MAX_AUDITS, _QUICK_AUDITS = 40, 400, 40
 # An audit that no test rejects, as chance may, is sought among so many.
@@ -85,8 +84,7 @@ def plan(
   for threat_model in threat_models:
     simulation = planned_scores.simulate(geometry, threat_model)
     if not isinstance(simulation, Simulation):
-      name = words.spell_name(threat_model)
-      not_planned.append(NotPlanned(threat_model.key, name, simulation))
+      not_planned.append(NotPlanned(threat_model.key, simulation))
       continue
     analytic = threat_model.analytic_epsilon(record, run.delta)
     prediction = _predict(run, simulation, threat_model, audits)
@@ -136,7 +134,6 @@ def _predict(
   floor = noise_floor.summarize(_simulate_floor(run, attack, rng, audits))
   prediction = Prediction(
     key=threat_model.key,
-    name=words.spell_name(threat_model),
     estimate=_summarize(estimates),
     bound=_summarize(bounds),
     floor=floor,
