@@ -70,7 +70,6 @@ def evaluate_rounds(record: Record, audit: Audit) -> Rounds | None:
   """ε of the attackers of an audit after each of some rounds, and at all at once.
 
   Args:
-    record: what attackers saw of the run.
     audit: of the record. An attacker of a user who was read from a file can no longer
       score, and is left out.
 
@@ -108,9 +107,7 @@ def evaluate_by_round(
   it holds at each round by itself and not at all of them together.
 
   Args:
-    record: what attackers saw of the run.
     rounds: values of t, in [1, T]; None for `choose_rounds`.
-    delta: in (0, 1); None for the run's own.
     models: the attackers.
     resamples: of the bootstrap, where an interval takes one.
 
@@ -119,7 +116,7 @@ def evaluate_by_round(
     lower bound, without floors. At T point estimates are those of the run.
 
   Raises:
-    ValueError: a round is out of range or has fewer than two canaries.
+    ValueError: a round has fewer than two canaries.
   """
   delta = record.delta if delta is None else delta
   rounds_shown = choose_rounds(record) if rounds is None else rounds
@@ -159,18 +156,15 @@ def bound_simultaneously(
   smaller δ.
 
   Args:
-    record: what attackers saw of the run.
     rounds: values of t, in [1, T]; None for T alone.
-    deltas: each in (0, 1); None for the run's own.
-    significance: of all bounds together, in (0, 1).
+    deltas: each a `delta`; None for the run's own.
 
   Returns:
     A bound of each attacker that assumes no shape, for each round and each δ in
     increasing order. Its confidence is that of all bounds together.
 
   Raises:
-    ValueError: a round or a δ is out of range, or a round has fewer than two
-      canaries.
+    ValueError: a round has fewer than two canaries.
   """
   check_significance(significance)
   shown = [record.num_rounds] if rounds is None else list(rounds)

@@ -38,15 +38,13 @@ def restrict_record(
   """Restricts a record to the published rounds.
 
   Args:
-    record: the record of the run.
     every: publish only rounds n, 2n, ...
     last: publish only the last n rounds; with every, those of them.
     models: publish the models after these rounds instead of their aggregates; the
       initial model is known.
 
   Raises:
-    ValueError: a number is out of range, or as `restrict_to_rounds` and
-      `derive_models`.
+    ValueError: as `restrict_to_rounds` and `derive_models`.
   """
   rounds = record.num_rounds
   mask = np.ones(rounds, bool)

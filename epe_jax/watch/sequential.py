@@ -121,14 +121,10 @@ def bound_sequentially(
   not. Only canaries that took part are read: the law of the others is known.
 
   Args:
-    record: what attackers saw of the run.
     rounds: the rounds so far, in [1, T], if the others are still to come; None for
       all.
-    delta: in (0, 1); None for the run's own.
     claim: ε at δ of the Gaussian mechanism that the run claims to be for one who
       takes part as often as canaries, >= 0.
-    significance: chance that any of the bounds of a kind exceeds the truth, in
-      (0, 1).
 
   Returns:
     The bounds; None if fewer than two canaries have ended, or no attacker's scores
@@ -136,9 +132,6 @@ def bound_sequentially(
     several rounds or correlated noise only what others did to them too; or unobserved
     canaries reject the law, or are missing where noise is correlated; or that of
     several rounds is correlated otherwise than claimed.
-
-  Raises:
-    ValueError: a setting is out of range.
   """
   found = _weigh_evidence(record, rounds, delta, claim, significance)
   if found is None:
