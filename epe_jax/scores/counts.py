@@ -55,25 +55,6 @@ _WHOLE = 0.1
 _BITS = 20
 
 
-def read_counts(path: str | os.PathLike) -> Counts:
-  """Counts from a file that `AttackResults.to_json` wrote, or any with these fields.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: it is no such file, or a count is not a whole number >= 0.
-  """
-  table = columns.read(path)
-  found = {name: table.find(name) for name in FIELDS}
-  if None in found.values():
-    raise ValueError(
-      f'{path} has no counts. Give a file with {", ".join(FIELDS)}, as '
-      'AttackResults.to_json of privacy-estimates writes it.'
-    )
-  return from_cells(
-    table.where, {name: table.take(x) for name, x in found.items() if x}
-  )
-
-
 def from_cells(
   where: str, cells: Mapping[str, Sequence[columns.Cell]]
 ) -> Counts:
@@ -181,16 +162,6 @@ def order_by_roc(
   ranks = -np.arange(order.size + 1.0)
   observed, unobserved = (np.repeat(ranks, x.astype(int)) for x in above)
   return observed, unobserved
-
-
-def from_attack_results(results: Any) -> Counts:
-  """Counts of a `privacy_estimates.utils.AttackResults`.
-
-  Raises:
-    ValueError: it has not all counts, or one is not a whole number >= 0.
-  """
-  values = {name: getattr(results, name, None) for name in FIELDS}
-  return _check(type(results).__name__, values)
 
 
 def bound_counts(counts: Counts, *, delta: float) -> Estimate:
