@@ -13,7 +13,7 @@ from epe_jax.audit import evaluation
 from epe_jax.audit.record_file import load_record, write_record
 from epe_jax.data import store
 from epe_jax.experiment import run_result
-from epe_jax.scores import counts, score_files
+from epe_jax.scores import score_files
 from tests import recorded_runs
 
 
@@ -100,7 +100,7 @@ FORMATS = {
   'scores.csv': Format(_write_table, score_files.load, False),
   'counts.json': Format(
     lambda p: p.write_text('{"FN": 1, "FP": 2, "TN": 3, "TP": 4}'),
-    counts.read_counts,
+    score_files.load,
     False,
   ),
 }

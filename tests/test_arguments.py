@@ -11,39 +11,19 @@ import typing
 import numpy as np
 import pytest
 
-from epe_jax import accounting, epsilon, planning, several_runs, watch
+from epe_jax import accounting, epsilon, planning
 
 FUNCTIONS = {
   name: getattr(module, name)
-  for module in (epsilon, accounting, planning, several_runs, watch)
+  for module in (epsilon, accounting, planning)
   for name in module.__all__
   if inspect.isfunction(getattr(module, name))
 }
-# They take records, plans and audits, which other tests damage.
-for _name in (
-  'bound_sequentially',
-  'bound_simultaneously',
-  'derive_models',
-  'evaluate_by_round',
-  'evaluate_rounds',
-  'evaluate_runs',
-  'judge_claim',
-  'plan',
-  'restrict_record',
-):
-  del FUNCTIONS[_name]
+# It takes a planned run, which other tests damage.
+del FUNCTIONS['plan']
 SCORES = epsilon.Scores(np.linspace(-1, 3, 60), np.linspace(-2, 2, 50))
 COINS = epsilon.Scores(SCORES.observed, SCORES.unobserved, design='coin_flip')
-RUNS = [
-  epsilon.Scores(
-    np.linspace(x, x + 0.1, 20), np.empty(0), null=epsilon.Sphere(100)
-  )
-  for x in (0.0, 0.1, 0.2)
-]
 NORMAL = dict(mean0=0.0, std0=1.0, mean1=1.0, std1=1.0)
-THREE = np.array([1.0, 2.0, 3.0])
-TAILS = np.full(20, -2.0)
-EFFECTS = several_runs.random_effects(THREE, np.full(3, 0.1))
 FAMILY = epsilon.gaussian_family()
 NOTHING = lambda log_fpr: -np.expm1(log_fpr)
 
@@ -59,15 +39,6 @@ CALLS = {
     rng=np.random.default_rng(0), estimator=epsilon.two_gaussian, resamples=20
   ),
   'clopper_pearson_upper': dict(count=1, trials=9, significance=0.05),
-  'compute_epsilon_spread': dict(mu=1.0, tau=0.1, delta=1e-5),
-  'compute_power': dict(
-    bound='gaussian',
-    certified=3.0,
-    truth=4.0,
-    delta=1e-5,
-    num_observed=100,
-    num_unobserved=100,
-  ),
   'compute_risks': dict(mu=1.0),
   'compute_risks_of_curve': dict(fnr=NOTHING),
   'draw_null': dict(
@@ -87,15 +58,12 @@ CALLS = {
   'epsilon_of_matrix_mechanism': dict(
     noise_multiplier=1.0, sensitivity=1.0, delta=1e-5
   ),
-  'epsilon_of_mean': dict(effects=EFFECTS, delta=1e-5),
-  'epsilon_of_new_run': dict(effects=EFFECTS, delta=1e-5),
   'epsilon_of_poisson': dict(
     noise_multiplier=1.0, delta=1e-5, probability=0.1, rounds=10
   ),
   'epsilon_of_releases': dict(noise_multiplier=1.0, delta=1e-5),
   'epsilon_of_ring': dict(ring=accounting.Ring(40.0, 40.0, 4, 0), delta=1e-5),
   'epsilon_of_skellam': dict(std=4.0, delta=1e-5, l2=4.0),
-  'epsilon_sequence': dict(tails=TAILS, delta=1e-5, after=np.array([20])),
   'epsilon_two_gaussians': dict(**NORMAL, delta=1e-5),
   'estimate_noise_floor': dict(
     rng=np.random.default_rng(0),
@@ -106,8 +74,6 @@ CALLS = {
     null=epsilon.Sphere(100),
     simulations=10,
   ),
-  'estimate_shift': dict(scores=SCORES),
-  'estimate_shifts': dict(runs=RUNS),
   'family_bound': of_scores(family=FAMILY),
   'gaussian_family': {},
   'gaussian_lower_bound': of_scores(),
@@ -115,8 +81,6 @@ CALLS = {
   'find_sensitivity': dict(
     strategy=np.eye(3), schema=accounting.ParticipationSchema()
   ),
-  'gdp_log_evidence': dict(tails=TAILS, mu=1.0, after=np.array([20])),
-  'gdp_sequence': dict(tails=TAILS, after=np.array([20])),
   'jeffreys_upper': dict(count=1, trials=9, significance=0.05),
   'location_mixture': of_scores(),
   'location_mixture_bound': of_scores(),
@@ -124,7 +88,6 @@ CALLS = {
   'lower_bound': of_scores(),
   'max_threshold': of_scores(),
   'maximum_over_rounds': of_scores(own=np.full((60, 1), 2.0), rounds=3),
-  'mean_shift_bound': dict(mu=THREE, variance=np.full(3, 0.1), delta=1e-5),
   'min_canaries': dict(bound='gaussian', certified=3.0, truth=4.0, delta=1e-5),
   'most_exposed': of_scores(),
   'mu_of_epsilon': dict(epsilon=1.0, delta=1e-5),
@@ -132,8 +95,6 @@ CALLS = {
   'one_run': of_scores(COINS),
   'one_run_gdp': of_scores(COINS),
   'one_run_independent': of_scores(COINS),
-  'pool_scores': dict(runs=RUNS),
-  'random_effects': dict(mu=THREE, variance=np.full(3, 0.1)),
   'run_normality_tests': dict(scores=SCORES),
   'two_gaussian': of_scores(),
   'whiten': dict(noising=np.eye(3)),
@@ -143,20 +104,11 @@ RIGHT = {
   ('draw_null', 'rounds'): (1.5,),
   ('estimate_noise_floor', 'rounds'): (1.5,),
   ('estimate_noise_floor', 'simulations'): (None,),
-  ('compute_power', 'num_unobserved'): (None,),
-  ('compute_epsilon_spread', 'mu'): (-1,),
   ('compute_risks', 'mu'): (math.inf,),
   ('epsilon_gdp', 'mu'): (math.inf,),
   ('epsilon_mixture', 'weights'): (None,),
   ('mu_of_epsilon', 'epsilon'): (math.inf,),
-  ('epsilon_sequence', 'tails'): (-1,),
   ('find_sensitivity', 'strategy'): (-1,),
-  ('gdp_log_evidence', 'tails'): (-1,),
-  ('gdp_log_evidence', 'dim'): (math.inf,),
-  ('gdp_sequence', 'dim'): (math.inf,),
-  ('gdp_sequence', 'tails'): (-1,),
-  ('random_effects', 'mu'): (-1,),
-  ('mean_shift_bound', 'mu'): (-1,),
   ('anderson_darling', 'values'): (-1,),
   **{
     (name, mean): (-1,)
@@ -167,7 +119,7 @@ RIGHT = {
     for mean in ('mean0', 'mean1')
   },
 }
-OPTIONAL = {'after': (None,), 'l1': (None,), 'vectors': (None,)}
+OPTIONAL = {'l1': (None,)}
 
 
 def kinds(hint):
@@ -304,15 +256,6 @@ def test_extreme_input_gives_a_number_or_an_error_that_names_an_argument():
   assert not silent, '\n'.join(silent)
 
 
-def test_no_score_is_evidence_against_a_claim_that_allows_more():
-  for mu in np.geomspace(1, 1e100, 200):
-    for vectors in (None, np.zeros(20, int)):
-      evidence = watch.gdp_log_evidence(
-        np.full(20, np.log(0.5)), mu, vectors=vectors, dim=100
-      )
-      assert np.all(evidence < 1e-12), mu
-
-
 def test_mu_and_epsilon_are_inverse_in_any_size():
   for value in np.geomspace(1e-10, 1e150, 100):
     mu = epsilon.mu_of_epsilon(value, 1e-5)
@@ -378,6 +321,3 @@ def test_a_list_of_numbers_is_as_good_as_an_array():
   assert epsilon.epsilon_mixture(lists, 1e-5) == epsilon.epsilon_mixture(
     arrays, 1e-5
   )
-  assert several_runs.random_effects(
-    lists, [0.1, 0.1]
-  ) == several_runs.random_effects(arrays, np.full(2, 0.1))

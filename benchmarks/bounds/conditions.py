@@ -410,7 +410,7 @@ def _simulate_unequal_runs(
   ]
   mu, variance = over_runs.estimate_shifts(runs)
   effects = over_runs.random_effects(mu, variance)
-  bound = over_runs.mean_shift_bound(mu, variance, delta=DELTA)
+  bound = over_runs.mean_shift_bound(effects, delta=DELTA)
   low, high = effects.interval
   least, most = effects.prediction
   truth = float(tradeoff.epsilon_gdp(_MEAN_SHIFT, DELTA))

@@ -38,11 +38,15 @@ def estimate_to_json(estimate: Estimate) -> dict[str, Any]:
   return plain | {'is_shape_free': estimate.is_shape_free}
 
 
-HOOKS: typed_json.Hooks = {
+def to_plain(value: Any) -> Any:
+  """As `typed_json.to_plain`, with attackers by their keys and `estimate_to_json`."""
+  return typed_json.to_plain(value, _HOOKS)
+
+
+_HOOKS: typed_json.Hooks = {
   ThreatModel: lambda model: model.key,
   Estimate: estimate_to_json,
 }
-"""How files of results keep attackers and estimates."""
 
 
 def _headline_to_json(headline: Headline) -> dict[str, Any]:
@@ -60,7 +64,7 @@ def _attack_to_json(
   attack: AttackResult, headline: Estimate | None
 ) -> dict[str, Any]:
   # Scores are in the record of the run.
-  plain = typed_json.to_plain(attack, {**HOOKS, Scores: lambda scores: None})
+  plain = typed_json.to_plain(attack, {**_HOOKS, Scores: lambda scores: None})
   del plain['scores']
   if attack.rates:
     names = (f'{fpr:g}' for fpr in FPRS)

@@ -295,6 +295,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
         f'--{name}={given[name].value} is for one file, but {len(paths)} are given; '
         'leave it out.'
       )
+  from epe_jax.audit import audit_json
   from epe_jax.report.comparisons import over_reports
   from epe_jax.scores import score_files
   from epe_jax.scores.counts import Counts
@@ -317,7 +318,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
   text = _show(given, over_reports.format_over_runs(effects))
   # Of the strongest attacker, as of a single run.
   bounds = [effects[-1].bound]
-  return Estimated(run_effects.runs_to_json(effects), text, bounds)
+  return Estimated(audit_json.to_plain(effects), text, bounds)
 
 
 def _bound_counts(given: flags.FlagValues, path: str, counts: Any) -> Estimated:
@@ -335,16 +336,17 @@ def _bound_counts(given: flags.FlagValues, path: str, counts: Any) -> Estimated:
 
 
 def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
+  from epe_jax.audit import audit_json
   from epe_jax.epsilon.types import Estimate
   from epe_jax.report.comparisons import over_reports
-  from epe_jax.watch import by_round, rounds_json, sequential
+  from epe_jax.watch import by_round, sequential
 
   rounds = by_round.evaluate_by_round(record, delta=given.delta)
   bounds = sequential.bound_sequentially(
     record, delta=given.delta, claim=given.claim
   )
   text = _show(given, over_reports.format_over_rounds(rounds, bounds))
-  values = rounds_json.rounds_to_json(by_round.Rounds(tuple(rounds), bounds))
+  values = audit_json.to_plain(by_round.Rounds(tuple(rounds), bounds))
   if given.claim is None or bounds is None:
     return Estimated(values, text, [])
   # They hold at all rounds at once, so that the largest does.
@@ -359,8 +361,9 @@ def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
 
 
 def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
+  from epe_jax.audit import audit_json
   from epe_jax.report.comparisons import over_reports
-  from epe_jax.watch import by_round, rounds_json
+  from epe_jax.watch import by_round
 
   deltas = None if given.delta is None else [given.delta]
   if given.deltas is not None:
@@ -381,7 +384,7 @@ def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
     record, rounds=rounds if given.by_round else None, deltas=deltas
   )
   text = _show(given, over_reports.format_simultaneous(bounds))
-  return Estimated(rounds_json.estimates_to_json(bounds), text, [])
+  return Estimated(audit_json.to_plain(bounds), text, [])
 
 
 def _show(given: flags.FlagValues, markdown: str) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 
 from epe_jax import io, typed_json
 from epe_jax.accounting import Mixture
-from epe_jax.audit import audit_json
+from epe_jax.audit import attackers, audit_json
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.effective_dimensions import EffectiveDimensions
 from epe_jax.audit.results import Audit
 from epe_jax.experiment.client_rounds import Shifts
 from epe_jax.fact import Fact, Facts
-from epe_jax.watch import rounds_json
 from epe_jax.watch.by_round import Rounds
 from epe_jax.watch.sequential import ClaimTest
 
@@ -125,7 +125,7 @@ def write_result(path: str | os.PathLike, result: RunResult) -> None:
     vars(result),
     {
       Audit: audit_json.to_json,
-      Rounds: rounds_json.rounds_to_json,
+      Rounds: audit_json.to_plain,
       Mixture: lambda law: [list(law.shifts), list(law.weights)],
     },
   )
@@ -156,13 +156,21 @@ def _from_json(given: Mapping[str, Any]) -> RunResult:
   # What those that may be published do not have.
   values = {**dict.fromkeys(('leaks_by_round', 'argv', *_OPTIONAL)), **given}
   audit = audit_json.from_json(values['audit'])
+  models = {a.threat_model.key: a.threat_model for a in audit.attacks}
+
+  def find(key: str) -> ThreatModel:
+    model = models.get(key) or attackers.find(key)
+    if model is None:
+      raise ValueError(f'no attacker has the key {key!r}')
+    return model
+
   return typed_json.from_plain(
     RunResult,
     values,
     {
       Audit: lambda values: audit,
       Mixture: lambda law: Mixture(*map(tuple, law)),
-      Rounds: lambda values: rounds_json.rounds_from_json(values, audit),
+      ThreatModel: find,
     },
   )
 

@@ -8,15 +8,13 @@ alike for all if they are drawn independently, and not at all if they are orthog
 (docs/canaries.md). A final model adds up the rounds, each weighted as the momentum
 of the server makes it.
 
-`simulate` draws the scores of any attacker, and an audit's own code says which
-estimators suit them. For the attackers of `_LAWS` scores are drawn from their law; any
-other scores simulated records.
+`simulate` draws the scores of the attackers of `_LAWS` from their law, and an audit's
+own code says which estimators suit them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-import dataclasses
 import functools
 from typing import Literal, NamedTuple
 
@@ -26,7 +24,6 @@ import numpy as np
 from epe_jax.audit import attack_scores, attackers, statistics
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.attackers import CHANGE, FINAL, MAXIMUM, OWN, RESIDUAL
-from epe_jax.audit.record import Record
 from epe_jax.epsilon import known_shifts, noise_floor
 from epe_jax.epsilon.types import (
   Gaussian,
@@ -43,16 +40,9 @@ Reason = Literal[
   'no_noise',
   'no_unobserved',
   'no_initial_norm',
-  'nothing_to_score',
   'not_calibrated',
-  'too_large',
 ]
 """Why an attacker is not planned for."""
-
-# What is learnt of a run that is too large to simulate, from a smaller one.
-_FEW_ROUNDS, _FEW_CANARIES = 20, 100
-# Cosines of a simulated record.
-_MAX_CELLS = 500_000
 
 
 class Simulation(NamedTuple):
@@ -72,70 +62,8 @@ def simulate(
   geometry: Geometry, threat_model: ThreatModel
 ) -> Simulation | Reason:
   """How audits of an attacker are drawn, or why they are not."""
-  law = _LAWS.get(threat_model.key, simulate_records)
-  return law(geometry, threat_model)
-
-
-def simulate_record(rng: np.random.Generator, geometry: Geometry) -> Record:
-  """Draws the record of a run: all that its attackers see."""
-  run, sphere = geometry.run, Sphere(geometry.run.dim)
-  size = run.rounds, run.num_canaries
-  shared = rng.standard_normal((1, run.num_canaries))
-  trace = noise_floor.draw_null(rng, size, null=sphere)
-  if run.is_orthogonal:
-    trace *= np.sqrt(1 - geometry.shares)[:, None]
-  trace = _mix(trace, shared / np.sqrt(run.dim), geometry.correlation)
-  own = _draw_own_rounds(rng, 1, geometry, shared[:, : run.num_inside])
-  trace[geometry.own, np.arange(run.num_inside)] = own[0]
-  cosines = {
-    'aggregate': trace,
-    'residual': noise_floor.draw_null(rng, size, null=sphere),
-  }
-  squares = {'change': geometry.change_square, 'final': geometry.final_square}
-  for name, square in squares.items():
-    if square is not None:
-      groups = _draw_model(rng, 1, geometry, square)
-      cosines[name] = np.concatenate(groups, axis=1)[0]
-  return geometry.make_record(cosines)
-
-
-def simulate_records(
-  geometry: Geometry, threat_model: ThreatModel
-) -> Simulation | Reason:
-  """Audits of an attacker whose law is not known here: it scores simulated records."""
-  run = geometry.run
-  rounds = min(run.rounds, _FEW_ROUNDS)
-  small = dataclasses.replace(
-    run,
-    rounds=rounds,
-    num_observed=min(run.num_observed, _FEW_CANARIES),
-    num_unobserved=min(run.num_unobserved, _FEW_CANARIES),
-    repetitions=min(run.repetitions, rounds),
-    client_participations=None,
-  )
-
-  def score(rng: np.random.Generator, run: PlannedRun) -> AttackScores | None:
-    return threat_model.score(simulate_record(rng, Geometry(run)))
-
-  of_small = score(np.random.default_rng(0), small)
-  if of_small is None:
-    return 'nothing_to_score'
-  if not of_small.is_calibrated or of_small.draw is None:
-    return 'not_calibrated'
-  if run.rounds * run.num_canaries > _MAX_CELLS:
-    return 'too_large'
-  attack = score(np.random.default_rng(0), run)
-  assert attack is not None, 'it scores smaller runs of the kind'
-
-  def draw(rng: np.random.Generator, audits: int) -> Scores:
-    attacks = [score(rng, run) for _ in range(audits)]
-    return dataclasses.replace(
-      attack.scores,
-      observed=np.stack([x.scores.observed for x in attacks if x]),
-      unobserved=np.stack([x.scores.unobserved for x in attacks if x]),
-    )
-
-  return Simulation(draw, lambda scores: attack)
+  law = _LAWS.get(threat_model.key)
+  return 'not_calibrated' if law is None else law(geometry, threat_model)
 
 
 def _simulate_model(

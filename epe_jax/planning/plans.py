@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Reason
 from epe_jax.report import cells, clients, page, tables
 from epe_jax.report import plans as words
+from epe_jax.report.words import NAMES
 
 MAX_CANARIES = 100_000
 """The largest number of canaries that a plan advises."""
@@ -38,6 +38,8 @@ ASSUMES = (
 # 4,050,748. Folds of hadamard2 hold more of them.
 _PROGRAMS, _VECTORS, _COPIES_OF_BUFFER = 24e6, 3.5, 3
 _FOLDED = 5.5
+# For rounds that are not scored yet: `audit.memory` of every config.
+_BUFFER = 2e9
 _UNITS = ((1e12, 'TB'), (1e9, 'GB'), (1e6, 'MB'), (1e3, 'kB'))
 
 
@@ -54,7 +56,6 @@ class Prediction(NamedTuple):
 
   Attributes:
     key: of the attacker, `audit.ThreatModel.key`.
-    name: of the attacker.
     estimate: ε by the estimator that an audit shows first.
     bound: ε by the bound that an audit shows first, at 95 % confidence.
     floor: what the estimator reports when nothing leaks.
@@ -70,7 +71,6 @@ class Prediction(NamedTuple):
   """
 
   key: str
-  name: str
   estimate: Quantiles
   bound: Quantiles
   floor: Floor
@@ -85,7 +85,6 @@ class NotPlanned(NamedTuple):
   """An attacker without a prediction, and why there is none."""
 
   key: str
-  name: str
   reason: Reason
 
 
@@ -103,12 +102,11 @@ class Costs(NamedTuple):
   rounds_together: int
 
 
-def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
+def count_costs(run: PlannedRun) -> Costs:
   """Counts what the observers, buffers and the record of an audit take.
 
   Args:
     run: the run to audit, with the cosines of all rounds.
-    memory: bytes for rounds that are not scored yet, > 0; `audit.memory` of a config.
 
   >>> run = PlannedRun(
   ...   dim=4_050_748, rounds=61, clients_per_round=10, noise_multiplier=1.0,
@@ -120,7 +118,7 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
   together = 1
   if registry.find_family(run.family).one_by_one:
     together = audit_step.choose_buffer(
-      memory, rounds=rounds, views=views, dim=d
+      _BUFFER, rounds=rounds, views=views, dim=d
     )
   buffer = views * together * 4 * d if together > 1 else 0
   vectors = _VECTORS + _FOLDED * (run.family == 'hadamard2')
@@ -163,27 +161,11 @@ class Plan(NamedTuple):
 
   def to_json(self) -> dict[str, Any]:
     """Everything that the plan says, for a file: keys and numbers."""
-    predictions = [
-      _without_name(p)
-      | {x: getattr(p, x)._asdict() for x in ('estimate', 'bound', 'floor')}
-      for p in self.predictions
-    ]
-    return self._asdict() | {
-      'run': dataclasses.asdict(self.run),
-      'predictions': predictions,
-      'not_planned': [_without_name(x) for x in self.not_planned],
-      'costs': self.costs._asdict(),
-      'assumes': ASSUMES,
-      'warnings': typed_json.to_plain(self.warnings),
-    }
+    more = {'assumes': ASSUMES, 'warnings': self.warnings}
+    return typed_json.to_plain(self) | typed_json.to_plain(more)
 
   def __str__(self) -> str:
     return tables.render_text(format_plan(self))
-
-
-def _without_name(one: Prediction | NotPlanned) -> dict[str, Any]:
-  """Its fields; the key of an attacker says which it is."""
-  return {field: x for field, x in one._asdict().items() if field != 'name'}
 
 
 def format_plan(plan: Plan) -> str:
@@ -205,7 +187,7 @@ def _make_table(plan: Plan) -> tables.Table:
   )
   body = [
     [
-      p.name,
+      NAMES[p.key],
       number(p.bound.q50),
       f'{number(p.estimate.q50)} [{number(p.estimate.q05)}, {number(p.estimate.q95)}]',
       number(p.analytic),
@@ -230,7 +212,8 @@ def _list_notes(plan: Plan) -> Iterator[str]:
     if x
   )
   for one in plan.not_planned:
-    yield f'{one.name}: not planned: {words.REASONS[one.reason]}.'
+    name = NAMES.get(one.key) or cells.spell_key(one.key)
+    yield f'{name}: not planned: {words.REASONS[one.reason]}.'
   yield (
     f'Bounds and estimates are medians of {plan.simulations} simulated audits; ranges '
     'are from 5 to 95 %. The floor is what the estimator reports when nothing leaks. A '
@@ -312,11 +295,10 @@ def _compare_with_clients(plan: Plan) -> Iterator[Fact]:
 
 def describe_warnings(plan: Plan) -> list[str]:
   """The warnings of a plan, a sentence each."""
-  names = {p.key: p.name for p in plan.predictions}
   described = []
   for key, values in plan.warnings:
     named = {
-      field: names[str(x)] if field in ('attacker', 'model') else x
+      field: NAMES[str(x)] if field in ('attacker', 'model') else x
       for field, x in values.items()
     }
     described.append(words.describe_warning(Fact(key, named)))

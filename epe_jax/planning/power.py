@@ -59,34 +59,24 @@ def compute_power(
 ) -> Power:
   """The probability that a bound is at least ε₀ if the true ε is larger.
 
+  It is exact for a known law and for 'gaussian'. For 'one_run' and 'one_run_gdp' every
+  canary takes part with probability 1/2, and only the sum of both numbers matters.
+
   Args:
-    bound: 'lower_bound', or 'gdp' for `gdp_bound`, both with their default
-      multiplicity; 'gaussian' for `gaussian_lower_bound` with std='common';
-      'one_run' or 'one_run_gdp', with their default guesses.
-    certified: ε₀ >= 0.
-    truth: ε of the mechanism at δ, >= 0.
-    delta: δ, in (0, 1).
+    bound: like all others but these, as in `min_canaries`.
+    certified: see there.
+    truth: see there.
+    delta: see there.
     num_observed: number of canaries that take part, >= 1.
     num_unobserved: number of canaries that do not; None if their law is known
-      exactly (`Scores.null`). For 'one_run' and 'one_run_gdp' every canary takes
-      part with probability 1/2, and only the sum of both numbers matters.
-    significance: chance that the bound exceeds the truth, in (0, 1).
-
-  Returns:
-    The probability. It is exact for a known law and for 'gaussian'.
-
-  Raises:
-    ValueError: a setting is out of range.
+      exactly (`Scores.null`), but not of one run.
+    significance: see there.
 
   >>> settings = dict(certified=3, truth=4, delta=1e-5, num_observed=200)
   >>> result = compute_power('gdp', **settings, num_unobserved=None)
   >>> round(result.probability, 2), result.error
   (0.76, 0.0)
   """
-  _check(bound, certified, truth, delta, significance)
-  checks.check_integer('num_observed', num_observed)
-  if num_unobserved is not None:
-    checks.check_integer('num_unobserved', num_unobserved)
   test = _Test(
     certified,
     tradeoff.mu_of_epsilon(certified, delta),
@@ -110,14 +100,16 @@ def min_canaries(
   """How many canaries of each kind certify ε₀ with this probability.
 
   Args:
-    bound: as in `compute_power`, like all others but these.
-    certified: see above.
-    truth: see above.
-    delta: see above.
+    bound: 'lower_bound', or 'gdp' for `gdp_bound`, both with their default
+      multiplicity; 'gaussian' for `gaussian_lower_bound` with std='common';
+      'one_run' or 'one_run_gdp', with their default guesses.
+    certified: ε₀ >= 0.
+    truth: ε of the mechanism at δ, > ε₀.
+    delta: δ, in (0, 1).
     probability: the required power, in (0, 1).
     known_law: whether the law of unobserved scores is known, so that none are
-      needed.
-    significance: see above.
+      needed; not for a bound of one run.
+    significance: chance that the bound exceeds the truth, in (0, 1).
 
   Returns:
     k, for k observed and k unobserved canaries, or for 2k canaries of one run. It
@@ -130,8 +122,17 @@ def min_canaries(
   >>> min_canaries('gaussian', certified=3, truth=4, delta=1e-5)
   320
   """
+  checks.check_choice('bound', bound, tuple(_POWERS))
+  check_delta(delta)
+  check_significance(significance)
   checks.check_number('probability', probability, '(0, 1)')
-  _check(bound, certified, truth, delta, significance)
+  checks.check_number('certified', certified, '[0, 1e6]')
+  checks.check_number('truth', truth, '[0, 1e6]')
+  if known_law and bound in ('one_run', 'one_run_gdp'):
+    raise ValueError(
+      'known_law=True, but a bound from one run compares canaries that were in with '
+      'those that were out; leave it out.'
+    )
   if certified >= truth:
     raise ValueError(
       f'certified={certified} is not below truth={truth}, but a bound certifies '
@@ -276,11 +277,7 @@ def _of_guesses(
   rejects: Callable[..., bool], test: _Test, num: int, num_null: int | None
 ) -> Power:
   """Whether ε₀ is rejected by one of the default guesses, in many runs."""
-  if num_null is None:
-    raise ValueError(
-      'num_unobserved=None, but a bound from one run compares canaries that were '
-      'in with those that were out; give num_unobserved.'
-    )
+  assert num_null is not None, 'one run has both'
   total = num + num_null
   pairs = one_run_bounds.choose_guesses(total)
   level = test.significance / len(pairs)
@@ -361,11 +358,3 @@ def _mixture(mu, shares):
   exceeded = inside + special.ndtr(-grid) / 2
   at = np.interp(-shares, -exceeded, grid)
   return at, special.ndtr(mu - at) / 2
-
-
-def _check(bound, certified, truth, delta, significance):
-  checks.check_choice('bound', bound, tuple(_POWERS))
-  check_delta(delta)
-  check_significance(significance)
-  checks.check_number('certified', certified, '[0, 1e6]')
-  checks.check_number('truth', truth, '[0, 1e6]')

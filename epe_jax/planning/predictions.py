@@ -30,7 +30,6 @@ from epe_jax.planning.plans import (
   Quantiles,
   count_costs,
 )
-from epe_jax.report import words
 
 _MIN_AUDITS, _MAX_AUDITS, _QUICK_AUDITS = 40, 400, 40
 # An audit that no test rejects, as chance may, is sought among so many.
@@ -45,14 +44,12 @@ _LAWS = 10
 def plan(
   run: PlannedRun,
   *,
-  seed: int = 0,
   threat_models: Sequence[ThreatModel] = OF_INDEPENDENT_NOISE,
 ) -> Plan:
   """Predicts what an audit of a run will measure, and what it costs.
 
   Args:
     run: what will be trained and audited.
-    seed: of the simulated scores, >= 0.
     threat_models: the attackers, as `audit.evaluate` takes them.
 
   Returns:
@@ -70,7 +67,6 @@ def plan(
     alike, unlike = (
       plan(
         dataclasses.replace(run, client_agreement=agreement),
-        seed=seed,
         threat_models=threat_models,
       )
       for agreement in (planned_run.MAX_AGREEMENT, 0.0)
@@ -88,11 +84,10 @@ def plan(
   for threat_model in threat_models:
     simulation = planned_scores.simulate(geometry, threat_model)
     if not isinstance(simulation, Simulation):
-      name = words.spell_name(threat_model)
-      not_planned.append(NotPlanned(threat_model.key, name, simulation))
+      not_planned.append(NotPlanned(threat_model.key, simulation))
       continue
     analytic = threat_model.analytic_epsilon(record, run.delta)
-    prediction = _predict(run, simulation, threat_model, audits, seed)
+    prediction = _predict(run, simulation, threat_model, audits)
     if analytic is not None:
       prediction = prediction._replace(analytic=float(analytic.epsilon))
     predictions.append(prediction)
@@ -119,10 +114,9 @@ def _predict(
   simulation: Simulation,
   threat_model: ThreatModel,
   audits: int,
-  seed: int,
 ) -> Prediction:
   """Simulates the audits of one attacker, with a leak and without."""
-  rng = np.random.default_rng([seed, 0])
+  rng = np.random.default_rng([0, 0])
   estimates, bounds, attack = [], [], None
   block = max(
     1, noise_floor.SCORES_AT_ONCE // (run.num_canaries * run.repetitions)
@@ -140,7 +134,6 @@ def _predict(
   floor = noise_floor.summarize(_simulate_floor(run, attack, rng, audits))
   prediction = Prediction(
     key=threat_model.key,
-    name=words.spell_name(threat_model),
     estimate=_summarize(estimates),
     bound=_summarize(bounds),
     floor=floor,

@@ -37,9 +37,7 @@ REASONS: Mapping[str, str] = {
     'than two'
   ),
   'no_initial_norm': 'the norm of the initial model is not given, see initial_norm',
-  'nothing_to_score': 'nothing that it scores is simulated',
   'not_calibrated': 'it has no calibrated estimate',
-  'too_large': 'the run has too many rounds and canaries to simulate them all',
 }
 """Key of why there is no prediction for an attacker -> its words."""
 

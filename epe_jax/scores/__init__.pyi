@@ -1,1 +1,2 @@
-from . import formats as formats
+from . import counts as counts
+from . import score_files as score_files

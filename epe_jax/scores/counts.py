@@ -20,7 +20,7 @@ import numpy as np
 from epe_jax import columns
 from epe_jax.audit import failed_checks
 from epe_jax.epsilon import lower_bounds
-from epe_jax.epsilon.types import Estimate, Scores, Sides
+from epe_jax.epsilon.types import Estimate, Scores
 from epe_jax.report import cells, tables
 
 
@@ -53,25 +53,6 @@ FIELDS = Counts._fields
 _WHOLE = 0.1
 # Of surprise at a divisor that all counts of a ROC have.
 _BITS = 20
-
-
-def read_counts(path: str | os.PathLike) -> Counts:
-  """Counts from a file that `AttackResults.to_json` wrote, or any with these fields.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: it is no such file, or a count is not a whole number >= 0.
-  """
-  table = columns.read(path)
-  found = {name: table.find(name) for name in FIELDS}
-  if None in found.values():
-    raise ValueError(
-      f'{path} has no counts. Give a file with {", ".join(FIELDS)}, as '
-      'AttackResults.to_json of privacy-estimates writes it.'
-    )
-  return from_cells(
-    table.where, {name: table.take(x) for name, x in found.items() if x}
-  )
 
 
 def from_cells(
@@ -183,24 +164,8 @@ def order_by_roc(
   return observed, unobserved
 
 
-def from_attack_results(results: Any) -> Counts:
-  """Counts of a `privacy_estimates.utils.AttackResults`.
-
-  Raises:
-    ValueError: it has not all counts, or one is not a whole number >= 0.
-  """
-  values = {name: getattr(results, name, None) for name in FIELDS}
-  return _check(type(results).__name__, values)
-
-
-def bound_counts(
-  counts: Counts,
-  *,
-  delta: float,
-  significance: float = 0.05,
-  sides: Sides = 'both',
-) -> Estimate:
-  """Lower bound of ε from counts at one threshold that was fixed in advance.
+def bound_counts(counts: Counts, *, delta: float) -> Estimate:
+  """Lower bound of ε, 95 %, from counts at one threshold that was fixed in advance.
 
   It is what `privacy_estimates.compute_eps_lo` computes for method='beta'; but where
   an attack is worse than chance, that guesses the other way around, and this is 0.
@@ -208,11 +173,9 @@ def bound_counts(
   Args:
     counts: of canaries with which the threshold was not chosen.
     delta: δ, in (0, 1).
-    significance: chance that the bound exceeds the true ε, in (0, 1).
-    sides: which guesses count; privacy-estimates takes both.
 
   Raises:
-    ValueError: a setting is out of range.
+    ValueError: delta is out of range.
 
   >>> counts = Counts(FN=100, FP=10, TN=990, TP=900)
   >>> round(bound_counts(counts, delta=1e-5).epsilon, 2)
@@ -221,9 +184,8 @@ def bound_counts(
   return lower_bounds.lower_bound(
     counts.to_scores(),
     delta=delta,
-    significance=significance,
     multiplicity=lower_bounds.Explicit((0.5,)),
-    sides=sides,
+    sides='both',
   )
 
 

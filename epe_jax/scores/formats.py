@@ -1,53 +1,24 @@
 """Formats of other privacy-auditing tools, read into `epsilon.Scores`.
 
-A format is a row of `FORMATS`: the names by which its files are recognized, which
-canaries score higher in them, and a reader that knows how canaries were included.
-Whatever the tool, a higher score says "took part" once it is read.
-
-| tool | file | scores | labels | higher |
-|---|---|---|---|---|
-| ML Privacy Meter | `attack_result_{i}.npz`, `attack_result_average_dp.npz` | `scores` | `memberships` | in |
-| RMIA paper's code | `attack_predictions_{i}.npz`, `scores_{i}_gamma_{γ}.npz` | `scores` | `answers` | out |
+A format is a row of `FORMATS`: the names by which its files are recognized, and which
+canaries score higher in them. Whatever the tool, a higher score says "took part" once it
+is read.
 
 References: privacytrustlab/ml_privacy_meter, `audit.py` (get_audit_results,
 get_all_dp_audit_results) and `attacks.py` at e384af8; the RMIA paper's code,
 `research/2024_rmia/main.py` at d327341 ("lower = member").
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 import os
-import pathlib
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import numpy as np
 
-from epe_jax import io
 from epe_jax.audit import failed_checks
+from epe_jax.epsilon.checks import check_choice
 from epe_jax.epsilon.types import Scores, make_null
 from epe_jax.fact import Fact
-from epe_jax.scores.counts import (
-  FIELDS,
-  Counts,
-  bound_counts,
-  from_attack_results,
-  read_counts,
-)
-
-__all__ = [
-  'FORMATS',
-  'Counts',
-  'ScoreFormat',
-  'Settings',
-  'bound_counts',
-  'find_reversed',
-  'from_attack_results',
-  'make_scores',
-  'read_counts',
-  'read_privacy_meter',
-  'read_rmia',
-  'recognize',
-  'split_by_label',
-]
 
 Higher = Literal['in', 'out']
 """Which group scores higher in a file: canaries that took part, or the others."""
@@ -73,25 +44,29 @@ class Settings(TypedDict, total=False):
 
 
 class ScoreFormat(NamedTuple):
-  """A format of another tool.
+  """A format of another tool: an .npz with an array `scores` and one of labels.
 
   Attributes:
     name: as in --from.
     label: what it is, for people.
-    read: `(path, **Settings) -> Scores`, where settings that are left out have the
-      convention of the tool; None for counts, which are not scores.
-    suffix: of its files.
-    fields: names by which it is recognized: all of them are arrays of its .npz, or
-      keys of its .json.
+    labels: the array of who took part.
     higher: which group scores higher, unless the user says otherwise.
   """
 
   name: str
   label: str
-  read: Callable[..., Scores] | None
-  suffix: str
-  fields: frozenset[str]
+  labels: str
   higher: Higher = 'in'
+
+
+FORMATS: dict[str, ScoreFormat] = {
+  one.name: one
+  for one in (
+    ScoreFormat('privacy_meter', 'a report of ML Privacy Meter', 'memberships'),
+    ScoreFormat('rmia', "scores of the RMIA paper's code", 'answers', 'out'),
+  )
+}
+"""Every format of another tool, by name."""
 
 
 def make_scores(
@@ -117,11 +92,7 @@ def make_scores(
   """
   higher, dim = settings.get('higher', 'in'), settings.get('dim')
   try:
-    if higher not in get_args(Higher):
-      raise ValueError(
-        f"higher={higher!r} is neither 'in' nor 'out'. Say which canaries score "
-        'higher: those that took part, or the others.'
-      )
+    check_choice('higher', higher, get_args(Higher))
     observed = _to_array(names[0], observed)
     unobserved = _to_array(names[1], unobserved)
     if not observed.size:
@@ -216,112 +187,60 @@ def find_reversed(
   return Fact('sign_reversed', values)
 
 
-def read_privacy_meter(
-  path: str | os.PathLike, **settings: Unpack[Settings]
-) -> Scores:
-  """Scores of one target model from a report of ML Privacy Meter.
-
-  A higher score of RMIA says "member". So should one of the LOSS attack, but at
-  e384af8 `attacks.run_loss` negates what `get_signals.get_model_signals` has, which
-  is the softmax of the true class for either attack: give higher='out'.
+def find(
+  where: str | os.PathLike, arrays: Mapping[str, np.ndarray], source: str
+) -> ScoreFormat | None:
+  """The format of another tool that arrays are to be read as; None of all others.
 
   Args:
-    path: `report/exp/attack_result_{i}.npz`, or the
-      `report/attack_result_average_dp.npz` of `run_audit_dp.py` with one target.
-    **settings: as in `Settings`. The design is 'coin_flip' in a file of
-      `run_audit_dp.py` with `k_neg`, whose target has a fair coin for each example;
-      otherwise 'fixed', as `run_mia.py` takes exactly half of them.
-      `attack_result_0.npz` does not say which program wrote it.
+    where: the file that errors name.
+    arrays: of an .npz, by name; none of any other file.
+    source: a name of `FORMATS`, or 'auto' to recognize the format.
 
   Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: it is no such file, or has examples more than once: those of
+    ValueError: there is no format of that name, or the arrays are not its own.
+  """
+  has = lambda one: {'scores', one.labels} <= arrays.keys()
+  if source == 'auto':
+    return next(filter(has, FORMATS.values()), None)
+  if source not in FORMATS:
+    raise ValueError(
+      f"source={source!r} (--from on the command line) is neither 'auto' nor one of "
+      f'{", ".join(FORMATS)}.'
+    )
+  tool = FORMATS[source]
+  if not has(tool):
+    raise ValueError(
+      f'{where} has the arrays {sorted(arrays)}, but not scores and {tool.labels}, and '
+      f'so is not {tool.label}, as source={source!r} (--from on the command line) says; '
+      'leave it out, or give such an .npz.'
+    )
+  return tool
+
+
+def read(
+  where: str | os.PathLike,
+  arrays: Mapping[str, np.ndarray],
+  tool: ScoreFormat,
+  **settings: Unpack[Settings],
+) -> Scores:
+  """Scores of one target model from the arrays of a tool, by its convention.
+
+  Raises:
+    ValueError: as `split_by_label`, or examples are there more than once: those of
       several target models, or several neighbors of each (range attack).
   """
-  arrays = _read_arrays(path, 'memberships', example='attack_result_0.npz')
-  members = np.ravel(arrays['memberships'])
-  _check_examples_differ(path, members)
-  settings.setdefault('design', 'coin_flip' if 'k_neg' in arrays else 'fixed')
-  names = 'scores', 'memberships'
+  labels = np.ravel(arrays[tool.labels])
+  if tool.name == 'privacy_meter':
+    _check_examples_differ(where, labels)
+    # `run_audit_dp.py` flips a fair coin for each example, `run_mia.py` takes half.
+    if 'k_neg' in arrays:
+      settings.setdefault('design', 'coin_flip')
+  settings.setdefault('higher', tool.higher)
+  names = 'scores', tool.labels
   return split_by_label(
-    path, arrays['scores'], members, names=names, **settings
+    where, arrays['scores'], labels, names=names, **settings
   )
-
-
-def read_rmia(path: str | os.PathLike, **settings: Unpack[Settings]) -> Scores:
-  """Scores of one target model from the code of the RMIA paper, where lower is in.
-
-  Args:
-    path: `attack_predictions_{i}.npz` or `scores_{i}_gamma_{γ}.npz`.
-    **settings: as in `Settings`. The file does not say whether its models were
-      trained by `scripts/train.py` of that code, which flips a coin for each
-      example: give design 'coin_flip' then.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: it is no such file.
-  """
-  arrays = _read_arrays(path, 'answers', example='attack_predictions_0.npz')
-  settings.setdefault('higher', 'out')
-  scores, labels = arrays['scores'], arrays['answers']
-  names = 'scores', 'answers'
-  return split_by_label(path, scores, labels, names=names, **settings)
-
-
-FORMATS: dict[str, ScoreFormat] = {
-  one.name: one
-  for one in (
-    ScoreFormat(
-      'privacy_meter',
-      'a report of ML Privacy Meter',
-      read_privacy_meter,
-      '.npz',
-      frozenset({'scores', 'memberships'}),
-    ),
-    ScoreFormat(
-      'rmia',
-      "scores of the RMIA paper's code",
-      read_rmia,
-      '.npz',
-      frozenset({'scores', 'answers'}),
-      higher='out',
-    ),
-    ScoreFormat(
-      'privacy_estimates',
-      'counts of privacy-estimates',
-      None,
-      '.json',
-      frozenset(FIELDS),
-    ),
-  )
-}
-"""Every format of another tool, by name."""
-
-
-def recognize(path: str | os.PathLike) -> ScoreFormat | None:
-  """The format of another tool that a file unmistakably has, or None."""
-  path, fields = pathlib.Path(path), set()
-  try:
-    if path.is_file() and path.suffix == '.npz':
-      fields = io.list_arrays(path)
-    elif path.is_file() and path.suffix == '.json':
-      fields = {*io.read_fields(path)}
-  except ValueError:
-    return None  # The reader says what is wrong.
-  for one in FORMATS.values():
-    if one.suffix == path.suffix and one.fields <= fields:
-      return one
-  return None
-
-
-def _read_arrays(path, labels, *, example):
-  arrays = io.read_arrays(path)
-  if not {'scores', labels} <= arrays.keys():
-    raise ValueError(
-      f'{path} has the arrays {sorted(arrays)}, but not scores and {labels}. '
-      f'Give a file such as {example}.'
-    )
-  return arrays
 
 
 def _check_examples_differ(path, members):
@@ -353,10 +272,6 @@ def _check_examples_differ(path, members):
 
 def _to_array(name: str, values: Any) -> np.ndarray:
   """Scores [n] as an array, or what is wrong with them."""
-  if values is None:
-    raise ValueError(
-      f'{name} is None; give real numbers, [] if there are none.'
-    )
   try:
     array = np.asanyarray(values)
   except (TypeError, ValueError) as error:

@@ -21,7 +21,7 @@ from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
 from epe_jax.fact import Fact
 from epe_jax.scores import baseline, counts, formats
-from epe_jax.scores.counts import FIELDS, Counts, read_counts
+from epe_jax.scores.counts import FIELDS, Counts
 from epe_jax.scores.formats import ScoreFormat
 
 PAIRS = (
@@ -207,14 +207,11 @@ def load(
       setting does not fit the file.
   """
   path = find_scores(path) if source == 'auto' else pathlib.Path(path)
-  tool = find_format(path, source)
   given = {k: x for k, x in (*settings.items(), *roles._asdict().items()) if x}
   arrays = io.read_arrays(path) if path.suffix == '.npz' else {}
-  if tool is not None:
-    if tool.read is None:
-      return Loaded(read_counts(path), tool)
+  if tool := formats.find(path, arrays, source):
     _refuse(given, path, tool.label, ('dim', *Roles._fields))
-    return Loaded(tool.read(path, **settings), tool)
+    return Loaded(formats.read(path, arrays, tool, **settings), tool)
   if 'schema' in arrays:
     if 'config' in arrays:
       raise ValueError(
@@ -275,37 +272,6 @@ def load_groups(
   where = f'{observed}, {unobserved}'
   groups = read_column(observed), read_column(unobserved)
   return formats.make_scores(where, *groups, **settings)
-
-
-def find_format(
-  path: str | os.PathLike, source: str = 'auto'
-) -> ScoreFormat | None:
-  """The format of another tool that a file is to be read as.
-
-  Args:
-    path: the file.
-    source: a name of `formats.FORMATS`, or 'auto' to recognize the format.
-
-  Returns:
-    The format; None for files of this package, and tables.
-
-  Raises:
-    ValueError: there is no format of that name, or the file is of another kind.
-  """
-  if source == 'auto':
-    return formats.recognize(path)
-  if source not in formats.FORMATS:
-    raise ValueError(
-      f"source={source!r} (--from on the command line) is neither 'auto' nor one of "
-      f'{", ".join(formats.FORMATS)}.'
-    )
-  tool = formats.FORMATS[source]
-  if pathlib.Path(path).suffix != tool.suffix:
-    raise ValueError(
-      f'{path} is not a {tool.suffix} and so not {tool.label}, as source={source!r} '
-      '(--from on the command line) says; leave it out, or give such a file.'
-    )
-  return tool
 
 
 def find_scores(path: str | os.PathLike) -> pathlib.Path:

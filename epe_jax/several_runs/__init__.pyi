@@ -1,15 +1,5 @@
 from .over_runs import EpsilonSpread as EpsilonSpread
 from .over_runs import RandomEffects as RandomEffects
-from .over_runs import ShiftEstimate as ShiftEstimate
-from .over_runs import compute_epsilon_spread as compute_epsilon_spread
-from .over_runs import epsilon_of_mean as epsilon_of_mean
-from .over_runs import epsilon_of_new_run as epsilon_of_new_run
-from .over_runs import estimate_shift as estimate_shift
-from .over_runs import estimate_shifts as estimate_shifts
-from .over_runs import mean_shift_bound as mean_shift_bound
-from .over_runs import pool_scores as pool_scores
-from .over_runs import random_effects as random_effects
-from .run_effects import Effect as Effect
 from .run_effects import OverRuns as OverRuns
 from .run_effects import RunShift as RunShift
 from .run_effects import evaluate_runs as evaluate_runs

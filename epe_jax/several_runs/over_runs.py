@@ -5,9 +5,8 @@ deviation, and has an estimate y_r of it:
 
   y_r ~ N(μ_r, v_r)   and   μ_r ~ N(μ, τ²)
 
-To treat the canaries of all runs as independent draws of one law, as
-`pool_scores` does, is to assume τ = 0: their interval is too narrow for μ,
-and says nothing about the μ of a new run.
+To pool the canaries of all runs as independent draws of one law is to assume τ = 0:
+their interval is too narrow for μ, and says nothing about the μ of a new run.
 
 References: Cochran, "The combination of estimates from different experiments"
 (1954), for Q; DerSimonian and Laird, "Meta-analysis in clinical trials" (1986),
@@ -29,13 +28,12 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import checks, known_shifts, tradeoff
-from epe_jax.epsilon.checks import check_confidence, check_delta
+from epe_jax.epsilon import known_shifts, tradeoff
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  check_scores,
+  check_one_audit,
   make_bound,
 )
 
@@ -82,18 +80,10 @@ class ShiftEstimate(NamedTuple):
 def estimate_shift(scores: Scores) -> ShiftEstimate:
   """The mean shift of the canaries of one run; see `estimate_shifts`.
 
-  Args:
-    scores: without leading axes.
-
   Raises:
     ValueError: scores have leading axes, or are too few to fit their null law.
   """
-  check_scores(scores)
-  if scores.observed.ndim != 1:
-    raise ValueError(
-      f'scores have the shape {scores.observed.shape}; give one audit, without '
-      'leading axes.'
-    )
+  check_one_audit(scores)
   fit = known_shifts.fit_shift(scores)
   mean = float(np.mean(known_shifts.shift_of(scores)))
   square = 1 / float(fit.scale) ** 2 + float(fit.s) ** 2 / (2 * fit.df)
@@ -125,7 +115,7 @@ def estimate_shifts(
   >>> [values.tolist() for values in estimate_shifts(runs)]
   [[1.0, 2.0], [0.25, 0.25]]
   """
-  check_runs(runs)
+  _check_runs(runs)
   shifts = np.array([estimate_shift(scores) for scores in runs])
   return shifts[:, 0], shifts[:, 1]
 
@@ -156,18 +146,10 @@ def random_effects(
     variance: their variances v_r within runs, > 0.
     confidence: of both two-sided intervals, in (0, 1).
 
-  Returns:
-    The estimates and both intervals.
-
-  Raises:
-    ValueError: there are fewer than two runs, a number is not finite or is out of
-      range, or the arrays differ in shape.
-
   >>> effects = random_effects(np.array([1.0, 2.0, 3.0]), np.full(3, 0.19))
   >>> round(effects.mu, 6), round(effects.tau, 6), round(effects.i_squared, 6)
   (2.0, 0.9, 0.81)
   """
-  mu, variance = _check_estimates(mu, variance, confidence)
   num, tail = mu.size, (1 + confidence) / 2
   q_value = _q_value(0.0, mu, variance)
   mean = float(np.mean(mu))
@@ -184,65 +166,41 @@ def random_effects(
   )
 
 
-def epsilon_of_mean(effects: RandomEffects, *, delta: float) -> Estimate:
-  """ε of the Gaussian mechanism with the mean μ of the runs.
-
-  Args:
-    effects: the result of `random_effects`.
-    delta: δ, in (0, 1).
-
-  Returns:
-    A point estimate with the interval that follows from that of the mean, of the
-    same confidence.
-
-  Raises:
-    ValueError: delta is out of range.
-  """
-  return _estimate('random_effects', effects, effects.interval, delta)
-
-
-def epsilon_of_new_run(effects: RandomEffects, *, delta: float) -> Estimate:
-  """ε of the Gaussian mechanism with the predicted μ of one more run.
-
-  See `epsilon_of_mean`. The interval is the prediction interval.
-  """
-  return _estimate('random_effects_new_run', effects, effects.prediction, delta)
-
-
-def mean_shift_bound(
-  mu: Float[np.ndarray, ' runs'],
-  variance: Float[np.ndarray, ' runs'],
-  *,
-  delta: float,
-  significance: float = 0.05,
+def estimate_epsilon(
+  effects: RandomEffects, *, delta: float, new_run: bool = False
 ) -> Estimate:
+  """ε of the Gaussian mechanism with the mean μ of the runs, a point estimate.
+
+  Its interval, of the confidence of the effects, follows from that of the mean, or
+  from the prediction of a new run.
+  """
+  method, limits = 'random_effects', effects.interval
+  if new_run:
+    method, limits = 'random_effects_new_run', effects.prediction
+  low, high = np.asarray(tradeoff.epsilon_gdp(np.maximum(limits, 0.0), delta))
+  return Estimate(
+    float(tradeoff.epsilon_gdp(max(effects.mu, 0.0), delta)),
+    delta,
+    method,
+    confidence=None,
+    assumes=(Assumption.GAUSSIAN_SCORES, Assumption.EQUAL_SPREAD),
+    interval=(float(low), float(high)),
+  )
+
+
+def mean_shift_bound(effects: RandomEffects, *, delta: float) -> Estimate:
   """Lower bound of the ε of the Gaussian mechanism with the mean μ of the runs.
 
-  The lower end of the interval of `random_effects`, whose confidence is 1 - 2
-  significance: exact at any number of runs of equal variances, and lower than it need
-  be for unequal ones.
-
-  Args:
-    mu: estimates of R >= 2 runs.
-    variance: their variances within runs, > 0.
-    delta: δ, in (0, 1).
-    significance: chance that the bound exceeds the true ε, in (0, 1/2).
-
-  Returns:
-    The bound, at confidence 1 - significance.
-
-  Raises:
-    ValueError: as `random_effects`, or a setting is out of range.
+  The lower end of the interval of that mean, which misses on this side half as often as
+  on both: exact at any number of runs of equal variances, and lower than it need be
+  for unequal ones.
   """
-  check_delta(delta)
-  checks.check_number('significance', significance, '[1e-12, 0.5)')
-  effects = random_effects(mu, variance, confidence=1 - 2 * significance)
   low = max(effects.interval[0], 0.0)
   return make_bound(
     tradeoff.epsilon_gdp(low, delta),
     delta,
     'mean_shift_bound',
-    significance=significance,
+    significance=(1 - effects.confidence) / 2,
     assumes=(
       Assumption.INDEPENDENT,
       Assumption.GAUSSIAN_SCORES,
@@ -271,17 +229,8 @@ def compute_epsilon_spread(
 ) -> EpsilonSpread:
   """ε over runs with shifts N(μ, τ²): the empirical privacy variance.
 
-  Args:
-    mu: mean of the shift over runs.
-    tau: its standard deviation between runs, >= 0.
-    delta: δ, in (0, 1).
-
-  Returns:
-    What is left of the spread of estimates once that of canaries is taken out. A
-    shift below 0 counts as 0.
-
-  Raises:
-    ValueError: an argument is out of range.
+  It is what is left of the spread of estimates once that of canaries is taken out. A
+  shift below 0 counts as 0.
 
   References: Hu, Zhou, Zhang and others, "Empirical privacy variance" (2025).
 
@@ -289,9 +238,6 @@ def compute_epsilon_spread(
   >>> round(spread.low, 4) == round(spread.high, 4) == 4.3772
   True
   """
-  check_delta(delta)
-  checks.check_number('mu', mu, '[-1e50, 1e50]')
-  checks.check_number('tau', tau, '[0, 1e50]')
   nodes, weights = special.roots_hermitenorm(_NODES)
   quantiles = special.ndtri([0.05, 0.95])
   shifts = np.maximum(mu + tau * np.concatenate([nodes, quantiles]), 0.0)
@@ -341,24 +287,7 @@ def _around(centre: float, half: float) -> tuple[float, float]:
   return float(centre - half), float(centre + half)
 
 
-def _estimate(
-  method: str,
-  effects: RandomEffects,
-  limits: tuple[float, float],
-  delta: float,
-) -> Estimate:
-  low, high = np.asarray(tradeoff.epsilon_gdp(np.maximum(limits, 0.0), delta))
-  return Estimate(
-    float(tradeoff.epsilon_gdp(max(effects.mu, 0.0), delta)),
-    delta,
-    method,
-    confidence=None,
-    assumes=(Assumption.GAUSSIAN_SCORES, Assumption.EQUAL_SPREAD),
-    interval=(float(low), float(high)),
-  )
-
-
-def check_runs(runs: Sequence[Scores]) -> None:
+def _check_runs(runs: Sequence[Scores]) -> None:
   """Raises a ValueError unless these are two runs or more of one null law and design."""
   if len(runs) < 2:
     raise ValueError(
@@ -372,72 +301,3 @@ def check_runs(runs: Sequence[Scores]) -> None:
         f'runs have several values of {name}: {sorted(kinds, key=str)}. Give runs '
         'of one config, which differ in their seeds alone.'
       )
-  for scores in runs:
-    if scores.observed.ndim != 1:
-      raise ValueError(
-        f'runs have scores of shape {scores.observed.shape}; give one audit for '
-        'each run, without leading axes.'
-      )
-
-
-def _check_estimates(mu, variance, confidence):
-  mu = checks.check_numbers('mu', mu, '[-1e50, 1e50]', is_vector=True)
-  variance = checks.check_numbers(
-    'variance', variance, '[1e-100, 1e100]', is_vector=True
-  )
-  check_confidence(confidence)
-  if mu.size < 2:
-    raise ValueError(
-      f'mu has shape {mu.shape}, but how runs differ takes an array [R] of two or '
-      'more. Give more runs.'
-    )
-  if variance.shape != mu.shape:
-    raise ValueError(
-      f'variance has shape {variance.shape} and mu {mu.shape}; give one variance '
-      'for each run.'
-    )
-  return mu, variance
-
-
-def pool_scores(runs: Sequence[Scores]) -> Scores:
-  """The scores of all canaries of all runs, as those of one audit.
-
-  The cosine of an unobserved canary has the same law in every run whose model has
-  the same number of parameters, so that cosines can be pooled: ten runs of 100
-  canaries give as many scores as one run of 1000.
-
-  Args:
-    runs: scores of one run or more, with equal leading axes and design, which
-      are cosines of one null law. Their `shift` is ignored.
-
-  Returns:
-    The scores, those of the first run first.
-
-  Raises:
-    ValueError: there are no runs, a null law is unknown, or runs differ in the null
-      law, the design or the leading axes.
-
-  >>> from epe_jax.epsilon import Sphere
-  >>> runs = [Scores(np.full(3, x), np.zeros(2), Sphere(100)) for x in (0.1, 0.2)]
-  >>> pool_scores(runs).observed.tolist()
-  [0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
-  """
-  if not runs:
-    raise ValueError('runs is empty; give the scores of one run or more.')
-  kinds = {(s.null, s.design, s.observed.shape[:-1]) for s in runs}
-  if len(kinds) > 1:
-    raise ValueError(
-      f'runs have several (null, design, leading axes): {sorted(kinds, key=str)}. '
-      'Pool scores of one kind.'
-    )
-  if not runs[0].has_known_null:
-    raise ValueError(
-      'runs have null=Unknown(), so nothing says that their scores are on one scale. '
-      'Pool cosines, and give null=Sphere(d).'
-    )
-  return Scores(
-    np.concatenate([scores.observed for scores in runs], axis=-1),
-    np.concatenate([scores.unobserved for scores in runs], axis=-1),
-    runs[0].null,
-    runs[0].design,
-  )

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import typed_json
-from epe_jax.audit import attackers, audit_json
+from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import tradeoff
@@ -41,22 +40,6 @@ class RunShift(NamedTuple):
   epsilon: float
 
 
-class Effect(NamedTuple):
-  """A shift and its ε over runs.
-
-  Attributes:
-    mu: the shift, in standard deviations of the null.
-    mu_interval: of mu.
-    epsilon: of the shift.
-    interval: of epsilon.
-  """
-
-  mu: float
-  mu_interval: tuple[float, float]
-  epsilon: float
-  interval: tuple[float, float] | None
-
-
 class OverRuns(NamedTuple):
   """Random effects over runs of one attack statistic.
 
@@ -64,34 +47,25 @@ class OverRuns(NamedTuple):
     threat_model: the attacker.
     view: the key of what is seen and known in these runs.
     delta: of every ε.
-    confidence: of the intervals.
-    tau: standard deviation of the shift between runs.
-    tau_interval: of tau.
-    spread: of ε over runs by tau, without the scatter of canaries: the empirical
+    effects: the law of the shift over runs.
+    spread: of ε over runs by this law, without the scatter of canaries: the empirical
       privacy variance.
-    i_squared: share of the scatter of the runs' estimates that is not from
-      canaries, in [0, 1].
-    p_value: of such scatter if all runs had the same shift.
     runs: each of them.
-    mean: over runs.
-    bound: lower bound of ε of the mean shift.
-    new_run: what to expect of one more run; its intervals predict.
+    mean: ε of the mean shift.
+    bound: lower bound of it.
+    new_run: the same ε with the interval that predicts that of one more run.
     failed_checks: name of a run -> what speaks against its scores.
   """
 
   threat_model: ThreatModel
   view: str
   delta: float
-  confidence: float
-  tau: float
-  tau_interval: tuple[float, float]
+  effects: over_runs.RandomEffects
   spread: over_runs.EpsilonSpread
-  i_squared: float
-  p_value: float
   runs: Sequence[RunShift]
-  mean: Effect
+  mean: Estimate
   bound: Estimate
-  new_run: Effect
+  new_run: Estimate
   failed_checks: Mapping[str, Facts]
 
 
@@ -134,11 +108,6 @@ def evaluate_runs(
     for attacker in by_run[0]
     if all(attacker in scores for scores in by_run)
   ]
-
-
-def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
-  """A row for each attacker, from what `evaluate_runs` returns."""
-  return typed_json.to_plain(list(rows), audit_json.HOOKS)
 
 
 def _check_distinct(runs: Mapping[str, Record | Scores]) -> None:
@@ -238,20 +207,14 @@ def _estimate_effects(
   mu, variance = over_runs.estimate_shifts(scores)
   effects = over_runs.random_effects(mu, variance)
   epsilon = np.asarray(tradeoff.epsilon_gdp(np.maximum(mu, 0.0), delta))
-  mean = over_runs.epsilon_of_mean(effects, delta=delta)
-  new_run = over_runs.epsilon_of_new_run(effects, delta=delta)
   return OverRuns(
     threat_model=all_scores[0].threat_model,
     view=all_scores[0].view,
     delta=delta,
-    confidence=effects.confidence,
-    tau=effects.tau,
-    tau_interval=effects.tau_interval,
+    effects=effects,
     spread=over_runs.compute_epsilon_spread(
       effects.mu, effects.tau, delta=delta
     ),
-    i_squared=effects.i_squared,
-    p_value=effects.p_value,
     runs=[
       RunShift(
         run=name,
@@ -262,9 +225,9 @@ def _estimate_effects(
       )
       for i, (name, of_run) in enumerate(zip(names, scores))
     ],
-    mean=_make_effect(mean, effects.mu, effects.interval),
-    bound=over_runs.mean_shift_bound(mu, variance, delta=delta),
-    new_run=_make_effect(new_run, effects.mu, effects.prediction),
+    mean=over_runs.estimate_epsilon(effects, delta=delta),
+    bound=over_runs.mean_shift_bound(effects, delta=delta),
+    new_run=over_runs.estimate_epsilon(effects, delta=delta, new_run=True),
     failed_checks={
       name: attack_scores.failed_checks
       for name, attack_scores in zip(names, all_scores)
@@ -278,9 +241,3 @@ def _share_null(runs: Sequence[Scores]) -> list[Scores]:
   if Unknown() not in nulls or len(nulls) != 2:
     return list(runs)
   return [dataclasses.replace(scores, null=Unknown()) for scores in runs]
-
-
-def _make_effect(
-  estimate: Estimate, mu: float, mu_interval: tuple[float, float]
-) -> Effect:
-  return Effect(mu, mu_interval, float(estimate.epsilon), estimate.interval)

@@ -1,6 +1,3 @@
-from .anytime import epsilon_sequence as epsilon_sequence
-from .anytime import gdp_log_evidence as gdp_log_evidence
-from .anytime import gdp_sequence as gdp_sequence
 from .by_round import RoundEstimate as RoundEstimate
 from .by_round import Rounds as Rounds
 from .by_round import bound_simultaneously as bound_simultaneously

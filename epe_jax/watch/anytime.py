@@ -34,15 +34,11 @@ References: Ville (1939); Robbins (1970) for mixtures; Ramdas, Grünwald, Vovk, 
 
 from __future__ import annotations
 
-import reprlib
 from typing import NamedTuple
 
 from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
-
-from epe_jax.epsilon import checks
-from epe_jax.epsilon.checks import check_delta, check_significance
 
 # The scale of λ: by how much μ may exceed a claim that is soon rejected.
 _SCALE = 0.5
@@ -72,8 +68,8 @@ def gdp_log_evidence(
     tails: [n] log V: the log probabilities that unobserved canaries would score as
       high, in the order in which canaries end.
     mu: the claimed μ >= 0.
-    after: [m] numbers of canaries, in [1, n], after which evidence is computed; None
-      for each.
+    after: [m] increasing numbers of canaries, in [1, n], after which evidence is
+      computed; None for each.
     vectors: [n] number of the vector with which each canary was scored; None if all
       are different.
     dim: d >= 1 of these vectors; inf if scores are not in units of their norm.
@@ -81,12 +77,7 @@ def gdp_log_evidence(
   Returns:
     log evidence: it ever exceeds log 1/α with probability α at most, if the claim
     is true.
-
-  Raises:
-    ValueError: a log probability is positive, or a setting is out of range.
   """
-  checks.check_number('mu', mu, '[0, 1e100]')
-  checks.check_number('dim', dim, '[1, inf]')
   sums = _add_normal_scores(tails, after, vectors)
   return np.asarray(_log_gdp_evidence(sums, np.asarray(mu), dim))
 
@@ -101,26 +92,16 @@ def gdp_sequence(
 ) -> Float[np.ndarray, 'm']:
   """Lower bounds of μ of Gaussian DP that hold after each canary, all at once.
 
-  Args:
-    tails: as for `gdp_log_evidence`.
-    significance: chance that any of the bounds exceeds the true μ, in (0, 1).
-    after: [m] increasing numbers of canaries, in [1, n], after which a bound is
-      computed; None for each.
-    vectors: as for `gdp_log_evidence`.
-    dim: as for `gdp_log_evidence`.
+  One of them exceeds the true μ with a chance of the significance at most; all else is
+  as for `gdp_log_evidence`.
 
   Returns:
     [m] bounds >= 0, which never fall.
-
-  Raises:
-    ValueError: a log probability is positive, or a setting is out of range.
 
   >>> x = np.full(100, 3.0)
   >>> gdp_sequence(special.log_ndtr(-x))[[0, 9, 99]].round(2)
   array([0.  , 2.09, 2.71])
   """
-  check_significance(significance)
-  checks.check_number('dim', dim, '[1, inf]')
   sums = _add_normal_scores(tails, after, vectors)
   # No evidence is against a μ that is above all means.
   means = np.divide(
@@ -141,25 +122,16 @@ def epsilon_sequence(
 ) -> Float[np.ndarray, 'm']:
   """Lower bounds of ε at δ, of any mechanism, that hold all at once.
 
-  Args:
-    tails: as for `gdp_log_evidence`.
-    delta: δ, in (0, 1).
-    significance: chance that any of the bounds exceeds the true ε, in (0, 1).
-    after: as for `gdp_sequence`.
+  The arguments are those of `gdp_sequence`.
 
   Returns:
     [m] bounds >= 0, which never fall. With n canaries they cannot exceed about
     log n, as any bound without a shape of the mechanism.
 
-  Raises:
-    ValueError: a log probability is positive, or a setting is out of range.
-
   >>> tails = np.full(1000, np.log(1e-4))
   >>> epsilon_sequence(tails, delta=1e-5, after=np.array([10, 1000])).round(1)
   array([8. , 8.9])
   """
-  check_delta(delta)
-  check_significance(significance)
   hits, n = _count_hits(tails, after)
   return _find_largest_rejected(
     lambda epsilon: _log_evidence(hits, n, epsilon, delta),
@@ -183,29 +155,6 @@ def _find_largest_rejected(log_evidence, high, significance):
   return np.maximum.accumulate(low)
 
 
-def _check_tails(tails):
-  tails = np.asarray(tails)
-  if tails.dtype.kind not in 'iuf' or tails.ndim != 1 or not np.all(tails <= 0):
-    raise ValueError(
-      f'tails has shape {tails.shape} and values up to '
-      f'{reprlib.repr(max(tails.ravel().tolist(), default=None))}; give a log '
-      'probability <= 0 for each canary, in the order in which they end.'
-    )
-  return tails.astype(np.float64)
-
-
-def _check_after(after, num):
-  n = np.arange(1, num + 1) if after is None else np.asarray(after)
-  if (
-    n.dtype.kind not in 'iu' or n.ndim != 1 or not np.all((n >= 1) & (n <= num))
-  ):
-    raise ValueError(
-      f'after={reprlib.repr(n.tolist())}; give integers in [1, {num}], an '
-      'array [m] of numbers of canaries.'
-    )
-  return n
-
-
 class _Sums(NamedTuple):
   """Sums over the canaries that have ended, by how many share their vector.
 
@@ -222,13 +171,9 @@ class _Sums(NamedTuple):
 
 def _add_normal_scores(tails, after, vectors):
   # Of V = 1 as far below as any bet reads, and finite of V = 0.
-  x = np.clip(-special.ndtri_exp(_check_tails(tails)), -40.0, _LARGEST)
-  n = _check_after(after, len(x))
-  vectors = np.arange(len(x)) if vectors is None else np.asarray(vectors)
-  if vectors.shape != x.shape:
-    raise ValueError(
-      f'vectors has shape {vectors.shape}, tails {x.shape}; give one for each canary.'
-    )
+  x = np.clip(-special.ndtri_exp(tails), -40.0, _LARGEST)
+  n = np.arange(1, len(x) + 1) if after is None else after
+  vectors = np.arange(len(x)) if vectors is None else vectors
   _, which, sizes = np.unique(vectors, return_inverse=True, return_counts=True)
   sharing, of_size = np.unique(sizes[which], return_inverse=True)
   is_of_size = of_size[:, None] == np.arange(len(sharing))
@@ -257,8 +202,7 @@ def _log_mixture(excess, n):
 
 def _count_hits(tails, after):
   """How many V are at most each threshold, after some numbers of canaries."""
-  tails = _check_tails(tails)
-  n = _check_after(after, len(tails))
+  n = np.arange(1, len(tails) + 1) if after is None else after
   hits = np.cumsum(tails[:, None] <= _LOG_THRESHOLDS, axis=0)
   return hits[n - 1], n
 

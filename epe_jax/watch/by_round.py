@@ -70,7 +70,6 @@ def evaluate_rounds(record: Record, audit: Audit) -> Rounds | None:
   """ε of the attackers of an audit after each of some rounds, and at all at once.
 
   Args:
-    record: what attackers saw of the run.
     audit: of the record. An attacker of a user who was read from a file can no longer
       score, and is left out.
 
@@ -93,7 +92,6 @@ def evaluate_by_round(
   rounds: Sequence[int] | None = None,
   delta: float | None = None,
   models: Sequence[ThreatModel] = THREAT_MODELS,
-  confidence: float = 0.9,
   resamples: int = 200,
 ) -> list[RoundEstimate]:
   """ε of what each attacker had seen after t rounds, about one who took part.
@@ -104,16 +102,13 @@ def evaluate_by_round(
   last is scored when training ends; before, it is derived from the trace, as
   `published_models.derive_models` does, where it can be.
 
-  Where an attacker's estimate is calibrated it is given, with an interval for the
+  Where an attacker's estimate is calibrated it is given, with a 90 % interval for the
   scatter of canaries. Every attacker has a lower bound without a shape assumed;
   it holds at each round by itself and not at all of them together.
 
   Args:
-    record: what attackers saw of the run.
     rounds: values of t, in [1, T]; None for `choose_rounds`.
-    delta: in (0, 1); None for the run's own.
     models: the attackers.
-    confidence: of the intervals.
     resamples: of the bootstrap, where an interval takes one.
 
   Returns:
@@ -121,7 +116,7 @@ def evaluate_by_round(
     lower bound, without floors. At T point estimates are those of the run.
 
   Raises:
-    ValueError: a round is out of range or has fewer than two canaries.
+    ValueError: a round has fewer than two canaries.
   """
   delta = record.delta if delta is None else delta
   rounds_shown = choose_rounds(record) if rounds is None else rounds
@@ -138,9 +133,7 @@ def evaluate_by_round(
         attack_scores.scores.unobserved.size,
       )
       for attack_scores in _score_round(record, t, nulls, derivable)
-      for estimate in _estimate_round(
-        attack_scores, delta, confidence, resamples
-      )
+      for estimate in _estimate_round(attack_scores, delta, resamples)
     ]
 
   # Side by side, as most of it is work of NumPy, which lets other threads run.
@@ -163,18 +156,15 @@ def bound_simultaneously(
   smaller δ.
 
   Args:
-    record: what attackers saw of the run.
     rounds: values of t, in [1, T]; None for T alone.
-    deltas: each in (0, 1); None for the run's own.
-    significance: of all bounds together, in (0, 1).
+    deltas: each a `delta`; None for the run's own.
 
   Returns:
     A bound of each attacker that assumes no shape, for each round and each δ in
     increasing order. Its confidence is that of all bounds together.
 
   Raises:
-    ValueError: a round or a δ is out of range, or a round has fewer than two
-      canaries.
+    ValueError: a round has fewer than two canaries.
   """
   check_significance(significance)
   shown = [record.num_rounds] if rounds is None else list(rounds)
@@ -265,11 +255,10 @@ def _score_round(
 def _estimate_round(
   attack_scores: AttackScores,
   delta: float,
-  confidence: float,
   resamples: int,
 ) -> Iterator[Estimate]:
   if attack_scores.is_calibrated:
     yield evaluation.estimate_with_interval(
-      attack_scores, delta=delta, confidence=confidence, resamples=resamples
+      attack_scores, delta=delta, resamples=resamples
     )
   yield lower_bounds.lower_bound(attack_scores.scores, delta=delta)

@@ -38,15 +38,13 @@ def restrict_record(
   """Restricts a record to the published rounds.
 
   Args:
-    record: the record of the run.
     every: publish only rounds n, 2n, ...
     last: publish only the last n rounds; with every, those of them.
     models: publish the models after these rounds instead of their aggregates; the
       initial model is known.
 
   Raises:
-    ValueError: a number is out of range, or as `restrict_to_rounds` and
-      `derive_models`.
+    ValueError: as `restrict_to_rounds` and `derive_models`.
   """
   rounds = record.num_rounds
   mask = np.ones(rounds, bool)
@@ -59,16 +57,11 @@ def restrict_record(
   return record if mask.all() else restrict_to_rounds(record, mask)
 
 
-def derive_models(
-  record: Record,
-  shown: Bool[np.ndarray, ' T'],
-  *,
-  initial: bool = True,
-) -> Record:
+def derive_models(record: Record, shown: Bool[np.ndarray, ' T']) -> Record:
   """Derives the record of an attacker who sees the models after some rounds.
 
   With server SGD the difference of two models is a known sum of aggregates, so it
-  is derived from the trace of a run that kept every round.
+  is derived from the trace of a run that kept every round. The initial model is known.
 
   The attacker scores the difference of every two consecutive published models,
   less what earlier differences predict of it: with momentum a difference holds
@@ -94,8 +87,6 @@ def derive_models(
   Args:
     record: the record of a run whose trace is with aggregates.
     shown: the rounds after which the model is published.
-    initial: whether the attacker knows the initial model. If not, the first
-      published model only serves to read the second.
 
   Returns:
     A row for each difference instead of each round, and the expected cosine of a
@@ -103,8 +94,8 @@ def derive_models(
     or are assigned a round, between two models that the attacker has.
 
   Raises:
-    ValueError: shown is not a mask of the rounds or shows too little, or for the
-      reasons of `explain_not_derivable`.
+    ValueError: shown is not a mask of the rounds, or for the reasons of
+      `explain_not_derivable`.
   """
   check_mask(record, shown)
   if reason := explain_not_derivable(record):
@@ -112,26 +103,17 @@ def derive_models(
   rounds = record.rounds
   assert rounds is not None
   assert record.momentum is not None
-  stops = 1 + np.flatnonzero(shown)
-  if initial:
-    stops = np.concatenate([[0], stops])
-  if len(stops) < 2:
-    raise ValueError(
-      'one published model has no difference with another. Publish more, or '
-      'let the attacker know the initial model.'
-    )
+  stops = np.concatenate([[0], 1 + np.flatnonzero(shown)])
   effect = respond_to_rounds(
     record.num_rounds, momentum=record.momentum, stops=stops.tolist()
   )
   weights = np.diff(effect, axis=0)
-  in_between = slice(stops[0], stops[-1])
   cosines, share = _score_differences(record, rounds, weights)
   if shown[-1]:
-    of_model = FINAL_MODEL if initial else FINAL_MODEL[:1]
-    cosines |= {n: x for n, x in record.cosines.items() if n in of_model}
+    cosines |= {n: x for n, x in record.cosines.items() if n in FINAL_MODEL}
   return replace_views(
     record,
-    present=np.asarray(record.assigned[in_between].any(axis=0)),
+    present=np.asarray(record.assigned[: stops[-1]].any(axis=0)),
     cosines=cosines,
     rounds=None,
     included=np.where(record.observed, share, 0),

@@ -21,7 +21,7 @@ from epe_jax.audit import attackers, failed_checks, noise_scale, release
 from epe_jax.audit.attack_scores import ThreatModel, can_fit_null, split_scores
 from epe_jax.audit.record import Record
 from epe_jax.audit.statistics import assign_held_out
-from epe_jax.epsilon import cosine_null, tradeoff
+from epe_jax.epsilon import checks, cosine_null, tradeoff
 from epe_jax.epsilon.types import Gaussian, Scores
 from epe_jax.watch import anytime
 
@@ -93,13 +93,14 @@ class SequentialBounds(NamedTuple):
     """How the claim stands after the last of the rounds; None without a claim."""
     if self.claim is None or self.log_evidence is None:
       return None
-    return _summarize(
+    rejected = self.log_evidence >= -math.log(self.significance)
+    return ClaimTest(
       self.claim,
       self.significance,
-      self.rounds,
-      self.num_canaries,
-      self.epsilon_gdp,
-      self.log_evidence,
+      int(self.rounds[rejected.argmax()]) if rejected.any() else None,
+      float(self.log_evidence.max()),
+      float(self.epsilon_gdp[-1]),
+      int(self.num_canaries[-1]),
     )
 
 
@@ -120,14 +121,10 @@ def bound_sequentially(
   not. Only canaries that took part are read: the law of the others is known.
 
   Args:
-    record: what attackers saw of the run.
     rounds: the rounds so far, in [1, T], if the others are still to come; None for
       all.
-    delta: in (0, 1); None for the run's own.
     claim: ε at δ of the Gaussian mechanism that the run claims to be for one who
       takes part as often as canaries, >= 0.
-    significance: chance that any of the bounds of a kind exceeds the truth, in
-      (0, 1).
 
   Returns:
     The bounds; None if fewer than two canaries have ended, or no attacker's scores
@@ -135,30 +132,18 @@ def bound_sequentially(
     several rounds or correlated noise only what others did to them too; or unobserved
     canaries reject the law, or are missing where noise is correlated; or that of
     several rounds is correlated otherwise than claimed.
-
-  Raises:
-    ValueError: a setting is out of range.
   """
   found = _weigh_evidence(record, rounds, delta, claim, significance)
   if found is None:
     return None
-  return SequentialBounds(
-    found.threat_model,
-    found.delta,
-    significance,
-    found.rounds,
-    found.num_canaries,
-    found.mu,
-    found.epsilon_gdp,
-    anytime.epsilon_sequence(
-      found.tails,
-      delta=found.delta,
-      significance=significance,
-      after=found.num_canaries,
-    ),
-    claim,
-    found.log_evidence,
+  bounds, tails = found
+  epsilon = anytime.epsilon_sequence(
+    tails,
+    delta=bounds.delta,
+    significance=significance,
+    after=bounds.num_canaries,
   )
+  return bounds._replace(epsilon=epsilon)
 
 
 def judge_claim(
@@ -175,36 +160,7 @@ def judge_claim(
   are those of `bound_sequentially`.
   """
   found = _weigh_evidence(record, rounds, delta, claim, significance)
-  if found is None:
-    return None
-  assert found.log_evidence is not None, 'there is a claim'
-  return _summarize(
-    claim,
-    significance,
-    found.rounds,
-    found.num_canaries,
-    found.epsilon_gdp,
-    found.log_evidence,
-  )
-
-
-class _Evidence(NamedTuple):
-  """What canaries tell of μ; `tails` has what they tell of any mechanism.
-
-  Attributes:
-    tails: [n] log V of the canaries that have ended, in the order in which they end.
-
-  All others are those of `SequentialBounds`.
-  """
-
-  threat_model: ThreatModel
-  delta: float
-  rounds: Int[np.ndarray, ' m']
-  num_canaries: Int[np.ndarray, ' m']
-  tails: Float[np.ndarray, ' n']
-  mu: Float[np.ndarray, ' m']
-  epsilon_gdp: Float[np.ndarray, ' m']
-  log_evidence: Float[np.ndarray, ' m'] | None
+  return found and found[0].test_claim()
 
 
 def _weigh_evidence(
@@ -213,12 +169,15 @@ def _weigh_evidence(
   delta: float | None,
   claim: float | None,
   significance: float,
-) -> _Evidence | None:
-  delta = record.delta if delta is None else delta
-  if claim is not None and not 0 <= claim < math.inf:
-    raise ValueError(
-      f'claim={claim}; give the claimed ε, a finite number >= 0.'
-    )
+) -> tuple[SequentialBounds, Float[np.ndarray, ' n']] | None:
+  """Bounds with 0 for those of any mechanism, and what canaries tell of these.
+
+  That is log V of the canaries that have ended, in the order in which they end.
+  """
+  delta = checks.check_delta(record.delta if delta is None else delta)
+  checks.check_significance(significance)
+  if claim is not None:
+    checks.check_number('claim', claim, '[0, 1e100]')
   last, num_rounds = _find_last_rounds(record), record.num_rounds
   is_summed = bool(
     record.strategy is not None
@@ -264,35 +223,19 @@ def _weigh_evidence(
       vectors=vectors,
       dim=record.dim,
     )
-  return _Evidence(
+  bounds = SequentialBounds(
     threat_model,
     delta,
+    significance,
     ends,
     num_canaries,
-    tails,
     mu,
     np.asarray(tradeoff.epsilon_gdp(mu, delta)),
+    np.zeros_like(mu),
+    claim,
     log_evidence,
   )
-
-
-def _summarize(
-  claim: float,
-  significance: float,
-  rounds: Int[np.ndarray, ' m'],
-  num_canaries: Int[np.ndarray, ' m'],
-  epsilon_gdp: Float[np.ndarray, ' m'],
-  log_evidence: Float[np.ndarray, ' m'],
-) -> ClaimTest:
-  rejected = log_evidence >= -math.log(significance)
-  return ClaimTest(
-    claim,
-    significance,
-    int(rounds[rejected.argmax()]) if rejected.any() else None,
-    float(log_evidence.max()),
-    float(epsilon_gdp[-1]),
-    int(num_canaries[-1]),
-  )
+  return bounds, tails
 
 
 def _stretch_shifts(dim: int, rounds: int, significance: float) -> float:

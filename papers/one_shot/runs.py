@@ -31,7 +31,6 @@ from epe_jax.experiment.setup.config import Config
 from epe_jax.experiment.sweeps import seeds
 from epe_jax.report import cells, tables
 from epe_jax.report.figures import style
-from epe_jax.several_runs import over_runs
 from papers import grid, item, reported
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -196,16 +195,12 @@ def _estimate(
 ) -> Iterator[DesignEstimate]:
   """ε̂ of the runs of a design, by each estimator."""
   dim, delta = found[0]['dim'], found[0]['delta']
-  scores = over_runs.pool_scores(
-    [
-      Scores(
-        np.asarray(run['observed'], np.float32),
-        np.asarray(run['unobserved'], np.float32),
-        Sphere(dim),
-      )
-      for run in found
-    ]
+  # Cosines with models of one d have one law, so that those of all runs are pooled.
+  observed, unobserved = (
+    np.concatenate([np.asarray(run[group], np.float32) for run in found])
+    for group in ('observed', 'unobserved')
   )
+  scores = Scores(observed, unobserved, Sphere(dim))
   num = scores.observed.size
   for std in _STDS:
     estimate = two_gaussians.two_gaussian(scores, delta=delta, std=std)

@@ -20,8 +20,8 @@ def simulated(request):
   return recorded_runs.by_vectors(momentum=request.param)
 
 
-def models_of(simulated, shown, **settings):
-  return published_models.derive_models(simulated.record, shown, **settings)
+def models_of(simulated, shown):
+  return published_models.derive_models(simulated.record, shown)
 
 
 def differences(simulated, stops):
@@ -163,20 +163,6 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
           assert took_part.p_value < 1e-4
 
 
-def test_who_does_not_know_the_initial_model_reads_one_difference_less(
-  simulated,
-):
-  shown = release.last_n_rounds(12, 4)
-  seen = models_of(simulated, shown)
-  less = models_of(simulated, shown, initial=False)
-  assert (len(seen.trace), len(less.trace)) == (4, 3)
-  took_part = simulated.record.included
-  assert less.observed.sum() == took_part[9:].sum()
-  assert seen.observed.sum() == took_part.sum()
-  assert len(less.cosines['final']) == less.trace.shape[1]
-  assert 'change' not in less.cosines
-
-
 def test_published_aggregates_leave_their_canaries_and_nothing_else():
   record = recorded_runs.by_law()
   shown = release.every_nth_round(20, 3)
@@ -247,9 +233,9 @@ def test_what_cannot_be_shown_is_refused():
   simulated = recorded_runs.by_vectors(momentum=0.9, unobserved=40)
   record, every = simulated.record, np.ones(12, bool)
 
-  def refused(match, *, record=record, shown=every, **changes):
+  def refused(match, *, record=record, shown=every):
     with pytest.raises(ValueError, match=match):
-      published_models.derive_models(record, shown, **changes)
+      published_models.derive_models(record, shown)
 
   def changed(**fields):
     return dataclasses.replace(record, **fields)
@@ -262,11 +248,6 @@ def test_what_cannot_be_shown_is_refused():
     record=recorded_runs.show_as(record, 'server_update'),
   )
   refused(r'shape \(3,\)', shown=np.ones(3, bool))
-  refused(
-    'has no difference',
-    shown=release.last_n_rounds(12, 1),
-    initial=False,
-  )
   few = release.replace_views(
     record,
     included=np.ones_like(record.included),

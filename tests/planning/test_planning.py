@@ -16,14 +16,14 @@ from scipy import stats
 
 from benchmarks.bounds import simulated_runs
 from epe_jax import accounting, audit, io, planning
-from epe_jax.audit import attack_scores, attackers
+from epe_jax.audit import attackers
 from epe_jax.audit.record import respond_to_rounds
 from epe_jax.epsilon import tradeoff
-from epe_jax.epsilon.types import Unknown
 from epe_jax.experiment import finished_runs
 from epe_jax.planning import planned_scores, plans, predictions
 from epe_jax.planning.geometry import Geometry
 from epe_jax.report import cells
+from tests.planning import simulated_record
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / 'benchmarks' / 'results'
@@ -289,7 +289,7 @@ MODELS = attackers.OF_INDEPENDENT_NOISE
 def test_a_plan_describes_scores_as_an_audit_of_a_record_does(kind):
   geometry = Geometry(planned(initial_norm=3.0, **KINDS[kind]))
   rng = np.random.default_rng(0)
-  record = planned_scores.simulate_record(rng, geometry)
+  record = simulated_record.simulate_record(rng, geometry)
   num_planned = 0
   for threat_model in MODELS:
     audited = threat_model.score(record)
@@ -326,7 +326,7 @@ def test_scores_are_drawn_from_the_law_of_those_of_records(kind, repetitions):
     **KINDS[kind], rounds=20, repetitions=repetitions, initial_norm=3.0
   )
   geometry, rng = Geometry(run), np.random.default_rng(0)
-  records = [planned_scores.simulate_record(rng, geometry) for _ in range(8)]
+  records = [simulated_record.simulate_record(rng, geometry) for _ in range(8)]
   for threat_model in MODELS:
     simulation = planned_scores.simulate(geometry, threat_model)
     if isinstance(simulation, str):
@@ -338,36 +338,6 @@ def test_scores_are_drawn_from_the_law_of_those_of_records(kind, repetitions):
       theirs = np.concatenate([getattr(scores, group) for scores in scored])
       # Of 60 tests one fails by chance once in 160.
       assert stats.ks_2samp(ours, theirs).pvalue > 1e-4, threat_model.key
-
-
-def score_mean(record):
-  """The mean cosine over rounds: without momentum, that with the change."""
-  shift = np.ones(record.observed.size)
-  values = record.trace.mean(axis=0)
-  scores = attack_scores.split_scores(record, values, Unknown(), shift)
-  return attack_scores.describe_shifted(
-    MEAN, '', scores, scale=1.0, is_expected=False
-  )
-
-
-MEAN = attack_scores.ThreatModel('mean', score_mean, name='mean over rounds')
-
-
-@pytest.mark.integration
-def test_a_new_attacker_is_planned_for_by_itself(monkeypatch):
-  sizes = dict(rounds=10, num_observed=100, num_unobserved=100)
-  plan = plan_for(CHANGE, MEAN, **sizes)
-  change, mean = plan.find('change'), plan.find('mean')
-  assert mean.estimate.q50 == pytest.approx(change.estimate.q50, rel=0.1)
-  # Its null law is fitted.
-  assert mean.floor.q95 > change.floor.q95
-  assert np.isnan(mean.analytic)
-  assert 'mean over rounds' in str(plan)
-  monkeypatch.setattr(planned_scores, '_MAX_CELLS', 10)
-  plan = plan_for(MEAN, **sizes)
-  assert plan.predictions == ()
-  assert plan.not_planned[0].reason == 'too_large'
-  assert 'mean over rounds: not planned: the run has too many' in str(plan)
 
 
 def test_an_attacker_without_a_calibrated_estimate_is_named():

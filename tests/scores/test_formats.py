@@ -5,7 +5,6 @@ Files have the fields and shapes of the tools' own code, which the modules name.
 
 import dataclasses
 import json
-import types
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from scipy import stats
 
 from epe_jax import epsilon, typed_json
 from epe_jax.report import checks
-from epe_jax.scores import formats, score_files
+from epe_jax.scores import counts, formats, score_files
 from tests.in_process import run_command
 from tests.sentences import find_sentences
 
@@ -25,6 +24,10 @@ def draw(num=400, shift=2.0, seed=0):
   rng = np.random.default_rng(seed)
   members = rng.random(num) < 0.5
   return rng.normal(size=num) + shift * members, members
+
+
+def read(path, **settings):
+  return score_files.load(path, **settings).scores
 
 
 def assert_read(scores, values, members, sign=1):
@@ -68,7 +71,7 @@ def write_dp_report(path, values, members):
 def test_a_report_of_privacy_meter_has_higher_scores_for_members(tmp_path):
   values, members = draw()
   write_report(tmp_path / 'attack_result_0.npz', values, members)
-  scores = formats.read_privacy_meter(tmp_path / 'attack_result_0.npz')
+  scores = read(tmp_path / 'attack_result_0.npz')
   assert_read(scores, values, members)
   assert scores.design == 'fixed'
 
@@ -77,10 +80,10 @@ def test_a_dp_audit_of_privacy_meter_has_coins(tmp_path):
   values, members = draw()
   path = tmp_path / 'attack_result_average_dp.npz'
   write_dp_report(path, values, members)
-  scores = formats.read_privacy_meter(path)
+  scores = read(path)
   assert_read(scores, values, members)
   assert (scores.design, scores.inclusion_probability) == ('coin_flip', 0.5)
-  assert formats.read_privacy_meter(path, design='fixed').design == ('fixed')
+  assert read(path, design='fixed').design == ('fixed')
 
 
 def privacy_meter_bound(values, members, delta, p):
@@ -110,12 +113,12 @@ def test_the_one_run_bound_is_beside_that_of_privacy_meter(tmp_path):
   values, members = draw(300, shift=3.0)
   path = tmp_path / 'attack_result_average_dp.npz'
   write_dp_report(path, values, members)
-  scores = formats.read_privacy_meter(path)
+  scores = read(path)
   ours = epsilon.one_run(scores, delta=DELTA).epsilon
   # Theirs is the largest over guesses, each at 5 %, so no bound and above ours.
   theirs = privacy_meter_bound(values, members, DELTA, 0.05)
   assert 0.6 * theirs < ours <= theirs + 0.02
-  reversed_ = formats.read_privacy_meter(path, higher='out')
+  reversed_ = read(path, higher='out')
   assert epsilon.one_run(reversed_, delta=DELTA).epsilon == 0
 
 
@@ -125,17 +128,17 @@ def test_examples_that_are_in_a_report_more_than_once_are_refused(tmp_path):
   pooled = np.concatenate([members, ~members, np.roll(members, 7)])
   write_report(path, np.tile(values, 3), pooled)
   with pytest.raises(ValueError, match='pools the scores of 3 target models'):
-    formats.read_privacy_meter(path)
+    read(path)
   write_report(path, np.repeat(values, 5), np.repeat(members, 5))
   with pytest.raises(ValueError, match='in blocks of 5'):
-    formats.read_privacy_meter(path)
+    read(path)
 
 
 def test_members_may_come_before_the_others(tmp_path):
   path = tmp_path / 'attack_result_0.npz'
   values, members = np.arange(200.0), np.repeat([True, False], 100)
   write_report(path, values, members)
-  assert_read(formats.read_privacy_meter(path), values, members)
+  assert_read(read(path), values, members)
 
 
 def test_the_loss_attack_of_privacy_meter_is_read_with_its_sign(tmp_path):
@@ -143,12 +146,12 @@ def test_the_loss_attack_of_privacy_meter_is_read_with_its_sign(tmp_path):
   values, members = draw()
   path = tmp_path / 'attack_result_0.npz'
   write_report(path, -stats.norm.cdf(values), members)
-  as_documented = formats.read_privacy_meter(path)
+  as_documented = read(path)
   failed = formats.find_reversed(as_documented)
   assert failed is not None
   assert not list(find_sentences(typed_json.to_plain(failed)))
   assert "give higher='out'" in checks.describe_check(failed)
-  as_written = formats.read_privacy_meter(path, higher='out')
+  as_written = read(path, higher='out')
   assert formats.find_reversed(as_written, higher='out') is None
 
 
@@ -172,25 +175,24 @@ def test_files_of_the_rmia_paper_have_lower_scores_for_members(tmp_path, name):
       answers=members,
       correct=members,
     )
-  scores = formats.read_rmia(path)
+  scores = read(path)
   assert_read(scores, values, members)
   assert formats.find_reversed(scores, higher='out') is None
-  assert formats.recognize(path) is formats.FORMATS['rmia']
+  assert score_files.load(path).tool is formats.FORMATS['rmia']
 
 
 # privacy-estimates.
 
 
-@pytest.mark.parametrize('counts', [(100, 10, 990, 900), (3, 40, 460, 200)])
-def test_counts_bound_what_privacy_estimates_bounds(tmp_path, counts):
+@pytest.mark.parametrize('counted', [(100, 10, 990, 900), (3, 40, 460, 200)])
+def test_counts_bound_what_privacy_estimates_bounds(tmp_path, counted):
   theirs = pytest.importorskip('privacy_estimates')
-  results = theirs.AttackResults(**dict(zip(('FN', 'FP', 'TN', 'TP'), counts)))
+  results = theirs.AttackResults(**dict(zip(('FN', 'FP', 'TN', 'TP'), counted)))
   path = tmp_path / 'results.json'
   results.to_json(path)
-  read = formats.read_counts(path)
-  assert read == formats.from_attack_results(results)
-  assert read == counts
-  estimate = formats.bound_counts(read, delta=DELTA)
+  found = read(path)
+  assert found == counted
+  estimate = counts.bound_counts(found, delta=DELTA)
   expected = theirs.compute_eps_lo(results, DELTA, 0.05, 'beta')
   assert expected > 1
   assert estimate.epsilon == pytest.approx(expected, rel=1e-9)
@@ -198,15 +200,13 @@ def test_counts_bound_what_privacy_estimates_bounds(tmp_path, counts):
 
 
 def test_counts_of_guesses_the_wrong_way_around_bound_nothing():
-  counts = formats.Counts(FN=900, FP=990, TN=10, TP=100)
-  assert formats.bound_counts(counts, delta=DELTA).epsilon == 0
+  guesses = counts.Counts(FN=900, FP=990, TN=10, TP=100)
+  assert counts.bound_counts(guesses, delta=DELTA).epsilon == 0
 
 
 @pytest.mark.parametrize(
   ('text', 'message'),
   [
-    ('[]', 'has no counts'),
-    ('{"FN": 1, "FP": 2}', 'has no counts'),
     ('FN', 'is not JSON'),
     ('{"FN": 1, "FP": 2.5, "TN": 3, "TP": 4}', 'FP=2.5 is not a count'),
     ('{"FN": 1, "FP": -2, "TN": 3, "TP": 4}', 'FP=-2 is not a count'),
@@ -217,14 +217,7 @@ def test_what_is_no_counts_is_refused(tmp_path, text, message):
   path = tmp_path / 'results.json'
   path.write_text(text)
   with pytest.raises(ValueError, match=message):
-    formats.read_counts(path)
-
-
-def test_results_without_counts_are_refused():
-  with pytest.raises(
-    ValueError, match='SimpleNamespace: TN=None is not a count'
-  ):
-    formats.from_attack_results(types.SimpleNamespace(FN=1, FP=2))
+    read(path)
 
 
 # Tables.
@@ -292,55 +285,42 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
   write_report(tmp_path / 'a.npz', values, members)
   np.savez(tmp_path / 'b.npz', scores=values, answers=members)
   np.savez(tmp_path / 'c.npz', observed=values, unobserved=values)
-  counts = '{"FN": 1, "FP": 2, "TN": 3, "TP": 4}'
-  (tmp_path / 'd.json').write_text(counts)
-  (tmp_path / 'e.json').write_text('{"FN": 1}')
-  (tmp_path / 'f.npz').write_text('no archive')
+  counted = '{"FN": 1, "FP": 2, "TN": 3, "TP": 4}'
+  (tmp_path / 'd.json').write_text(counted)
   for name, expected in (
     ('a.npz', 'privacy_meter'),
     ('b.npz', 'rmia'),
     ('c.npz', None),
-    ('d.json', 'privacy_estimates'),
-    ('e.json', None),
-    ('f.npz', None),
-    ('none', None),
+    ('d.json', None),
   ):
-    tool = formats.recognize(tmp_path / name)
-    assert (tool and tool.name) == expected
-    if tool is not None and tool.read is not None:
-      read = score_files.load(tmp_path / name).scores
-      again = score_files.load(tmp_path / name, source=tool.name).scores
-      np.testing.assert_array_equal(read.observed, again.observed)
-  assert score_files.load(tmp_path / 'd.json').scores == (1, 2, 3, 4)
+    found = score_files.load(tmp_path / name)
+    assert (found.tool and found.tool.name) == expected
+    if found.tool is not None:
+      again = read(tmp_path / name, source=found.tool.name)
+      np.testing.assert_array_equal(found.scores.observed, again.observed)
+  assert read(tmp_path / 'd.json') == (1, 2, 3, 4)
   with pytest.raises(ValueError, match=r"source='roc' .* is neither 'auto'"):
-    score_files.load(tmp_path / 'a.npz', source='roc')
-  with pytest.raises(
-    ValueError, match=r'd\.json is not a \.npz .*--from on the'
-  ):
-    score_files.load(tmp_path / 'd.json', source='rmia')
+    read(tmp_path / 'a.npz', source='roc')
   with pytest.raises(ValueError, match='dim=9 is of scores of other systems'):
-    score_files.load(tmp_path / 'a.npz', dim=9)
-  with pytest.raises(ValueError, match='but not scores and answers'):
-    score_files.load(tmp_path / 'a.npz', source='rmia')
+    read(tmp_path / 'a.npz', dim=9)
+  for name in ('a.npz', 'd.json'):
+    with pytest.raises(
+      ValueError, match=r'but not scores and answers.*--from on the'
+    ):
+      read(tmp_path / name, source='rmia')
 
 
 def test_a_new_format_is_one_entry(monkeypatch, tmp_path):
-  def read(path, **settings):
-    mine = np.load(path)['mine']
-    return formats.make_scores(path, mine[0], mine[1], **settings)
-
-  mine = formats.ScoreFormat(
-    'mine', 'scores of mine', read, suffix='.npz', fields=frozenset({'mine'})
-  )
+  mine = formats.ScoreFormat('mine', 'scores of mine', 'mine', higher='out')
   monkeypatch.setitem(formats.FORMATS, 'mine', mine)
   path = tmp_path / 'a.npz'
-  np.savez(path, mine=[[3.0, 4.0], [1.0, 2.0]])
+  np.savez(path, scores=[3.0, 4.0, 1.0, 2.0], mine=[1, 1, 0, 0])
   for source in ('auto', 'mine'):
-    loaded = score_files.load(path, source=source, higher='out')
+    loaded = score_files.load(path, source=source)
     assert loaded.tool is mine
     assert loaded.scores.observed.tolist() == [-3, -4]
   done = estimate(path, '--from=mine')
-  assert 'read as scores of mine; higher=in' in done.stderr
+  assert 'read as scores of mine; higher=out' in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -405,15 +385,12 @@ def test_every_reader_takes_the_sign_and_the_design(tmp_path):
   values, members = draw()
   write_report(tmp_path / 'a.npz', values, members)
   np.savez(tmp_path / 'b.npz', scores=values, answers=members)
-  reads = (
-    lambda **k: formats.read_privacy_meter(tmp_path / 'a.npz', **k),
-    lambda **k: formats.read_rmia(tmp_path / 'b.npz', **k),
-  )
-  for read in reads:
-    up, down = (read(higher=higher) for higher in ('in', 'out'))
+  for name in ('a.npz', 'b.npz'):
+    path = tmp_path / name
+    up, down = (read(path, higher=higher) for higher in ('in', 'out'))
     np.testing.assert_array_equal(up.observed, -down.observed)
     np.testing.assert_array_equal(up.unobserved, -down.unobserved)
-    coins = read(design='coin_flip', inclusion_probability=0.25)
+    coins = read(path, design='coin_flip', inclusion_probability=0.25)
     assert (coins.design, coins.inclusion_probability) == ('coin_flip', 0.25)
 
 
@@ -462,15 +439,15 @@ def test_the_command_warns_of_a_reversed_sign_and_of_no_other(tmp_path):
 
 
 def test_the_command_bounds_counts(tmp_path):
-  counts = formats.Counts(FN=100, FP=10, TN=990, TP=900)
+  guesses = counts.Counts(FN=100, FP=10, TN=990, TP=900)
   path = tmp_path / 'results.json'
-  path.write_text(json.dumps(counts._asdict()))
+  path.write_text(json.dumps(guesses._asdict()))
   text = estimate(path).stdout
   assert 'Clopper-Pearson' in text
   assert 'lower bound, 95 %' in text
   assert 'chosen without these canaries' in text
   rows = json.loads(estimate(path, '--format=json').stdout)
-  bound = dataclasses.asdict(formats.bound_counts(counts, delta=DELTA))
+  bound = dataclasses.asdict(counts.bound_counts(guesses, delta=DELTA))
   assert rows[0] == json.loads(json.dumps(bound))
   refused = estimate(path, '--higher=out')
   assert '--higher is of scores' in refused.stderr

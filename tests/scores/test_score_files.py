@@ -486,7 +486,7 @@ def test_what_is_no_roc_is_refused(tmp_path, fpr, tpr, numbers, message):
 def test_guesses_are_counted(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_text('member,y_pred\n1,1\n1,true\n1,0\n0,out\n0,in\n')
-  expected = formats.Counts(FN=1, FP=1, TN=1, TP=2)
+  expected = counts.Counts(FN=1, FP=1, TN=1, TP=2)
   assert score_files.load(path).scores == expected
   done = run_command('estimate', path, '--delta=1e-5')
   assert 'FN 1, FP 1, TN 1, TP 2' in done.stdout
@@ -577,7 +577,7 @@ def reversed_files(folder):
 def test_a_reversed_sign_is_found_in_every_format(tmp_path):
   for path in reversed_files(tmp_path):
     assert formats.find_reversed(score_files.load(path).scores), path
-  reversed_ = formats.Counts(FN=90, FP=90, TN=10, TP=10)
+  reversed_ = counts.Counts(FN=90, FP=90, TN=10, TP=10)
   assert 'probably reversed' in counts.warn_if_reversed(reversed_)
 
 

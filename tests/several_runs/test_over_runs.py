@@ -92,7 +92,7 @@ def test_bounds_of_the_mean_and_intervals_of_tau_fail_as_often_as_they_say(
   exceeded = np.mean(
     [
       over_runs.mean_shift_bound(
-        y, variance, delta=DELTA, significance=0.1
+        over_runs.random_effects(y, variance, confidence=0.8), delta=DELTA
       ).epsilon
       > truth
       for y in mu
@@ -108,22 +108,15 @@ def test_bounds_of_the_mean_and_intervals_of_tau_fail_as_often_as_they_say(
 
 
 def test_a_bound_of_the_mean_says_what_it_assumes():
-  bound = over_runs.mean_shift_bound(
-    np.array([1.0, 1.1, 0.9]), np.full(3, 0.01), delta=DELTA
+  effects = over_runs.random_effects(
+    np.array([1.0, 1.1, 0.9]), np.full(3, 0.01)
   )
+  bound = over_runs.mean_shift_bound(effects, delta=DELTA)
   assert bound.confidence == 0.95
   assert not bound.is_shape_free
   assert Assumption.GAUSSIAN_RUNS in bound.assumes
-  below = over_runs.mean_shift_bound(
-    np.array([-1.0, -1.1]), np.full(2, 0.01), delta=DELTA
-  )
-  assert below.epsilon == 0.0
-  with pytest.raises(
-    ValueError, match=r'significance=0.5; give a number in \[1e-12, 0.5'
-  ):
-    over_runs.mean_shift_bound(
-      np.ones(2), np.ones(2), delta=DELTA, significance=0.5
-    )
+  below = over_runs.random_effects(np.array([-1.0, -1.1]), np.full(2, 0.01))
+  assert over_runs.mean_shift_bound(below, delta=DELTA).epsilon == 0.0
 
 
 @pytest.mark.integration
@@ -147,8 +140,6 @@ def test_the_spread_of_epsilon_is_that_of_the_shifts():
   assert spread.std == pytest.approx(epsilon.std(), rel=0.02)
   low, high = np.quantile(epsilon, [0.05, 0.95])
   assert (spread.low, spread.high) == pytest.approx((low, high), rel=0.02)
-  with pytest.raises(ValueError, match='tau=-1'):
-    over_runs.compute_epsilon_spread(mu, -1, delta=DELTA)
 
 
 def test_two_runs_have_a_closed_form():
@@ -237,7 +228,10 @@ def test_bounds_of_unequal_runs_fail_no_more_often_than_they_say(sizes):
   mu = rng.normal(1, np.sqrt(0.1**2 + variance), (SIMULATIONS, len(sizes)))
   truth = tradeoff.epsilon_gdp(1.0, DELTA)
   exceeded = [
-    over_runs.mean_shift_bound(y, variance, delta=DELTA).epsilon > truth
+    over_runs.mean_shift_bound(
+      over_runs.random_effects(y, variance), delta=DELTA
+    ).epsilon
+    > truth
     for y in mu
   ]
   # Binomials of 5 % exceed this once in 10,000 times.
@@ -284,8 +278,8 @@ def test_epsilon_follows_from_mu():
   effects = over_runs.random_effects(
     np.array([0.2, 0.5, 0.4]), np.array([0.01, 0.02, 0.01])
   )
-  mean = over_runs.epsilon_of_mean(effects, delta=DELTA)
-  new = over_runs.epsilon_of_new_run(effects, delta=DELTA)
+  mean = over_runs.estimate_epsilon(effects, delta=DELTA)
+  new = over_runs.estimate_epsilon(effects, delta=DELTA, new_run=True)
   for estimate, limits in ((mean, effects.interval), (new, effects.prediction)):
     assert estimate.epsilon == tradeoff.epsilon_gdp(effects.mu, DELTA)
     assert estimate.interval == tuple(
@@ -319,28 +313,6 @@ def test_runs_of_several_kinds_are_refused(runs, message):
     over_runs.estimate_shifts(runs)
 
 
-@pytest.mark.parametrize(
-  ('mu', 'variance', 'confidence', 'message'),
-  [
-    ([1.0], [0.1], 0.9, r'mu has shape \(1,\)'),
-    ([1.0, 2.0], [0.1], 0.9, r'variance has shape \(1,\)'),
-    ([1.0, np.nan], [0.1, 0.1], 0.9, 'mu=nan'),
-    ([1.0, 2.0], [0.1, 0.0], 0.9, r'variance=0\.0'),
-    ([1.0, 2.0], [0.1, 0.1], 1.0, r'confidence=1\.0'),
-  ],
-)
-def test_estimates_that_make_no_sense_are_refused(
-  mu, variance, confidence, message
-):
-  # The type checker, active in tests, refuses a wrong shape first.
-  with pytest.raises((ValueError, TypeError)) as error:
-    over_runs.random_effects(
-      np.array(mu), np.array(variance), confidence=confidence
-    )
-  if isinstance(error.value, ValueError):
-    error.match(message)
-
-
 def test_the_table_has_each_run_their_mean_and_a_new_one():
   runs = {
     f'runs/{shift}': recorded_runs.by_law(shift=shift) for shift in (2, 3, 4)
@@ -357,11 +329,11 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   for run, shift in zip(own.runs, (2, 3, 4)):
     assert run.mu == pytest.approx(shift, abs=5 / np.sqrt(60))
     assert run.standard_error == pytest.approx(1 / np.sqrt(60), rel=0.01)
-  assert own.mean.mu == pytest.approx(3, abs=5 / np.sqrt(180))
+  assert own.effects.mu == pytest.approx(3, abs=5 / np.sqrt(180))
   low, high = own.mean.interval
   assert low < own.mean.epsilon < high
   assert own.new_run.interval[1] > high
-  assert own.i_squared > 0.9
+  assert own.effects.i_squared > 0.9
   table = over_reports.format_over_runs(rows)
   for name in (*runs, 'mean of runs', 'a new run'):
     assert table.count(name) == 4

@@ -8,14 +8,14 @@ import re
 import numpy as np
 import pytest
 
-from epe_jax.audit import attackers, evaluation
+from epe_jax.audit import attackers, audit_json, evaluation
 from epe_jax.audit.record import respond_to_rounds
 from epe_jax.audit.record_file import write_record
 from epe_jax.epsilon import known_shifts, registry, two_gaussians
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import tables
 from epe_jax.report.comparisons import over_reports
-from epe_jax.watch import by_round, published_models, rounds_json, sequential
+from epe_jax.watch import by_round, published_models, sequential
 from tests import recorded_runs
 from tests.in_process import run_command
 
@@ -199,11 +199,11 @@ def test_bounds_of_all_rounds_at_once_are_a_table_of_their_own(simulated):
   ]
   assert lines[2].split()[2] == f'{bounds.mu[-1]:.2f}'
   assert lines[2].split()[-1].startswith('1e')
-  values = rounds_json.rounds_to_json(by_round.Rounds(tuple(rows), bounds))
+  values = audit_json.to_plain(by_round.Rounds(tuple(rows), bounds))
   assert len(values['each_round']) == len(rows)
   assert values['all_rounds']['mu'] == bounds.mu.tolist()
   assert json.loads(json.dumps(values['all_rounds']))['claim'] == 2.0
-  none = rounds_json.rounds_to_json(by_round.Rounds(tuple(rows), None))
+  none = audit_json.to_plain(by_round.Rounds(tuple(rows), None))
   assert none['all_rounds'] is None
 
 

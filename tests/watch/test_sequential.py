@@ -108,10 +108,19 @@ def test_nothing_is_known_before_a_second_canary_has_ended():
   assert bound_sequentially(record, rounds=20) is None
 
 
-@pytest.mark.parametrize('claim', [-1e-9, -1.0, np.inf, np.nan])
-def test_a_claim_is_a_finite_number_that_is_not_negative(claim):
-  with pytest.raises(ValueError, match='claim='):
-    bound_sequentially(simulate(0.5), claim=claim)
+@pytest.mark.parametrize(
+  ('name', 'wrong'),
+  [
+    ('claim', (-1e-9, -1.0, np.inf, np.nan)),
+    ('delta', (0.0, 1.0, np.nan)),
+    ('significance', (0.0, 1.0, np.nan)),
+  ],
+)
+def test_a_setting_that_is_out_of_range_is_refused(name, wrong):
+  record = simulate(0.5)
+  for value in wrong:
+    with pytest.raises(ValueError, match=f'{name}='):
+      bound_sequentially(record, **{name: value})
 
 
 def test_a_claim_that_nothing_leaks_is_rejected_if_something_does():

@@ -126,7 +126,7 @@ def label_seeds(
     if len(of_attacker) > 1:
       mu, variance = np.array(of_attacker, np.float64).T
       effects = over_runs.random_effects(mu, variance)
-      estimates[attacker] = over_runs.epsilon_of_mean(effects, delta=delta)
+      estimates[attacker] = over_runs.estimate_epsilon(effects, delta=delta)
     elif key in rows[0].epsilon:
       epsilon = rows[0].epsilon[key]
       estimates[attacker] = Estimate(epsilon, delta, 'location_mixture', None)

@@ -142,7 +142,7 @@ def format_over_runs(rows: Sequence[OverRuns]) -> str:
 
 
 def _make_effect_table(row: OverRuns) -> tables.Table:
-  number = cells.format_number
+  number, effects = cells.format_number, row.effects
   confidence = 100 * (row.bound.confidence or 0)
   body = [
     *(
@@ -160,14 +160,14 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
       [
         name,
         '',
-        number(effect.mu),
-        cells.format_interval(effect.mu_interval) or '-',
-        number(effect.epsilon),
-        cells.format_interval(effect.interval) or '-',
+        number(effects.mu),
+        cells.format_interval(of_mu) or '-',
+        number(float(estimate.epsilon)),
+        cells.format_interval(estimate.interval) or '-',
       ]
-      for name, effect in (
-        ('mean of runs', row.mean),
-        ('a new run', row.new_run),
+      for name, of_mu, estimate in (
+        ('mean of runs', effects.interval, row.mean),
+        ('a new run', effects.prediction, row.new_run),
       )
     ),
     [
@@ -183,11 +183,11 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
     ('', 'took part', 'μ', '90 % interval', 'ε', '90 % interval'),
     body,
     [
-      f'Between runs μ has a standard deviation τ of {number(row.tau)} '
-      f'({cells.format_interval(row.tau_interval)} at 90 %), and ε one of '
+      f'Between runs μ has a standard deviation τ of {number(effects.tau)} '
+      f'({cells.format_interval(effects.tau_interval)} at 90 %), and ε one of '
       f'{number(row.spread.std)}, the empirical privacy variance without the scatter '
-      f'of canaries; I² = {100 * row.i_squared:.0f} % of the scatter of the estimates '
-      f'is not from canaries ({cells.format_p_value(row.p_value)} if all runs had the '
+      f'of canaries; I² = {100 * effects.i_squared:.0f} % of the scatter of the estimates '
+      f'is not from canaries ({cells.format_p_value(effects.p_value)} if all runs had the '
       'same μ).',
       *(
         f'{run}: {checks.describe_check(check)}'

@@ -275,7 +275,7 @@ def _list_variation(shifts: Sequence[ShiftEstimate], delta: float) -> list[str]:
   spread = over_runs.compute_epsilon_spread(
     effects.mu, effects.tau, delta=delta
   )
-  epsilon = over_runs.epsilon_of_mean(effects, delta=delta).epsilon
+  epsilon = over_runs.estimate_epsilon(effects, delta=delta).epsilon
   return [
     f'{len(shifts)}',
     cells.format_number(effects.mu),

@@ -1,4 +1,4 @@
-"""One run against several: pooled scores and their comparison."""
+"""One run against several: their comparison."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from epe_jax.audit.record import make_record
 from epe_jax.epsilon import two_gaussians
 from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment.sweeps import seeds
-from epe_jax.several_runs import over_runs
 from papers.one_shot import runs as comparison
 from tests import recorded_runs
 from tests.experiment.sweeps import test_seeds
@@ -19,42 +18,6 @@ def cosines(seed, num, shift=0.03):
   rng = np.random.default_rng(seed)
   observed = shift + rng.standard_normal(num) / np.sqrt(DIM)
   return Scores(observed, rng.standard_normal(num) / np.sqrt(DIM), Sphere(DIM))
-
-
-def test_shares_of_scores_pool_to_the_whole():
-  whole = cosines(0, 60)
-  shares = [
-    Scores(whole.observed[i::3], whole.unobserved[i::3], Sphere(DIM))
-    for i in range(3)
-  ]
-  pooled = over_runs.pool_scores(shares)
-  for name in ('observed', 'unobserved'):
-    np.testing.assert_array_equal(
-      np.sort(getattr(pooled, name)), np.sort(getattr(whole, name))
-    )
-  one, other = (
-    two_gaussians.two_gaussian(scores, delta=1e-5).epsilon
-    for scores in (whole, pooled)
-  )
-  assert one == pytest.approx(other, rel=1e-9)
-  assert over_runs.pool_scores([whole]).null == Sphere(DIM)
-
-
-@pytest.mark.parametrize(
-  ('runs', 'said'),
-  [
-    ([], 'runs is empty'),
-    ([cosines(0, 4), Scores(np.ones(3), np.ones(3), Sphere(50))], '50'),
-    ([Scores(np.ones(3), np.ones(3))] * 2, r'null=Unknown\(\)'),
-    (
-      [cosines(0, 4), Scores(np.ones((2, 3)), np.ones((2, 3)), Sphere(DIM))],
-      r'\(2,\)',
-    ),
-  ],
-)
-def test_scores_that_are_not_of_one_kind_are_not_pooled(runs, said):
-  with pytest.raises(ValueError, match=said):
-    over_runs.pool_scores(runs)
 
 
 def small_config(**changes):
