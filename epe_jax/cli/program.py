@@ -168,9 +168,7 @@ def _dispatch(argv: Sequence[str], others: Mapping[str, ModuleType]) -> int:
     return _run(program, find, rest)
   except (app.UsageError, flags.Error) as error:
     _print_traceback()
-    _print_error(
-      f'{_explain_type(str(error))}\n{program} --help has examples and all flags.'
-    )
+    _print_error(f'{error}\n{program} --help has examples and all flags.')
     return FAILED
   except KeyboardInterrupt:
     # Commands that keep something say so themselves.
@@ -264,20 +262,6 @@ def _print_error(text: str) -> None:
 def _fill_line(line: str) -> str:
   indent = line[: len(line) - len(line.lstrip())]
   return tables.fill_paragraph(line.lstrip(), bullet=indent)
-
-
-def _explain_type(text: str) -> str:
-  """Rewords what Python says of a flag that is not a number."""
-  text = re.sub(
-    r"invalid literal for int\(\) with base \d+: ('.*')",
-    r'\1 is not an integer; give one',
-    text,
-  )
-  return re.sub(
-    r"could not convert string to float: ('.*')",
-    r'\1 is not a number; give one',
-    text,
-  )
 
 
 def _name_flags(module: ModuleType, text: str) -> str:
