@@ -13,13 +13,14 @@
   epe-jax estimate runs/digits --every=10 --models
   epe-jax estimate runs/digits --by_round
   epe-jax estimate runs/seed0 runs/seed1 runs/seed2
+  epe-jax estimate auditor.npz --claim=3
 
 A file of scores is a table (.csv, .tsv, .json, .jsonl, .parquet) with columns in and
 out (or member and nonmember), or score and label; or an .npz with such arrays. --score,
 --label, --in_scores and --out_scores name columns that are called otherwise. A ROC, and
 guesses or their counts, are read too. - reads a table from stdin. Files of ML Privacy
 Meter, RMIA and privacy-estimates are recognized. For a run, give its workdir or its
-private/scores.npz.
+private/scores.npz; for a loop of another framework, what `Auditor.save` wrote.
 
 The command prints the first page of a report, whose headline the design fixes before
 any score is seen. --all prints every estimate: those without a guarantee; lower bounds,
@@ -160,6 +161,8 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
 
   if len(paths) > 1:
     return _estimate_runs(given, paths)
+  if score_input.is_auditor(paths):
+    return _estimate_auditor(given, paths[0])
   loaded = score_input.load(given, paths)
   scores = loaded.scores
   if isinstance(scores, Counts):
@@ -192,6 +195,23 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
   has_page = is_whole and given.delta is None
   run = _find_run(loaded.path) if has_page else None
   return _format_audit(given, audit, run)
+
+
+def _estimate_auditor(given: flags.FlagValues, path: str) -> Estimated:
+  """All attackers, as the loop prints them."""
+  from epe_jax.auditor.auditor import Auditor, format_report
+  from epe_jax.report import first_page
+
+  auditor = Auditor.load(path)
+  audit = auditor.evaluate(delta=given.delta, simultaneous=given.simultaneous)
+  text = format_report(auditor, auditor.record(), audit)
+  if given.format == 'markdown':
+    text = f'```\n{text}\n```'
+  values, bounds = (
+    first_page.describe_in_json(audit),
+    claims.choose_bounds(audit),
+  )
+  return Estimated(values, text, bounds)
 
 
 def _needs_all(given: flags.FlagValues) -> bool:

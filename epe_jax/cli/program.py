@@ -38,8 +38,7 @@ _BUG = (
 COMMANDS = {
   'run': 'train with canaries, audit, and write a report',
   'plan': 'predict what an audit will measure and cost',
-  'audit': 'evaluate a recorded audit: one line per attacker',
-  'estimate': 'ε from scores of any system, without JAX',
+  'estimate': 'ε from scores of any system, a run or an auditor, without JAX',
   'sweep': 'runs over a grid of settings or seeds',
   'report': 'rewrite the report of a run, or compare runs',
   'data': 'download or import federated data',

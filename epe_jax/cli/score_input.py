@@ -173,6 +173,15 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   return ScoreInput(path, part)
 
 
+def is_auditor(paths: Sequence[str]) -> bool:
+  """Whether the first of some files is one that `Auditor.save` wrote."""
+  from epe_jax import io
+
+  path = pathlib.Path(*paths[:1])
+  is_archive = path.suffix == '.npz' and path.is_file()
+  return is_archive and {'key', 'config', 'schema'} <= io.list_arrays(path)
+
+
 def refuse_doubtful(values: flags.FlagValues, loaded: ScoreInput) -> None:
   """Refuses to judge a claim by scores that may say nothing of the model.
 

@@ -879,7 +879,6 @@ def test_a_record_or_model_of_another_run_is_refused(tmp_path, damage, said):
 @pytest.mark.parametrize(
   'command',
   [
-    ['audit', '{}'],
     ['estimate', '{}', '--delta=1e-3'],
     ['report', '{}', '{}_other'],
   ],
