@@ -174,11 +174,6 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
       f'--deltas={",".join(given.deltas)} is of bounds that hold together; add '
       '--simultaneous.'
     )
-  if given.out is not None:
-    raise ValueError(
-      f'--out={given.out} is for scores of other systems; epe-jax report draws a '
-      'run.'
-    )
   if given.simultaneous and (given.by_round or given.deltas is not None):
     return _bound_simultaneously(given, scores)
   if given.by_round:
@@ -202,6 +197,7 @@ def _estimate_auditor(given: flags.FlagValues, path: str) -> Estimated:
   from epe_jax.auditor.auditor import Auditor, format_report
   from epe_jax.report import first_page
 
+  score_input.refuse_flags(given, path, 'an auditor')
   auditor = Auditor.load(path)
   audit = auditor.evaluate(delta=given.delta, simultaneous=given.simultaneous)
   text = format_report(auditor, auditor.record(), audit)
@@ -260,11 +256,6 @@ def _estimate_external(
   from epe_jax.audit import evaluation
   from epe_jax.report import audit_notes, checks
 
-  if given.deltas is not None:
-    raise ValueError(
-      f'--deltas={",".join(given.deltas)} is of a run of epe_jax, and {loaded.path} has '
-      'scores alone; give the workdir of a run, or --delta.'
-    )
   delta = _require_delta(given, loaded.path)
   if given.claim is not None:
     score_input.refuse_doubtful(given, loaded)
@@ -304,16 +295,10 @@ def _estimate_external(
 
 
 def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
-  if given.by_round or given.simultaneous:
-    raise ValueError(
-      f'--by_round and --simultaneous are for one run, but {len(paths)} files are '
-      'given; give one of them.'
-    )
-  for name in ('out', 'baseline'):
-    if given[name].value is not None:
+  for name in ('by_round', 'simultaneous', 'deltas', 'out', 'baseline'):
+    if given[name].present:
       raise ValueError(
-        f'--{name}={given[name].value} is for one file, but {len(paths)} are given; '
-        'leave it out.'
+        f'--{name} is of one file, but {len(paths)} are given; leave it out.'
       )
   from epe_jax.report.comparisons import over_reports
   from epe_jax.scores import score_files

@@ -169,6 +169,9 @@ def test_an_auditor_is_audited_as_its_loop_prints_it(capsys, tmp_path):
     capsys, 'estimate', path, '--delta=1e-4', '--simultaneous', '--format=json'
   )
   assert code == 0
+  assert run(capsys, 'estimate', path, '--by_round')[2] == (
+    f'error: --by_round is of a run, but {path} holds an auditor; leave it out.\n'
+  )
   attack = json.loads(out)['attacks'][0]
   assert {x['delta'] for x in attack['estimates']} == {1e-4}
 
