@@ -5,6 +5,7 @@ need no JAX.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import difflib
 import importlib
 import linecache
 import os
@@ -18,7 +19,6 @@ from types import MappingProxyType, ModuleType
 from absl import app, flags
 
 from epe_jax import __version__, extras, python_path
-from epe_jax.cli import config_flags
 from epe_jax.report import tables, terminal
 
 OK, VIOLATED, FAILED, CRASHED, INTERRUPTED = 0, 1, 2, 70, 130
@@ -235,8 +235,8 @@ def _refuse_command(name: str) -> int:
   if not name:
     print(format_help(), end='', file=sys.stderr)
     return FAILED
-  similar = config_flags.find_similar(name, list(COMMANDS))
-  meant = f' Did you mean {similar!r}?' if similar else ''
+  similar = difflib.get_close_matches(name, COMMANDS, n=1)
+  meant = f' Did you mean {similar[0]!r}?' if similar else ''
   _print_error(
     f'{name!r} is not a command.{meant} Give one of {", ".join(COMMANDS)}; '
     'epe-jax --help explains them.'

@@ -249,6 +249,16 @@ def check_field(name: str, names: Sequence[str]) -> None:
     )
 
 
+def find_similar(name: str, names: Sequence[str]) -> list[str]:
+  """Finds names that somebody may have meant: by their last word, or a typing error."""
+  word = name.rpartition('.')[2]
+  return (
+    [x for x in names if x.rpartition('.')[2] == word]
+    or [x for x in names if x.rpartition('.')[2].startswith(f'{word}_')]
+    or difflib.get_close_matches(name, names, n=1)
+  )
+
+
 def suggest(name: str, names: Sequence[str]) -> str:
   """Suggests names for one that is none of them, as the end of an error.
 
@@ -256,13 +266,7 @@ def suggest(name: str, names: Sequence[str]) -> str:
   >>> suggest('momentum', names), suggest('rouns', names)
   ("did you mean 'server.momentum'?", "did you mean 'rounds'?")
   """
-  word = name.rpartition('.')[2]
-  similar = (
-    [x for x in names if x.rpartition('.')[2] == word]
-    or [x for x in names if x.rpartition('.')[2].startswith(f'{word}_')]
-    or difflib.get_close_matches(name, names, n=1)
-  )
-  if similar:
+  if similar := find_similar(name, names):
     return f'did you mean {" or ".join(map(repr, similar))}?'
   group = name.rpartition('.')[0]
   within = [x for x in names if x.startswith(f'{group}.')]
