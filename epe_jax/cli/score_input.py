@@ -223,7 +223,6 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
   pair = values.in_scores, values.out_scores
   if paths:
     (path,) = paths
-    finished_runs.check_audited(path)
     finished_runs.check_record(path)
     for name, given in zip(('in_scores', 'out_scores'), pair):
       if given is not None and pathlib.Path(given).is_file():
