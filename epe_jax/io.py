@@ -209,10 +209,8 @@ def name_disk_errors(path: str | os.PathLike) -> Iterator[None]:
     raise
 
 
-def machine_memory() -> float:
-  """Bytes of memory of this machine; infinite where the system does not tell."""
-  if not hasattr(os, 'sysconf'):
-    return math.inf  # Windows.
+def machine_memory() -> int:
+  """Bytes of memory of this machine; training needs it, and so not Windows."""
   return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
 
 
