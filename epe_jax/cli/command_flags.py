@@ -38,12 +38,7 @@ _DEFINE = {
 
 
 def define(values: flags.FlagValues, *declared: Flag) -> None:
-  """Defines flags.
-
-  Args:
-    values: where they are defined.
-    *declared: the flags.
-  """
+  """Defines flags."""
   for name, text, kind, default, smallest in declared:
     own: Any = {'flag_values': values}
     if isinstance(kind, tuple):

@@ -34,10 +34,6 @@ class Parsed(NamedTuple):
 def parse(values: flags.FlagValues, argv: Sequence[str]) -> Parsed:
   """Parses flags, loads the config that is named, and sets fields of it.
 
-  Args:
-    values: where flags are defined, by `command_flags.CONFIG` among others.
-    argv: the name of the program, and its arguments.
-
   Raises:
     FileNotFoundError: the config is a file that does not exist.
     ValueError: there is no such config, mode or field.
@@ -78,9 +74,6 @@ def parse_value(text: str) -> Any:
 
 def require_config(parsed: Parsed) -> tuple[str, Any]:
   """The name and the config of a command line that needs one.
-
-  Args:
-    parsed: what the command line says.
 
   Raises:
     app.UsageError: no config is named, or there are more arguments.

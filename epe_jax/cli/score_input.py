@@ -123,7 +123,6 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   """Loads external scores, or the part of a run that attackers see.
 
   Args:
-    values: flags, parsed.
     paths: one file or workdir; none with --in_scores and --out_scores.
 
   Raises:

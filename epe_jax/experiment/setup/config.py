@@ -406,9 +406,6 @@ def check_config(config: Config) -> Config:
   Numbers of NumPy become those of Python, and an integer is a real number too.
   No other type is converted.
 
-  Args:
-    config: every field of its task, as the files in configs/ give them.
-
   Raises:
     ValueError: a field is missing, unknown or has a value that it may not have.
       The message names the field, its value and the cure.
