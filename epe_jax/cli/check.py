@@ -118,7 +118,7 @@ def define_flags(values: flags.FlagValues) -> None:
       default='noise_scale,clipping',
     ),
     Flag('seed', 'Seed of the updates that are passed.', int, 0),
-    command_flags.JSON,
+    command_flags.FORMAT,
     Flag('report', 'File for the report as JSON, whatever is printed.'),
     Flag('badge', 'File for a badge, as JSON for the endpoint of shields.io.'),
   )
@@ -146,7 +146,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       raise ValueError(f'{file}: there is no folder {folder}; make it first.')
   limit = _BEGIN + 3 * max(20.0, given['budget'])
   outcome = check_apart(name, argv[1:], min(limit, 1e6))
-  if given['json']:
+  if given['format'] == 'json':
     print(io.format_json(outcome['report']))
   else:
     print(outcome['text'])

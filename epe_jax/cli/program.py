@@ -56,9 +56,6 @@ _OURS = {'epe_jax', 'papers', '__main__'}
 _PACKAGES = {'site-packages', 'dist-packages'}
 _PYTHON = sysconfig.get_path('stdlib')
 
-# Commands with several output formats have --format, those with two --json.
-_OF_JSON = {'json': 'format=json', 'format': 'json'}
-
 _HELP = """\
 usage: epe-jax COMMAND [ARGUMENTS]
 
@@ -220,15 +217,7 @@ def _run(
       return OK
     values = flags.FlagValues()
     module.define_flags(values)
-    try:
-      return module.execute(values, [program, *rest])
-    except flags.UnrecognizedFlagError as error:
-      other = _OF_JSON.get(error.flagname, '')
-      if other.partition('=')[0] not in values:
-        raise
-      raise flags.UnrecognizedFlagError(
-        error.flagname, suggestions=[other]
-      ) from error
+    return module.execute(values, [program, *rest])
 
 
 def _refuse_command(name: str) -> int:

@@ -65,7 +65,7 @@ def test_a_flag_of_several_commands_takes_the_same_kind_of_value():
     importlib.import_module(f'epe_jax.cli.{name}').define_flags(values)
     for flag in values:
       kinds.setdefault(flag, set()).add(values[flag].flag_type())
-  assert {'delta', 'claim', 'out', 'workdir', 'json', 'format'} <= kinds.keys()
+  assert {'delta', 'claim', 'out', 'workdir', 'format'} <= kinds.keys()
   assert {flag: x for flag, x in kinds.items() if len(x) > 1} == {}
 
 
@@ -141,7 +141,6 @@ def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
     (['run'], 'give a config, such as digits or digits:smoke'),
     (['run', '--config.rounds=3'], 'but no config is named'),
     (['run', 'digits', 'emnist'], "'emnist' is not a flag"),
-    (['estimate', 'a.npz', '--json'], 'Did you mean: format=json'),
     (
       [
         *('plan', '--dim=100', '--rounds=9', '--clients_per_round=4'),
