@@ -3,13 +3,11 @@
 The standard library, NumPy and JSON write in place, name no file in most of their
 errors, and read pickle, NaN and truncated arrays. A run is interrupted at any time
 and its files are evidence, so all of the package writes and reads through here.
-Errors of the disk, which the system tells without a cure, get one.
 """
 
 import collections
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
-import errno
 import glob
 import hashlib
 import json
@@ -30,15 +28,6 @@ import numpy as np
 _DRAFT = re.compile(r'\.[0-9a-f]{8}')
 # Seconds after which a draft is that of a process that was killed.
 _STALE = 86_400.0
-_CURE_OF_SPACE = 'Make room there, or give a folder on another disk'
-_CURE_OF_PERMISSIONS = 'Change its permissions, or give another path'
-_CURES = {
-  errno.ENOSPC: f'the disk is full. {_CURE_OF_SPACE}',
-  errno.EDQUOT: f'your quota of the disk is used up. {_CURE_OF_SPACE}',
-  errno.EROFS: 'the disk is read-only. Give a folder on another one',
-  errno.EACCES: f'permission denied. {_CURE_OF_PERMISSIONS}',
-  errno.EPERM: f'permission denied. {_CURE_OF_PERMISSIONS}',
-}
 # Ends of lines, and control characters of terminals.
 _CONTROLS = dict.fromkeys(
   [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], ' '
@@ -210,28 +199,18 @@ def check_folder(name: str, folder: str | os.PathLike) -> None:
 
 
 @contextlib.contextmanager
-def explain_disk_errors(path: str | os.PathLike) -> Iterator[None]:
-  """Explains errors of the disk by a sentence with a path and a cure.
-
-  Args:
-    path: the path to name if the system names none.
-
-  Raises:
-    OSError: explains ENOSPC, EDQUOT, EROFS, EACCES and EPERM. Other errors pass.
-  """
+def name_disk_errors(path: str | os.PathLike) -> Iterator[None]:
+  """Names a path in errors of the system that name none, such as of a full disk."""
   try:
     yield
   except OSError as error:
-    if error.errno not in _CURES:
-      raise
-    where = error.filename or os.fspath(path)
-    raise OSError(f'{where}: {_CURES[error.errno]}.') from error
+    if error.errno is not None and error.filename is None:
+      error.filename = os.fspath(path)
+    raise
 
 
-def machine_memory() -> float:
-  """Bytes of memory of this machine; infinite where the system does not tell."""
-  if not hasattr(os, 'sysconf'):
-    return math.inf  # Windows.
+def machine_memory() -> int:
+  """Bytes of memory of this machine; training needs it, and so not Windows."""
   return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
 
 

@@ -58,8 +58,7 @@ def find_holder(path: pathlib.Path) -> str | None:
 
 
 def _can_share(file: BinaryIO) -> bool:
-  if os.name == 'nt':
-    return True  # One that is held cannot be read.
+  # Here, because estimates, which import this module, need none on Windows.
   import fcntl
 
   try:

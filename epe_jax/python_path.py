@@ -128,7 +128,7 @@ def import_function(name: str) -> Callable[..., Any]:
   module, _, function = name.rpartition(':')
   try:
     value = getattr(import_module(module), function)
-  except (ImportError, AttributeError) as error:
+  except (ImportError, AttributeError, OSError) as error:
     raise ValueError(
       f'{name} cannot be imported ({error}). Its module should lie in the '
       f'working directory or on the path of Python, {sys.path}.'

@@ -24,6 +24,8 @@ from epe_jax.types import Task
 from tests import helpers
 from tests.helpers import load_config, softmax_regression
 
+# That XLA:CPU has in flight on a device before a launch waits.
+XLA_CPU_PROGRAMS = 32
 # Of a matrix, whose products take some milliseconds.
 SIZE = 200
 
@@ -44,15 +46,11 @@ def sums():
   return jax.jit(program), x
 
 
-def at_once(programs=programs_lib.XLA_CPU_PROGRAMS):
-  """As many as the backend promises, or more, and no one waits before the end."""
+def at_once():
+  """As many as the backend promises, and no one waits before the end."""
   program, x = sums()
   for _ in range(3):
-    jax.block_until_ready([program(x) for _ in range(programs)])
-
-
-def too_many():
-  at_once(8 * programs_lib.XLA_CPU_PROGRAMS)
+    jax.block_until_ready([program(x) for _ in range(XLA_CPU_PROGRAMS)])
 
 
 def in_order():

@@ -104,9 +104,11 @@ class Run:
 
   def lower_round(self, setup: build.Setup) -> Lowered:
     """The rounds that are dispatched as one, with room for the largest clients."""
-    cohorts = chunk_size.describe_cohorts(self._config, setup, self.mesh)
-    if self.mesh is None:
-      cohorts = place(cohorts, self._one)
+    everyone = range(sharding.num_devices(self.mesh))
+    cohorts = place(
+      chunk_size.gather_nobody(self._config, setup, self.mesh, everyone),
+      self._one if self.mesh is None else sharding.sharding_over(self.mesh, 1),
+    )
     sizes, plan = self.setup.train.sizes, setup.plan
     steps = plan.epochs * -(
       -np.minimum(sizes, plan.max_examples or sizes) // plan.batch_size

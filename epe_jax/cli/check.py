@@ -17,8 +17,6 @@ names was not checked; 4 a utility rule is broken; 0 none of these, which says n
 rules that were not checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import contextlib
 import dataclasses
@@ -33,7 +31,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any
 
 from absl import app, flags
 
@@ -43,9 +41,6 @@ from epe_jax.cli.command_flags import Flag
 from epe_jax.experiment import stopping
 from epe_jax.experiment.sweeps import launch
 from epe_jax.report import tables, terminal
-
-if TYPE_CHECKING:
-  from epe_jax.conformance.session import Make
 
 BROKEN, NOT_CHECKED, WASTEFUL = 1, 3, 4
 """Exit statuses: a privacy rule is broken; a required rule was not checked; a utility
@@ -123,7 +118,7 @@ def define_flags(values: flags.FlagValues) -> None:
       default='noise_scale,clipping',
     ),
     Flag('seed', 'Seed of the updates that are passed.', int, 0),
-    command_flags.JSON,
+    command_flags.FORMAT,
     Flag('report', 'File for the report as JSON, whatever is printed.'),
     Flag('badge', 'File for a badge, as JSON for the endpoint of shields.io.'),
   )
@@ -151,7 +146,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       raise ValueError(f'{file}: there is no folder {folder}; make it first.')
   limit = _BEGIN + 3 * max(20.0, given['budget'])
   outcome = check_apart(name, argv[1:], min(limit, 1e6))
-  if given['json']:
+  if given['format'] == 'json':
     print(io.format_json(outcome['report']))
   else:
     print(outcome['text'])
@@ -174,6 +169,10 @@ def _parse(values: flags.FlagValues, argv: Sequence[str]) -> str:
     raise app.UsageError(
       f'give one factory, not {len(rest)}: {rest}. It is named as '
       'package.module:factory or file.py:factory.'
+    )
+  if not rest[0].rpartition(':')[0]:
+    raise app.UsageError(
+      f'{rest[0]!r} is not a factory; give package.module:factory.'
     )
   return rest[0]
 
@@ -309,13 +308,14 @@ def make_outcome(argv: Sequence[str]) -> dict[str, Any]:
   )
   required = [x for x in given['require'].split(',') if x not in ('', 'none')]
   conformance.check_required(required, conformance.RULES)
-  factory = load_factory(name)
   try:
+    factory = python_path.import_function(name)
     report = conformance.check(
       factory, claim, budget=given['budget'], seed=given['seed'], name=name
     )
   except BaseException as error:
-    # From the first round, which is not adversarial, or to end all of Python.
+    # Of its module, or of the first round, which is not adversarial, or to end all of
+    # Python.
     raise ValueError(_locate(name, error)) from error
   return {
     'report': io.spell_non_finite(report.to_json()),
@@ -341,44 +341,6 @@ def _locate(name: str, error: BaseException) -> str:
       'it returns with updates and weights.'
     )
   return f'{frame.filename}, line {frame.lineno}: {text}'
-
-
-def load_factory(name: str) -> Make:
-  """Imports a factory by its name.
-
-  Args:
-    name: module:factory or file.py:factory. Modules are searched for in the
-      working directory, too.
-
-  Raises:
-    ValueError: there is no such factory.
-  """
-  module_name, colon, attribute = name.rpartition(':')
-  if not colon or not module_name or not attribute:
-    raise ValueError(f'{name!r} is not a factory; give package.module:factory.')
-  try:
-    if module_name.endswith('.py') and not pathlib.Path(module_name).is_file():
-      raise ValueError(
-        f'{module_name!r} cannot be imported: there is no such file; give one, or a '
-        'module on the path of Python.'
-      )
-    module = python_path.import_module(module_name)
-  except ModuleNotFoundError as error:
-    cure = f'install {error.name}'
-    if error.name == module_name.partition('.')[0]:
-      cure = 'give a module on the path of Python, or a file'
-    raise ValueError(
-      f'{module_name!r} cannot be imported ({error}); {cure}.'
-    ) from error
-  except BaseException as error:
-    raise ValueError(_locate(module_name, error)) from error
-  factory = getattr(module, attribute, None)
-  if not callable(factory):
-    raise ValueError(
-      f'{module_name!r} has no function {attribute!r}; give one that makes a '
-      'mechanism from a claim.'
-    )
-  return cast('Make', factory)
 
 
 def parse_shapes(text: str) -> tuple[tuple[int, ...], ...]:

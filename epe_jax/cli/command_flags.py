@@ -38,12 +38,7 @@ _DEFINE = {
 
 
 def define(values: flags.FlagValues, *declared: Flag) -> None:
-  """Defines flags.
-
-  Args:
-    values: where they are defined.
-    *declared: the flags.
-  """
+  """Defines flags."""
   for name, text, kind, default, smallest in declared:
     own: Any = {'flag_values': values}
     if isinstance(kind, tuple):
@@ -79,7 +74,6 @@ CLAIM_OF_SEVERAL = CLAIM._replace(
 WORKDIR = Flag('workdir', 'Folder of the run.')
 OUT = Flag('out', 'Folder of what is written.')
 VERBOSE = Flag('verbose', 'Print every estimate and its meaning.', bool, False)
-JSON = Flag('json', 'Print JSON instead of text.', bool, False)
 FORMAT = Flag('format', 'How to print the result.', ('text', 'json'), 'text')
 RETRY = Flag('retry', 'Repeat failed runs.', bool, False)
 CONFIG = Flag(

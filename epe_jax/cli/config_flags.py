@@ -7,7 +7,6 @@ A typing error in a field, a file or a mode is one line with a cure.
 
 import ast
 from collections.abc import Sequence
-import difflib
 import re
 from typing import Any, NamedTuple
 
@@ -35,10 +34,6 @@ class Parsed(NamedTuple):
 def parse(values: flags.FlagValues, argv: Sequence[str]) -> Parsed:
   """Parses flags, loads the config that is named, and sets fields of it.
 
-  Args:
-    values: where flags are defined, by `command_flags.CONFIG` among others.
-    argv: the name of the program, and its arguments.
-
   Raises:
     FileNotFoundError: the config is a file that does not exist.
     ValueError: there is no such config, mode or field.
@@ -58,8 +53,10 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> Parsed:
   try:
     arguments = fields([program, *rest])[1:]
   except flags.UnrecognizedFlagError as error:
-    names = list(io.flatten(config.to_dict()))
-    raise _explain_unknown(error.flagname, values, names) from error
+    name = error.flagname
+    names = (f'config.{x}' for x in io.flatten(config.to_dict()))
+    similar = config_lib.find_similar(name, [*values, *names])
+    raise flags.UnrecognizedFlagError(name, suggestions=similar) from error
   return Parsed(name, fields.config, arguments)
 
 
@@ -78,9 +75,6 @@ def parse_value(text: str) -> Any:
 def require_config(parsed: Parsed) -> tuple[str, Any]:
   """The name and the config of a command line that needs one.
 
-  Args:
-    parsed: what the command line says.
-
   Raises:
     app.UsageError: no config is named, or there are more arguments.
   """
@@ -92,11 +86,6 @@ def require_config(parsed: Parsed) -> tuple[str, Any]:
   if name is None:
     raise app.UsageError('give a config, such as digits or digits:smoke.')
   return name, config
-
-
-def find_similar(word: str, words: Sequence[str]) -> str | None:
-  """Finds the word most similar to another; None if none is similar."""
-  return next(iter(difflib.get_close_matches(word, words, n=1)), None)
 
 
 def _find_positional(rest: Sequence[str]) -> int | None:
@@ -139,19 +128,6 @@ def _define_fields(
     'config', config, flag_values=values, sys_argv=['', *rest]
   )
   return values
-
-
-def _explain_unknown(
-  name: str, values: flags.FlagValues, fields: Sequence[str]
-) -> flags.Error:
-  meant = [
-    f'config.{field}'
-    for field in fields
-    if name in (field, field.rpartition('.')[2])
-  ]
-  if not meant and (similar := find_similar(name, list(values))):
-    meant = [similar]
-  return flags.UnrecognizedFlagError(name, suggestions=meant)
 
 
 def parse_assignments(flag: str, arguments: Sequence[str]) -> dict[str, Any]:

@@ -13,13 +13,14 @@
   epe-jax estimate runs/digits --every=10 --models
   epe-jax estimate runs/digits --by_round
   epe-jax estimate runs/seed0 runs/seed1 runs/seed2
+  epe-jax estimate auditor.npz --claim=3
 
 A file of scores is a table (.csv, .tsv, .json, .jsonl, .parquet) with columns in and
 out (or member and nonmember), or score and label; or an .npz with such arrays. --score,
 --label, --in_scores and --out_scores name columns that are called otherwise. A ROC, and
 guesses or their counts, are read too. - reads a table from stdin. Files of ML Privacy
 Meter, RMIA and privacy-estimates are recognized. For a run, give its workdir or its
-private/scores.npz.
+private/scores.npz; for a loop of another framework, what `Auditor.save` wrote.
 
 The command prints the first page of a report, whose headline the design fixes before
 any score is seen. --all prints every estimate: those without a guarantee; lower bounds,
@@ -160,6 +161,8 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
 
   if len(paths) > 1:
     return _estimate_runs(given, paths)
+  if score_input.is_auditor(paths):
+    return _estimate_auditor(given, paths[0])
   loaded = score_input.load(given, paths)
   scores = loaded.scores
   if isinstance(scores, Counts):
@@ -170,11 +173,6 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
     raise ValueError(
       f'--deltas={",".join(given.deltas)} is of bounds that hold together; add '
       '--simultaneous.'
-    )
-  if given.out is not None:
-    raise ValueError(
-      f'--out={given.out} is for scores of other systems; epe-jax report draws a '
-      'run.'
     )
   if given.simultaneous and (given.by_round or given.deltas is not None):
     return _bound_simultaneously(given, scores)
@@ -192,6 +190,24 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
   has_page = is_whole and given.delta is None
   run = _find_run(loaded.path) if has_page else None
   return _format_audit(given, audit, run)
+
+
+def _estimate_auditor(given: flags.FlagValues, path: str) -> Estimated:
+  """All attackers, as the loop prints them."""
+  from epe_jax.auditor.auditor import Auditor, format_report
+  from epe_jax.report import first_page
+
+  score_input.refuse_flags(given, path, 'an auditor')
+  auditor = Auditor.load(path)
+  audit = auditor.evaluate(delta=given.delta, simultaneous=given.simultaneous)
+  text = format_report(auditor, auditor.record(), audit)
+  if given.format == 'markdown':
+    text = f'```\n{text}\n```'
+  values, bounds = (
+    first_page.describe_in_json(audit),
+    claims.choose_bounds(audit),
+  )
+  return Estimated(values, text, bounds)
 
 
 def _needs_all(given: flags.FlagValues) -> bool:
@@ -240,11 +256,6 @@ def _estimate_external(
   from epe_jax.audit import evaluation
   from epe_jax.report import audit_notes, checks
 
-  if given.deltas is not None:
-    raise ValueError(
-      f'--deltas={",".join(given.deltas)} is of a run of epe_jax, and {loaded.path} has '
-      'scores alone; give the workdir of a run, or --delta.'
-    )
   delta = _require_delta(given, loaded.path)
   if given.claim is not None:
     score_input.refuse_doubtful(given, loaded)
@@ -284,16 +295,10 @@ def _estimate_external(
 
 
 def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
-  if given.by_round or given.simultaneous:
-    raise ValueError(
-      f'--by_round and --simultaneous are for one run, but {len(paths)} files are '
-      'given; give one of them.'
-    )
-  for name in ('out', 'baseline'):
-    if given[name].value is not None:
+  for name in ('by_round', 'simultaneous', 'deltas', 'out', 'baseline'):
+    if given[name].present:
       raise ValueError(
-        f'--{name}={given[name].value} is for one file, but {len(paths)} are given; '
-        'leave it out.'
+        f'--{name} is of one file, but {len(paths)} are given; leave it out.'
       )
   from epe_jax.audit import audit_json
   from epe_jax.report.comparisons import over_reports

@@ -44,10 +44,6 @@ def make_launch(
 ) -> Callable[[], launch.Launcher]:
   """Makes the function that makes a launcher, once there are runs for it.
 
-  Args:
-    values: of `FLAGS`.
-    folder: of the sweep.
-
   Raises:
     ValueError: a number is out of range.
     app.UsageError: an option is not a NAME=VALUE.

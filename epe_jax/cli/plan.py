@@ -4,7 +4,7 @@
     --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50 \\
     --client_participations=20
   epe-jax plan --dim=4050748 --rounds=2048 --clients_per_round=167 \\
-    --noise_multiplier=0.5 --delta=1e-6 --repetitions=4 --json
+    --noise_multiplier=0.5 --delta=1e-6 --repetitions=4 --format=json
 
 The scores of audits are simulated with a Gaussian model of what the run releases. The
 notes below the table say what is assumed.
@@ -76,7 +76,7 @@ _CANARIES = (
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `plan`."""
   command_flags.define(
-    values, *_NEEDED, *_OTHERS, *_CANARIES, command_flags.JSON
+    values, *_NEEDED, *_OTHERS, *_CANARIES, command_flags.FORMAT
   )
 
 
@@ -100,7 +100,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   num_clients = run.clients_per_round * run.rounds / each
   score_input.warn_of_delta(run.delta, num_clients)
   plan = planning.plan(run)
-  if values.json:
+  if values.format == 'json':
     print(io.format_json(plan.to_json()))
   else:
     print(plan)

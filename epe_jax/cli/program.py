@@ -5,6 +5,7 @@ need no JAX.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import difflib
 import importlib
 import linecache
 import os
@@ -18,7 +19,6 @@ from types import MappingProxyType, ModuleType
 from absl import app, flags
 
 from epe_jax import __version__, extras, python_path
-from epe_jax.cli import config_flags
 from epe_jax.report import tables, terminal
 
 OK, VIOLATED, FAILED, CRASHED, INTERRUPTED = 0, 1, 2, 70, 130
@@ -38,8 +38,7 @@ _BUG = (
 COMMANDS = {
   'run': 'train with canaries, audit, and write a report',
   'plan': 'predict what an audit will measure and cost',
-  'audit': 'evaluate a recorded audit: one line per attacker',
-  'estimate': 'ε from scores of any system, without JAX',
+  'estimate': 'ε from scores of any system, a run or an auditor, without JAX',
   'sweep': 'runs over a grid of settings or seeds',
   'report': 'rewrite the report of a run, or compare runs',
   'data': 'download or import federated data',
@@ -56,9 +55,6 @@ _OURS = {'epe_jax', 'papers', '__main__'}
 # Folders of packages of others, and of Python itself.
 _PACKAGES = {'site-packages', 'dist-packages'}
 _PYTHON = sysconfig.get_path('stdlib')
-
-# Commands with several output formats have --format, those with two --json.
-_OF_JSON = {'json': 'format=json', 'format': 'json'}
 
 _HELP = """\
 usage: epe-jax COMMAND [ARGUMENTS]
@@ -168,9 +164,7 @@ def _dispatch(argv: Sequence[str], others: Mapping[str, ModuleType]) -> int:
     return _run(program, find, rest)
   except (app.UsageError, flags.Error) as error:
     _print_traceback()
-    _print_error(
-      f'{_explain_type(str(error))}\n{program} --help has examples and all flags.'
-    )
+    _print_error(f'{error}\n{program} --help has examples and all flags.')
     return FAILED
   except KeyboardInterrupt:
     # Commands that keep something say so themselves.
@@ -223,23 +217,15 @@ def _run(
       return OK
     values = flags.FlagValues()
     module.define_flags(values)
-    try:
-      return module.execute(values, [program, *rest])
-    except flags.UnrecognizedFlagError as error:
-      other = _OF_JSON.get(error.flagname, '')
-      if other.partition('=')[0] not in values:
-        raise
-      raise flags.UnrecognizedFlagError(
-        error.flagname, suggestions=[other]
-      ) from error
+    return module.execute(values, [program, *rest])
 
 
 def _refuse_command(name: str) -> int:
   if not name:
     print(format_help(), end='', file=sys.stderr)
     return FAILED
-  similar = config_flags.find_similar(name, list(COMMANDS))
-  meant = f' Did you mean {similar!r}?' if similar else ''
+  similar = difflib.get_close_matches(name, COMMANDS, n=1)
+  meant = f' Did you mean {similar[0]!r}?' if similar else ''
   _print_error(
     f'{name!r} is not a command.{meant} Give one of {", ".join(COMMANDS)}; '
     'epe-jax --help explains them.'
@@ -264,20 +250,6 @@ def _print_error(text: str) -> None:
 def _fill_line(line: str) -> str:
   indent = line[: len(line) - len(line.lstrip())]
   return tables.fill_paragraph(line.lstrip(), bullet=indent)
-
-
-def _explain_type(text: str) -> str:
-  """Rewords what Python says of a flag that is not a number."""
-  text = re.sub(
-    r"invalid literal for int\(\) with base \d+: ('.*')",
-    r'\1 is not an integer; give one',
-    text,
-  )
-  return re.sub(
-    r"could not convert string to float: ('.*')",
-    r'\1 is not a number; give one',
-    text,
-  )
 
 
 def _name_flags(module: ModuleType, text: str) -> str:

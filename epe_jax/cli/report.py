@@ -54,7 +54,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
   if len(workdirs) > 1:
     return _compare(workdirs, values)
-  with io.explain_disk_errors(workdirs[0]):
+  with io.name_disk_errors(workdirs[0]):
     path = report.write_report(workdirs[0])
   result = finished_runs.load_result(workdirs[0])
   is_verbose = values.verbose

@@ -11,20 +11,19 @@ from epe_jax.cli import command_flags
 from epe_jax.cli.command_flags import Flag
 from epe_jax.fact import Fact
 
-# What makes no sense of counts.
-_SCORE_FLAGS = (
-  'dim',
-  'design',
-  'inclusion_probability',
-  'higher',
-  'every',
-  'last',
-  'models',
-  'by_round',
-  'simultaneous',
-  'deltas',
-  'out',
-)
+_SETTINGS = 'dim', 'design', 'inclusion_probability', 'higher'
+_ROLES = 'score', 'label', 'labels', 'baseline', 'num_in', 'num_out'
+# What flags are of; others are of anything.
+_APPLIES = {
+  **dict.fromkeys((*_SETTINGS, 'out'), ('scores',)),
+  **dict.fromkeys(
+    (*_ROLES, 'in_scores', 'out_scores', 'from'), ('scores', 'counts')
+  ),
+  **dict.fromkeys(
+    ('every', 'last', 'models', 'by_round', 'deltas'), ('a run',)
+  ),
+  'simultaneous': ('scores', 'a run', 'an auditor'),
+}
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -124,7 +123,6 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   """Loads external scores, or the part of a run that attackers see.
 
   Args:
-    values: flags, parsed.
     paths: one file or workdir; none with --in_scores and --out_scores.
 
   Raises:
@@ -138,26 +136,12 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   path, loaded = _read(values, paths)
   scores = loaded.scores
   if isinstance(scores, counts.Counts):
-    _refuse_flags_of_scores(values, path)
+    refuse_flags(values, path, 'counts')
     return ScoreInput(path, scores)
-  is_external = isinstance(scores, Scores)
+  refuse_flags(
+    values, path, 'scores' if isinstance(scores, Scores) else 'a run'
+  )
   is_part = values.every is not None or values.last is not None or values.models
-  if not is_external and (values.dim is not None or values.design is not None):
-    name = 'dim' if values.dim is not None else 'design'
-    raise ValueError(
-      f'--{name}={values[name].value} is of scores of other systems; {path} is a run '
-      'of epe_jax, which says so itself. Leave it out.'
-    )
-  if is_external and (is_part or values.by_round):
-    name = next(
-      x
-      for x in ('every', 'last', 'models', 'by_round')
-      if values[x].value not in (None, False, [])
-    )
-    raise ValueError(
-      f'--{name} is of a run of epe_jax, and {path} has scores alone; give the '
-      'workdir of a run, or leave it out.'
-    )
   if is_part and values.by_round:
     raise ValueError(
       '--by_round is for a whole run; remove --every, --last and --models.'
@@ -171,6 +155,24 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     scores, every=values.every, last=values.last, models=values.models
   )
   return ScoreInput(path, part)
+
+
+def refuse_flags(values: flags.FlagValues, path: str, kind: str) -> None:
+  """Refuses flags that say nothing of what a path holds, one of `_APPLIES`."""
+  for name, kinds in _APPLIES.items():
+    if values[name].present and kind not in kinds:
+      raise ValueError(
+        f'--{name} is of {kinds[0]}, but {path} holds {kind}; leave it out.'
+      )
+
+
+def is_auditor(paths: Sequence[str]) -> bool:
+  """Whether the first of some files is one that `Auditor.save` wrote."""
+  from epe_jax import io
+
+  path = pathlib.Path(*paths[:1])
+  is_archive = path.suffix == '.npz' and path.is_file()
+  return is_archive and {'key', 'config', 'schema'} <= io.list_arrays(path)
 
 
 def refuse_doubtful(values: flags.FlagValues, loaded: ScoreInput) -> None:
@@ -214,13 +216,12 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
     )
   settings: Any = {
     name: values[name].value
-    for name in ('dim', 'design', 'inclusion_probability', 'higher')
+    for name in _SETTINGS
     if values[name].value is not None
   }
   pair = values.in_scores, values.out_scores
   if paths:
     (path,) = paths
-    finished_runs.check_audited(path)
     finished_runs.check_record(path)
     for name, given in zip(('in_scores', 'out_scores'), pair):
       if given is not None and pathlib.Path(given).is_file():
@@ -240,24 +241,14 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
       f'--{missing} is missing: an audit compares canaries that took part with '
       'others. Give both files, or one with both groups.'
     )
-  for name in score_files.Roles._fields:
-    if (
-      name not in ('in_scores', 'out_scores') and values[name].value is not None
-    ):
+  for name in _ROLES:
+    if values[name].value is not None:
       raise ValueError(
         f'--{name}={values[name].value} is of one file of scores, but each group has a '
         'file of its own; leave it out.'
       )
   scores = score_files.load_groups(*pair, **settings)
   return f'{pair[0]}, {pair[1]}', score_files.Loaded(scores)
-
-
-def _refuse_flags_of_scores(values: flags.FlagValues, path: str) -> None:
-  for name in _SCORE_FLAGS:
-    if values[name].present:
-      raise ValueError(
-        f'--{name} is of scores, but {path} has counts; leave it out.'
-      )
 
 
 def _tell_conventions(path: str, scores: Any, tool: Any, higher: str) -> None:

@@ -74,7 +74,7 @@ def _open(path: str | os.PathLike, target: str | os.PathLike) -> Iterator[Any]:
   """The bytes of a file, with a progress bar; explains errors."""
   size, name = os.path.getsize(path), os.path.basename(path)
   with (
-    io.explain_disk_errors(target),
+    io.name_disk_errors(target),
     open(path, 'rb') as raw,
     progress.bar(
       total=size, desc=f'unpacking {name}', unit='B', unit_scale=True

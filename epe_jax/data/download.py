@@ -87,7 +87,7 @@ def _download(
   )
   try:
     with (
-      io.explain_disk_errors(path.parent),
+      io.name_disk_errors(path.parent),
       # pooch sets the total; tqdm has no truth value without one.
       progress.bar(total=1, desc=path.name, unit='B', unit_scale=True) as bar,
     ):

@@ -80,7 +80,7 @@ def import_(
   """
   folder, opening = pathlib.Path(folder), sources.open_source(origin)
   identity = {'fingerprint': compute_fingerprint(origin)}
-  with io.explain_disk_errors(folder), opening as source:
+  with io.name_disk_errors(folder), opening as source:
     if public:
       data_sets.check_counts(public, source.splits)
     splits = [*source.splits] if splits is None else splits

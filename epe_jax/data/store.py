@@ -150,7 +150,7 @@ def write(
       if not (folder / _MANIFEST).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
-  with io.explain_disk_errors(path):
+  with io.name_disk_errors(path):
     data = locks.make_once(
       path, make, load, max_wait=_MAX_WAIT, remake_damaged=False
     )

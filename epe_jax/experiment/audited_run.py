@@ -54,7 +54,7 @@ def run(
     stopping.Stopped: Ctrl-C or SIGTERM came, the round was finished and saved.
     OSError: a disk is full or not writable.
   """
-  with io.explain_disk_errors(workdir):
+  with io.name_disk_errors(workdir):
     config = build.check_fields(config)
     if hosts.is_primary():
       return _run_or_read(config, workdir, observers, threat_models, argv)

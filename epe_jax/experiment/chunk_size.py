@@ -113,29 +113,17 @@ def make_empty_cohorts(
   config: Config, setup: build.Setup, mesh: sharding.Mesh | None
 ) -> fedavg.Cohort:
   """Makes a group of cohorts as large as those of a run, without any client."""
-  stacked = _gather_nobody(config, setup, mesh, hosts.local_devices_of(mesh))
+  stacked = gather_nobody(config, setup, mesh, hosts.local_devices_of(mesh))
   return hosts.assemble_global(mesh, stacked, axis=1)
 
 
-def describe_cohorts(
-  config: Config, setup: build.Setup, mesh: sharding.Mesh | None
-) -> fedavg.Cohort:
-  """The shapes of the same, for devices that need not be at hand."""
-  everyone = range(sharding.num_devices(mesh))
-  spec = None if mesh is None else sharding.sharding_over(mesh, 1)
-  return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spec),
-    _gather_nobody(config, setup, mesh, everyone),
-  )
-
-
-def _gather_nobody(
+def gather_nobody(
   config: Config,
   setup: build.Setup,
   mesh: sharding.Mesh | None,
   parts: Sequence[int],
 ) -> fedavg.Cohort:
-  """The cohorts of some devices, in NumPy."""
+  """The same of some devices, in NumPy."""
   steps = cohort.count_steps(setup.train.sizes, setup.plan)
   empty = cohort.gather(
     setup.train,

@@ -134,18 +134,16 @@ def _require_file(path: pathlib.Path) -> pathlib.Path:
   return path
 
 
-def check_audited(path: str | os.PathLike) -> None:
-  """Refuses the workdir of a finished run that was not audited."""
-  file = workdirs.workdir_at(path).result
-  if file.is_file() and not run_result.load_result(file).is_audited:
+def check_record(path: str | os.PathLike) -> None:
+  """Refuses the workdir of a finished run without canaries, or another's record."""
+  files = workdirs.workdir_at(path)
+  if not files.result.is_file():
+    return
+  result = run_result.load_result(files.result)
+  if not result.is_audited:
     raise ValueError(
       f'{path} was not audited: no canaries took part, so there are no scores '
       'to estimate from. Train with canaries.observed of 2 or more.'
     )
-
-
-def check_record(path: str | os.PathLike) -> None:
-  """Refuses a record in the workdir of a finished run that is not that of the run."""
-  files = workdirs.workdir_at(path)
-  if files.result.is_file() and files.scores.is_file():
-    load_record_of(run_result.load_result(files.result), files.scores)
+  if files.scores.is_file():
+    load_record_of(result, files.scores)

@@ -41,9 +41,6 @@ T = TypeVar('T')
 Metrics = dict[str, Array]
 """Metrics of a group of rounds by name, each [rounds]."""
 
-XLA_CPU_PROGRAMS = 32
-"""Programs that XLA:CPU has in flight on a device before a launch waits."""
-
 MAX_PROGRAMS = 2
 """Programs that a loop has in flight: the one that runs, and the next."""
 

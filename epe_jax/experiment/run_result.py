@@ -143,18 +143,8 @@ def load_result(path: str | os.PathLike) -> RunResult:
   """
   values = io.read_sealed(path)
   io.check_schema(path, values.pop('schema', 0), reads=SCHEMA)
-  try:
-    return _from_json(values)
-  except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
-    raise ValueError(
-      f'{path} is damaged: {type(e).__name__}: {e}; restore it, or make the run '
-      'again.'
-    ) from e
-
-
-def _from_json(given: Mapping[str, Any]) -> RunResult:
   # What those that may be published do not have.
-  values = {**dict.fromkeys(('leaks_by_round', 'argv', *_OPTIONAL)), **given}
+  values = {**dict.fromkeys(('leaks_by_round', 'argv', *_OPTIONAL)), **values}
   audit = audit_json.from_json(values['audit'])
   models = {a.threat_model.key: a.threat_model for a in audit.attacks}
 

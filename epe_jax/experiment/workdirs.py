@@ -90,7 +90,7 @@ def reserve(folder: str | os.PathLike, config: Config) -> None:
       cure = 'Give another --workdir, or remove this one.'
       if [*differences] == ['audit.claim']:
         cure = (
-          'Training need not be repeated: once the run has ended, run epe-jax audit '
+          'Training need not be repeated: once the run has ended, run epe-jax report '
           f'{shlex.quote(str(folder))} --claim=EPS.'
         )
       raise ValueError(

@@ -113,7 +113,6 @@ def assemble_global(
   """Assembles global arrays from the shards that each process has.
 
   Args:
-    mesh: the devices.
     parts: NumPy arrays, with the shards of this process's devices one after
       another along an axis.
     axis: the axis that is sharded.

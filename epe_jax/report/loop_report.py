@@ -1,4 +1,4 @@
-"""The report of a record as text: findings, the headline, attackers, and notes."""
+"""The report of a loop as text: findings, the headline, attackers, and notes."""
 
 import dataclasses
 
@@ -24,25 +24,6 @@ _WITHOUT_MOMENTUM = (
   'What the model keeps of a canary is not known: of models there are lower bounds only. '
   'If the server adds up releases, set server_momentum, 0 for none.'
 )
-
-
-def format_record(name: str, record: Record, audit: results.Audit) -> str:
-  """Formats the headline of the record of a run, its attackers, and notes.
-
-  Args:
-    name: of the file.
-  """
-  counts = record.included.sum(axis=0)[record.observed]
-  most = int(counts.max())
-  head = (
-    f'{name}: {record.num_rounds:,} rounds, d = {record.dim:,}, '
-    f'{record.observed.sum():,} of {record.observed.size:,} canaries took part, '
-    f'in {"up to " if counts.min() < most else ""}'
-    f'{cells.format_rounds(most)}, '
-    f'δ = {cells.format_delta(audit.attacks[0].first.delta)}'
-  )
-  headline = first_page.state_headline_of(audit)
-  return _join(audit, [head, headline], audit_notes.format_notes(audit))
 
 
 def format_loop(
@@ -92,22 +73,15 @@ def format_loop(
     f'Finding: {text}.' for text in dict.fromkeys(map(_describe, failed))
   ]
   about = first_page.state_headline_of(audit)
-  return _join(audit, [*findings, about, head], sentences)
-
-
-_describe = checks.describe_check
-
-
-def _join(
-  audit: results.Audit, paragraphs: list[str], sentences: list[str]
-) -> str:
-  table = run_tables.make_summary_table(audit)
   parts = [
-    *map(page.make_paragraph, paragraphs),
-    tables.format_plain_markdown(table),
+    *map(page.make_paragraph, [*findings, about, head]),
+    tables.format_plain_markdown(run_tables.make_summary_table(audit)),
     page.make_list(sentences),
   ]
   return tables.render_text('\n\n'.join(filter(None, parts)))
+
+
+_describe = checks.describe_check
 
 
 def _describe_canary(record: Record) -> str:

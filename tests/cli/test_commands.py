@@ -55,11 +55,12 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   assert out.startswith(summary)
 
   # The same, without training.
-  code, out, _ = run(capsys, 'audit', 'runs/digits-smoke')
-  assert (code, out) == (0, f'{summary}\n')
+  code, out, _ = run(capsys, 'report', 'runs/digits-smoke')
+  assert code == 0
+  assert out.startswith(f'{summary}\n')
   bound = result.audit.headline[1].epsilon
   assert bound > 0
-  for command in ('audit', 'report'):
+  for command in ('estimate', 'report'):
     for claim, status in ((bound * 0.9, 1), (bound * 1.1, 0)):
       code, out, _ = run(capsys, command, workdir, f'--claim={claim}')
       assert code == status
@@ -73,7 +74,7 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   assert code == 1
   assert f'Claim ε ≤ {bound * 0.9:g}: violated.' in out
   assert (in_folder / 'other' / 'result.json').exists()
-  json_ = json.loads(run(capsys, 'audit', 'other', '--format=json')[1])
+  json_ = json.loads(run(capsys, 'estimate', 'other', '--format=json')[1])
   assert json_['headline']['epsilon'] == pytest.approx(bound)
   # A finished run is only shown, and only if nothing of it was removed.
   again = 'run', 'digits:smoke', *SMALL, claim, '--workdir=other'
@@ -87,13 +88,6 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
     assert 'is finished' not in err
     assert f'other/{name} does not exist' in err
     (in_folder / 'kept').rename(in_folder / 'other' / name)
-  # What the run itself found needs no record; another δ does.
-  (in_folder / 'other' / 'private' / 'scores.npz').unlink()
-  assert run(capsys, 'audit', 'other')[0] == 0
-  assert run(capsys, 'audit', 'other', '--delta=1e-7')[0] == 2
-  assert 'from its result.json' in ' '.join(
-    run(capsys, 'audit', '--help')[1].split()
-  )
 
 
 @pytest.mark.integration
@@ -102,16 +96,12 @@ def test_a_record_is_audited_at_any_delta(capsys, tmp_path):
   (tmp_path / 'private').mkdir()
   path = tmp_path / 'private' / 'scores.npz'
   write_record(path, recorded_runs.by_law())
-  code, out, _ = run(capsys, 'audit', path)
+  code, out, _ = run(capsys, 'estimate', path, '--delta=1e-7')
   assert code == 0
-  assert out.startswith('scores.npz: ')
-  assert 'worst case' in out
-  assert '\nCanaries show ε of at least ' in out
-  code, out, _ = run(capsys, 'audit', path, '--delta=1e-7')
   assert 'δ = 1e-7' in out
   # A workdir without result.json has scores all the same.
-  assert run(capsys, 'audit', tmp_path, '--delta=1e-7')[1] == out
-  code, out, _ = run(capsys, 'audit', path, '--simultaneous', '--claim=0.1')
+  assert run(capsys, 'estimate', tmp_path, '--delta=1e-7')[1] == out
+  code, out, _ = run(capsys, 'estimate', path, '--simultaneous', '--claim=0.1')
   assert code == 1
   assert 'together' in out
   # What the largest bound without a shape is, and how it was found.
@@ -131,7 +121,7 @@ def test_the_cache_of_the_user_is_removed_when_asked(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize('command', ['audit', 'estimate', 'report'])
+@pytest.mark.parametrize('command', ['estimate', 'report'])
 def test_a_run_that_has_not_ended_is_said_to_be_resumed(
   capsys, tmp_path, command
 ):
@@ -168,28 +158,22 @@ def test_an_auditor_is_audited_as_its_loop_prints_it(capsys, tmp_path):
     auditor.observe(t, injection.update + noise, divisor=1)
   path = tmp_path / 'auditor.npz'
   auditor.save(path)
-  code, out, _ = run(capsys, 'audit', path)
+  code, out, _ = run(capsys, 'estimate', path)
   assert (code, out) == (0, f'{auditor.report()}\n')
   bound = auditor.evaluate().headline[1].epsilon
-  code, out, _ = run(capsys, 'audit', path, f'--claim={bound / 2}')
+  claim = f'--claim={bound / 2}'
+  code, out, _ = run(capsys, 'estimate', path, claim)
   assert code == 1
   assert out.startswith(auditor.report())
-
-
-@pytest.mark.parametrize(
-  ('name', 'message'),
-  [
-    ('none.npz', 'does not exist; give a file that Auditor.save wrote'),
-    ('a.csv', '`epe-jax estimate a.csv` reads scores of other systems'),
-    ('a.npz', 'is neither of an Auditor nor of a run'),
-  ],
-)
-def test_what_was_not_recorded_is_no_audit(capsys, tmp_path, name, message):
-  (tmp_path / 'a.csv').write_text('in,out\n1,0\n')
-  np.savez(tmp_path / 'a.npz', observed=[1.0], unobserved=[0.0])
-  code, _, err = run(capsys, 'audit', tmp_path / name)
-  assert code == 2
-  assert message in err
+  code, out, _ = run(
+    capsys, 'estimate', path, '--delta=1e-4', '--simultaneous', '--format=json'
+  )
+  assert code == 0
+  assert run(capsys, 'estimate', path, '--by_round')[2] == (
+    f'error: --by_round is of a run, but {path} holds an auditor; leave it out.\n'
+  )
+  attack = json.loads(out)['attacks'][0]
+  assert {x['delta'] for x in attack['estimates']} == {1e-4}
 
 
 @pytest.mark.integration

@@ -83,7 +83,7 @@ def call(folder, *command):
   [
     [
       ('run', 'digits:smoke', '--workdir=run', *SMALL),
-      ('audit', 'run'),
+      ('estimate', 'run'),
       ('report', 'run'),
     ],
     [PLAN],

@@ -65,7 +65,7 @@ def test_a_flag_of_several_commands_takes_the_same_kind_of_value():
     importlib.import_module(f'epe_jax.cli.{name}').define_flags(values)
     for flag in values:
       kinds.setdefault(flag, set()).add(values[flag].flag_type())
-  assert {'delta', 'claim', 'out', 'workdir', 'json', 'format'} <= kinds.keys()
+  assert {'delta', 'claim', 'out', 'workdir', 'format'} <= kinds.keys()
   assert {flag: x for flag, x in kinds.items() if len(x) > 1} == {}
 
 
@@ -100,7 +100,7 @@ def test_text_is_as_wide_as_a_narrow_terminal(monkeypatch, tmp_path, columns):
   monkeypatch.setenv('COLUMNS', str(columns))
   stream = Terminal()
   monkeypatch.setattr(sys, 'stdout', stream)
-  assert program.main(['audit', str(record_path)]) == 0
+  assert program.main(['estimate', str(record_path)]) == 0
   assert program.main(['check', '--help']) == 0
   lines = stream.getvalue().splitlines()
   longest = max(map(len, lines))
@@ -129,7 +129,7 @@ def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
   ('argv', 'message'),
   [
     (['estimat'], "'estimat' is not a command. Did you mean 'estimate'?"),
-    (['zzz'], "'zzz' is not a command. Give one of run, plan, audit, "),
+    (['zzz'], "'zzz' is not a command. Give one of run, plan, estimate, "),
     (
       ['estimate', 'a.csv', '--delt=1'],
       "Unknown command line flag 'delt'. Did you mean: delta",
@@ -141,7 +141,6 @@ def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
     (['run'], 'give a config, such as digits or digits:smoke'),
     (['run', '--config.rounds=3'], 'but no config is named'),
     (['run', 'digits', 'emnist'], "'emnist' is not a flag"),
-    (['audit', 'a.npz', '--json'], 'Did you mean: format=json'),
     (
       [
         *('plan', '--dim=100', '--rounds=9', '--clients_per_round=4'),
@@ -248,7 +247,7 @@ def test_a_delta_too_large_for_any_number_of_people_is_warned_of(
   assert of_file in run(capsys, *several)[2]
   for argv, said in (
     (('estimate', csv), of_file),
-    (('audit', path), of_file),
+    (('estimate', path), of_file),
     (_PLAN, of_plan),
   ):
     code, _, err = run(capsys, *argv, '--delta=0.3')

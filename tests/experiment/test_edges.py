@@ -85,7 +85,9 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path, capsys):
   config.audit.claim = 3.0
   with pytest.raises(ValueError, match='claim was None and is 3') as error:
     audited_run.run(config, tmp_path)
-  assert str(error.value).endswith(f'run epe-jax audit {tmp_path} --claim=EPS.')
+  assert str(error.value).endswith(
+    f'run epe-jax report {tmp_path} --claim=EPS.'
+  )
   assert (tmp_path / '.gitignore').exists()
 
 

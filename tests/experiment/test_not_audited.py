@@ -135,8 +135,8 @@ def test_estimates_of_a_run_without_canaries_are_refused(finished, tmp_path):
   assert done.returncode == 2
   assert 'was not audited: no canaries' in done.stderr
   # What is not a workdir, or not finished, is for others to refuse.
-  finished_runs.check_audited(tmp_path)
-  finished_runs.check_audited(tmp_path / 'scores.csv')
+  finished_runs.check_record(tmp_path)
+  finished_runs.check_record(tmp_path / 'scores.csv')
 
 
 @pytest.mark.parametrize('schedule', ['coin_flip', 'as_clients', 'replace'])

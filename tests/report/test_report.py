@@ -829,19 +829,9 @@ def _change_version(files):
   [
     (_change_result({'schema': 99}), r'result\.json has schema=99'),
     (_change_version, r'scores\.npz has schema=99'),
-    (
-      _change_result({'audit': []}),
-      r'result\.json is damaged: TypeError: .*; restore it,',
-    ),
-    (
-      _change_result({'delta': 'x'}),
-      r'result\.json is damaged: ValueError: could not convert.*; restore it, or make',
-    ),
   ],
 )
-def test_a_damaged_file_or_one_of_another_version_is_refused(
-  tmp_path, damage, said
-):
+def test_a_file_of_another_version_is_refused(tmp_path, damage, said):
   damage(workdirs.workdir_at(_finished_run(tmp_path)))
   with pytest.raises(ValueError, match=said):
     report.write_report(tmp_path)
@@ -889,7 +879,6 @@ def test_a_record_or_model_of_another_run_is_refused(tmp_path, damage, said):
 @pytest.mark.parametrize(
   'command',
   [
-    ['audit', '{}'],
     ['estimate', '{}', '--delta=1e-3'],
     ['report', '{}', '{}_other'],
   ],

@@ -122,7 +122,7 @@ def test_the_command_tells_two_populations_apart(tmp_path):
   for flags, message in (
     (['--baseline=no'], "no column 'no'"),
     (['--baseline=other', '--design=coin_flip'], 'baseline=other, but scores'),
-    ([path, '--baseline=other'], '--baseline=other is for one file'),
+    ([path, '--baseline=other'], '--baseline is of one file'),
   ):
     refused = run_command('estimate', path, '--delta=1e-5', *flags)
     assert refused.returncode == 2

@@ -25,7 +25,7 @@ def test_a_plan_is_printed_with_its_warnings():
 
 
 def test_a_plan_is_json():
-  plan = json.loads(run_command('plan', *SIZES, '--json').stdout)
+  plan = json.loads(run_command('plan', *SIZES, '--format=json').stdout)
   assert plan['run']['num_observed'] == 100
   assert {p['key'] for p in plan['predictions']} >= {'maximum', 'residual'}
   assert plan['assumes']

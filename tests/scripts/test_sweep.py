@@ -5,7 +5,7 @@ import pathlib
 from ml_collections import config_dict
 import pytest
 
-from epe_jax import io
+from epe_jax import io, typed_json
 from epe_jax.audit import attackers
 from epe_jax.experiment import audited_run
 from epe_jax.experiment.sweeps import (
@@ -219,7 +219,9 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   assert path.read_text() == '[]'
   # Seeds that had ended before a stop are kept.
   path.unlink()
-  io.write_json(path.parent / 'private/rows.json', [rows[0]._asdict()])
+  io.write_json(
+    path.parent / 'private/rows.json', [typed_json.to_plain(rows[0])]
+  )
   sweep.run_sweep(points, tmp_path / 'sweep')
   assert seed_sweep.read_rows(path)[0] == rows[0]
   assert seed_sweep.read_rows(path)[1].accuracy == rows[1].accuracy

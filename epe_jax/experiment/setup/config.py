@@ -247,6 +247,16 @@ def check_field(name: str, names: Sequence[str]) -> None:
     )
 
 
+def find_similar(name: str, names: Sequence[str]) -> list[str]:
+  """Finds names that somebody may have meant: by their last word, or a typing error."""
+  word = name.rpartition('.')[2]
+  return (
+    [x for x in names if x.rpartition('.')[2] == word]
+    or [x for x in names if x.rpartition('.')[2].startswith(f'{word}_')]
+    or difflib.get_close_matches(name, names, n=1)
+  )
+
+
 def suggest(name: str, names: Sequence[str]) -> str:
   """Suggests names for one that is none of them, as the end of an error.
 
@@ -254,13 +264,7 @@ def suggest(name: str, names: Sequence[str]) -> str:
   >>> suggest('momentum', names), suggest('rouns', names)
   ("did you mean 'server.momentum'?", "did you mean 'rounds'?")
   """
-  word = name.rpartition('.')[2]
-  similar = (
-    [x for x in names if x.rpartition('.')[2] == word]
-    or [x for x in names if x.rpartition('.')[2].startswith(f'{word}_')]
-    or difflib.get_close_matches(name, names, n=1)
-  )
-  if similar:
+  if similar := find_similar(name, names):
     return f'did you mean {" or ".join(map(repr, similar))}?'
   group = name.rpartition('.')[0]
   within = [x for x in names if x.startswith(f'{group}.')]
@@ -399,9 +403,6 @@ def check_config(config: Config) -> Config:
 
   Numbers of NumPy become those of Python, and an integer is a real number too.
   No other type is converted.
-
-  Args:
-    config: every field of its task, as the files in configs/ give them.
 
   Raises:
     ValueError: a field is missing, unknown or has a value that it may not have.

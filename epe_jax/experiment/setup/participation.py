@@ -69,15 +69,13 @@ def plan_participation(
   """Plans clients by config.participation and canaries by config.canaries.
 
   Args:
-    config: the config of the run, with every field set. Its seed is not used.
-    data: the data of all clients.
     client_seed: an integer >= 0, from which the rounds of clients follow.
     canary_seed: an integer >= 0, from which the rounds of canaries and their
       coins follow.
 
   Raises:
     ValueError: a field is out of range or contradicts another.
-    FileNotFoundError: the log or the matrix is missing.
+    FileNotFoundError: the log is missing.
   """
   kind, schedule = config.participation.kind, config.canaries.schedule
   rounds, n, is_secret = config.rounds, data.num_clients, not config.simulation
@@ -275,7 +273,6 @@ def find_client_shifts(
   """Finds what the rounds of a client leave in the final model.
 
   Args:
-    data: the data of all clients.
     clients: their schedule; only that of a log is read, as others may be secret.
     of_rounds: as `upper_bounds.expect_shifts` gives them.
 

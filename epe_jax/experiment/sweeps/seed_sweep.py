@@ -9,7 +9,7 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from epe_jax import io
+from epe_jax import io, typed_json
 from epe_jax.audit import attackers, upper_bounds
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.setup.config import Config
@@ -61,7 +61,7 @@ def run_seeds(config: Config, workdir: str | os.PathLike) -> None:
     first = config.seed + len(rows)
     numbers = range(first, config.seed + num_seeds)
     for outcome in seeds.run_seeds(of_run, numbers) if numbers else ():
-      rows.append(_estimate_seed(outcome)._asdict())
+      rows.append(typed_json.to_plain(_estimate_seed(outcome)))
       io.write_json(kept, rows, private=True)
     io.write_json(files.rows, rows)
     kept.unlink()
@@ -103,18 +103,7 @@ def read_rows(path: pathlib.Path) -> list[SeedEstimates]:
     ValueError: it is damaged.
   """
   try:
-    # An infinite ε is a string in JSON.
-    return [
-      SeedEstimates(
-        row['seed'],
-        row['accuracy'],
-        {name: float(value) for name, value in row['epsilon'].items()},
-        {name: ShiftEstimate(*pair) for name, pair in row['shift'].items()},
-        None if row['analytic'] is None else float(row['analytic']),
-        row['delta'],
-      )
-      for row in io.read_json(path)
-    ]
+    return typed_json.from_plain(list[SeedEstimates], io.read_json(path))
   except (KeyError, TypeError, ValueError) as error:
     raise ValueError(
       f'{path} is damaged or of another version of this library: {error!r}. '

@@ -354,7 +354,7 @@ def test_the_conformance_suite_names_the_client_of_a_large_weight(capsys):
   command = text.split('```sh\n')[1].split('\n```')[0]
   name, *arguments = command.split()
   assert name == 'epe-jax'
-  code = program.main([*arguments, '--json'])
+  code = program.main([*arguments, '--format=json'])
   results = json.loads(capsys.readouterr().out)['results']
   status = {x['rule']: x['status'] for x in results}
   assert code == 1
