@@ -238,7 +238,7 @@ def test_results_without_counts_are_refused():
     ('a.csv', 'unobserved,observed\n1,3\n0,2\n,4\n'),
     ('a.csv', 'score,label\n3,1\n1,0\n2,1\n0,0\n4,1\n'),
     ('a.csv', 'score,member\n3,True\n1,False\n2,True\n0,False\n4,True\n'),
-    ('a.tsv', 'score\tlabel\n3\tmember\n1\tnonmember\n2\t1\n0\t0\n4\t1\n'),
+    ('a.tsv', 'score\tlabel\n3\tmember\n1\tnonmember\n2\t1\n0\tno\n4\t1\n'),
     ('a.csv', 'score,label\n3,1\n1,-1\n2,1\n0,-1.0\n4,1\n'),
     ('a.csv', 'in,out\n3,1\n2,0,\n4,,,\n'),
     ('a.csv', 'label,score,observed\n7,3,1\n7,1,0\n8,2,1\n8,0,0\n9,4,1\n'),

@@ -70,7 +70,9 @@ def test_what_numpy_writes_is_read(tmp_path):
   rows = np.c_[[3, 1, 2, 0.5, 4], labels]
   np.savetxt(tmp_path / 'a.csv', rows, delimiter=',', header='score,label')
   np.savez(tmp_path / 'a.npz', scores=rows[:, 0], labels=labels)
-  for name in ('a.csv', 'a.npz'):
+  # As jax_privacy calls both groups.
+  np.savez(tmp_path / 'b.npz', in_canary_scores=IN, out_canary_scores=OUT)
+  for name in ('a.csv', 'a.npz', 'b.npz'):
     assert read(tmp_path / name) == (IN, OUT)
 
 
@@ -96,6 +98,18 @@ def test_a_pipe_is_read_from_stdin(tmp_path):
   os.mkfifo(tmp_path / 'pipe')
   with pytest.raises(ValueError, match=r'is a pipe .* give - and the table on'):
     score_files.load(tmp_path / 'pipe')
+
+
+def test_what_is_no_file_of_scores_is_refused(tmp_path):
+  for name, message in (
+    ('a.dat', 'neither .npz nor a table'),
+    ('a.npz', 'not a readable'),
+  ):
+    (tmp_path / name).write_text('1 2 3')
+    with pytest.raises(ValueError, match=message):
+      score_files.load(tmp_path / name)
+  with pytest.raises(FileNotFoundError, match='Give the workdir'):
+    score_files.load(tmp_path / 'none.npz')
 
 
 def test_arrays_of_two_audits_or_of_none_are_refused(tmp_path):
