@@ -149,6 +149,7 @@ RIGHT = {
   ('epsilon_gdp', 'mu'): (math.inf,),
   ('epsilon_mixture', 'weights'): (None,),
   ('mu_of_epsilon', 'epsilon'): (math.inf,),
+  ('one_run', 'delta'): (0.0,),
   ('epsilon_sequence', 'tails'): (-1,),
   ('find_sensitivity', 'strategy'): (-1,),
   ('gdp_log_evidence', 'tails'): (-1,),
@@ -168,6 +169,20 @@ RIGHT = {
   },
 }
 OPTIONAL = {'after': (None,), 'l1': (None,), 'vectors': (None,)}
+# The ends of open ranges, which are the same in all functions.
+BEYOND = {
+  'confidence': (1.0,),
+  'delta': (0.0, 1.0),
+  'dim': (0,),
+  'granularity': (0.0,),
+  'l2': (0.0,),
+  'num_observed': (0,),
+  'periods': (0,),
+  'probability': (0.0, 1.1),
+  'rounds': (0,),
+  'significance': (0.0, 1.0),
+  'variance': (0.0,),
+}
 
 
 def kinds(hint):
@@ -184,7 +199,7 @@ def wrong_values(name, argument, hint, right):
   )
   if typing.get_origin(hint) is typing.Literal:
     return [None, 'wrong', 1.0]
-  wrong = [math.nan, None, -1, math.inf, '1']
+  wrong = [math.nan, None, -1, math.inf, '1', *BEYOND.get(argument, ())]
   if {*kinds(hint)} <= {int, float, type(None)}:
     wrong += [[1]] if float in kinds(hint) else [1.5, [1]]
   values = [x for x in wrong if not any(x is y or x == y for y in allowed)]

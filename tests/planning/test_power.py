@@ -157,20 +157,11 @@ def test_some_bounds_never_get_there():
   assert power.min_canaries('gaussian', **settings) < 10_000
 
 
-def test_settings_out_of_range_are_refused():
-  good = dict(certified=1.0, truth=2.0, delta=DELTA)
-  sizes = dict(num_observed=10, num_unobserved=10)
-  for bad, message in (
-    (dict(bound='one_run', num_unobserved=None), 'give num_unobserved'),
-    (dict(bound='gdp', certified=-1.0), 'certified=-1'),
-    (dict(bound='gdp', truth=np.inf), 'truth=inf'),
-    (dict(bound='gdp', delta=0.0), 'delta=0'),
-    (dict(bound='gdp', significance=0.0), 'significance=0'),
-    (dict(bound='gdp', num_observed=0), 'num_observed=0'),
-  ):
-    with pytest.raises(ValueError, match=message):
-      power.compute_power(**{**good, **sizes, **bad})
-  with pytest.raises(ValueError, match='probability=1'):
-    power.min_canaries('gdp', **good, probability=1.0)
+def test_settings_that_contradict_each_other_are_refused():
+  settings = dict(certified=1.0, truth=2.0, delta=DELTA)
+  with pytest.raises(ValueError, match='give num_unobserved'):
+    power.compute_power(
+      'one_run', **settings, num_observed=10, num_unobserved=None
+    )
   with pytest.raises(ValueError, match=r'certified=4\.0 is not below truth=3'):
     power.min_canaries('gdp', certified=4.0, truth=3.0, delta=DELTA)
