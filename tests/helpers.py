@@ -127,6 +127,23 @@ def softmax_regression(unused: int = 0) -> Task:
   return Task(init, loss, metrics)
 
 
+def count_traces(patch):
+  """Digits by `softmax_regression`, and the batches that it is traced for.
+
+  Args:
+    patch: a `pytest.MonkeyPatch`.
+
+  Returns:
+    A list that grows, whenever a training step is traced, by the rows of its batch.
+  """
+  rows, task = [], softmax_regression()
+  counted = task._replace(
+    loss=lambda *a: rows.append(len(a[1]['label'])) or task.loss(*a)
+  )
+  patch.setattr('epe_jax.tasks.digits.task', lambda width: counted)
+  return rows
+
+
 def quick_digits(**changes):
   """The digits by Hadamard canaries and a client's single step of training."""
   config = load_config('digits', **changes)
