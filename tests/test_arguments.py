@@ -346,29 +346,6 @@ def test_a_pair_of_arrays_is_no_scores():
 
 
 @pytest.mark.usefixtures('types_unchecked')
-@pytest.mark.parametrize(
-  ('settings', 'message'),
-  [
-    (dict(shift=np.full(60, math.nan)), 'shift has 60 values that are not fin'),
-    (
-      dict(null=epsilon.CosineNull(10)),
-      r'Give Sphere\(d\) .* CosineNull\(d\) is',
-    ),
-    (dict(overlap=-1), 'overlap=-1; give a number in'),
-    (dict(overlap='x'), "overlap='x'; give a number in"),
-    (dict(unobserved=np.zeros(990), design='coin_flip'), '60 observed and 990'),
-    (dict(unobserved=np.zeros(1), design='coin_flip'), '60 observed and 1 uno'),
-  ],
-)
-def test_scores_that_cannot_be_are_refused(settings, message):
-  with pytest.raises(ValueError, match=message):
-    dataclasses.replace(SCORES, **settings)
-  # Others may differ, and 1/5 is the largest.
-  few = dict(design='coin_flip', inclusion_probability=0.2)
-  dataclasses.replace(SCORES, unobserved=np.zeros(990), **few)
-
-
-@pytest.mark.usefixtures('types_unchecked')
 def test_weights_that_do_not_add_up_to_one_are_refused():
   for weights in ([0.5, 0.6], [1.0], [2.0, -1.0]):
     with pytest.raises(ValueError, match='weights'):

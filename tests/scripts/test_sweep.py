@@ -53,10 +53,7 @@ def test_the_base_stays_as_it_is():
   ('axes', 'message'),
   [
     ([('round', (1,))], "no field 'round'"),
-    (
-      [('noise', (1,))],
-      "'noise' is a group of fields; give one of noise.bands",
-    ),
+    ([('canaries', (1,))], "'canaries' is a group of fields; give"),
     ([('rounds', ())], "'rounds' has no values"),
     ([('rounds', (1,)), ('rounds', (2,))], 'two axes set rounds'),
     ([('rounds', (1, 1))], 'make one point twice'),
