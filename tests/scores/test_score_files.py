@@ -76,24 +76,6 @@ def test_what_numpy_writes_is_read(tmp_path):
     assert read(tmp_path / name) == (IN, OUT)
 
 
-@pytest.mark.parametrize(
-  ('text', 'message'),
-  [
-    ('', 'is empty'),
-    ('1\n2\n', r'no names of columns\. .* With a file for each group'),
-    ('score\n2\n', "columns 'score': .* With a file for each group"),
-    ('1,0\n0,1\n', r'no names of columns\. Give names, such as in and out'),
-    ('loss,label\n1,0\n0,1\n', 'Say so with --higher=out'),
-    ('scores,cosine,label\n1,1,0\n', 'scores or cosine tells the scores'),
-    ('# by me\nin,out\nx,0\n', "line 3, column in: 'x' is not a number"),
-  ],
-)
-def test_tables_that_are_ambiguous_are_refused(tmp_path, text, message):
-  (tmp_path / 'a.csv').write_text(text)
-  with pytest.raises(ValueError, match=message):
-    score_files.load(tmp_path / 'a.csv')
-
-
 def test_a_pipe_is_read_from_stdin(tmp_path):
   os.mkfifo(tmp_path / 'pipe')
   with pytest.raises(ValueError, match=r'is a pipe .* give - and the table on'):
