@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from epe_jax.audit import results
+from epe_jax import canaries
+from epe_jax.audit import audited_algorithm, observers, results
 from epe_jax.training import algorithms, fedavg
 from epe_jax.training.round_scalars import RoundScalars
 from epe_jax.types import Task
@@ -44,6 +45,29 @@ def random_clients(rng, sizes, features=3):
     )
     for n in sizes
   ]
+
+
+def named_clients(num_clients=7, seed=0):
+  """Columns of each client by its name, of 1 to 8 examples."""
+  rng = np.random.default_rng(seed)
+  return {
+    f'c{i}': {
+      'pixels': rng.normal(size=(n, 2, 3)).astype(np.float32),
+      'label': rng.integers(10, size=n, dtype=np.int32),
+    }
+    for i, n in enumerate(rng.integers(1, 9, num_clients))
+  }
+
+
+def draw_params(task):
+  """Parameters of the size that init has them, which compile nothing."""
+  rng = np.random.default_rng(0)
+
+  def draw(x):
+    scale = np.sqrt(np.prod(x.shape[:-1])) if x.ndim > 1 else 1
+    return jnp.asarray(rng.normal(size=x.shape) / scale, jnp.float32)
+
+  return jax.tree.map(draw, jax.eval_shape(task.init, jax.random.key(0)))
 
 
 def make_cohort(clients, *, batch, chunk, steps=None, slots=None, ids=None):
@@ -89,6 +113,36 @@ def keys(seed: int = 0):
   return jax.random.key(seed), jax.random.key(seed + 1)
 
 
+def run_audited(algorithm, included, cohort, dim):
+  """Cosines and scalars of the rounds of an audited run, in one program.
+
+  Args:
+    algorithm: of `softmax_regression` with as many parameters as `dim`.
+    included: [rounds, canaries], as of `audited_algorithm.audited`.
+    cohort: of every round.
+    dim: d.
+  """
+  rounds, num = included.shape
+  canary_set = canaries.sphere(jax.random.key(7), num, dim)
+  seen = {
+    'rounds': observers.all_iterates(
+      canary_set, rounds=rounds, views=('aggregate', 'residual')
+    )
+  }
+  audited = audited_algorithm.audited(algorithm, canary_set, included, seen)
+
+  @jax.jit
+  def run(params):
+    step = lambda state, keys: audited.step(state, cohort, *keys)
+    keys = [jax.random.split(jax.random.key(i), rounds) for i in (1, 2)]
+    state, _ = jax.lax.scan(step, audited.init(params), tuple(keys))
+    state = audited_algorithm.flush(state, seen)
+    return audited_algorithm.score_observers(state, seen), state.rounds
+
+  params = softmax_regression(dim - 650).init(jax.random.key(0))
+  return jax.tree.map(np.asarray, run(params))
+
+
 def no_estimates(record, **settings) -> results.Audit:
   """In place of `estimates.evaluate`, which takes longer than a small run."""
   del record, settings
@@ -125,6 +179,23 @@ def softmax_regression(unused: int = 0) -> Task:
     }
 
   return Task(init, loss, metrics)
+
+
+def count_traces(patch):
+  """Digits by `softmax_regression`, and the batches that it is traced for.
+
+  Args:
+    patch: a `pytest.MonkeyPatch`.
+
+  Returns:
+    A list that grows, whenever a training step is traced, by the rows of its batch.
+  """
+  rows, task = [], softmax_regression()
+  counted = task._replace(
+    loss=lambda *a: rows.append(len(a[1]['label'])) or task.loss(*a)
+  )
+  patch.setattr('epe_jax.tasks.digits.task', lambda width: counted)
+  return rows
 
 
 def quick_digits(**changes):

@@ -165,34 +165,54 @@ def test_reports_compute_no_estimate():
         assert name not in COMPUTE, f'{path}:{node.lineno} calls {name}'
 
 
-def find_loaded(code, *modules):
-  """Which modules have been loaded when a program has run the code."""
+@pytest.mark.integration
+@pytest.mark.parametrize(
+  ('modules', 'heavy', 'loaded'),
+  [
+    (
+      'epe_jax, epe_jax.epsilon, epe_jax.audit.evaluation',
+      ['jax', 'flax', 'optax', 'haiku', 'tensorflow', 'absl', 'numpy'],
+      ['numpy'],
+    ),
+    (
+      'epe_jax.experiment.audited_run, epe_jax.report.report',
+      ['tensorflow', 'jax'],
+      ['jax'],
+    ),
+    # A node starts a point of a sweep.
+    (
+      'epe_jax.experiment.sweeps.launch',
+      ['jax', 'scipy', 'numpy'],
+      ['numpy'],
+    ),
+    (
+      'epe_jax.epsilon',
+      ['numpy', 'scipy', 'epe_jax.epsilon.two_gaussians', 'epe_jax.epsilon'],
+      ['epe_jax.epsilon'],
+    ),
+    # It takes a second, as long as all else that `epe-jax estimate` does.
+    (
+      'epe_jax.audit.evaluation',
+      ['scipy.special', 'scipy.stats'],
+      ['scipy.special'],
+    ),
+    # What shows a finished run.
+    (
+      'epe_jax.cli.run, epe_jax.experiment.finished_runs, '
+      'epe_jax.report.sentences, epe_jax.report.report',
+      ['jax', 'numpy'],
+      ['numpy'],
+    ),
+  ],
+)
+def test_importing_loads_nothing_heavy(modules, heavy, loaded):
   code = (
-    f'import sys; {code}; print([m for m in {modules} if m in sys.modules])'
+    f'import sys, {modules}; print([m for m in {heavy} if m in sys.modules])'
   )
   done = subprocess.run(
     [sys.executable, '-c', code], capture_output=True, text=True, check=True
   )
-  return ast.literal_eval(done.stdout)
-
-
-@pytest.mark.integration
-def test_importing_the_package_loads_nothing_heavy():
-  code = 'import epe_jax, epe_jax.epsilon, epe_jax.audit.evaluation'
-  heavy = 'jax', 'flax', 'optax', 'haiku', 'tensorflow', 'absl', 'numpy'
-  assert find_loaded(code, *heavy) == ['numpy']
-
-
-@pytest.mark.integration
-def test_training_never_loads_tensorflow():
-  code = 'import epe_jax.experiment.audited_run, epe_jax.report.report'
-  assert find_loaded(code, 'tensorflow', 'jax') == ['jax']
-
-
-@pytest.mark.integration
-def test_a_node_starts_a_point_without_jax():
-  code = 'from epe_jax.experiment.sweeps.launch import NodeJob'
-  assert find_loaded(code, 'jax', 'scipy', 'numpy') == ['numpy']
+  assert ast.literal_eval(done.stdout) == loaded
 
 
 @pytest.mark.parametrize(
@@ -218,39 +238,6 @@ def test_one_function_says_which_effective_dimension_suffices():
         raise AssertionError(f'{path}: {ast.unparse(node)}')
   assert defined['effective_dimension'] == ['canaries']
   assert defined['min_effective_dimension'] == ['canaries']
-
-
-def test_no_module_of_epsilon_defines_what_it_is_called():
-  for path in (PACKAGE / 'epsilon').rglob('*.py'):
-    for node in ast.parse(path.read_text()).body:
-      if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        assert node.name != path.stem, path
-
-
-@pytest.mark.integration
-def test_importing_epsilon_loads_no_estimator():
-  heavy = 'numpy', 'scipy', 'epe_jax.epsilon.two_gaussians', 'epe_jax.epsilon'
-  assert find_loaded('import epe_jax.epsilon', *heavy) == ['epe_jax.epsilon']
-
-
-@pytest.mark.integration
-def test_estimates_do_not_wait_for_the_import_of_scipy_stats():
-  """It takes a second, as long as all else that `epe-jax estimate` does."""
-  heavy = 'scipy.special', 'scipy.stats'
-  loaded = find_loaded('import epe_jax.audit.evaluation', *heavy)
-  assert loaded == ['scipy.special']
-
-
-@pytest.mark.integration
-def test_a_finished_run_is_shown_without_the_import_of_jax():
-  shown = 'import epe_jax.cli.run'
-  for module in (
-    'experiment.finished_runs',
-    'report.sentences',
-    'report.report',
-  ):
-    shown += f', epe_jax.{module}'
-  assert find_loaded(shown, 'jax', 'numpy') == ['numpy']
 
 
 def test_every_public_thing_has_a_docstring():

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import re
 import runpy
-import subprocess
 
 from IPython.core import inputtransformer2
 import nbclient
@@ -190,9 +189,13 @@ def _remove_code(page):
   return re.sub(r'^```.*?^```', '', page, flags=re.DOTALL | re.MULTILINE)
 
 
+wheel = test_install.wheel
+
+
 @pytest.mark.slow  # Builds a wheel and downloads what it requires: a minute.
-def test_in_an_empty_environment_a_notebook_installs_a_wheel_and_runs(tmp_path):
-  wheel = test_install.build_wheel(tmp_path)
+def test_in_an_empty_environment_a_notebook_installs_a_wheel_and_runs(
+  wheel, tmp_path
+):
   python = test_install.install('ipython', tmp_path) / 'python'
   first, *others = (
     cell.source
@@ -209,14 +212,10 @@ def test_in_an_empty_environment_a_notebook_installs_a_wheel_and_runs(tmp_path):
   program = tmp_path / 'empty' / 'estimators.ipy'
   program.parent.mkdir()
   program.write_text('\n'.join([first, *others]), encoding='utf-8')
-  environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
-  done = subprocess.run(
-    [python, '-m', 'IPython', '--no-banner', program],
-    capture_output=True,
-    text=True,
-    check=False,
+  done = test_install.call(
+    *(python, '-m', 'IPython', '--no-banner', program),
     cwd=program.parent,
-    env=environment | {'MPLBACKEND': 'Agg'},
+    MPLBACKEND='Agg',
   )
   assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
   assert 'ε of at least' in done.stdout

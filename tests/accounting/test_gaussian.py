@@ -234,11 +234,6 @@ def test_without_noise_there_is_no_privacy():
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'noise_multiplier': -1.0}, 'noise_multiplier=-1.0'),
-    ({'delta': 0.0}, 'delta=0.0'),
-    ({'probability': 0.0}, 'probability=0.0'),
-    ({'probability': 1.1}, 'probability=1.1'),
-    ({'rounds': 0}, 'rounds=0'),
     ({'rounds': 10**9}, 'rounds=1000000000 with .*: the loss takes some 2e'),
     (
       {'rounds': 10**6, 'noise_multiplier': 0.01},
@@ -246,12 +241,7 @@ def test_without_noise_there_is_no_privacy():
     ),
   ],
 )
-def test_arguments_out_of_range_are_refused(changes, message):
-  good = {
-    'noise_multiplier': 1.0,
-    'delta': 1e-5,
-    'probability': 0.1,
-    'rounds': 2,
-  }
+def test_rounds_whose_loss_is_too_long_are_refused(changes, message):
+  good = {'noise_multiplier': 1.0, 'delta': 1e-5, 'probability': 0.1}
   with pytest.raises(ValueError, match=message):
     accounting.epsilon_of_poisson(**good | changes)

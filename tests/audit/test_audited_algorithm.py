@@ -24,7 +24,7 @@ from epe_jax.epsilon.types import Gaussian, Scores, Sphere
 from epe_jax.experiment import audited_run
 from epe_jax.experiment.setup import build
 from epe_jax.sampling import canary_schedules
-from epe_jax.training import algorithms, clipping, fedavg
+from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 from tests.helpers import load_config
 
@@ -320,68 +320,6 @@ def test_canaries_of_a_run_follow_its_clip_norm(tmp_path):
   np.testing.assert_array_equal(known.num_canaries, scores.included.sum(1))
   assert known.num_canaries.sum() == 7
   assert np.all(known.residual_norm < 1e-3 * known.canary_norm)
-
-
-@pytest.mark.integration
-def test_an_audit_without_observed_canaries_leaves_every_bit_of_the_model():
-  set_ = canaries.sphere(jax.random.key(0), 4, DIM)
-  inner = fedavg.dp_fedavg(
-    still_task(DIM),
-    client_opt=optax.sgd(0.1),
-    server_opt=optax.sgd(0.5),
-    clipping=clipping.fixed(2.0),
-    noise_multiplier=0.1,
-    expected_clients=3.0,
-  )
-  watched = audited_algorithm.audited(
-    inner,
-    set_,
-    np.zeros((ROUNDS, 4), bool),
-    {'trace': observers.all_iterates(set_, rounds=ROUNDS)},
-  )
-  params = still_task(DIM).init(jax.random.key(0))
-  path, _, _ = run(watched, params, ROUNDS)
-  state, step = inner.init(params), jax.jit(inner.step)
-  for t in range(ROUNDS):
-    state, _ = step(
-      state,
-      still_cohort(),
-      algorithms.no_canaries(),
-      jax.random.key(t),
-      jax.random.key(100 + t),
-    )
-    np.testing.assert_array_equal(ravel_pytree(state.params)[0], path[t])
-
-
-@pytest.mark.integration
-def test_a_whole_run_is_traced_once():
-  traces = []
-  set_ = canaries.sphere(jax.random.key(0), 4, DIM)
-  task = still_task(DIM)
-  counted = task._replace(
-    loss=lambda *args: traces.append(1) or task.loss(*args)
-  )
-  inner = fedavg.dp_fedavg(
-    counted,
-    client_opt=optax.sgd(0.1),
-    server_opt=optax.sgd(0.5, momentum=0.9),
-    clipping=clipping.adaptive(
-      0.1, quantile=0.5, learning_rate=0.2, count_noise=1, expected_clients=3
-    ),
-    noise_multiplier=0.1,
-    expected_clients=3.0,
-  )
-  participation = canary_schedules.once_per_period(
-    np.random.default_rng(0), rounds=ROUNDS, num=4
-  )
-  attackers = {
-    'final': observers.final_model(set_),
-    'trace': observers.all_iterates(set_, rounds=ROUNDS, buffer=2),
-  }
-  algorithm = audited_algorithm.audited(inner, set_, participation, attackers)
-  step = jax.jit(algorithm.step, donate_argnums=0)
-  run(algorithm, task.init(jax.random.key(0)), ROUNDS, step=step)
-  assert len(traces) == 1
 
 
 @pytest.mark.integration

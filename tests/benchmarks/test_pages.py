@@ -101,13 +101,6 @@ def test_bounds_that_fail_too_often_are_not_among_the_best(pages):
   assert '**broken**' in pages.show_leaderboard('broken')
 
 
-def test_a_degree_that_is_never_detected_has_no_edge(pages):
-  rows = pd.DataFrame({'fault': ['1 %', '2 %'], 'detected': ['0%', '5%']})
-  assert pages._find_edge(rows) == ('-', '2 %', '5%')
-  rows.detected = ['100%', '100%']
-  assert pages._find_edge(rows) == ('2 %', '-', '-')
-
-
 def test_each_framework_has_a_short_text_and_the_page_says_whether_it_was_sent(
   load_benchmark,
 ):

@@ -104,21 +104,6 @@ def rows(c, num=None):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize('dim', [7, 9001])
-def test_bits_depend_on_key_and_id_alone(dim):
-  entries = jnp.eye(dim)[: min(dim, 9)]
-  expected = rows(canaries.sphere(jax.random.key(3), num=20, dim=dim))
-  for block in (1, 40):
-    c = canaries.sphere(jax.random.key(3), num=20, dim=dim, block=block)
-    seen = np.asarray(jax.jit(c.project)(entries))
-    np.testing.assert_array_equal(seen.T, expected[:, : len(entries)])
-  more = rows(canaries.sphere(jax.random.key(3), num=31, dim=dim))
-  np.testing.assert_array_equal(more[:20], expected)
-  other = rows(canaries.sphere(jax.random.key(4), num=20, dim=dim))
-  assert np.all(other != expected)
-
-
-@pytest.mark.integration
 @pytest.mark.parametrize('name', canaries.FAMILIES)
 def test_bits_depend_on_the_key_and_the_id_and_not_on_how_many(name):
   few, dim = 5, 300
@@ -135,22 +120,14 @@ def test_bits_depend_on_the_key_and_the_id_and_not_on_how_many(name):
   assert not np.any(np.all(traced[1] == traced[::2], axis=1))
 
 
-def test_nothing_of_size_k_by_d_is_held():
-  k, d, block = 512, 100_000, 4
-  c = canaries.sphere(jax.random.key(0), num=k, dim=d, block=block)
-  v = jax.ShapeDtypeStruct((1, d), jnp.float32)
-  memory = jax.jit(c.project).lower(v).compile().memory_analysis()
-  assert memory is not None
-  # A few arrays of a block, as against 512 rows.
-  assert memory.temp_size_in_bytes < 8 * block * d * 4
-
-
-@pytest.mark.parametrize('name', ['hadamard', 'hadamard2'])
-def test_families_of_signs_hold_nothing_of_size_k_by_d(name):
+@pytest.mark.parametrize(
+  ('name', 'rows'), [('sphere', 8 * 4), ('hadamard', 6), ('hadamard2', 6)]
+)
+def test_nothing_of_size_k_by_d_is_held(name, rows):
   k, d = 512, 400_000
-  c = canaries.family(name)(jax.random.key(0), k, d)
+  c = canaries.family(name, block=4)(jax.random.key(0), k, d)
   v = jax.ShapeDtypeStruct((1, d), jnp.float32)
   memory = jax.jit(c.project).lower(v).compile().memory_analysis()
   assert memory is not None
-  # A few arrays as long as v, as against 512 rows.
-  assert memory.temp_size_in_bytes < 6 * d * 4
+  # A few arrays as long as v, or as a block of 4 rows, as against 512 rows.
+  assert memory.temp_size_in_bytes < rows * d * 4

@@ -100,9 +100,7 @@ def test_hadamard_rows_are_orthogonal_as_far_as_their_order_divides_d(make):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-  'dim', [pytest.param(3 * 2**16, marks=pytest.mark.integration), 200_001]
-)
+@pytest.mark.parametrize('dim', [3 * 2**16, 200_001])
 def test_rows_of_several_tiles_are_unit_rows_and_their_linear_map(dim):
   num = 4096 + 5
   c = canaries.hadamard2(jax.random.key(0), num, dim)

@@ -169,34 +169,9 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
       "the config has no field 'roundz'; did you mean 'rounds'?",
     ),
     (
-      ['run', 'digits', '--config.server.mometum=0.5'],
-      "the config has no field 'server.mometum'; did you mean "
-      "'server.momentum'?",
-    ),
-    (
-      ['run', 'digits:smok'],
-      "mode='smok'; give 'full' or 'smoke'.",
-    ),
-    (
-      ['run', 'digts'],
-      "'digts' is not a config; did you mean 'digits'? Or give the path of a file "
-      'that ends in .py.',
-    ),
-    (
       ['sweep', 'digits', '--axis=rounds=1,many'],
       "axis 'rounds' has the value 'many', which is of type str, and not int as "
       'rounds=20 of the config; give values of that type.',
-    ),
-    (
-      ['sweep', 'digits', '--axis=noise=1,2'],
-      "axis 'noise' is a group of fields; give one of noise.bands, noise.buffers, "
-      'noise.correlation, noise.restart.',
-    ),
-    (
-      ['sweep', 'digits', '--grid=repetition'],
-      "grid 'repetition'; give one of repetitions, noise, "
-      'num_canaries, dimension, server, clipping, participation, precision, '
-      'utility.',
     ),
   ],
 )
@@ -351,13 +326,15 @@ def test_no_claim_is_judged_by_scores_with_a_reversed_sign(capsys, tmp_path):
     (('estimate', 'CSV', '--delta=1e-5', '--out=FILE'), 'out'),
     (('estimate', 'CSV', '--delta=1e-5', '--out=FILE/a'), 'out'),
     (('sweep', 'digits', '--axis=seed=0,1', '--workdir=FILE'), 'workdir'),
+    (('run', 'digits:smoke', '--workdir=FILE'), 'workdir'),
+    (('run', 'digits:smoke', '--workdir=FILE/run'), 'workdir'),
   ],
 )
 def test_a_file_where_a_folder_is_to_be_is_one_line(
   capsys, csv, tmp_path, argv, name
 ):
   file = tmp_path / 'file'
-  file.touch()
+  file.write_text('mine')
   argv = [x.replace('CSV', str(csv)).replace('FILE', str(file)) for x in argv]
   code, out, err = run(capsys, *argv)
   assert (code, out) == (2, '')
@@ -365,6 +342,7 @@ def test_a_file_where_a_folder_is_to_be_is_one_line(
   assert err.endswith(
     f'{file} is a file; give the path of a folder, which need not exist.\n'
   )
+  assert file.read_text() == 'mine'
 
 
 @pytest.mark.skipif(not os.path.isdir('/proc'), reason='needs a /proc')

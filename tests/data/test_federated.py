@@ -4,17 +4,7 @@ import numpy as np
 import pytest
 
 from epe_jax.data import federated
-
-
-def _clients(num_clients=7, seed=0):
-  rng = np.random.default_rng(seed)
-  return {
-    f'c{i}': {
-      'pixels': rng.normal(size=(n, 2, 3)).astype(np.float32),
-      'label': rng.integers(10, size=n, dtype=np.int32),
-    }
-    for i, n in enumerate(rng.integers(1, 9, num_clients))
-  }
+from tests.helpers import named_clients
 
 
 def _assert_equal(data, clients):
@@ -31,7 +21,7 @@ def _assert_equal(data, clients):
 
 
 def test_every_builder_gives_back_the_rows_of_every_client():
-  clients = _clients()
+  clients = named_clients()
   rows = [(i, r) for i in clients for r in range(len(clients[i]['label']))]
   columns = {
     name: np.stack([clients[i][name][r] for i, r in rows])
@@ -53,14 +43,14 @@ def test_rows_of_a_client_keep_their_order_when_clients_are_interleaved():
 
 
 def test_a_client_is_a_view():
-  data = federated.from_clients(_clients())
+  data = federated.from_clients(named_clients())
   assert np.shares_memory(data.client(2)['pixels'], data.columns['pixels'])
 
 
 @pytest.mark.parametrize('i', [-1, 7])
 def test_a_client_number_out_of_range_is_refused(i):
   with pytest.raises(IndexError, match='7 clients'):
-    federated.from_clients(_clients()).client(i)
+    federated.from_clients(named_clients()).client(i)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,6 @@ from concurrent import futures
 import os
 import pathlib
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import tracemalloc
 
@@ -16,17 +13,7 @@ import pytest
 
 from epe_jax import io
 from epe_jax.data import federated, store
-
-
-def _clients(num_clients=7, seed=0):
-  rng = np.random.default_rng(seed)
-  return {
-    f'c{i}': {
-      'pixels': rng.normal(size=(n, 2, 3)).astype(np.float32),
-      'label': rng.integers(10, size=n, dtype=np.int32),
-    }
-    for i, n in enumerate(rng.integers(1, 9, num_clients))
-  }
+from tests.helpers import named_clients
 
 
 def _assert_equal(data, clients):
@@ -40,13 +27,13 @@ def _assert_equal(data, clients):
 
 
 def _store(path, clients=None, source='a test', **kwargs):
-  clients = _clients() if clients is None else clients
+  clients = named_clients() if clients is None else clients
   return store.write(path, sorted(clients.items()), source=source, **kwargs)
 
 
 def test_a_store_gives_back_the_rows_of_every_client(tmp_path):
-  _assert_equal(_store(tmp_path / 's'), _clients())
-  _assert_equal(store.load(tmp_path / 's'), _clients())
+  _assert_equal(_store(tmp_path / 's'), named_clients())
+  _assert_equal(store.load(tmp_path / 's'), named_clients())
 
 
 def test_a_stored_column_is_a_read_only_map(tmp_path):
@@ -125,7 +112,7 @@ def _killed_at(clients, number):
 def test_a_store_that_was_killed_again_and_again_is_the_same_to_the_byte(
   tmp_path, monkeypatch, save_every
 ):
-  clients = _clients(12)
+  clients = named_clients(12)
   _store(tmp_path / 'whole', clients, meta={'a': (1, 'x')})
   monkeypatch.setattr(store, 'PART_BYTES', save_every)
   for number in (0, 1, 5, 5, 11):
@@ -147,7 +134,7 @@ def test_a_store_that_was_killed_again_and_again_is_the_same_to_the_byte(
 
 def test_what_was_saved_is_not_decoded_again(tmp_path, monkeypatch):
   monkeypatch.setattr(store, 'PART_BYTES', 1)
-  clients, decoded, told = _clients(), [], []
+  clients, decoded, told = named_clients(), [], []
   with pytest.raises(_Killed):
     store.write(tmp_path / 's', _killed_at(clients, 4), source='a test')
 
@@ -195,36 +182,6 @@ def test_a_kill_while_a_store_is_finished_loses_nothing(
   assert sorted(path.name for path in tmp_path.iterdir()) == ['s', 'whole']
 
 
-def test_a_process_that_is_killed_leaves_a_beginning_that_another_finishes(
-  tmp_path,
-):
-  program = """
-import os, signal, sys
-import numpy as np
-from epe_jax.data import store
-store.PART_BYTES = 1000
-
-def clients():
-  for i in range(100):
-    if f'{i:03}' == sys.argv[2]:
-      os.kill(os.getpid(), signal.SIGKILL)
-    yield f'{i:03}', {'x': np.arange(i + 1)}
-
-store.write(sys.argv[1], clients(), source='a test')
-"""
-
-  def run(name, last):
-    command = [sys.executable, '-c', program, tmp_path / name, last]
-    return subprocess.run(command, check=False).returncode
-
-  assert run('whole', 'none') == 0
-  assert run('s', '070') == -signal.SIGKILL
-  assert run('s', 'none') == 0
-  assert pathlib.Path.read_bytes(tmp_path / 's') == pathlib.Path.read_bytes(
-    tmp_path / 'whole'
-  )
-
-
 @pytest.mark.parametrize(
   'change', [{'source': 'another test'}, {'meta': {'max_words': 3}}]
 )
@@ -232,7 +189,7 @@ def test_a_beginning_of_something_else_is_neither_continued_nor_deleted(
   tmp_path, monkeypatch, change
 ):
   monkeypatch.setattr(store, 'PART_BYTES', 1)
-  clients = _clients()
+  clients = named_clients()
   with pytest.raises(_Killed):
     store.write(tmp_path / 's', _killed_at(clients, 3), source='a test')
   (name,) = change
@@ -265,19 +222,19 @@ def test_clients_that_do_not_follow_those_before_are_refused(
 def test_a_beginning_that_lost_bytes_is_not_continued(tmp_path, monkeypatch):
   monkeypatch.setattr(store, 'PART_BYTES', 1)
   with pytest.raises(_Killed):
-    store.write(tmp_path / 's', _killed_at(_clients(), 3), source='a test')
+    store.write(tmp_path / 's', _killed_at(named_clients(), 3), source='a test')
   os.truncate(tmp_path / '.s.staging' / '0.values', 7)
   with pytest.raises(ValueError, match=r'0\.values is damaged.*Delete'):
     _store(tmp_path / 's')
   shutil.rmtree(tmp_path / '.s.staging')
-  _assert_equal(_store(tmp_path / 's'), _clients())
+  _assert_equal(_store(tmp_path / 's'), named_clients())
 
 
 def test_an_error_in_the_rows_leaves_what_was_saved_before(
   tmp_path, monkeypatch
 ):
   monkeypatch.setattr(store, 'PART_BYTES', 1)
-  clients = _clients()
+  clients = named_clients()
   wrong = [*sorted(clients.items())[:4], ('c4', {})]
   with pytest.raises(ValueError, match="client 'c4' has no columns"):
     store.write(tmp_path / 's', wrong, source='a test')
@@ -287,14 +244,14 @@ def test_an_error_in_the_rows_leaves_what_was_saved_before(
 
 def test_a_store_is_not_overwritten(tmp_path):
   _store(tmp_path / 's')
-  _assert_equal(_store(tmp_path / 's', _clients(2)), _clients())
+  _assert_equal(_store(tmp_path / 's', named_clients(2)), named_clients())
 
 
 def test_of_two_writers_the_second_waits_and_has_what_the_first_wrote(tmp_path):
   begun, go_on = threading.Event(), threading.Event()
 
   def slow_clients():
-    for client in sorted(_clients().items()):
+    for client in sorted(named_clients().items()):
       begun.set()
       go_on.wait()
       yield client
@@ -304,12 +261,12 @@ def test_of_two_writers_the_second_waits_and_has_what_the_first_wrote(tmp_path):
       store.write, tmp_path / 's', slow_clients(), source='a test'
     )
     begun.wait()
-    late = pool.submit(_store, tmp_path / 's', _clients(seed=2))
+    late = pool.submit(_store, tmp_path / 's', named_clients(seed=2))
     with pytest.raises(futures.TimeoutError):
       late.result(timeout=0.2)
     go_on.set()
-    _assert_equal(first.result(), _clients())
-    _assert_equal(late.result(), _clients())
+    _assert_equal(first.result(), named_clients())
+    _assert_equal(late.result(), named_clients())
   assert [path.name for path in tmp_path.iterdir()] == ['s']
 
 
@@ -331,7 +288,7 @@ def test_a_second_writer_goes_on_where_the_first_gave_up(tmp_path):
     go_on.set()
     with pytest.raises(ValueError, match='broken'):
       first.result()
-    _assert_equal(late.result(), _clients())
+    _assert_equal(late.result(), named_clients())
   assert [path.name for path in tmp_path.iterdir()] == ['s']
 
 
@@ -439,7 +396,7 @@ def test_a_column_may_have_any_name_but_that_of_the_ids(tmp_path):
 
 
 def test_the_digest_is_that_of_the_contents_wherever_they_are(tmp_path):
-  clients = _clients()
+  clients = named_clients()
   data = _store(tmp_path / 's', clients, meta={'a': 1})
   assert data.digest == federated.hash_contents(federated.from_clients(clients))
   assert data.digest == store.read_header(tmp_path / 's').digest
@@ -470,18 +427,8 @@ def _refusal(path):
     return str(error)
 
 
-def test_a_store_that_lacks_bytes_is_not_opened(tmp_path):
-  _store(tmp_path / 'whole')
-  raw = (tmp_path / 'whole').read_bytes()
-  path = tmp_path / 's'
-  for size in [0, 3, 8, len(raw) // 2, len(raw) - 7, len(raw) - 1]:
-    path.write_bytes(raw[:size])
-    with pytest.raises(ValueError, match=f'{path} is not a whole.*Delete it'):
-      store.load(path)
-
-
 def test_a_flipped_bit_is_found_or_is_in_no_number_of_a_client(tmp_path):
-  clients = _clients(2)
+  clients = named_clients(2)
   _store(tmp_path / 'whole', clients)
   raw = (tmp_path / 'whole').read_bytes()
   path, opened = tmp_path / 's', 0
@@ -536,9 +483,11 @@ def test_another_version_is_not_opened(tmp_path, monkeypatch):
 def test_a_path_that_is_no_store_is_refused(tmp_path):
   with pytest.raises(FileNotFoundError, match='nowhere does not exist'):
     store.load(tmp_path / 'nowhere')
-  (tmp_path / 'x').write_bytes(b'text')
-  with pytest.raises(ValueError, match='x is not a whole store'):
-    store.load(tmp_path / 'x')
+  _store(tmp_path / 's')
+  for content in (b'text', (tmp_path / 's').read_bytes()[:-7]):
+    (tmp_path / 'x').write_bytes(content)
+    with pytest.raises(ValueError, match=r'x is not a whole store.*Delete it'):
+      store.load(tmp_path / 'x')
   with pa.ipc.new_file(str(tmp_path / 'y'), pa.schema([])):
     pass
   with pytest.raises(ValueError, match='y is not a whole store'):

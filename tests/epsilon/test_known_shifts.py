@@ -249,14 +249,6 @@ def test_the_fit_is_a_regression():
   assert found.df == 98
 
 
-def test_wrong_shifts_are_refused():
-  for shift in (np.array([1.0, 0.0]), np.array([1.0, np.nan])):
-    with pytest.raises(ValueError, match='shift'):
-      Scores(np.zeros(2), np.ones(2), shift=shift)
-  with pytest.raises(ValueError, match='unobserved has 1 scores'):
-    location_mixture(Scores(np.arange(4.0), np.zeros(1)), delta=1e-5)
-
-
 @pytest.mark.parametrize('dim', [None, np.inf])
 @pytest.mark.parametrize('unobserved', [200, 1000])
 def test_limits_hold_where_canaries_are_noise_to_one_another(dim, unobserved):

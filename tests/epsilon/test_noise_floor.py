@@ -8,7 +8,6 @@ from scipy import stats
 
 from epe_jax.epsilon import (
   noise_floor,
-  paper_estimates,
   two_gaussians,
 )
 from epe_jax.epsilon.cosine_null import CosineNull
@@ -31,24 +30,13 @@ def fitted_floor(seed, num, delta, simulations=1000):
 
 # Means of 4000 simulations; five standard errors of 1000 of them, whose spread
 # is 0.2, 0.27 and 0.9: a failure has probability 6e-7.
-@pytest.mark.parametrize(
-  ('num', 'delta', 'mean', 'spread'),
-  [(1000, 1e-5, 0.31, 0.2), (1000, 8.2e-7, 0.40, 0.27), (100, 1e-5, 1.22, 0.9)],
-)
-def test_the_fitted_estimator_reports_leakage_where_there_is_none(
-  num, delta, mean, spread
-):
-  level = fitted_floor(0, num, delta)
-  assert level.mean == pytest.approx(mean, abs=5 * spread / np.sqrt(1000))
-  assert level.q05 < level.q50 < level.mean < level.q95
-
-
 def test_the_floor_of_a_thousand_canaries_spans_the_papers_range():
   # 5-95 % at δ = 1e-5. The paper's ε = 0.569 at noise 0.2317, δ = 8.2e-7, is
   # inside the floor of its own setting.
   level = fitted_floor(1, 1000, 1e-5, simulations=2000)
   assert level.q05 == pytest.approx(0.058, abs=0.015)
   assert level.q95 == pytest.approx(0.71, abs=0.09)
+  assert level.q05 < level.q50 < level.mean < level.q95
   paper = fitted_floor(2, 1000, 341_000**-1.1)
   assert paper.q05 < 0.569 < paper.q95
 
@@ -106,14 +94,6 @@ def test_maxima_over_rounds_are_maxima_of_independent_looks(dim):
   assert stats.ks_2samp(looks, fewer).pvalue < 1e-6
 
 
-def test_a_maximum_over_2048_rounds_is_a_third_as_wide():
-  rng = np.random.default_rng(7)
-  scores = noise_floor.draw_null(
-    rng, (20_000,), null=Sphere(4_050_748), rounds=2048
-  )
-  assert np.sqrt(4_050_748) * scores.std() == pytest.approx(0.33, abs=0.01)
-
-
 def test_estimators_are_not_told_the_law_of_a_maximum():
   seen = []
 
@@ -133,34 +113,6 @@ def test_estimators_are_not_told_the_law_of_a_maximum():
   assert [s.null for s in seen] == [Sphere(9), Unknown()]
   assert seen[0].observed.shape == (7, 4)
   assert seen[1].unobserved.shape == (7, 5)
-
-
-@pytest.mark.parametrize(
-  'estimator',
-  [
-    two_gaussians.two_gaussian,
-    paper_estimates.eps_lo,
-    paper_estimates.max_threshold,
-  ],
-)
-@pytest.mark.parametrize('rounds', [1, 16])
-def test_every_estimator_keeps_the_vectorised_contract(estimator, rounds):
-  settings = {
-    'delta': 1e-5,
-    'num_observed': 30,
-    'num_unobserved': 40,
-    'null': Sphere(500),
-    'rounds': rounds,
-    'simulations': 20,
-  }
-  level = noise_floor.estimate_noise_floor(
-    np.random.default_rng(9), estimator, **settings
-  )
-  again = noise_floor.estimate_noise_floor(
-    np.random.default_rng(9), estimator, **settings
-  )
-  assert level == again
-  assert 0 <= level.q05 <= level.q50 <= level.q95
 
 
 def test_an_estimator_that_mixes_audits_is_refused():

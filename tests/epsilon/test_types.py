@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import (
   Estimate,
   Gaussian,
@@ -11,6 +12,8 @@ from epe_jax.epsilon.types import (
   Unknown,
   make_null,
 )
+
+_COINS = {'design': 'coin_flip'}
 
 
 @pytest.mark.usefixtures('types_unchecked')
@@ -31,6 +34,18 @@ from epe_jax.epsilon.types import (
     (dict(design='coin'), "'coin'"),
     (dict(shift=np.array([1.0, 0.0])), 'shift has shape'),
     (dict(shift=np.array([1.0])), 'shift has shape'),
+    (
+      dict(shift=np.array([1.0, np.nan])),
+      'shift has 1 values that are not fin',
+    ),
+    (dict(null=CosineNull(10)), r'Give Sphere\(d\) .* CosineNull\(d\) is'),
+    (dict(overlap=-1), 'overlap=-1; give a number in'),
+    (dict(overlap='x'), "overlap='x'; give a number in"),
+    (dict(unobserved=np.zeros(990), **_COINS), '2 observed and 990'),
+    (
+      dict(observed=np.zeros(60), unobserved=np.zeros(1), **_COINS),
+      '60 observed and 1 uno',
+    ),
     (dict(inclusion_probability=1.0), r'inclusion_probability=1\.0'),
     (
       dict(observed=np.ma.array([0.1, 9.0], mask=[False, True])),
@@ -47,6 +62,12 @@ def test_scores_that_make_no_audit_are_refused(arguments, message):
   Scores(**valid)
   with pytest.raises(ValueError, match=message):
     Scores(**(valid | arguments))
+
+
+def test_groups_of_other_coins_may_differ_in_size():
+  # Of 60 and 990, 1/5 is the largest.
+  few = dict(design='coin_flip', inclusion_probability=0.2)
+  Scores(np.zeros(60), np.zeros(990), **few)
 
 
 def test_columns_given_for_one_audit_are_refused():

@@ -25,8 +25,7 @@ from epe_jax.experiment.setup import build
 from epe_jax.report import report
 from epe_jax.report.comparisons import comparison
 from epe_jax.tasks import digits as digits_task
-from tests.helpers import load_config, softmax_regression
-from tests.in_process import run_script
+from tests.helpers import count_traces, load_config, softmax_regression
 from tests.sentences import find_sentences
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -200,54 +199,14 @@ def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
   assert test.p_value < 1e-4
 
 
-@pytest.fixture
-def traces(monkeypatch, unestimated):
-  """A list of the rows of the batches that training steps are traced for."""
-  counted, task = [], softmax_regression()
-  monkeypatch.setattr(
-    digits_task,
-    'task',
-    lambda width: task._replace(
-      loss=lambda *a: counted.append(len(a[1]['label'])) or task.loss(*a)
-    ),
-  )
-  return counted
-
-
 @pytest.mark.integration
-def test_a_whole_run_is_traced_once(tmp_path, traces):
+@pytest.mark.usefixtures('unestimated')
+def test_a_whole_run_is_traced_once(tmp_path, monkeypatch):
+  traces = count_traces(monkeypatch)
   config = load_config('digits', **{'canaries.family': 'hadamard'})
   audited_run.run(config, tmp_path / 'run')
   # A batch, and the half of one.
   assert sorted(traces) == [4, 8]
-
-
-@pytest.mark.integration
-def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
-  config = load_config('digits', **{'data.concentration': 0.01}, rounds=5)
-  config.clipping.kind = 'fixed'
-  config.client.update(batch_size=2, epochs=1)
-  config.canaries.update(family='hadamard', observed=2, unobserved=2)
-  config.update(clients_per_round=1, evaluate_every=5, checkpoint_every=5)
-  # Rounds of one shape come one after another, and come back.
-  config.seed = 3
-  # So small that clients with one class each do not make it diverge.
-  config.server.learning_rate = 0.01
-  setup = build.build(config)
-  shapes = [
-    cohort.gather(
-      setup.train,
-      setup.participants.clients(t),
-      setup.plan,
-      seed=config.seed,
-      round=t,
-    ).mask.shape
-    for t in range(config.rounds)
-  ]
-  assert 3 <= len(set(shapes)) < len(shapes) - 1
-  traces.clear()
-  audited_run.run(config, tmp_path / 'run')
-  assert traces == [2] * len(set(shapes))
 
 
 @pytest.mark.integration
@@ -387,16 +346,3 @@ def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
   with pytest.raises(ValueError, match='rounds was 6 and is 7'):
     workdirs.reserve(tmp_path, load_config('digits', rounds=7))
   workdirs.reserve(tmp_path, config)
-
-
-def test_an_unknown_field_on_the_command_line_is_refused(tmp_path):
-  done = run_script(
-    'train',
-    f'--config={ROOT}/configs/digits.py:smoke',
-    '--config.roundz=3',
-    f'--workdir={tmp_path / "run"}',
-  )
-  assert done.returncode == 1
-  assert done.stderr.startswith("error: the config has no field 'roundz';")
-  assert "did you mean 'rounds'?" in done.stderr
-  assert not (tmp_path / 'run').exists()

@@ -8,9 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax import accounting, audit, canaries
+from epe_jax import accounting, audit
 from epe_jax.accounting import matrix_mechanism
-from epe_jax.audit import audited_algorithm, observers
 from epe_jax.audit.attackers import DECORRELATED, RESIDUAL
 from epe_jax.experiment import audited_run
 from epe_jax.experiment.setup import analytic, build
@@ -62,42 +61,12 @@ def make_cohort():
 
 
 def run_rounds(algorithm, included):
-  """The record of an audited run, in one program."""
-  canary_set = canaries.sphere(jax.random.key(7), included.shape[1], DIM)
-  seen = {
-    'rounds': observers.all_iterates(
-      canary_set, rounds=ROUNDS, views=('aggregate', 'residual')
-    )
-  }
-  audited = audited_algorithm.audited(algorithm, canary_set, included, seen)
-  cohort = make_cohort()
-
-  @jax.jit
-  def run(params):
-    def step(state, keys):
-      return audited.step(state, cohort, *keys)
-
-    keys = [jax.random.split(jax.random.key(i), ROUNDS) for i in (1, 2)]
-    state, _ = jax.lax.scan(step, audited.init(params), tuple(keys))
-    state = audited_algorithm.flush(state, seen)
-    return audited_algorithm.score_observers(state, seen), state.rounds
-
-  params = helpers.softmax_regression(DIM - 650).init(jax.random.key(0))
-  return jax.tree.map(np.asarray, run(params))
+  return helpers.run_audited(algorithm, included, make_cohort(), DIM)
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(x, marks=() if x == 'banded' else pytest.mark.integration)
-    for x in MAKE
-  ],
-)
-@pytest.mark.parametrize(
-  'noise',
-  [1.0, *(pytest.param(z, marks=pytest.mark.integration) for z in (0.5, 3))],
-)
+@pytest.mark.parametrize('name', MAKE)
+@pytest.mark.parametrize('noise', [0.5, 1.0, 3.0])
 def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
   """The mean of 300 scores of a fixed seed is within 3 standard errors of μ."""
   correlation = MAKE[name]()
@@ -154,9 +123,7 @@ def test_without_clients_the_attacker_finds_the_analytic_epsilon(name, noise):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-  'noise', [0.7, pytest.param(0.0, marks=pytest.mark.integration)]
-)
+@pytest.mark.parametrize('noise', [0.7, 0.0])
 def test_noise_that_is_not_correlated_is_that_of_other_runs_bit_for_bit(noise):
   included = np.eye(ROUNDS, 60, dtype=bool)
   one = run_rounds(make_algorithm(noise), included)

@@ -18,11 +18,10 @@ from epe_jax.data import cohort
 from epe_jax.experiment import audited_run, loop, programs
 from epe_jax.experiment.setup import build
 from epe_jax.sampling import canary_schedules
-from epe_jax.tasks import digits as digits_task
 from epe_jax.training import algorithms, clipping, fedavg
 from tests import helpers
 from tests.audit.test_audited_algorithm import still_cohort, still_task
-from tests.helpers import load_config, softmax_regression
+from tests.helpers import load_config
 
 ROUNDS, DIM = 6, 4
 
@@ -243,13 +242,7 @@ def test_times_of_a_round_are_those_of_the_device():
 
 @pytest.fixture
 def traces(monkeypatch, unestimated):
-  """A list that grows by one whenever a training step is traced."""
-  counted, task = [], softmax_regression()
-  loss = lambda *a: counted.append(1) or task.loss(*a)
-  monkeypatch.setattr(
-    digits_task, 'task', lambda width: task._replace(loss=loss)
-  )
-  return counted
+  return helpers.count_traces(monkeypatch)
 
 
 def ragged_config(**changes):
@@ -266,10 +259,11 @@ def ragged_config(**changes):
 @pytest.mark.integration
 def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
   audited_run.run(ragged_config(), tmp_path / 'one')
+  alone = len(traces)
   traces.clear()
   config = ragged_config(rounds_per_dispatch=4)
   setup = build.build(config)
-  made = set()
+  shapes, made = set(), set()
   spans = [*loop.group_rounds(0, 10, max_size=4, ends=(9, 5))]
   for span in spans:
     each = [
@@ -282,12 +276,12 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
       )
       for t in span
     ]
+    shapes |= {x.mask.shape for x in each}
     made.add(cohort.stack_rounds(each).mask.shape)
   audited_run.run(config, tmp_path / 'four')
   # One for each shape and length; shapes differ, or it would be too easy.
   assert len({shape[1:] for shape in made}) > 1
-  # Of a batch of two, and of the half of one.
-  assert len(traces) == len(made)
+  assert (alone, len(traces)) == (len(shapes), len(made))
   one, four = (
     load_record(tmp_path / name / 'private/scores.npz')
     for name in ('one', 'four')

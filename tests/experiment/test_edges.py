@@ -17,21 +17,6 @@ from tests.helpers import load_config
 from tests.in_process import run_script
 
 
-@pytest.mark.parametrize('below', ['', 'run'])
-def test_a_workdir_that_is_a_file_is_refused_in_words(tmp_path, below):
-  file = tmp_path / 'file'
-  file.write_text('mine')
-  ended = run_script(
-    'train',
-    '--config=configs/digits.py:smoke',
-    f'--workdir={file / below}',
-  )
-  assert ended.returncode == 1
-  assert f'{file} is a file; give the path of a folder' in ended.stderr
-  assert 'Traceback' not in ended.stderr
-  assert file.read_text() == 'mine'
-
-
 @pytest.mark.usefixtures('types_unchecked')
 @pytest.mark.parametrize('family', canaries.FAMILIES)
 def test_vectors_of_another_dimension_and_keys_that_are_none_are_refused(

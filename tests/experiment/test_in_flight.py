@@ -140,16 +140,6 @@ def waiting(monkeypatch):
   return Waiting(monkeypatch.setattr)
 
 
-def test_programs_that_nobody_waits_for_are_counted(waiting):
-  program = jax.jit(lambda x: x + 1)
-  results = [program(i) for i in range(40)]
-  assert waiting.most == 40
-  jax.block_until_ready(results[30])
-  program(0)
-  assert waiting.most == 40
-  assert [int(x) for x in jax.device_get(results[:2])] == [1, 2]
-
-
 @pytest.mark.integration
 def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
   config = launches.small_config(
@@ -157,7 +147,7 @@ def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
   )
   audited_run.run(config, tmp_path / 'run')
   # Rounds, an evaluation while they are under way, and small programs in between.
-  assert waiting.most <= 3 * programs.MAX_PROGRAMS
+  assert 1 < waiting.most <= 3 * programs.MAX_PROGRAMS
   assert waiting.most < launches.XLA_CPU_PROGRAMS
 
 
@@ -165,7 +155,7 @@ def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
 def test_runs_of_many_seeds_have_few_programs_in_flight(waiting):
   config = launches.small_config(rounds=40)
   assert len([*seeds.run_seeds(config, [0, 1], at_once=2)]) == 2
-  assert waiting.most <= 2 * programs.MAX_PROGRAMS
+  assert 1 < waiting.most <= 2 * programs.MAX_PROGRAMS
 
 
 def test_processors_of_several_processes_run_one_program_at_a_time(monkeypatch):

@@ -112,7 +112,6 @@ _KINDS: dict[str, dict[str, Any]] = {
     )
   },
 }
-_QUICK = ('independent',)
 
 
 @pytest.mark.integration
@@ -135,13 +134,7 @@ def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated', 'quick_compilation')
-@pytest.mark.parametrize(
-  'kind',
-  [
-    pytest.param(kind, marks=() if kind in _QUICK else pytest.mark.integration)
-    for kind in _KINDS
-  ],
-)
+@pytest.mark.parametrize('kind', _KINDS)
 def test_a_run_of_any_kind_that_ends_early_goes_on_to_the_same_scores(
   kind, tmp_path, monkeypatch
 ):

@@ -12,12 +12,10 @@ import threading
 import time
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import canaries, io, progress
-from epe_jax.audit import audited_algorithm, observers
+from epe_jax import io, progress
 from epe_jax.data import cohort
 from epe_jax.experiment import (
   audited_run,
@@ -383,45 +381,6 @@ def test_a_point_ends_with_its_sweep_even_if_that_is_killed(tmp_path):
     time.sleep(0.1)
   os.kill(pid, signal.SIGKILL)
   pytest.fail('the point runs on')
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize('stop', [1, 2, 3, 5])
-def test_vectors_keep_their_places_in_a_run_that_was_stopped(stop):
-  """Six rounds by fours: a vector is scored in the place that it always has."""
-  made = canaries.from_matrix(jnp.eye(16)[:3])
-
-  observer = observers.all_iterates(made, rounds=6, buffer=4)
-  vectors = np.random.default_rng(0).normal(size=(6, 16)).astype(np.float32)
-
-  def step(trace, t):
-    view = observers.RoundView(*[jnp.asarray(vectors[t])] * 4)
-    return observer.update(trace, view)
-
-  fresh = observer.init({'w': jnp.zeros(16)})
-  whole = fresh
-  for t in range(6):
-    whole = step(whole, t)
-  expected = observer.scores(whole, {})['aggregate']
-  trace = fresh
-  for t in range(stop):
-    trace = step(trace, t)
-  algorithm: Any = None
-  saved = audited_algorithm.AuditState(
-    algorithm, {'rounds': observer.flush(trace)}, None
-  )
-  state = audited_algorithm.restore_buffers(
-    audited_algorithm.drop_buffers(saved),
-    audited_algorithm.AuditState(algorithm, {'rounds': fresh}, None),
-    since_flush=stop,
-  )
-  trace = state.observers['rounds']
-  assert int(trace.pending) == stop % 4
-  for t in range(stop, 6):
-    trace = step(trace, t)
-  np.testing.assert_array_equal(
-    observer.scores(trace, {})['aggregate'], expected
-  )
 
 
 @pytest.mark.integration

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from papers import models
+from tests.helpers import draw_params
 
 
 def count_parameters(task):
@@ -101,17 +102,6 @@ TASKS = {
     'features',
   ),
 }
-
-
-def draw_params(task):
-  """Parameters of the size that init has them, which compile nothing."""
-  rng = np.random.default_rng(0)
-
-  def draw(x):
-    scale = np.sqrt(np.prod(x.shape[:-1])) if x.ndim > 1 else 1
-    return jnp.asarray(rng.normal(size=x.shape) / scale, jnp.float32)
-
-  return jax.tree.map(draw, jax.eval_shape(task.init, jax.random.key(0)))
 
 
 @pytest.mark.parametrize(

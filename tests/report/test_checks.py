@@ -72,6 +72,10 @@ def test_a_ratio_that_is_not_1_does_not_read_so(key, name, others, ratio):
       Scores(0.01 * NORMAL, 0.02 * NORMAL, null=Sphere(10**4)),
       ['not_cosines'],
     ),
+    (
+      Scores(0.01 * (NORMAL - 1), np.empty(0), null=Sphere(10**4)),
+      ['swapped'],
+    ),
     (Scores(np.exp(NORMAL), NORMAL), ['not_gaussian']),
     (Scores(np.zeros(9), np.ones(9)), ['swapped', 'all_equal', 'all_equal']),
     (Scores(np.arange(4.0), np.arange(4.0)), ['too_few_to_test'] * 2),

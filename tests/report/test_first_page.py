@@ -7,14 +7,12 @@ import re
 
 import pytest
 
-from epe_jax.accounting import Analytic
 from epe_jax.audit import attackers, evaluation, upper_bounds
 from epe_jax.audit.results import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import client_rounds, finished_runs, run_result
 from epe_jax.fact import Fact
 from epe_jax.report import (
-  audit_notes,
   cells,
   first_page,
   html,
@@ -172,32 +170,6 @@ def test_a_bound_by_a_weaker_test_says_so_in_its_cell():
   usual = evaluation.evaluate(recorded_runs.by_law(), floors=False)
   table = first_page.make_leak_table(leaks.choose_leaks(usual))
   assert not any('weaker' in row[1] for row in table.body)
-
-
-def test_the_interval_that_decides_is_printed():
-  """Above at 90 %, as chance explains where there are several tests."""
-  audit = recorded_runs.audit_by_law(floors=False)
-  *others, worst = audit.attacks
-  limit = 20.0
-  first = dataclasses.replace(
-    worst.first, epsilon=limit + 1, interval=(limit + 0.2, limit + 1.8)
-  )
-  worst = dataclasses.replace(
-    worst,
-    estimates=(first, *worst.estimates[1:]),
-    analytic=Analytic(limit, ()),
-  )
-  audit = audit._replace(attacks=(*others, worst))
-  lowest = audit_notes.find_lowest(audit, first)
-  assert lowest < limit
-  result = recorded_runs.result(audit=audit, analytic_epsilon=limit)
-  said = ' '.join(report.format_summary(result).split())
-  assert (
-    'With all tests counted, the interval of the worst case begins at '
-    f'{cells.format_number(lowest)}: chance explains this.'
-  ) in said
-  (note,) = [x for x in audit_notes.list_notes(audit) if 'is above' in x]
-  assert f'begins at {cells.format_number(lowest)}. Chance explains' in note
 
 
 def test_no_sentence_of_the_first_page_is_in_the_appendix():

@@ -688,15 +688,6 @@ def test_the_page_holds_the_table_the_figures_and_the_config(workdir):
   assert json.loads(config) == _result().config
 
 
-def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
-  lines = (workdir / 'report.md').read_text().splitlines()
-  rows = [s for s in lines if s.startswith('|')]
-  bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
-  assert len(rows) == len(bars) > len(_ROWS)
-  assert set(bars) == {3, 6, 7}
-  assert any(r'digits \| real' in s for s in rows)
-
-
 @pytest.mark.integration
 def test_writing_twice_gives_the_same_page(workdir):
   before = (workdir / 'report.md').read_bytes()

@@ -226,12 +226,7 @@ def test_what_is_no_counts_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
   ('name', 'text'),
   [
-    ('a.csv', 'in,out\n3,1\n2,0\n4,\n'),
-    ('a.csv', 'member,nonmember,id\n3,1,a\n2,0,b\n4,,c\n'),
-    ('a.csv', 'unobserved,observed\n1,3\n0,2\n,4\n'),
-    ('a.csv', 'score,label\n3,1\n1,0\n2,1\n0,0\n4,1\n'),
-    ('a.csv', 'score,member\n3,True\n1,False\n2,True\n0,False\n4,True\n'),
-    ('a.tsv', 'score\tlabel\n3\tmember\n1\tnonmember\n2\t1\n0\t0\n4\t1\n'),
+    ('a.tsv', 'score\tlabel\n3\tmember\n1\tnonmember\n2\t1\n0\tno\n4\t1\n'),
     ('a.csv', 'score,label\n3,1\n1,-1\n2,1\n0,-1.0\n4,1\n'),
     ('a.csv', 'in,out\n3,1\n2,0,\n4,,,\n'),
     ('a.csv', 'label,score,observed\n7,3,1\n7,1,0\n8,2,1\n8,0,0\n9,4,1\n'),
@@ -249,6 +244,13 @@ def test_tables_of_many_shapes_have_the_same_scores(tmp_path, name, text):
 @pytest.mark.parametrize(
   ('text', 'message'),
   [
+    ('', 'is empty'),
+    ('1\n2\n', r'no names of columns\. .* With a file for each group'),
+    ('score\n2\n', "columns 'score': .* With a file for each group"),
+    ('1,0\n0,1\n', r'no names of columns\. Give names, such as in and out'),
+    ('loss,label\n1,0\n0,1\n', 'Say so with --higher=out'),
+    ('scores,cosine,label\n1,1,0\n', 'scores or cosine tells the scores'),
+    ('# by me\nin,out\nx,0\n', "line 3, column in: 'x' is not a number"),
     ('score,label,member\n1,1,1\n', 'label or member tells who took part'),
     ('in,out,in\n1,1,1\n', "two columns 'in'"),
     ('in,out\n1,x\n', "line 2, column out: 'x' is not a number"),

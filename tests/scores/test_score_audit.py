@@ -29,6 +29,9 @@ def found():
 def test_two_arrays_give_every_estimate(found):
   expected = evaluation.evaluate_scores(Scores(IN, OUT), delta=1e-5)
   assert found.audit == expected
+  (attack,) = found.audit.attacks
+  methods = [estimate.method for estimate in attack.estimates]
+  assert len(methods) == len(set(methods))
   assert found.warning is None
 
 

@@ -53,6 +53,7 @@ def test_the_base_stays_as_it_is():
   ('axes', 'message'),
   [
     ([('round', (1,))], "no field 'round'"),
+    ([('canaries', (1,))], "'canaries' is a group of fields; give"),
     ([('rounds', ())], "'rounds' has no values"),
     ([('rounds', (1,)), ('rounds', (2,))], 'two axes set rounds'),
     ([('rounds', (1, 1))], 'make one point twice'),

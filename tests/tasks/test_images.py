@@ -11,6 +11,7 @@ import pytest
 
 from epe_jax.tasks import digits, emnist, kernels, layers
 from epe_jax.tasks._cpu import winograd
+from tests.helpers import draw_params
 
 
 def test_models_have_the_stated_number_of_parameters():
@@ -22,17 +23,6 @@ def test_models_have_the_stated_number_of_parameters():
     leaves = jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0)))
     assert sum(leaf.size for leaf in leaves) == parameters
     assert all(leaf.dtype == jnp.float32 for leaf in leaves)
-
-
-def draw_params(task):
-  """Parameters of the size that init has them, which compile nothing."""
-  rng = np.random.default_rng(0)
-
-  def draw(x):
-    scale = np.sqrt(np.prod(x.shape[:-1])) if x.ndim > 1 else np.inf
-    return jnp.asarray(rng.normal(size=x.shape) / scale, jnp.float32)
-
-  return jax.tree.map(draw, jax.eval_shape(task.init, jax.random.key(0)))
 
 
 def value_and_grads(f, *args):

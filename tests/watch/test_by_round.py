@@ -175,24 +175,7 @@ def test_bounds_of_all_rounds_at_once_are_a_table_of_their_own(simulated):
   text = tables.render_text(markdown, is_folded=False)
   part = text.split('95 % at all rounds at once: worst case')[1]
   lines = part.strip().splitlines()
-  assert lines[0].split() == [
-    'round',
-    'ended',
-    'μ,',
-    'if',
-    'f',
-    'Gaussian',
-    'ε,',
-    'if',
-    'f',
-    'Gaussian',
-    'ε',
-    'evidence',
-    'against',
-    'ε',
-    '=',
-    '2.00',
-  ]
+  assert ' '.join(lines[0].split()).endswith('evidence against ε = 2.00')
   assert [line.split()[:2] for line in lines[1:]] == [
     ['4', '80'],
     ['12', '240'],

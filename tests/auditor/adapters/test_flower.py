@@ -193,14 +193,6 @@ def test_clients_with_large_updates_do_not_hide_the_noise():
   assert low / 1.1 < residual.analytic.epsilon < 1.1 * high
 
 
-def test_half_the_noise_is_found_out(monkeypatch):
-  compute = 'flwr.serverapp.strategy.dp_fixed_clipping.compute_stdv'
-  monkeypatch.setattr(compute, lambda z, clip_norm, n: z * clip_norm / n / 2)
-  auditor = make_auditor(1.0)
-  run(audit_with(make_strategy(1.0), auditor))
-  assert 'noise that is claimed' in auditor.report()
-
-
 @pytest.mark.parametrize('side', ['server', 'client'])
 def test_canaries_follow_a_clip_norm_that_adapts(side):
   wrap, mods = {
@@ -364,20 +356,6 @@ def test_the_conformance_suite_names_the_client_of_a_large_weight(capsys):
     'dropout',
     'not_finite',
   }
-
-
-def test_a_strategy_of_equal_weights_and_no_dropouts_breaks_no_other_rule():
-  claim = conformance.Claim(
-    clip_norm=1.0, noise_multiplier=1.0, num_clients=8, shapes=((30, 40),)
-  )
-  report = conformance.check(mechanisms.fixed_clipping, claim, budget=60)
-  # Last bits of sums tell zeros from updates, which takes many rounds to see.
-  assert {x.rule for x in report.findings} - {'noise_grid'} == {
-    'weights',
-    'dropout',
-    'not_finite',
-  }
-  assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.1)
 
 
 def test_the_conformance_suite_sends_parameters_without_an_axis():

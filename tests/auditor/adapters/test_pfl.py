@@ -230,15 +230,6 @@ def test_a_weight_behind_the_mechanism_is_found_out():
   assert attack.bounds[0].epsilon > attack.analytic.epsilon
 
 
-def test_half_the_noise_is_found_out(monkeypatch):
-  compute = 'pfl.privacy.gaussian_mechanism.get_noise_stddev'
-  monkeypatch.setattr(compute, lambda bound, z: bound * z / 2)
-  auditor = make_auditor(1.0)
-  train(audit_with(auditor, central(1.0)))
-  attack = laws.evaluate_own_round(auditor)
-  assert attack.bounds[0].epsilon > attack.analytic.epsilon
-
-
 def test_other_users_are_clipped_and_summed_as_without_an_audit():
   auditor = make_auditor(1e-9)
   recorder = train(audit_with(auditor, central(1e-9)), rounds=1, signal=1.0)

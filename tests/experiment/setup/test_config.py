@@ -270,12 +270,14 @@ def test_a_file_that_is_no_config_is_refused(tmp_path, text, message):
     config_lib.load_config(path)
 
 
-@pytest.mark.parametrize('name', ['common', 'nothing', 'os'])
+@pytest.mark.parametrize('name', ['common', 'nothing', 'os', 'digts'])
 def test_a_name_that_is_none_is_refused_with_those_that_are(name):
   # Modules beside the jobs are no jobs, though a grid and the paper's sizes are
   # loaded by their names elsewhere.
   if name == 'common':
     message = 'no function get_config'
+  elif name == 'digts':
+    message = "did you mean 'digits'"
   else:
     message = 'is not a config; give one of digits, emnist, stackoverflow'
   with pytest.raises(ValueError, match=message):

@@ -13,21 +13,16 @@ from epe_jax.experiment import audited_run, loop, programs
 from epe_jax.experiment.setup import build
 from epe_jax.experiment.setup import config as config_lib
 from epe_jax.experiment.sweeps import seeds
-from epe_jax.tasks import digits as digits_task
 from tests import helpers
-from tests.helpers import load_config, softmax_regression
+from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
 @pytest.fixture(autouse=True, scope='module')
 def traces():
-  """A list of the rows of the batches that training steps are traced for."""
-  counted, task = [], softmax_regression()
-  loss = lambda *a: counted.append(len(a[1]['label'])) or task.loss(*a)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(digits_task, 'task', lambda width: task._replace(loss=loss))
-    yield counted
+    yield helpers.count_traces(patch)
 
 
 def small_config(**changes):
