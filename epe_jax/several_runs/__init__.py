@@ -1,6 +1,6 @@
 """Several runs of one config: the mean of their shifts, and a prediction for one more.
 
-`evaluate_runs` reads records or scores; `random_effects` and the others are of shifts.
+`evaluate_runs` reads records or scores; `over_runs` has the law of their shifts.
 """
 
 import lazy_loader
