@@ -7,6 +7,7 @@ import dataclasses
 import math
 from typing import Any
 
+from epe_jax import typed_json
 from epe_jax.conformance.causes import CAUSES
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.rule import Finding, Result, Status
@@ -83,13 +84,7 @@ class Report:
 
   def to_json(self) -> dict[str, Any]:
     """The report as a JSON value; `io` spells the numbers that are not finite."""
-    body = {'schema_version': SCHEMA_VERSION} | dataclasses.asdict(self)
-    body['results'] = [
-      result._asdict()
-      | {'finding': result.finding and result.finding._asdict()}
-      for result in self.results
-    ]
-    return body
+    return {'schema_version': SCHEMA_VERSION} | typed_json.to_plain(self)
 
 
 def format_report(report: Report) -> str:
