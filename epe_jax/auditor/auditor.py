@@ -20,7 +20,8 @@ from epe_jax.audit import audit_step, evaluation, results
 from epe_jax.audit.record import Record, make_record
 from epe_jax.auditor import audit_config, auditor_file, claim_check
 from epe_jax.auditor.audit_config import AuditConfig
-from epe_jax.auditor.host_canaries import pieces, registry, structures
+from epe_jax.auditor.host_canaries import pieces, structures
+from epe_jax.auditor.host_canaries.registry import FAMILIES
 from epe_jax.canaries.threefry import Root
 from epe_jax.epsilon import checks
 from epe_jax.fact import Fact, Facts
@@ -109,8 +110,8 @@ class Auditor:
 
   def _set_state(self, state: auditor_file.AuditorState) -> None:
     self._state, config = state, state.config
-    self._canaries = registry.make_canaries(
-      config.family, self.canary_key, config.num_canaries, config.dim
+    self._canaries = FAMILIES[config.family](
+      self.canary_key, config.num_canaries, config.dim
     )
     # Shapes of the structure in which it was requested.
     self._shapes: list[tuple[int, ...]] | None = None
