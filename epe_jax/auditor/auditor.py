@@ -170,8 +170,6 @@ class Auditor:
 
     Args:
       canary: j, one of `canary_ids`.
-      like: as of the class.
-      clip_norm: likewise.
     """
     if not 0 <= canary < self.config.num_canaries:
       raise ValueError(
@@ -240,7 +238,6 @@ class Auditor:
     Args:
       t: the round.
       out: contiguous arrays in host memory, of NumPy or of PyTorch on the CPU.
-      clip_norm: as of the class.
 
     Returns:
       m, the number of canaries.
@@ -447,7 +444,6 @@ class Auditor:
     """Returns what `audit.evaluate` makes of the record.
 
     Args:
-      delta: as of the class.
       simultaneous: lower bounds hold all together at 95 %, not each by itself.
     """
     return evaluation.evaluate(
