@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float, UInt32
 import numpy as np
 
 from epe_jax import io, typed_json
+from epe_jax.audit import record_file
+from epe_jax.audit.record_checks import COSINES, ROUNDS
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.fact import Facts
 from epe_jax.training.round_scalars import RoundScalars
@@ -16,7 +18,6 @@ from epe_jax.training.round_scalars import RoundScalars
 SCHEMA = 3
 """The version of the file."""
 _ARRAYS = 'key', 'assigned', 'planned', 'included', 'senders', 'clip_norms'
-_COSINES, _ROUNDS = 'cosines_', 'rounds_'
 
 
 class AuditorState(NamedTuple):
@@ -64,8 +65,8 @@ def write_state(path: str | os.PathLike, state: AuditorState) -> None:
     'notes': json.dumps(typed_json.to_plain(state.notes)),
   }
   arrays |= {} if strategy is None else {'strategy': strategy}
-  arrays |= {_COSINES + name: x for name, x in state.cosines.items()}
-  arrays |= {_ROUNDS + name: x for name, x in state.rounds._asdict().items()}
+  arrays |= {COSINES + name: x for name, x in state.cosines.items()}
+  arrays |= {ROUNDS + name: x for name, x in state.rounds._asdict().items()}
   io.write_arrays(path, arrays, private=True)
 
 
@@ -84,14 +85,8 @@ def read_state(path: str | os.PathLike) -> AuditorState:
         **io.parse_json(str(arrays['config'])), strategy=arrays.get('strategy')
       ),
       **{name: arrays[name] for name in _ARRAYS},
-      cosines={
-        name.removeprefix(_COSINES): x
-        for name, x in arrays.items()
-        if name.startswith(_COSINES)
-      },
-      rounds=RoundScalars(
-        *(arrays[_ROUNDS + name] for name in RoundScalars._fields)
-      ),
+      cosines=record_file.select_prefixed(arrays, COSINES),
+      rounds=RoundScalars(**record_file.select_prefixed(arrays, ROUNDS)),
       notes=typed_json.from_plain(Facts, io.parse_json(str(arrays['notes']))),
     )
   except (KeyError, TypeError, ValueError) as error:
