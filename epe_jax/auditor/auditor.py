@@ -374,15 +374,18 @@ class Auditor:
     for name, x in cosines.items():
       shape = self.config.rounds, self._canaries.num
       state.cosines.setdefault(name, np.zeros(shape, np.float32))[t] = x
-    config = self.config
-    scalars = audit_step.describe_release(
-      clip_norm=config.clip_norm if clip_norm is None else clip_norm,
-      divisor=divisor,
-      noise_multiplier=config.noise_multiplier,
+    config, z = self.config, self.config.noise_multiplier
+    scale = config.clip_norm if clip_norm is None else clip_norm
+    scalars = RoundScalars(
+      clip_norm=scale,
+      canary_norm=scale / divisor,
+      noise_std=np.nan if z is None else z * (scale / divisor),
+      num_clients=np.nan,
       num_canaries=len(included),
+      sum_norm=np.nan,
       aggregate_norm=norms[config.view],
-      residual_norm=norms.get('residual'),
-      d_eff=d_eff,
+      residual_norm=norms.get('residual', np.nan),
+      effective_dimension=d_eff,
     )
     for column, x in zip(state.rounds, scalars):
       column[t] = x
