@@ -17,7 +17,7 @@ from epe_jax.training.round_scalars import RoundScalars
 
 SCHEMA = 3
 """The version of the file."""
-_ARRAYS = 'key', 'assigned', 'planned', 'included', 'senders', 'clip_norms'
+_ARRAYS = 'key', 'assigned', 'planned', 'included', 'clip_norms'
 
 
 class AuditorState(NamedTuple):
@@ -29,9 +29,7 @@ class AuditorState(NamedTuple):
     assigned: row t holds the canaries that are assigned round t.
     planned: row t holds the canaries that will take part in round t.
     included: row t holds the canaries that took part in round t.
-    senders: row t holds the canaries whose messages of round t were requested.
-    clip_norms: S of the rounds whose injection or messages were requested; NaN in
-      others.
+    clip_norms: S of the rounds whose injection was requested; NaN in others.
     cosines: cosines by the names of `Record.cosines`; 0 in rounds not observed.
     rounds: scalars of each round; NaN in rounds not observed.
     notes: facts for the report.
@@ -42,7 +40,6 @@ class AuditorState(NamedTuple):
   assigned: Bool[np.ndarray, 'T k']
   planned: Bool[np.ndarray, 'T k']
   included: Bool[np.ndarray, 'T k']
-  senders: Bool[np.ndarray, 'T k']
   clip_norms: Float[np.ndarray, ' T']
   cosines: dict[str, Float[np.ndarray, '... k']]
   rounds: RoundScalars
