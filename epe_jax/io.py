@@ -39,10 +39,6 @@ _CURES = {
   errno.EACCES: f'permission denied. {_CURE_OF_PERMISSIONS}',
   errno.EPERM: f'permission denied. {_CURE_OF_PERMISSIONS}',
 }
-# Ends of lines, and control characters of terminals.
-_CONTROLS = dict.fromkeys(
-  [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], ' '
-)
 # The folders of an absolute path in a text, but not of a fraction or a URL.
 _ABSOLUTE_PATH = re.compile(r"""(?<![\w./:~])/(?:[^\s/:;,'"()]+/)+""")
 
@@ -482,14 +478,3 @@ def _map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
   if isinstance(value, list | tuple):
     return [_map_leaves(function, v) for v in value]
   return function(value)
-
-
-def join_lines(text: str) -> str:
-  r"""Replaces line ends and other control characters by spaces.
-
-  What a checked mechanism prints must not look like lines of the program.
-
-  >>> join_lines('digits\n# All is well')
-  'digits # All is well'
-  """
-  return text.translate(_CONTROLS)

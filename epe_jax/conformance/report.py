@@ -12,7 +12,7 @@ from epe_jax.conformance.causes import CAUSES
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.rule import Finding, Result, Status
 from epe_jax.conformance.session import OUT_OF_TIME
-from epe_jax.report import cells, tables, terminal
+from epe_jax.report import cells, tables
 
 SCHEMA_VERSION = 1
 """Of a report as JSON."""
@@ -100,7 +100,7 @@ def format_report(report: Report) -> str:
   table = tables.align_columns(rows, '<<<')
   findings = [_format_finding(report, x) for x in report.findings]
   parts = [_summarize(report), table, *findings, _count(report)]
-  return terminal.quote_commands('\n\n'.join(parts))
+  return '\n\n'.join(parts)
 
 
 def _format_finding(report: Report, finding: Finding) -> str:
