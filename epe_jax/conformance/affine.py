@@ -4,8 +4,6 @@ One that is processed together with its noise hides what rules measure: rounded,
 coordinates left out, cut off, or scaled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import dataclasses
 import math

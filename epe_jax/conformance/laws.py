@@ -6,8 +6,6 @@ for every vector m that does not depend on it (Muirhead, Aspects of multivariate
 statistical theory, theorem 3.2.12). With T = 1 that is the law of a variance.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

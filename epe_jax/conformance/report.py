@@ -1,7 +1,5 @@
 """The results of all rules, and how they are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """A rule of the suite: what it needs and measures, and the result of a check."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 

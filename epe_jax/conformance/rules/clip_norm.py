@@ -1,7 +1,5 @@
 """A clip norm that adapts reveals something of clients, too."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import contextlib
 import math
