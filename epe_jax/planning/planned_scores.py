@@ -13,8 +13,6 @@ estimators suit them. For the attackers of `_LAWS` scores are drawn from their l
 other scores simulated records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
