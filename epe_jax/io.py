@@ -28,10 +28,6 @@ import numpy as np
 _DRAFT = re.compile(r'\.[0-9a-f]{8}')
 # Seconds after which a draft is that of a process that was killed.
 _STALE = 86_400.0
-# Ends of lines, and control characters of terminals.
-_CONTROLS = dict.fromkeys(
-  [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], ' '
-)
 # The folders of an absolute path in a text, but not of a fraction or a URL.
 _ABSOLUTE_PATH = re.compile(r"""(?<![\w./:~])/(?:[^\s/:;,'"()]+/)+""")
 
@@ -461,14 +457,3 @@ def _map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
   if isinstance(value, list | tuple):
     return [_map_leaves(function, v) for v in value]
   return function(value)
-
-
-def join_lines(text: str) -> str:
-  r"""Replaces line ends and other control characters by spaces.
-
-  What a checked mechanism prints must not look like lines of the program.
-
-  >>> join_lines('digits\n# All is well')
-  'digits # All is well'
-  """
-  return text.translate(_CONTROLS)

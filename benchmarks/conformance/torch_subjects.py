@@ -10,8 +10,10 @@ import tempfile
 import types
 
 from flwr.serverapp.strategy import (
+  DifferentialPrivacyServerSideAdaptiveClipping,
   DifferentialPrivacyServerSideFixedClipping,
   FedAdam,
+  FedAvg,
   FedAvgM,
 )
 import numpy as np
@@ -101,6 +103,20 @@ def make_flower_momentum(claim: Claim):
 
 def make_flower_adam(claim: Claim):
   return make_flower(claim, FedAdam())
+
+
+def make_flower_adaptive(claim: Claim):
+  """FedAvg with clipping to a norm that adapts, at the server."""
+  return flower.Mechanism(
+    DifferentialPrivacyServerSideAdaptiveClipping(
+      FedAvg(),
+      claim.noise_multiplier,
+      claim.num_clients,
+      initial_clipping_norm=claim.clip_norm,
+      clipped_count_stddev=claim.num_clients / 20 + claim.noise_multiplier,
+    ),
+    claim,
+  )
 
 
 class Pfl:
@@ -213,7 +229,7 @@ SUBJECTS = (
   subject.Subject(
     'DifferentialPrivacyServerSideAdaptiveClipping(FedAvg)',
     'flwr',
-    flower.adaptive_clipping,
+    make_flower_adaptive,
     _CLAIM,
   ),
   subject.Subject(

@@ -11,8 +11,6 @@ References:
   Linear Operators on Adaptive Streams".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 import dataclasses
 import functools

@@ -22,8 +22,6 @@ from typing import Any, NamedTuple, TypeVar
 from jaxtyping import Bool, Float, Int
 import numpy as np
 
-from epe_jax.training.round_scalars import RoundScalars
-
 ArrayT = TypeVar('ArrayT')
 
 
@@ -97,39 +95,3 @@ def choose_buffer(memory: float, *, rounds: int, views: int, dim: int) -> int:
   if not memory > 0:
     raise ValueError(f'memory={memory}; give a number of bytes > 0.')
   return int(min(max(memory / (views * 4 * dim), 1), rounds))
-
-
-def describe_release(
-  *,
-  clip_norm: float,
-  divisor: float,
-  noise_multiplier: float | None,
-  num_canaries: int,
-  aggregate_norm: float,
-  residual_norm: float | None,
-  d_eff: float,
-) -> RoundScalars:
-  """Returns the scalars of one round of a training loop that is not ours.
-
-  Args:
-    clip_norm: S.
-    divisor: m, by which the noisy sum was divided.
-    noise_multiplier: z; None if unknown.
-    num_canaries: the number of canaries of the round.
-    aggregate_norm: |ρ̄|.
-    residual_norm: norm of the residual; None if nobody knows all updates.
-    d_eff: the effective dimension of ρ̄.
-  """
-  canary_norm = clip_norm / divisor
-  std = None if noise_multiplier is None else noise_multiplier * canary_norm
-  return RoundScalars(
-    clip_norm=clip_norm,
-    canary_norm=canary_norm,
-    noise_std=np.nan if std is None else std,
-    num_clients=np.nan,
-    num_canaries=num_canaries,
-    sum_norm=np.nan,
-    aggregate_norm=aggregate_norm,
-    residual_norm=np.nan if residual_norm is None else residual_norm,
-    effective_dimension=d_eff,
-  )

@@ -69,8 +69,10 @@ def load_record(path: str | os.PathLike) -> Record:
       'run, or a file that `epe-jax estimate --help` describes.'
     )
   fields: dict[str, Any] = {name: arrays.get(name) for name in names | optional}
-  fields['cosines'] = _with_prefix(arrays, record_checks.COSINES)
-  fields['rounds'] = RoundScalars(**_with_prefix(arrays, record_checks.ROUNDS))
+  fields['cosines'] = select_prefixed(arrays, record_checks.COSINES)
+  fields['rounds'] = RoundScalars(
+    **select_prefixed(arrays, record_checks.ROUNDS)
+  )
   for name in ('included', 'assigned'):
     fields[name] = fields[name].astype(bool)
   types = {'design': str, 'dim': int, 'delta': float, 'is_whole': bool}
@@ -91,9 +93,10 @@ def load_record(path: str | os.PathLike) -> Record:
   return Record(**fields)
 
 
-def _with_prefix(
+def select_prefixed(
   arrays: Mapping[str, np.ndarray], prefix: str
 ) -> dict[str, np.ndarray]:
+  """The arrays whose names begin with a prefix, by the rest of their names."""
   return {
     name.removeprefix(prefix): x
     for name, x in arrays.items()

@@ -87,7 +87,7 @@ class AuditConfig:
     checks.check_integer(*of('repetitions'), 1, self.rounds)
     checks.check_choice(*of('design'), ('fixed', 'coin_flip'))
     checks.check_choice(*of('view'), ('aggregate', 'server_update'))
-    checks.check_choice(*of('family'), FAMILIES)
+    checks.check_choice(*of('family'), [*FAMILIES])
     if self.min_separation is not None:
       checks.check_integer(*of('min_separation'))
     if self.server_momentum is not None:

@@ -20,7 +20,8 @@ from epe_jax.audit import audit_step, evaluation, results
 from epe_jax.audit.record import Record, make_record
 from epe_jax.auditor import audit_config, auditor_file, claim_check
 from epe_jax.auditor.audit_config import AuditConfig
-from epe_jax.auditor.host_canaries import pieces, registry, structures
+from epe_jax.auditor.host_canaries import pieces, structures
+from epe_jax.auditor.host_canaries.registry import FAMILIES
 from epe_jax.canaries.threefry import Root
 from epe_jax.epsilon import checks
 from epe_jax.fact import Fact, Facts
@@ -99,7 +100,6 @@ class Auditor:
         assigned=assigned,
         planned=planned,
         included=np.zeros_like(planned),
-        senders=np.zeros_like(planned),
         clip_norms=np.full(config.rounds, np.nan),
         cosines={},
         rounds=RoundScalars(*unknown),
@@ -109,8 +109,8 @@ class Auditor:
 
   def _set_state(self, state: auditor_file.AuditorState) -> None:
     self._state, config = state, state.config
-    self._canaries = registry.make_canaries(
-      config.family, self.canary_key, config.num_canaries, config.dim
+    self._canaries = FAMILIES[config.family](
+      self.canary_key, config.num_canaries, config.dim
     )
     # Shapes of the structure in which it was requested.
     self._shapes: list[tuple[int, ...]] | None = None
@@ -164,13 +164,14 @@ class Auditor:
   ) -> Any:
     """Returns S c_j, the update that a canary client sends.
 
-    This is for frameworks in which canaries replace designated clients; tell
-    `observe` which of them arrived.
+    This is for frameworks in which canaries replace designated clients, and for
+    secure aggregation, in which nobody adds to the sum: give each canary client its
+    own updates, and neither the key nor those of others. Tell `observe` by `included`
+    which of them arrived, and the clip norm if it adapts. Where clients send updates
+    times their weights w, give w S, and as the divisor the sum of weights.
 
     Args:
       canary: j, one of `canary_ids`.
-      like: as of the class.
-      clip_norm: likewise.
     """
     if not 0 <= canary < self.config.num_canaries:
       raise ValueError(
@@ -178,40 +179,6 @@ class Auditor:
       )
     scale = self._choose_clip_norm(clip_norm)
     return self._superpose(np.array([canary]), scale, like)
-
-  def message(
-    self,
-    t: int,
-    canary: int,
-    *,
-    like: Any = None,
-    clip_norm: float | None = None,
-  ) -> Any:
-    """Returns S c_j, what a canary client sends in round t instead of an update.
-
-    This is for secure aggregation, in which nobody adds to the sum: give each
-    canary client its own messages, and neither the key nor those of others.
-    `observe` takes the canaries whose messages were requested to be in the sum. If
-    clients drop out, tell it by `included` which were.
-
-    Args:
-      t: the round.
-      canary: j, one of `canary_ids(t)`.
-      like: as of the class.
-      clip_norm: likewise. Where clients send updates times their weights w, give
-        w S, and as the divisor the sum of weights.
-
-    Raises:
-      ValueError: t is out of range, or the canary has no part in it.
-    """
-    if canary not in (ids := self.canary_ids(t)):
-      raise ValueError(
-        f'canary={canary} has no part in round {t}; give one of {ids.tolist()}.'
-      )
-    update = self.canary_update(canary, like=like, clip_norm=clip_norm)
-    self._state.clip_norms[t] = self._choose_clip_norm(clip_norm)
-    self._state.senders[t, canary] = True
-    return update
 
   def injection(
     self, t: int, *, like: Any = None, clip_norm: float | None = None
@@ -239,7 +206,6 @@ class Auditor:
     Args:
       t: the round.
       out: contiguous arrays in host memory, of NumPy or of PyTorch on the CPU.
-      clip_norm: as of the class.
 
     Returns:
       m, the number of canaries.
@@ -275,9 +241,8 @@ class Auditor:
         change of the model; in a structure as the injection had.
       divisor: what the sum of updates was divided by: the number of clients with
         the canaries for a mean, 1 for a sum.
-      included: ids [m] of the canaries that took part; None for the injected ones,
-        or those whose messages were requested. Give it if clients dropped out or
-        were replaced.
+      included: ids [m] of the canaries that took part; None for the injected ones.
+        Give it if clients dropped out or were replaced.
       others: the part of all real clients in the release, without canaries and
         noise, if known: for the attacker who knows all other updates.
       clip_norm: S of the round, if it adapts and nothing was injected.
@@ -376,15 +341,18 @@ class Auditor:
     for name, x in cosines.items():
       shape = self.config.rounds, self._canaries.num
       state.cosines.setdefault(name, np.zeros(shape, np.float32))[t] = x
-    config = self.config
-    scalars = audit_step.describe_release(
-      clip_norm=config.clip_norm if clip_norm is None else clip_norm,
-      divisor=divisor,
-      noise_multiplier=config.noise_multiplier,
+    config, z = self.config, self.config.noise_multiplier
+    scale = config.clip_norm if clip_norm is None else clip_norm
+    scalars = RoundScalars(
+      clip_norm=scale,
+      canary_norm=scale / divisor,
+      noise_std=np.nan if z is None else z * (scale / divisor),
+      num_clients=np.nan,
       num_canaries=len(included),
+      sum_norm=np.nan,
       aggregate_norm=norms[config.view],
-      residual_norm=norms.get('residual'),
-      d_eff=d_eff,
+      residual_norm=norms.get('residual', np.nan),
+      effective_dimension=d_eff,
     )
     for column, x in zip(state.rounds, scalars):
       column[t] = x
@@ -446,7 +414,6 @@ class Auditor:
     """Returns what `audit.evaluate` makes of the record.
 
     Args:
-      delta: as of the class.
       simultaneous: lower bounds hold all together at 95 %, not each by itself.
     """
     return evaluation.evaluate(
@@ -517,8 +484,6 @@ class Auditor:
     """Returns the canaries that took part in a round, and its clip norm."""
     planned, injected = self.canary_ids(t), float(self._state.clip_norms[t])
     is_requested = not np.isnan(injected)
-    if included is None and self._state.senders[t].any():
-      included = np.flatnonzero(self._state.senders[t])
     if included is None and not is_requested and len(planned):
       raise ValueError(
         f'round {t} has {len(planned)} canaries, but its injection was never asked '

@@ -9,14 +9,15 @@ from jaxtyping import Bool, Float, UInt32
 import numpy as np
 
 from epe_jax import io, typed_json
+from epe_jax.audit import record_file
+from epe_jax.audit.record_checks import COSINES, ROUNDS
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.fact import Facts
 from epe_jax.training.round_scalars import RoundScalars
 
 SCHEMA = 3
 """The version of the file."""
-_ARRAYS = 'key', 'assigned', 'planned', 'included', 'senders', 'clip_norms'
-_COSINES, _ROUNDS = 'cosines_', 'rounds_'
+_ARRAYS = 'key', 'assigned', 'planned', 'included', 'clip_norms'
 
 
 class AuditorState(NamedTuple):
@@ -28,9 +29,7 @@ class AuditorState(NamedTuple):
     assigned: row t holds the canaries that are assigned round t.
     planned: row t holds the canaries that will take part in round t.
     included: row t holds the canaries that took part in round t.
-    senders: row t holds the canaries whose messages of round t were requested.
-    clip_norms: S of the rounds whose injection or messages were requested; NaN in
-      others.
+    clip_norms: S of the rounds whose injection was requested; NaN in others.
     cosines: cosines by the names of `Record.cosines`; 0 in rounds not observed.
     rounds: scalars of each round; NaN in rounds not observed.
     notes: facts for the report.
@@ -41,7 +40,6 @@ class AuditorState(NamedTuple):
   assigned: Bool[np.ndarray, 'T k']
   planned: Bool[np.ndarray, 'T k']
   included: Bool[np.ndarray, 'T k']
-  senders: Bool[np.ndarray, 'T k']
   clip_norms: Float[np.ndarray, ' T']
   cosines: dict[str, Float[np.ndarray, '... k']]
   rounds: RoundScalars
@@ -64,8 +62,8 @@ def write_state(path: str | os.PathLike, state: AuditorState) -> None:
     'notes': json.dumps(typed_json.to_plain(state.notes)),
   }
   arrays |= {} if strategy is None else {'strategy': strategy}
-  arrays |= {_COSINES + name: x for name, x in state.cosines.items()}
-  arrays |= {_ROUNDS + name: x for name, x in state.rounds._asdict().items()}
+  arrays |= {COSINES + name: x for name, x in state.cosines.items()}
+  arrays |= {ROUNDS + name: x for name, x in state.rounds._asdict().items()}
   io.write_arrays(path, arrays, private=True)
 
 
@@ -84,14 +82,8 @@ def read_state(path: str | os.PathLike) -> AuditorState:
         **io.parse_json(str(arrays['config'])), strategy=arrays.get('strategy')
       ),
       **{name: arrays[name] for name in _ARRAYS},
-      cosines={
-        name.removeprefix(_COSINES): x
-        for name, x in arrays.items()
-        if name.startswith(_COSINES)
-      },
-      rounds=RoundScalars(
-        *(arrays[_ROUNDS + name] for name in RoundScalars._fields)
-      ),
+      cosines=record_file.select_prefixed(arrays, COSINES),
+      rounds=RoundScalars(**record_file.select_prefixed(arrays, ROUNDS)),
       notes=typed_json.from_plain(Facts, io.parse_json(str(arrays['notes']))),
     )
   except (KeyError, TypeError, ValueError) as error:

@@ -233,14 +233,13 @@ def check_apart(
 
 
 def _relay(output: IO[bytes]) -> None:
-  """Prints what a mechanism prints, without what a terminal or a CI would obey."""
+  """Prints what a mechanism prints."""
   with TextIOWrapper(output, 'utf-8', errors='replace') as lines:
     # A line may be of any length.
     while line := lines.readline(1 << 16):
-      line = terminal.quote_commands(io.join_lines(line.removesuffix('\n')))
       # If it did not read on, the process would wait for it.
       with contextlib.suppress(OSError):
-        print(line, file=sys.stderr)
+        print(line.removesuffix('\n'), file=sys.stderr)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -268,7 +267,7 @@ def check_here() -> None:
     if not is_told or os.environ.get(program.TRACEBACK) == '1':
       traceback.print_exc()
     text = str(error) if is_told else f'the check failed: {error!r}'
-    outcome = {'error': terminal.quote_commands(io.join_lines(text))}
+    outcome = {'error': ' '.join(text.split())}
   io.write_json(work['path'], outcome)
   # Threads of a mechanism may go on for ever, and what it runs at exit may fail.
   os._exit(0)

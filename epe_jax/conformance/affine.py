@@ -4,8 +4,6 @@ One that is processed together with its noise hides what rules measure: rounded,
 coordinates left out, cut off, or scaled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import dataclasses
 import math
@@ -33,8 +31,6 @@ _MIXED = 4
 _DEPENDENT = 1e-3
 # Runs of which the noise of each coordinate is known to a seventh.
 _FOR_STDS = 50
-# Among which one is sought that releases something.
-_MAX_CALLS = 64
 
 
 def check_level(m: Measurements) -> None:
@@ -96,33 +92,16 @@ def check_rounding(m: Measurements) -> None:
     # Clients that agree are rounded alike, and their sum is coarser.
     step = min(step, m.step)
   if math.isinf(step):
-    cure = 'let each call of aggregate release a round'
-    if calls := _find_releasing_call(m):
-      cure = (
-        f'only call {calls} of aggregate is not: releases are withheld until then, '
-        f'which calls_per_release={calls} claims'
-      )
     raise NotChecked(
-      f'the first round is the same whatever clients send; {cure}, and return what '
-      'comes before rounding'
+      'the first round is the same whatever clients send; let each call of aggregate '
+      'release a round, or claim calls_per_release, and return what comes before '
+      'rounding'
     )
   if step and norm(np.maximum(base - step, 0)) <= 0.9 * norm(base):
     raise NotChecked(
       f'releases are rounded to {step:.2g} {m.unit}, in which the influence '
       'of a client is lost; return what comes before rounding'
     )
-
-
-@measured
-def _find_releasing_call(m: Measurements) -> int | None:
-  """The first call after which a release depends on what clients sent."""
-  cohorts = m.cohort(m.uniform, [m.uniform]), m.cohort(m.zero)
-  one, other = m.quiet(), m.quiet()
-  for t in range(1, min(_MAX_CALLS, m.claim.max_rounds or _MAX_CALLS) + 1):
-    moved = one.release(cohorts[0]) - other.release(cohorts[1])
-    if norm(moved) > 1e-3:
-      return t
-  return None
 
 
 @measured

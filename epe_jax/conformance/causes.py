@@ -3,8 +3,6 @@
 A rule gives the key of a cause, and what stands in braces in its texts.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 Severity = Literal['privacy', 'utility']

@@ -1,7 +1,5 @@
 """The privacy claim of an aggregation, and the interface that the suite calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -88,7 +86,7 @@ class Claim:
   calls_per_release: int = 1
 
   @classmethod
-  def from_zcdp(cls, rho: float, *, clip_norm: float, **rest: Any) -> Claim:
+  def from_zcdp(cls, rho: float, *, clip_norm: float, **rest: Any) -> 'Claim':
     """The claim that a round is ρ-zCDP: with noise of z = 1/√(2ρ) for ρ > 0.
 
     Reference: Bun and Steinke 2016, Concentrated Differential Privacy.
@@ -106,7 +104,7 @@ class Claim:
   @classmethod
   def from_epsilon(
     cls, epsilon: float, delta: float = 1e-5, *, clip_norm: float, **rest: Any
-  ) -> Claim:
+  ) -> 'Claim':
     """The claim that a round has this ε at δ: with exactly the noise for it.
 
     A mechanism that chooses its noise by ε > 0 reads `claim.epsilon` and

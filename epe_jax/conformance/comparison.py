@@ -1,7 +1,5 @@
 """Compares the influence of a client with the noise: μ and its p-value."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import NamedTuple

@@ -6,8 +6,6 @@ for every vector m that does not depend on it (Muirhead, Aspects of multivariate
 statistical theory, theorem 3.2.12). With T = 1 that is the law of a variance.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -39,6 +37,8 @@ _TAILS = 1.35e-3, 1 - 1.35e-3
 _MAX_SIZES = 50_000
 # Steps of a grid, in standard deviations, below which it looks continuous.
 _FINEST = 0.01
+# Values of a subsample of which the law is tested.
+_COMPARED = 4000
 # Standard deviations by which equal noise may differ, as releases are rounded.
 _EQUAL = 1e-4
 
@@ -347,8 +347,6 @@ def p_of_law(
   values: Float[np.ndarray, 'n'],
   law: str = 'gaussian',
   grid: float = 0.0,
-  *,
-  compared: int = 4000,
 ) -> tuple[float, str]:
   """Tests whether values of unit variance have a law, in the bulk and the tails.
 
@@ -361,12 +359,11 @@ def p_of_law(
     values: of Laplace noise, the Gaussian ones that they stand for.
     law: name of the law, as in a claim.
     grid: claimed step of the grid, 0 if there is none.
-    compared: size of the subsample.
 
   Returns:
     p-value, and the most significant difference in words.
   """
-  some = values[:: max(1, values.size // compared)]
+  some = values[:: max(1, values.size // _COMPARED)]
   step = find_step(values)
   if grid > 0.05 and abs(step - grid) > 0.01 * grid:
     return 0.0, f'it has a grid of {step:.3g} std, where {grid:.3g} is claimed'

@@ -5,8 +5,6 @@ client less that of a round without it, in units of the largest influence that t
 claim allows a client.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Samples of the noise of a mechanism, and the μ of an influence against them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import dataclasses
 import functools

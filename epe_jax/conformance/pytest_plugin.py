@@ -4,8 +4,6 @@ def test_aggregation_is_private(check_privacy):
   check_privacy(make, Claim(1.0, 1.0, 10, ((20, 30), (30,))))
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

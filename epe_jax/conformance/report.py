@@ -1,17 +1,16 @@
 """The results of all rules, and how they are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 import dataclasses
 import math
 from typing import Any
 
+from epe_jax import typed_json
 from epe_jax.conformance.causes import CAUSES
 from epe_jax.conformance.claim import Claim
 from epe_jax.conformance.rule import Finding, Result, Status
 from epe_jax.conformance.session import OUT_OF_TIME
-from epe_jax.report import cells, tables, terminal
+from epe_jax.report import cells, tables
 
 SCHEMA_VERSION = 1
 """Of a report as JSON."""
@@ -83,13 +82,7 @@ class Report:
 
   def to_json(self) -> dict[str, Any]:
     """The report as a JSON value; `io` spells the numbers that are not finite."""
-    body = {'schema_version': SCHEMA_VERSION} | dataclasses.asdict(self)
-    body['results'] = [
-      result._asdict()
-      | {'finding': result.finding and result.finding._asdict()}
-      for result in self.results
-    ]
-    return body
+    return {'schema_version': SCHEMA_VERSION} | typed_json.to_plain(self)
 
 
 def format_report(report: Report) -> str:
@@ -105,7 +98,7 @@ def format_report(report: Report) -> str:
   table = tables.align_columns(rows, '<<<')
   findings = [_format_finding(report, x) for x in report.findings]
   parts = [_summarize(report), table, *findings, _count(report)]
-  return terminal.quote_commands('\n\n'.join(parts))
+  return '\n\n'.join(parts)
 
 
 def _format_finding(report: Report, finding: Finding) -> str:

@@ -1,13 +1,10 @@
 """A rule of the suite: what it needs and measures, and the result of a check."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from epe_jax import io
 from epe_jax.conformance import affine, samples
 from epe_jax.conformance.causes import CAUSES, Severity
 from epe_jax.conformance.laws import ALPHA
@@ -175,12 +172,13 @@ class Rule(NamedTuple):
             return Result(self.name, 'does not apply', EXEMPTIONS[need][1])
         outcome = self.measure(m)
     except (NotChecked, OutOfTime) as error:
-      return Result(self.name, 'not checked', io.join_lines(str(error)))
-    # It may quote what a mechanism raises.
+      measured = ' '.join(str(error).split())
+      return Result(self.name, 'not checked', measured)
     measured, p, keys, mu, at, details, severity, epsilon = outcome
     if mu is not None and epsilon is None:
       epsilon = m.claim.compute_epsilon(mu, delta)
-    measured = io.join_lines(measured)
+    # It may quote what a mechanism raises, and is a row of a table.
+    measured = ' '.join(measured.split())
     if not keys or (p is not None and p >= ALPHA):
       return Result(self.name, 'passed', measured, p)
     keys = [keys] if isinstance(keys, str) else [*dict.fromkeys(keys)]

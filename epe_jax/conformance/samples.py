@@ -1,7 +1,5 @@
 """The noise of many runs with zero updates under the claim, and what repeats in it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """Runs rounds of a mechanism; releases are in units of one client's influence."""
 
-from __future__ import annotations
-
 from collections.abc import (
   Callable,
   Hashable,
@@ -146,7 +144,7 @@ class Session:
     finally:
       self._start = time.perf_counter() - before
 
-  def start(self, claim: Claim) -> Run:
+  def start(self, claim: Claim) -> 'Run':
     """Makes a fresh mechanism; raises as `spend` and `call`."""
     self.spend(0)
     given = claim

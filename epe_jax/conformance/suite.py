@@ -1,7 +1,5 @@
 """Checks a mechanism against all rules, most important first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import math
 from typing import TypeVar

@@ -13,8 +13,6 @@ A credible bound states a belief: on average over the prior it holds as often as
 it says, but at a given ε it may fail more often.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import functools
 from typing import NamedTuple

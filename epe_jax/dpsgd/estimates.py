@@ -12,8 +12,6 @@ References:
   sections 4, 5.5 and 6.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import dataclasses
 import functools

@@ -5,8 +5,6 @@ families are for `epsilon.family_bound`, which audits single steps of DP-SGD,
 or whole runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import functools
 import math

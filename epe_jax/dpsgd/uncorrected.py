@@ -7,8 +7,6 @@ References: Nasr et al., "Tight auditing of differentially private machine learn
 (2023), section 6.1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import ClassVar

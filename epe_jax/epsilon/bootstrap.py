@@ -4,8 +4,6 @@ References: Davison and Hinkley, "Bootstrap methods and their application" (1997
 section 5.3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import dataclasses
 

@@ -6,8 +6,6 @@ trusted. An interval is written as in mathematics, and as it stands in the error
 is in none, so that no NaN passes for a small ε.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import functools
 import math

@@ -4,8 +4,6 @@ It is that of the cosine of a random direction, in any dimension; or the standar
 normal law of its inner product with Gaussian noise, in units of that noise.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 

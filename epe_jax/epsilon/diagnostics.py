@@ -9,8 +9,6 @@ References: Anderson and Darling (1954); D'Agostino and Stephens, "Goodness-of-f
 techniques" (1986), sections 4.8 and 4.5.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Literal, NamedTuple
 

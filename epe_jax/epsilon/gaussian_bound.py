@@ -8,8 +8,6 @@ For Gaussians ε depends on two numbers only: the gap m between the means in uni
 of the null's standard deviation, and the ratio r of the standard deviations.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from jaxtyping import Float

@@ -17,8 +17,6 @@ for u, which gives ε.
 Gaussians are pairs of mean and standard deviation, float64 arrays of one length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

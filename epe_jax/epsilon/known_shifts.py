@@ -13,8 +13,6 @@ mixture of all N(s μ_j, 1). A single shift fitted to all gives too small an ε,
 the round faces a Gaussian mechanism with μ = s μ_j.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from jaxtyping import Float, Int

@@ -17,8 +17,6 @@ et al., "Tight auditing of differentially private machine learning" (2023), sect
 4.1 and appendix A, for f-DP.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable
 import dataclasses

@@ -15,8 +15,6 @@ independent scores; their number τ is therefore estimated from the canaries tha
 took no part.
 """
 
-from __future__ import annotations
-
 from jaxtyping import Float
 import numpy as np
 from scipy import integrate, interpolate, optimize, special

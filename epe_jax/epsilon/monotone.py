@@ -10,8 +10,6 @@ are the half-lines {x > a}, and those that distinguish P from Q best are {x < b}
 which gives ε. e^ε itself is never computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

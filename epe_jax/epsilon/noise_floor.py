@@ -11,8 +11,6 @@ it is not, as for scores of another system, labels are permuted
 law, whatever it is, and every permutation of the labels is equally likely.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent import futures
 

@@ -18,8 +18,6 @@ run" (USENIX Security 2025); Xiang, T. Wang, H. Xiao, Y. Tian, D. Wang (2025),
 arXiv:2509.08704.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 import functools
 import operator

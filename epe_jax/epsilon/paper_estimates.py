@@ -3,8 +3,6 @@
 They are no bounds (`lower_bounds`): the maximum over thresholds is not corrected for.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Literal
 

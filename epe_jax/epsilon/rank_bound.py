@@ -23,8 +23,6 @@ References: Kairouz, Oh and Viswanath (2015) for attacks and f; Newcombe (1998)
 and Zou and Donner (2008) for combining two limits as roots of squares.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import dataclasses
 import functools

@@ -4,8 +4,6 @@ A new estimator is a function and an `Entry` in `ENTRIES`, by which tables and f
 its name. In `choose_points` or `choose_bounds` it is among those of every audit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What a trade-off curve means for a person: risks by the best attack."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -10,8 +10,6 @@ thresholds equal to an observed score are tried: between two of them the FNR is
 constant and the FPR falls. Tied scores are guessed alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import functools
 import reprlib

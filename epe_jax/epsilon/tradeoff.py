@@ -9,8 +9,6 @@ References: Dong, Roth and Su, "Gaussian differential privacy" (2019); Nasr et a
 "Tight auditing of differentially private machine learning" (2023).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import functools
 from typing import NamedTuple, TypeAlias

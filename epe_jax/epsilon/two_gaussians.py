@@ -4,8 +4,6 @@ References: Andrew et al., "One-shot empirical privacy estimation for federated
 learning" (ICLR 2024), section 3.2 and Algorithms 1-3.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from jaxtyping import Float

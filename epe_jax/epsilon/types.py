@@ -1,7 +1,5 @@
 """What goes into an estimate of ε, and what comes out."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import math

@@ -1,7 +1,5 @@
 """The norms of what a run is expected to release."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import itertools
 

@@ -1,7 +1,5 @@
 """A training run that is to be audited, as far as its audit depends on it."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 

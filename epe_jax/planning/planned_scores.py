@@ -12,8 +12,6 @@ of the server makes it.
 own code says which estimators suit them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 import functools
 from typing import Literal, NamedTuple

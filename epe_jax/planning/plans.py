@@ -1,7 +1,5 @@
 """A plan: what to expect of the audit of a run and what it costs, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -10,8 +10,6 @@ and no score is drawn: counts above a rank suffice, and cost the same for a hund
 canaries and a million.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import functools
 from typing import Literal, NamedTuple

@@ -5,8 +5,6 @@ the estimators that an audit of the run chooses, so that a plan has their bias a
 uncertainty. It is not a guarantee: it says what to expect if the run is as it assumes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import dataclasses
 import functools

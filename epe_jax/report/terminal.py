@@ -3,7 +3,6 @@
 import codecs
 import io
 import os
-import re
 import shutil
 import sys
 from typing import Any
@@ -71,20 +70,6 @@ _SPELLINGS = {
   '\N{COMBINING CIRCUMFLEX ACCENT}': '^',
 }
 _ERRORS = 'epe_jax.spell_out'
-
-
-def quote_commands(text: str) -> str:
-  r"""The text, with a backslash in what the log of a CI would take for a command.
-
-  GitHub obeys `::name ...::` at the beginning of a line, and `##[name]` anywhere.
-
-  >>> print(quote_commands('::error::no\na::b'))
-  \::error::no
-  a::b
-  """
-  return re.sub(
-    r'^([^\S\n]*)(?=::)|(?<=#)(?=#\w*\[)', r'\1\\', text, flags=re.M
-  )
 
 
 def spell_for_stdout(text: str) -> str:

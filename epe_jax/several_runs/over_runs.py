@@ -19,8 +19,6 @@ I²; Viechtbauer, "Confidence intervals for the amount of heterogeneity in
 meta-analysis" (2007).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

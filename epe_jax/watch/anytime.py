@@ -32,8 +32,6 @@ References: Ville (1939); Robbins (1970) for mixtures; Ramdas, Grünwald, Vovk, 
 "Game-theoretic statistics and safe anytime-valid inference" (2023).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from jaxtyping import Float, Int

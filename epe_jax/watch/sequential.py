@@ -8,8 +8,6 @@ Where noise is correlated over rounds, the attacker combines them, in units of t
 noise that is measured. Theory: `anytime`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -164,7 +164,7 @@ def main() -> None:
   for t in range(ROUNDS):
     # The devices of the auditor are the first ones of each round.
     for number, canary in enumerate(auditor.canary_ids(t).tolist()):
-      message = auditor.message(t, canary, like=initial)  # +
+      message = auditor.canary_update(canary, like=initial)  # +
       np.savez(f'{folder.name}/{t}-{number}.npz', *message)
 
   def observe(t, update, arrived):

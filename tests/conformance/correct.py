@@ -244,7 +244,7 @@ class NoiseOfClients(Plain):
 
   def mean(self, vectors, weights):
     if len(vectors) < self.n:
-      raise Refused('noise of dropped clients would be missing')
+      raise Refused('noise of dropped clients\nwould be missing')
     noise = self.rng.normal(0, self.share(), (self.n, self.claim.dim))
     return (self.sum(vectors, weights) + noise.sum(axis=0)) / self.n
 

@@ -403,50 +403,6 @@ def test_the_process_of_a_check_ends_with_the_command(signum, code, tmp_path):
     time.sleep(0.1)
 
 
-_QUOTED = """
-from epe_jax.conformance.example import GaussianMean
-
-TEXT = '\\x1b[31mred\\x9b\\n::error::no\\r  ::add-mask::a ##[error]b'
-
-class Later(GaussianMean):
-  def aggregate(self, updates, weights):
-    if max(weights) > 1:
-      print(TEXT)
-      raise type('Error', (Exception,), {'__repr__': lambda self: TEXT})
-    return super().aggregate(updates, weights)
-
-class AtOnce(GaussianMean):
-  def aggregate(self, updates, weights):
-    raise ValueError(TEXT)
-"""
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(('name', 'code'), [('Later', 3), ('AtOnce', 2)])
-@pytest.mark.parametrize('form', ['json', 'text'])
-def test_no_terminal_and_no_ci_obeys_what_a_mechanism_says(
-  name, code, form, tmp_path, capsys
-):
-  path = tmp_path / 'quoted.py'
-  path.write_text(_QUOTED)
-  argv = [
-    'check',
-    f'{path}:{name}',
-    SHAPES,
-    f'--format={form}',
-    '--require=weights',
-  ]
-  assert cli.main(argv) == code
-  out, err = capsys.readouterr()
-  assert '::error::no' in (out if code == 3 else err)
-  assert not {'\x1b', '\x9b', '\r'} & {*out, *err}
-  lines = [line.strip() for line in (out + err).splitlines()]
-  assert not [line for line in lines if line.startswith('::')]
-  if form == 'text':
-    assert '##[' not in out
-  assert '##[' not in err
-
-
 def test_the_action_gives_flags_that_exist_and_their_defaults():
   inputs, step = read_action()
   values = flags.FlagValues()

@@ -32,42 +32,6 @@ _FIELDS = [field.name for field in dataclasses.fields(AuditConfig)]
 _ROUNDING = 1.01
 
 
-def resolve(
-  given: Mapping[str, Any],
-  found: Mapping[str, Mapping[str, Any]],
-  *,
-  later: tuple[str, ...] = (),
-  rounds: str = 'rounds',
-) -> AuditConfig:
-  """Returns the config of settings that were given, and of those that were found.
-
-  Args:
-    given: settings by name.
-    found: settings by name, by what says them, such as 'strategy'.
-    later: settings that are found only when training starts, of `_LATER`.
-    rounds: what rounds are called.
-
-  Raises:
-    ValueError: a setting is missing or out of range.
-  """
-  known = merge(given, found)
-  for name, cure in _CURES.items():
-    if name not in known and name not in later:
-      name = rounds if name == 'rounds' else name
-      raise ValueError(
-        f'{name} of the audit is not known; give {name}=..., {cure}.'
-      )
-  return AuditConfig(**{name: _LATER[name] for name in later} | known)
-
-
-def merge(
-  given: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-  """Returns all settings; what was given is preferred."""
-  known = {name: x for of in found.values() for name, x in of.items()}
-  return known | dict(given)
-
-
 class Settings:
   """The settings of one audit, until all are known and its auditor is made."""
 
@@ -112,7 +76,8 @@ class Settings:
   def _known(self) -> dict[str, Any]:
     if self.made is not None:
       return vars(self.made.config)
-    return merge(self._given, self._found)
+    found = {n: x for of in self._found.values() for n, x in of.items()}
+    return found | self._given
 
   def find(self, name: str, default: Any = None) -> Any:
     """Returns a setting, or the default while it is not known."""
@@ -121,7 +86,17 @@ class Settings:
   def require(self, *later: str) -> None:
     """Checks that nothing but what is found later is missing or out of range."""
     if self.made is None:
-      resolve(self._given, self._found, later=later, rounds=self._rounds)
+      self._make_config(*later)
+
+  def _make_config(self, *later: str) -> AuditConfig:
+    known = self._known
+    for name, cure in _CURES.items():
+      if name not in known and name not in later:
+        name = self._rounds if name == 'rounds' else name
+        raise ValueError(
+          f'{name} of the audit is not known; give {name}=..., {cure}.'
+        )
+    return AuditConfig(**{name: _LATER[name] for name in later} | known)
 
   def check(self, source: str, **values: Any) -> None:
     """Checks what a framework says against what is known.
@@ -189,8 +164,7 @@ class Settings:
       ValueError: a setting is missing or out of range.
     """
     if self.made is None:
-      config = resolve(self._given, self._found, rounds=self._rounds)
-      self.made = Auditor(config, seed=self._seed)
+      self.made = Auditor(self._make_config(), seed=self._seed)
       for source, values in self._found.items():
         # Nobody reads a matrix in a note.
         shown = {n: x for n, x in values.items() if n != 'strategy'}

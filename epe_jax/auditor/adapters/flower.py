@@ -87,9 +87,7 @@ def audit(
     client_side: whether designated nodes send canaries themselves, by `canary_mod`,
       with their own numbers of examples.
     num_examples: number of examples of a canary; None for the median of the replies.
-    auditor: as of every adapter.
-    seed: likewise.
-    **settings: likewise: without a wrapper also clip_norm and noise_multiplier;
+    **settings: without a wrapper also clip_norm and noise_multiplier;
       rounds, if training will be started more than once.
 
   Raises:

@@ -49,9 +49,6 @@ def audit(
     plan: of `execution_plan.BandMFExecutionPlanConfig` or of your own.
     steps: that will be made; None for those of the plan.
     mesh: devices that share the work of the canaries; None for one.
-    auditor: as of every adapter.
-    seed: likewise.
-    **settings: likewise.
 
   Returns:
     The plan with an `optax.AuditedTransformation`, which has the auditor, as its

@@ -45,10 +45,8 @@ def audit(
   Args:
     function: nothing; settings are given in parentheses.
     divisor: by which the function divides; None for its count, 1 for a sum.
-    auditor: as of every adapter.
-    seed: likewise.
-    **settings: likewise: rounds, clip_norm, noise_multiplier, delta, and others; dim
-      is read from the first sum.
+    **settings: rounds, clip_norm, noise_multiplier, delta, and others; dim is
+      read from the first sum.
 
   >>> rng = np.random.default_rng(0)
   >>> @audit(rounds=20, clip_norm=1.0, noise_multiplier=0.5, delta=1e-5)

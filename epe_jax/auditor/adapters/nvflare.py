@@ -45,9 +45,7 @@ def audit(
 
   Args:
     aggregator: of one DXO of weight differences a site.
-    auditor: as of every adapter.
-    seed: likewise.
-    **settings: likewise: dim, rounds, clip_norm, noise_multiplier, delta, and others.
+    **settings: dim, rounds, clip_norm, noise_multiplier, delta, and others.
       NVFlare knows none of them.
   """
   known = base.Settings(settings, auditor=auditor, seed=seed)

@@ -79,9 +79,6 @@ def audit(
     model: that will be released. In each step it must have the parameters that the
       optimizer moves, and no others to train, so that the audit is of that model.
     steps: that will be made; such as epochs * len(data_loader).
-    auditor: as of every adapter.
-    seed: likewise.
-    **settings: likewise.
 
   Returns:
     The auditor.

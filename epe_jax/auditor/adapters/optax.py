@@ -142,9 +142,7 @@ def audit(
       canaries are examples more, the same number of rows in each step, and the
       divisor is the number of rows. None for whether it is that one.
     mesh: devices that share the work of the canaries; None for one.
-    auditor: as of every adapter.
-    seed: likewise.
-    **settings: likewise. The clip norm is how far one example moves the sum.
+    **settings: the clip norm is how far one example moves the sum.
 
   Returns:
     A transformation whose state is an `AuditedState`. If it is given the sum, with

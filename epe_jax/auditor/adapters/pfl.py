@@ -66,10 +66,8 @@ def audit(
 
   Args:
     postprocessors: the list for the backend, with its mechanism.
-    auditor: as of every adapter.
-    seed: likewise.
-    **settings: likewise: rounds, the central iterations that will be made, delta,
-      and others. Without a central mechanism also clip_norm and noise_multiplier.
+    **settings: rounds, the central iterations that will be made, delta, and others.
+      Without a central mechanism also clip_norm and noise_multiplier.
 
   Returns:
     The first postprocessor, with the auditor.

@@ -23,13 +23,7 @@ _SHIFTS = threefry.count_shifts(ALL_ROWS)
 
 
 def make_hadamard(key: threefry.Root, num: int, dim: int) -> HostCanaries:
-  """Makes k canaries that are rows of a Hadamard matrix.
-
-  Args:
-    key: the canary key; never that of the privacy noise.
-    num: k >= 1.
-    dim: d >= 2.
-  """
+  """Makes k canaries that are rows of a Hadamard matrix."""
   root = derive_root(key, threefry.HADAMARD)
   order = threefry.compute_order(dim)
   groups = -(-num // order)

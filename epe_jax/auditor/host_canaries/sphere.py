@@ -20,13 +20,7 @@ from epe_jax.canaries import threefry
 
 
 def make_sphere(key: threefry.Root, num: int, dim: int) -> HostCanaries:
-  """Makes k independent uniform points of the unit sphere.
-
-  Args:
-    key: the canary key; never that of the privacy noise.
-    num: k >= 1.
-    dim: d >= 2.
-  """
+  """Makes k independent uniform points of the unit sphere."""
   root = derive_root(key, threefry.SPHERE)
 
   def project(vectors: Sequence[Pieces]) -> Float[np.ndarray, 'r k']:

@@ -120,7 +120,7 @@ def add(model: Any, update: Any) -> Any:
 
 
 def describe_difference(name: str, sizes: Mapping[str, int], dim: int) -> str:
-  """Says that arrays have not `dim` numbers, and which of them are the difference.
+  """Says that arrays have not `dim` numbers; statistics if these are the difference.
 
   Args:
     name: of the model.
@@ -128,31 +128,19 @@ def describe_difference(name: str, sizes: Mapping[str, int], dim: int) -> str:
     dim: d of the audit, another number than that of the arrays.
 
   >>> sizes = {'weight': 100, 'running_mean': 10, 'running_var': 10}
-  >>> describe_difference('like', sizes, 100)[:80]
-  'like has 120 numbers, but dim=100. running_mean (10), running_var (10) make up t'
+  >>> describe_difference('like', sizes, 100)[35:90]
+  'The difference is running_mean (10), running_var (10). '
   """
   excess = sum(sizes.values()) - dim
-  statistics = {n: x for n, x in sizes.items() if _STATISTICS.search(n)}
-  if sum(statistics.values()) == excess:
-    found = tuple(statistics)
-  else:
-    groups = (
-      group
-      # More would be found by chance.
-      for num in (1, 2)
-      for group in itertools.combinations(sizes, num)
-      if sum(sizes[n] for n in group) == excess
-    )
-    found = next(groups, ())
-  if found:
-    arrays = ', '.join(f'{n} ({sizes[n]:,})' for n in found)
-    parts = f'{arrays} {"make" if found[1:] else "makes"} up the difference'
-  else:
-    shown = [f'{n} ({x:,})' for n, x in itertools.islice(sizes.items(), 8)]
-    parts = f'Its arrays: {", ".join(shown)}{", ..." * (len(sizes) > 8)}'
+  shown = {n: x for n, x in sizes.items() if _STATISTICS.search(n)}
+  what = 'The difference is'
+  if sum(shown.values()) != excess:
+    shown = dict(itertools.islice(sizes.items(), 8))
+    what = 'Its arrays begin with'
+  arrays = ', '.join(f'{n} ({x:,})' for n, x in shown.items())
   return (
-    f'{name} has {sum(sizes.values()):,} numbers, but dim={dim:,}. {parts}. Leave '
-    f'dim out where it is read, or set it: {RULE}.'
+    f'{name} has {sum(sizes.values()):,} numbers, but dim={dim:,}. {what} {arrays}. '
+    f'Leave dim out where it is read, or set it: {RULE}.'
   )
 
 
@@ -169,11 +157,6 @@ def _make_tensor(piece: np.ndarray, like: Any) -> Any:
 
 def _view(leaf: Any, name: str) -> np.ndarray:
   if _is_torch(leaf):
-    if leaf.is_meta or leaf.is_sparse:
-      raise ValueError(
-        f'{name} is a {"meta" if leaf.is_meta else "sparse"} tensor; give dense '
-        'tensors that hold numbers.'
-      )
     tensor = leaf.detach().cpu()
     # NumPy has no bfloat16; float32 holds it exactly.
     array = (tensor.float() if leaf.itemsize < 4 else tensor).numpy()

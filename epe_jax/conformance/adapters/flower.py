@@ -94,20 +94,6 @@ def fixed_clipping(claim: conformance.Claim) -> Mechanism:
   )
 
 
-def adaptive_clipping(claim: conformance.Claim) -> Mechanism:
-  """Makes FedAvg with clipping to a norm that adapts, at the server."""
-  return Mechanism(
-    strategies.DifferentialPrivacyServerSideAdaptiveClipping(
-      strategies.FedAvg(),
-      claim.noise_multiplier,
-      claim.num_clients,
-      initial_clipping_norm=claim.clip_norm,
-      clipped_count_stddev=claim.num_clients / 20 + claim.noise_multiplier,
-    ),
-    claim,
-  )
-
-
 class LocalMod:
   """A mod for local differential privacy; its release is the message of one client.
 

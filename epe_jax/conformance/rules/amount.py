@@ -4,8 +4,6 @@ One measurement tells how much noise is missing. The likely cause follows from h
 shortage changes with S, n and z, so claims with other values are measured too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses

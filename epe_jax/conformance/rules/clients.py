@@ -1,7 +1,5 @@
 """Weights, places and presence of clients."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

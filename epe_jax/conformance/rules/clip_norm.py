@@ -1,7 +1,5 @@
 """A clip norm that adapts reveals something of clients, too."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import contextlib
 import math
@@ -9,13 +7,13 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
-from scipy import optimize, stats
 
 from epe_jax.conformance import comparison
 from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import HEAVY, HUGE, Measurements
 from epe_jax.conformance.rule import Outcome, rule
 from epe_jax.conformance.session import Cohort, NotChecked, Vector
+from epe_jax.epsilon import gaussian_bound
 
 _RUNS = 24
 _LEVELS = (1.2, 1.6, 1e3)
@@ -41,11 +39,10 @@ class _Shift(NamedTuple):
       return math.inf
     runs = len(self.a)
     scale = self.clients * math.sqrt(runs / 2)
-    t = self.mu * scale
-    tail = lambda shift: stats.nct.sf(t, 2 * runs - 2, shift) - level / 2
-    if not tail(0.0) < 0:
-      return 0.0
-    return float(optimize.root_scalar(tail, bracket=(0.0, t)).root) / scale
+    bound = gaussian_bound.noncentrality_lower(
+      self.mu * scale, 2 * runs - 2, level / 2
+    )
+    return max(0.0, float(bound)) / scale
 
 
 @rule('public clip norm', 'two clients', 'gaussian noise')

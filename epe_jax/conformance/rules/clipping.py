@@ -1,7 +1,5 @@
 """What a client contributes: of norm S at most, whole, and whatever it sends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 import contextlib
 import functools

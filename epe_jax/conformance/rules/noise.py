@@ -1,7 +1,5 @@
 """Is noise fresh in every coordinate and run, of the claimed law, and of fine steps?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Rule `noise_between_processes`: every process draws noise of its own."""
 
-from __future__ import annotations
-
 from concurrent import futures
 import math
 import os

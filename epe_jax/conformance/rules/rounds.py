@@ -6,8 +6,6 @@ after the noise, less for trees of noise, more for momentum before it, and infin
 if noise is used twice. Of a client that takes part more often, m is the sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import contextlib
 import functools

@@ -517,7 +517,7 @@ def test_running_statistics_are_released_and_counted_and_counters_are_not():
   assert strategy.auditor.config.dim == DIM + 50
   fewer = flower.audit(make_strategy(), delta=1e-5, dim=DIM, rounds=ROUNDS)
   with pytest.raises(
-    ValueError, match=r'dim=5,000\. norm\.running_mean \(50\) makes up the diff'
+    ValueError, match=r'dim=5,000\. The difference is norm\.running_mean \(50\)'
   ):
     run(fewer, model=model)
 

@@ -203,7 +203,7 @@ def test_arrays_of_running_statistics_are_named_as_the_difference():
     'norm': {'running_mean': np.zeros(10), 'running_var': np.zeros(10)},
   }
   with pytest.raises(
-    ValueError, match=r'mean.\] \(10\), .*var.\] \(10\) make up'
+    ValueError, match=r'difference is .*mean.\] \(10\), .*var.\] \(10\)\.'
   ):
     privatize(model, 3)
   del model['norm']['running_var']
