@@ -134,7 +134,6 @@ CALLS = {
   'one_run_independent': of_scores(COINS),
   'pool_scores': dict(runs=RUNS),
   'random_effects': dict(mu=THREE, variance=np.full(3, 0.1)),
-  'run_normality_tests': dict(scores=SCORES),
   'two_gaussian': of_scores(),
   'whiten': dict(noising=np.eye(3)),
 }

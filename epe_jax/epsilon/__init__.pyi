@@ -3,7 +3,6 @@ from .cosine_null import CosineNull as CosineNull
 from .cosine_null import NormalNull as NormalNull
 from .cosine_null import null_distribution as null_distribution
 from .diagnostics import anderson_darling as anderson_darling
-from .diagnostics import run_normality_tests as run_normality_tests
 from .gaussian_bound import gaussian_lower_bound as gaussian_lower_bound
 from .known_shifts import epsilon_mixture as epsilon_mixture
 from .known_shifts import location_mixture as location_mixture
