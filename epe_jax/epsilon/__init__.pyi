@@ -32,7 +32,6 @@ from .tradeoff import MechanismFamily as MechanismFamily
 from .tradeoff import epsilon_gdp as epsilon_gdp
 from .tradeoff import gaussian_family as gaussian_family
 from .tradeoff import mu_of_epsilon as mu_of_epsilon
-from .two_gaussians import epsilon_curve as epsilon_curve
 from .two_gaussians import epsilon_two_gaussians as epsilon_two_gaussians
 from .two_gaussians import log_delta_one_direction as log_delta_one_direction
 from .two_gaussians import two_gaussian as two_gaussian

@@ -59,7 +59,8 @@ def location_mixture(
   """ε between N(0, 1) and the mixture of N(ŝ μ_j, 1) over observed canaries.
 
   It is the ε of a canary of a random round, for an attacker who does not know
-  which. If all shifts are equal it is `two_gaussian` with std='null' or 'pooled'.
+  which. If all shifts are equal and the null law is known it is `two_gaussian` with
+  std='null'.
 
   Args:
     scores: with their `shift`; without it all are assumed to be shifted alike.
