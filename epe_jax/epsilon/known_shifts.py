@@ -28,7 +28,6 @@ from epe_jax.epsilon import (
   monotone,
   two_gaussians,
 )
-from epe_jax.epsilon.checks import check_confidence
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -162,15 +161,11 @@ def compute_rates(
 
 
 def compute_curve(
-  scores: Scores,
-  deltas: Float[np.ndarray, ' m'],
-  *,
-  confidence: float = 0.9,
+  scores: Scores, deltas: Float[np.ndarray, ' m']
 ) -> Float[np.ndarray, 'lines=3 m']:
-  """ε(δ) of `location_mixture` of one audit, and both limits of each ε."""
-  check_confidence(confidence)
+  """ε(δ) of `location_mixture` of one audit, and both limits of each ε, of 90 %."""
   fit = fit_shift(scores)
-  ends = confidence_limits(fit, (1 - confidence) / 2)
+  ends = confidence_limits(fit, (1 - 0.9) / 2)
   unique, counts = np.unique(shift_of(scores), return_counts=True)
   pair = _pair(unique, counts / scores.observed.size)
   return np.stack(

@@ -161,13 +161,7 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
       curves.compute_tradeoffs(audit, analytic=analytic),
       finding=sentences.title_tradeoff(result),
     ),
-    'delta.png': epsilons.draw_over_delta(
-      curves.compute_delta_curves(result),
-      analytic=analytic,
-      attacks=audit.attacks,
-      canaries=canaries,
-      finding=sentences.title_over_delta(result),
-    ),
+    'delta.png': epsilons.draw_over_delta(result, canaries=canaries),
   }
   rounds = result.leaks_by_round
   if rounds is not None and rounds.each_round:
