@@ -324,7 +324,7 @@ def _show_everywhere(result):
     'page': page.render_markdown(report.make_page(result, {})),
     'html': html.render_html(report.make_page(result, {}), {}),
     'comparison': page.render_text(
-      comparison.make_page([run, run], figure='a.png'), has_appendix=True
+      comparison.make_page([run, run]), has_appendix=True
     ),
   }
   return {

@@ -36,9 +36,9 @@ CAPTION = (
 
 
 def write_comparison(
-  folder: str | os.PathLike[str], runs: Sequence[LabelledRun], *, name: str
+  folder: str | os.PathLike[str], runs: Sequence[LabelledRun]
 ) -> str:
-  """Writes NAME.md, NAME.html and the figure of a comparison, NAME.png and .svg.
+  """Writes comparison.md and .html, and its figure, comparison.png and .svg.
 
   Returns:
     The page and its appendix as text.
@@ -47,15 +47,15 @@ def write_comparison(
     ValueError: there are fewer than two runs, or they are of several δ.
   """
   labelled_runs.check_comparable(runs)
-  content = make_page(runs, figure=f'{name}.png')
+  content = make_page(runs)
   drawing = figures.draw_comparison(runs, labelled_runs.subtract_first(runs))
   defined = page.define_words(content)
-  html.write_page(folder, name, defined, {f'{name}.png': drawing})
+  html.write_page(folder, 'comparison', defined, {'comparison.png': drawing})
   return page.render_text(content, has_appendix=True)
 
 
-def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
-  """The report of a comparison, with a figure by the name of its file."""
+def make_page(runs: Sequence[LabelledRun]) -> Page:
+  """The report of a comparison, with its figure."""
   form = tables.format_plain_markdown
   return Page(
     f'Comparison of {len(runs)} audits',
@@ -67,7 +67,7 @@ def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
         for text in run.warnings
       ),
       form(make_headline_table(runs)),
-      page.make_figure(figure, CAPTION),
+      page.make_figure('comparison.png', CAPTION),
       page.make_list(CAVEATS),
     ],
     {'Every attacker, and differences': [form(make_table(runs))]},

@@ -95,11 +95,11 @@ def test_the_figure_shows_points_floors_and_differences(runs):
 
 
 def test_a_comparison_is_a_page_a_text_and_a_figure(runs, tmp_path):
-  text = comparison.write_comparison(tmp_path / 'new', runs, name='ab')
+  text = comparison.write_comparison(tmp_path / 'new', runs)
   names = {path.name for path in (tmp_path / 'new').iterdir()}
-  assert names == {'ab.md', 'ab.html', 'ab.png', 'ab.svg'}
+  assert names == {f'comparison.{x}' for x in ('md', 'html', 'png', 'svg')}
   assert '+14.7 [+12.4, +16.9]' in text
-  page = (tmp_path / 'new/ab.html').read_text()
+  page = (tmp_path / 'new/comparison.html').read_text()
   assert 'id="word-difference"' in page
   assert '<img' in page
 
