@@ -73,7 +73,7 @@ def anderson_darling_null(
   _check_number(values)
   law = cosine_null.null_distribution(null)
   ordered = np.sort(values)
-  log_below = np.asarray(law.logcdf(ordered))
+  log_below = np.asarray(law.logsf(-ordered))
   statistic = float(a_squared(log_below, np.asarray(law.logsf(ordered))))
   return AndersonDarling(statistic, _p_value_known(statistic))
 
@@ -94,7 +94,7 @@ def is_null_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   law = cosine_null.null_distribution(scores.null)
   ordered = np.sort(scores.unobserved, axis=-1)
   statistic = a_squared(
-    np.asarray(law.logcdf(ordered)), np.asarray(law.logsf(ordered))
+    np.asarray(law.logsf(-ordered)), np.asarray(law.logsf(ordered))
   )
   # At most chi-squared in spread: a cosine has no more kurtosis than a Gaussian.
   n, square = ordered.shape[-1], np.sum((ordered / law.std) ** 2, axis=-1)
