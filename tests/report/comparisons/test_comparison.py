@@ -1,14 +1,13 @@
 """Runs beside each other: estimates, floors, and differences with intervals."""
 
 import dataclasses
-import math
 
 from matplotlib import text
 import numpy as np
 import pytest
 
-from epe_jax.audit import attackers, evaluation, results
-from epe_jax.epsilon.types import Estimate, Floor
+from epe_jax.audit import attackers, evaluation
+from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.sweeps.seed_sweep import SeedEstimates
 from epe_jax.report.comparisons import comparison, labelled_runs, sweeps
 from epe_jax.report.figures import comparison as figures
@@ -196,50 +195,3 @@ def test_points_that_failed_have_a_line_and_a_reason(runs):
   assert {len(line) for line in table.body} == {len(table.head)}
   assert 'noise=0 failed: no noise in' in table.notes[-1]
   assert 'ada' not in table.notes[-1]
-
-
-def _attack(threat_model, is_calibrated, *epsilons):
-  floor = Floor(0.1, 0.01, 0.1, 0.43)
-  found = tuple(
-    Estimate(epsilon, 1e-5, 'method', None, floor=floor) for epsilon in epsilons
-  )
-  return results.AttackResult(
-    threat_model, 'it all', 60, 60, is_calibrated, (), None, None, found
-  )
-
-
-def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones():
-  result = recorded_runs.result(
-    config={'clients_per_round': 40},
-    rounds=2048,
-    audit=results.Audit(
-      (
-        _attack(attackers.FINAL, True, 1.2, 1.31),
-        _attack(attackers.OWN, False, 8.25),
-      )
-    ),
-  )
-  other = dataclasses.replace(
-    result,
-    accuracy=0.5,
-    analytic_epsilon=math.inf,
-    clients_participations=1,
-  )
-  table = comparison.make_results_table({'one': result, 'two': other})
-  first, second = (
-    dict(zip(table.head, line, strict=True)) for line in table.body
-  )
-  assert first == {
-    'run': 'one',
-    'rounds x clients': '2,048 x 40',
-    'd': '55,210',
-    'noise': '0.2',
-    'accuracy (majority class)': '93.0 % (10.0 %)',
-    'limit': '35.5; 57.2 (clients)',
-    'ε, last model only': '1.20 (floor 0.01 to 0.43)',
-    'ε, every round': '8.25 †',
-    'ε, first and last model': 'not measured',
-    'ε, worst case': 'not measured',
-  }
-  assert second['accuracy (majority class)'] == '50.0 % (10.0 %)'
-  assert second['limit'] == '∞'
