@@ -73,10 +73,6 @@ def rank_sum_p_value(
   It is that of `scipy.stats.mannwhitneyu` with method='asymptotic', which takes
   a second to import: the normal limit with a correction for continuity and ties.
 
-  Args:
-    scores: one group.
-    others: the other group.
-
   References:
     Mann and Whitney 1947, "On a Test of Whether one of Two Random Variables is
     Stochastically Larger than the Other".
@@ -111,11 +107,7 @@ def check_mixture(scores: Scores) -> Facts:
 
 
 def check_repeats(scores: Scores) -> Facts:
-  """Fails where scores of a group repeat that are no few values: copies, likely.
-
-  Args:
-    scores: one audit, without leading axes.
-  """
+  """Fails where scores of a group repeat that are no few values: copies, likely."""
   groups = {'observed': scores.observed, 'unobserved': scores.unobserved}
   return tuple(
     Fact(
@@ -145,11 +137,7 @@ def _are_copied(group: Float[np.ndarray, ' n']) -> bool:
 
 
 def check_normality(scores: Scores) -> Facts:
-  """Fails where estimates that take scores for Gaussian mislead, or nobody can tell.
-
-  Args:
-    scores: one audit, without leading axes.
-  """
+  """Fails where estimates that take scores for Gaussian mislead, or nobody can tell."""
   failed = []
   for group, values in (
     ('observed', scores.observed),

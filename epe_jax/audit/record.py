@@ -141,17 +141,13 @@ def make_record(
 ) -> Record:
   """Makes the record of a whole run.
 
+  Arguments that are not explained here are attributes of `Record`.
+
   Args:
     cosines: what `score_observers` returns.
     rounds: the scalars in the state of the run.
-    included: row t holds the canaries of round t.
-    dim: d.
-    delta: δ, in (0, 1).
     assigned: row t holds the canaries that were assigned round t; None if no coins
       were flipped, so that all of them were included.
-    design: 'coin_flip' if an independent Bernoulli(1/2) decided whether each canary
-      takes part in its assigned rounds.
-    momentum: momentum of server SGD; None for any other server optimizer.
     noise_multiplier: z of the mechanism; None if unknown, and then no attacker has an
       analytic ε.
     periods: number of periods if `sampling.once_per_period` assigned the rounds;
@@ -159,8 +155,6 @@ def make_record(
       analytic ε of one who does.
     strategy: C, lower triangular with a positive diagonal, if noise is correlated
       over rounds; `accounting.whiten` makes it of any matrix mechanism.
-    planned: as in `Record`.
-    ring: likewise.
 
   Raises:
     ValueError: the shapes do not agree, or strategy is no such matrix.
