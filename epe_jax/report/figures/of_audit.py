@@ -74,16 +74,6 @@ SCORE_CAPTIONS = {
 }
 """What each figure of scores shows, likewise."""
 
-# In inches, for the names of attackers and their numbers.
-_MARGINS: dict[str, dict[str, float]] = {
-  'summary.png': {'left': 1.0},
-  'attackers.png': {'left': 2.1, 'right': 1.7},
-}
-_SCORE_MARGINS = {
-  'densities.png': {'left': 0.4},
-  'attackers.png': {'left': 1.5, 'right': 2.4},
-}
-
 
 def draw_run(
   result: RunResult,
@@ -94,8 +84,6 @@ def draw_run(
   figures = {'accuracy.png': training.draw_accuracy(history)}
   if record is not None:
     figures = _draw_audit(result, record) | figures
-  for name, fig in figures.items():
-    style.lay_out(fig, **_MARGINS.get(name, {}))
   return figures
 
 
@@ -122,8 +110,6 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
       audit, curves.compute_tradeoffs(audit), finding=finding
     ),
   }
-  for name, fig in figures.items():
-    style.lay_out(fig, **_SCORE_MARGINS.get(name, {}))
   return figures
 
 
