@@ -1,6 +1,6 @@
 """What speaks against an estimate, found in the scores themselves.
 
-A failed check is a fact: a key with numbers. `text.checks` has a sentence for each
+A failed check is a fact: a key with numbers. `report.checks` has a sentence for each
 key.
 """
 

@@ -81,10 +81,8 @@ def draw_run(
   history: Sequence[Mapping[str, Any]],
 ) -> dict[str, figure.Figure]:
   """Draws every figure that `CAPTIONS` names; without an audit, the training."""
-  figures = {'accuracy.png': training.draw_accuracy(history)}
-  if record is not None:
-    figures = _draw_audit(result, record) | figures
-  return figures
+  trained = {'accuracy.png': training.draw_accuracy(history)}
+  return trained if record is None else _draw_audit(result, record) | trained
 
 
 def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
@@ -95,7 +93,7 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
   finding = f'ε ≥ {cells.format_epsilon(attack.bounds[0])} (95 %)'
   # Shown as an estimate where the headline shows it.
   shown = dataclasses.replace(attack, is_calibrated=found.point is not None)
-  figures = {
+  return {
     'densities.png': cosines.draw_densities(
       audit.attacks, columns=1, width=style.NARROW
     ),
@@ -110,7 +108,6 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
       audit, curves.compute_tradeoffs(audit), finding=finding
     ),
   }
-  return figures
 
 
 def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
