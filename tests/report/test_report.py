@@ -6,7 +6,6 @@ import math
 import re
 import struct
 
-from matplotlib import figure
 import numpy as np
 import pytest
 from scipy import stats
@@ -709,7 +708,9 @@ def test_a_report_that_was_stopped_at_any_file_is_written_when_it_is_asked_again
   tmp_path, monkeypatch, is_new
 ):
   monkeypatch.setattr(
-    of_audit, 'draw_run', lambda *finished: {'attackers.png': figure.Figure()}
+    of_audit,
+    'draw_run',
+    lambda *finished: {'attackers.png': style.make_panels(1)[0]},
   )
   files = workdirs.workdir_at(_finished_run(tmp_path))
   write, written = io.write_atomically, []
