@@ -45,7 +45,6 @@ CALLS = {
     rng=np.random.default_rng(0), shape=(2,), null=epsilon.Sphere(100)
   ),
   'eps_lo': of_scores(),
-  'epsilon_curve': dict(scores=SCORES, deltas=np.array([1e-5])),
   'epsilon_gdp': dict(mu=1.0, delta=1e-5),
   'epsilon_mixture': dict(
     shift=np.array([1.0, 2.0]), delta=1e-5, weights=np.array([0.4, 0.6])
@@ -95,7 +94,6 @@ CALLS = {
   'one_run': of_scores(COINS),
   'one_run_gdp': of_scores(COINS),
   'one_run_independent': of_scores(COINS),
-  'run_normality_tests': dict(scores=SCORES),
   'two_gaussian': of_scores(),
   'whiten': dict(noising=np.eye(3)),
 }

@@ -130,10 +130,6 @@ def score_cosines(
   Args:
     threat_model: the attacker; its key is the name by which an observer scored the
       vector, [k].
-    record: what attackers saw.
-    view: as in `AttackScores`.
-    shift: by how much taking part shifts each canary, > 0, up to one factor; None if
-      that is not known, and then no estimate is calibrated.
 
   Returns:
     None if no observer scored anything of that name.
@@ -165,14 +161,9 @@ def describe_shifted(
   """Scores that taking part shifts by known multiples, with what suits them.
 
   Args:
-    threat_model: the attacker.
-    view: as in `AttackScores`, like the others.
     scores: with their shift; without, nothing is known of it, and so nothing is
       calibrated and no bound takes the scores to be of some shape.
-    scale: see above; 1 in units of the noise.
-    is_expected: see above.
-    notes: see above.
-    contradictions: see above.
+    scale: as in `AttackScores`; 1 in units of the noise.
   """
   scores, failed = failed_checks.drop_rejected_null(scores)
   if scores.shift is not None:
@@ -208,10 +199,6 @@ def split_scores(
   """Values of all canaries as scores of observed and unobserved ones.
 
   Args:
-    record: of a run.
-    values: of all canaries.
-    null: as in `Scores`.
-    shift: by how much taking part shifts each canary, if that is known.
     groups: canaries that are in one vector have one number. Where they make much of
       a vector, unobserved ones have a law of their own: orthogonal canaries find less
       of it than random directions do.
@@ -246,9 +233,7 @@ def choose_null(dim: int, share: float, *, can_fit: bool) -> NullLaw:
   Audits and plans both decide by this.
 
   Args:
-    dim: d.
     share: of the square of a vector that canaries make, the largest of all vectors.
-    can_fit: as `can_fit_null`.
 
   Returns:
     `Sphere`; `Unknown` if unobserved canaries are to supply the law, since the others
@@ -258,11 +243,7 @@ def choose_null(dim: int, share: float, *, can_fit: bool) -> NullLaw:
 
 
 def note_crowding(design: str) -> Fact:
-  """What to know where `choose_null` gives `Unknown`.
-
-  Args:
-    design: of the canaries, as in `Scores`.
-  """
+  """What to know where `choose_null` gives `Unknown`."""
   return Fact('crowded', {'share': _CROWDED, 'design': design})
 
 

@@ -112,7 +112,6 @@ def describe_maxima(
   """Maxima over rounds, with what suits them; audits and plans describe them so.
 
   Args:
-    view: as in `AttackScores`.
     scores: maxima in units of 1/√d.
     own_shifts: expected shifts in the rounds of each observed canary, in the same
       units, largest first; None if they are unknown, and then no estimate is
@@ -447,10 +446,6 @@ def score_all(
   canary is not known, and the final model where it is not shown. An unobserved canary
   is scored in the rounds that its coin assigned to it; without coins, in the rounds
   of another canary.
-
-  Args:
-    record: what attackers saw.
-    threat_models: the attackers.
   """
   all_scores = (threat_model.score(record) for threat_model in threat_models)
   return [

@@ -43,7 +43,6 @@ def canary_rows(
   """Returns the canaries of each round by id.
 
   Args:
-    participation: row t holds the canaries of round t.
     width: m, at least the largest number of canaries in a round; None for that.
 
   Raises:
@@ -84,7 +83,6 @@ def choose_buffer(memory: float, *, rounds: int, views: int, dim: int) -> int:
     memory: bytes for the buffered vectors, > 0.
     rounds: T >= 1.
     views: vectors per round.
-    dim: d.
 
   Raises:
     ValueError: memory is not positive.

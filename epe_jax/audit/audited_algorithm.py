@@ -52,7 +52,6 @@ def audited(
     canaries: k canaries; those in no row of participation are unobserved.
     participation: row t holds the canaries of round t; a 0/1 matrix, or the
       `canary_rows` of one, which may be traced.
-    observers: by name.
 
   Returns:
     init(params), and step(state, cohort, training_key, noise_key). The state keeps
@@ -135,13 +134,7 @@ def audited(
 def make_injection(
   canaries: Canaries, rows: CanaryRows, t: Int[Array, '']
 ) -> algorithms.Injection:
-  """Makes the injection of a round.
-
-  Args:
-    canaries: all canaries.
-    rows: the canaries of each round.
-    t: the round.
-  """
+  """Makes the injection of a round."""
   ids, weights = jnp.asarray(rows.ids)[t], jnp.asarray(rows.weights)[t]
   count = weights.sum().astype(jnp.int32)
 
@@ -171,9 +164,6 @@ def unaudited(algorithm: algorithms.Algorithm) -> algorithms.Algorithm:
 
   Training is that of the algorithm itself, bit for bit.
 
-  Args:
-    algorithm: as for `audited`.
-
   Returns:
     init(params), and step(state, cohort, training_key, noise_key).
   """
@@ -196,12 +186,7 @@ def _drop_vectors(round: algorithms.Round) -> algorithms.Round:
 
 
 def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:
-  """Scores all buffered vectors of a state.
-
-  Args:
-    state: a state of `audited` with these observers.
-    observers: the observers, by name.
-  """
+  """Scores all buffered vectors of a state."""
   flushed = {
     name: observer.flush(state.observers[name])
     for name, observer in observers.items()
@@ -213,10 +198,6 @@ def score_observers(
   state: AuditState, observers: Mapping[str, Observer]
 ) -> dict[str, Float[Array, '... k']]:
   """Returns the scores of all observers, by their names.
-
-  Args:
-    state: a state of `audited` with these observers, after any round.
-    observers: the observers, by name.
 
   Returns:
     Cosines of all canaries, [T, k] for every round or [k], for `make_record`.

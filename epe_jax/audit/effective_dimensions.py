@@ -47,15 +47,11 @@ def summarize(
 ) -> EffectiveDimensions:
   """Summarizes the effective dimensions of a run.
 
+  The threshold is that of `canaries.min_effective_dimension`.
+
   Args:
-    family: the family of the canaries.
-    threshold: the effective dimension below which their cosines are not to be
-      taken for normal, as `canaries.min_effective_dimension` gives it; None if
-      the family has none.
     rounds: the effective dimension of each round's aggregate. It is 0 of a
       vector of zeros, which has no cosines and is left out.
-    final_model: that of the final model.
-    change: that of the difference between the final and the initial model.
 
   >>> dimension = summarize('hadamard', threshold=100, rounds=[50.0, 0.0, 70.0],
   ...                       final_model=200.0, change=300.0)

@@ -55,7 +55,6 @@ def evaluate(
   """Computes every estimate of every attacker of a run.
 
   Args:
-    record: what attackers saw.
     delta: in (0, 1); None for the run's own.
     threat_models: the attackers, in the order of the report; those who see what an
       observer of yours scored go among them, and are warned of if they score nothing.
@@ -305,8 +304,6 @@ def estimate_with_interval(
   """The first point estimate of an attacker, with an interval of its scatter.
 
   Args:
-    attack_scores: of one attacker.
-    delta: in (0, 1).
     confidence: of the interval: that of the estimator itself, or else over
       resampled canaries.
     resamples: of the bootstrap, where it takes one.

@@ -87,9 +87,6 @@ class NoiseScale(NamedTuple):
 def measure_noise(record: Record) -> NoiseScale | None:
   """Compares the residuals of releases with the claimed noise.
 
-  Args:
-    record: the record of a run.
-
   Returns:
     The scale; None if no round has both numbers.
   """
@@ -180,9 +177,6 @@ def _sum_products(
 
 def count_independent(record: Record) -> float:
   """Counts the rounds whose noise has as much to tell of its scale as this run's.
-
-  Args:
-    record: the record of a run.
 
   Returns:
     T, or less if noise is correlated over rounds.

@@ -99,7 +99,6 @@ def final_model(
   knows the initial model. Canaries are generated once for both.
 
   Args:
-    canaries: all canaries, observed and unobserved.
     mesh: devices that share θ_0, if they divide d; None for one device.
 
   References:
@@ -136,7 +135,6 @@ def all_iterates(
   together. With R = 1 none are kept.
 
   Args:
-    canaries: all canaries, observed and unobserved.
     rounds: T >= 1.
     views: names of the V of `VIEWS` to score; each has scores [T, k].
     buffer: R >= 1, rounds scored together; `audit_step.choose_buffer` chooses one.
@@ -237,7 +235,6 @@ def running_maximum(
   be computed from it. Each round is scored immediately.
 
   Args:
-    canaries: all canaries, observed and unobserved.
     views: names of `VIEWS` to score; each has scores [k] under the name 'max_...',
       which are -1 before the first round.
 

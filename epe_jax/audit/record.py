@@ -18,6 +18,12 @@ RELEASES = ('aggregate', 'server_update', 'models')
 """Names of the cosines with what each round released: its aggregate, the server
 update, or the difference of two published models."""
 
+NOISE = '0, or a number from 1e-30 to 1e38'
+"""The valid noise multipliers, in words: float32 holds no others."""
+
+MAX_DIM = 10**15
+"""Larger dimensions are of no model."""
+
 Cosines = Mapping[str, Float[np.ndarray, '... k']]
 
 
@@ -135,17 +141,13 @@ def make_record(
 ) -> Record:
   """Makes the record of a whole run.
 
+  Arguments that are not explained here are attributes of `Record`.
+
   Args:
     cosines: what `score_observers` returns.
     rounds: the scalars in the state of the run.
-    included: row t holds the canaries of round t.
-    dim: d.
-    delta: δ, in (0, 1).
     assigned: row t holds the canaries that were assigned round t; None if no coins
       were flipped, so that all of them were included.
-    design: 'coin_flip' if an independent Bernoulli(1/2) decided whether each canary
-      takes part in its assigned rounds.
-    momentum: momentum of server SGD; None for any other server optimizer.
     noise_multiplier: z of the mechanism; None if unknown, and then no attacker has an
       analytic ε.
     periods: number of periods if `sampling.once_per_period` assigned the rounds;
@@ -153,29 +155,15 @@ def make_record(
       analytic ε of one who does.
     strategy: C, lower triangular with a positive diagonal, if noise is correlated
       over rounds; `accounting.whiten` makes it of any matrix mechanism.
-    planned: as in `Record`.
-    ring: likewise.
 
   Raises:
     ValueError: the shapes do not agree, or strategy is no such matrix.
   """
   assigned = included if assigned is None else assigned
   rounds = RoundScalars(*map(np.asarray, rounds))
-  if len(rounds.clip_norm) != len(included):
-    raise ValueError(
-      f'rounds has {len(rounds.clip_norm)} rounds, but included '
-      f'{len(included)}; give both of the same run.'
-    )
-  for name, x in {'assigned': assigned, **cosines}.items():
-    if x.shape not in (included.shape, included.shape[1:]):
-      raise ValueError(
-        f'{name!r} has shape {x.shape}; give a number for each canary, or for '
-        f'each round and canary: included has shape {included.shape}.'
-      )
   if strategy is not None:
     strategy = np.asarray(strategy, np.float64)
-    if fault := find_fault_of_strategy(strategy, len(included)):
-      raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
+  check_shapes(cosines, rounds, included, assigned, strategy)
   weight = None
   if momentum is not None:
     weight = weigh_canaries(momentum, rounds, assigned)
@@ -197,6 +185,31 @@ def make_record(
   )
 
 
+def check_shapes(
+  cosines: Mapping[str, Float[Any, '... k']],
+  rounds: RoundScalars,
+  included: Bool[np.ndarray, '*shape'],
+  assigned: Bool[np.ndarray, '*shape'],
+  strategy: Float[np.ndarray, '*square'] | None,
+) -> None:
+  """Raises a ValueError unless these are of one run, as in `make_record`."""
+  if len(rounds.clip_norm) != len(included):
+    raise ValueError(
+      f'rounds has {len(rounds.clip_norm)} rounds, but included '
+      f'{len(included)}; give both of the same run.'
+    )
+  for name, x in {'assigned': assigned, **cosines}.items():
+    if x.shape not in (included.shape, included.shape[1:]):
+      raise ValueError(
+        f'{name!r} has shape {x.shape}; give a number for each canary, or for '
+        f'each round and canary: included has shape {included.shape}.'
+      )
+  if strategy is not None and (
+    fault := find_fault_of_strategy(strategy, len(included))
+  ):
+    raise ValueError(f'{fault}; give C of the noise C⁻¹ Z of all rounds.')
+
+
 def find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:
   """Says what is impossible in the strategy of so many rounds; None if nothing is."""
   if strategy.shape != (rounds, rounds) or not np.isfinite(strategy).all():
@@ -207,6 +220,11 @@ def find_fault_of_strategy(strategy: np.ndarray, rounds: int) -> str | None:
   if np.any(np.triu(strategy, 1)) or not np.all(np.diagonal(strategy) > 0):
     return 'strategy is not lower triangular with a positive diagonal'
   return None
+
+
+def is_noise_multiplier(z: Any) -> bool:
+  """Whether z is a valid noise multiplier, see `NOISE`."""
+  return bool(z == 0 or 1e-30 <= z <= 1e38)
 
 
 def weigh_canaries(

@@ -9,12 +9,14 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.accounting import Ring
-from epe_jax.audit import record_checks
-from epe_jax.audit.record import Record
+from epe_jax.audit.record import Record, check_shapes
 from epe_jax.training.round_scalars import RoundScalars
 
 SCHEMA = 8
 """Version of scores.npz."""
+
+COSINES, ROUNDS = 'cosines_', 'rounds_'
+"""What names of its arrays begin with."""
 
 
 def write_record(path: str | os.PathLike, record: Record) -> None:
@@ -35,13 +37,8 @@ def write_record(path: str | os.PathLike, record: Record) -> None:
     if field.name not in ('cosines', 'rounds')
     and (value := getattr(record, field.name)) is not None
   }
-  cosines = {
-    record_checks.COSINES + name: x for name, x in record.cosines.items()
-  }
-  rounds = {
-    record_checks.ROUNDS + name: x
-    for name, x in record.rounds._asdict().items()
-  }
+  cosines = {COSINES + name: x for name, x in record.cosines.items()}
+  rounds = {ROUNDS + name: x for name, x in record.rounds._asdict().items()}
   fields |= {'schema': np.int64(SCHEMA)}
   io.write_arrays(path, fields | cosines | rounds, private=True)
 
@@ -61,7 +58,7 @@ def load_record(path: str | os.PathLike) -> Record:
   optional |= {'planned', 'ring'}
   names = {field.name for field in dataclasses.fields(Record)}
   names -= {'cosines', 'rounds'}
-  scalars = {record_checks.ROUNDS + name for name in RoundScalars._fields}
+  scalars = {ROUNDS + name for name in RoundScalars._fields}
   required = {'schema'} | (names - optional) | scalars
   if lacks := required - arrays.keys():
     raise ValueError(
@@ -69,10 +66,8 @@ def load_record(path: str | os.PathLike) -> Record:
       'run, or a file that `epe-jax estimate --help` describes.'
     )
   fields: dict[str, Any] = {name: arrays.get(name) for name in names | optional}
-  fields['cosines'] = select_prefixed(arrays, record_checks.COSINES)
-  fields['rounds'] = RoundScalars(
-    **select_prefixed(arrays, record_checks.ROUNDS)
-  )
+  fields['cosines'] = select_prefixed(arrays, COSINES)
+  fields['rounds'] = RoundScalars(**select_prefixed(arrays, ROUNDS))
   for name in ('included', 'assigned'):
     fields[name] = fields[name].astype(bool)
   types = {'design': str, 'dim': int, 'delta': float, 'is_whole': bool}
@@ -82,14 +77,13 @@ def load_record(path: str | os.PathLike) -> Record:
     for name, type_ in types.items():
       if name not in optional or fields[name] is not None:
         fields[name] = type_(fields[name])
-    fault = record_checks.find_fault(fields)
+    checked = 'cosines', 'rounds', 'included', 'assigned', 'strategy'
+    check_shapes(*(fields[name] for name in checked))
   except (TypeError, ValueError) as error:
-    fault = str(error)
-  if fault is not None:
     raise ValueError(
-      f'{path} is damaged: {fault}. Restore the file, or make the run again in a '
+      f'{path} is damaged: {error} Restore the file, or make the run again in a '
       'new workdir.'
-    )
+    ) from error
   return Record(**fields)
 
 

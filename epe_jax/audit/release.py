@@ -46,7 +46,6 @@ def restrict_to_rounds(record: Record, shown: Bool[np.ndarray, ' T']) -> Record:
   other rounds are left out and nothing else changes.
 
   Args:
-    record: the record of the run.
     shown: the published rounds, such as `every_nth_round`.
 
   Raises:
@@ -75,7 +74,6 @@ def truncate_after(record: Record, round: int) -> Record:
   unobserved either, as they were chosen to take part.
 
   Args:
-    record: the record of the run.
     round: t, 1 <= t <= T. Before T there is no final model.
 
   Raises:
@@ -108,9 +106,6 @@ def redact_record(record: Record) -> Record:
   number that a run has of its clients, however small, is a release that no ε
   counts: one number of an un-noised sum tells two guesses of it apart. So the
   residual goes: noise that is known is a sum of updates that is known.
-
-  Args:
-    record: the record of the run.
   """
   rounds = record.rounds
   if rounds is not None:
@@ -209,10 +204,8 @@ def replace_views(
   """Changes fields of a record and drops the canaries that are not in it.
 
   Args:
-    record: the record of the run.
     present: canaries that may have left a trace in what is shown; None for those
       that are assigned a round of it.
-    **changes: fields of the record.
 
   Raises:
     ValueError: fewer than two observed canaries are left.

@@ -14,7 +14,7 @@ from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.attackers import EXTERNAL, sort_by_strength
 from epe_jax.epsilon import tradeoff
-from epe_jax.epsilon.types import Estimate, Kind, Scores, mark_rejected
+from epe_jax.epsilon.types import Estimate, Scores, mark_rejected
 from epe_jax.fact import Facts
 
 SIGNIFICANCE = 0.05
@@ -160,47 +160,6 @@ class Headline(NamedTuple):
   point: Estimate | None
 
 
-class AuditRow(NamedTuple):
-  """One estimate of one attacker of one run.
-
-  Attributes:
-    run: its name; empty if there is one run.
-    round: the estimate is of what attackers saw by then; None after the last one.
-    attacker: its key.
-    method: of the estimate.
-    kind: as in `Estimate`.
-    epsilon: likewise.
-    delta: likewise.
-    mu: of the Gaussian mechanism with that ε at δ.
-    confidence: as in `Estimate`.
-    low: lower end of the interval; None without one.
-    high: upper end.
-    floor: 95 % point of what the estimator reports when nothing leaks; None where
-      that was not simulated.
-    p_value: as in `Estimate`.
-    analytic: ε that the mechanism allows this attacker; None if it is not known.
-    assumes: keys of what must hold, of `Assumption`.
-    is_rejected: the scores reject that.
-  """
-
-  run: str
-  round: int | None
-  attacker: str
-  method: str
-  kind: Kind
-  epsilon: float
-  delta: float
-  mu: float
-  confidence: float | None
-  low: float | None
-  high: float | None
-  floor: float | None
-  p_value: float | None
-  analytic: float | None
-  assumes: tuple[str, ...]
-  is_rejected: bool
-
-
 class Audit(NamedTuple):
   """What an audit found.
 
@@ -258,43 +217,40 @@ class Audit(NamedTuple):
     )
     return SIGNIFICANCE / max(num, 1)
 
-  def list_rows(
-    self, *, run: str = '', round: int | None = None
-  ) -> list[AuditRow]:
-    """Every estimate of every attacker, in the order in which they are shown.
+  def to_frame(self) -> Any:
+    """Every estimate of every attacker as a `pandas.DataFrame`, in the order shown.
 
-    Args:
-      run: as in `AuditRow`.
-      round: likewise.
+    Of each it has the attacker's key and what `Estimate` has, with the ends of the
+    interval as low and high; mu, of the Gaussian mechanism with that ε at δ; floor, the
+    95 % point of what the estimator reports when nothing leaks; and analytic, the ε that
+    the mechanism allows this attacker. The extra 'reports' installs pandas.
     """
-    return [
-      AuditRow(
-        run,
-        round,
-        attack.threat_model.key,
-        estimate.method,
-        estimate.kind,
-        float(estimate.epsilon),
-        estimate.delta,
-        tradeoff.mu_of_epsilon(float(estimate.epsilon), estimate.delta),
-        estimate.confidence,
-        *(estimate.interval or (None, None)),
-        estimate.floor and estimate.floor.q95,
-        estimate.p_value,
-        attack.analytic and attack.analytic.epsilon,
-        tuple(map(str, estimate.assumes)),
-        estimate.is_rejected,
-      )
-      for attack in self.attacks
-      for estimate in (attack.first_with_interval, *attack.estimates[1:])
-    ]
-
-  def to_frame(self, *, run: str = '', round: int | None = None) -> Any:
-    """`list_rows` as a `pandas.DataFrame`, which the extra 'reports' installs."""
     with extras.explain_missing():
       import pandas as pd
-    rows = self.list_rows(run=run, round=round)
-    return pd.DataFrame(rows, columns=AuditRow._fields)
+    rows = []
+    for attack in self.attacks:
+      for estimate in (attack.first_with_interval, *attack.estimates[1:]):
+        epsilon = float(estimate.epsilon)
+        low, high = estimate.interval or (None, None)
+        rows.append(
+          {
+            'attacker': attack.threat_model.key,
+            'method': estimate.method,
+            'kind': estimate.kind,
+            'epsilon': epsilon,
+            'delta': estimate.delta,
+            'mu': tradeoff.mu_of_epsilon(epsilon, estimate.delta),
+            'confidence': estimate.confidence,
+            'low': low,
+            'high': high,
+            'floor': estimate.floor and estimate.floor.q95,
+            'p_value': estimate.p_value,
+            'analytic': attack.analytic and attack.analytic.epsilon,
+            'assumes': tuple(map(str, estimate.assumes)),
+            'is_rejected': estimate.is_rejected,
+          }
+        )
+    return pd.DataFrame(rows)
 
   def find(self, threat_model: ThreatModel) -> AttackResult | None:
     """What was found about an attacker; None if there are no scores for it."""

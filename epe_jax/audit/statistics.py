@@ -57,10 +57,8 @@ def score_mixture(
   paper is not the best test for its attacker.
 
   Args:
-    trace: cosines with the aggregates.
     expected: mean cosine of a canary in its own round, S / (m |ρ̄|), which an attacker
       who sees the aggregates and knows S and m can compute.
-    dim: d.
   """
   x = np.sqrt(dim) * np.asarray(trace, np.float64)
   s = np.sqrt(dim) * np.asarray(expected, np.float64)[:, None]
@@ -81,7 +79,6 @@ def score_own_round(
   rounds that hold w_t of a canary.
 
   Args:
-    trace: cosines of each round.
     participation: 0/1, or weights; each canary takes part at least once.
       `assign_held_out` assigns rounds to unobserved canaries.
 
@@ -111,7 +108,6 @@ def score_residual(
 
   Args:
     residual: cosines with the residuals, without any canary.
-    participation: row t holds the canaries of round t.
     assigned: row t holds the canaries that are scored in round t; `assign_held_out`
       assigns rounds to unobserved ones.
     rounds: the scalars of rounds with noise.
@@ -169,9 +165,7 @@ def measure_overlap(
   """`Scores.overlap` of canaries that are in the same rounds.
 
   Args:
-    expected: mean cosine of a canary with the aggregate of its round.
     in_round: number of observed canaries that are assigned each round.
-    dim: d.
   """
   squares = dim * np.square(expected, dtype=np.float64)
   others = np.sum(in_round * (in_round - 1) * squares**2)

@@ -28,10 +28,6 @@ Excess = Literal['violation', 'extrapolates', 'more_than_expected']
 def bound_known_rounds(record: Record, delta: float) -> Analytic | None:
   """The ε of an attacker who knows the rounds of a canary and all other updates.
 
-  Args:
-    record: what attackers saw.
-    delta: δ in (0, 1).
-
   Returns:
     Of the canary whose rounds give away most; None where the noise is not known,
     or what was published are no rounds but models.
@@ -55,10 +51,6 @@ def bound_known_rounds(record: Record, delta: float) -> Analytic | None:
 
 def bound_unknown_rounds(record: Record, delta: float) -> Analytic | None:
   """The ε of an attacker who does not know the rounds of a canary.
-
-  Args:
-    record: what attackers saw.
-    delta: δ in (0, 1).
 
   Returns:
     By random allocation where each canary is assigned one random round of each
@@ -89,10 +81,6 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
   noise of variance Σ_t w_t² σ_t². Whatever clients do because of a canary comes in
   addition, so this is not a bound.
 
-  Args:
-    record: what attackers saw.
-    delta: δ in (0, 1).
-
   Returns:
     An expectation; where the server is not SGD, the bound of an attacker who sees all rounds
     and does not know those of a canary. None as in `bound_known_rounds`, and where
@@ -121,9 +109,6 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
 def expect_shifts(record: Record) -> Float[np.ndarray, ' T'] | None:
   """What the final model of linear training keeps of an update of each round.
 
-  Args:
-    record: of the whole run.
-
   Returns:
     w_t S_t/m of updates of the clip norm, in units of the noise of the model; None
     where the server is not SGD, or there is no noise.
@@ -151,10 +136,6 @@ def _measure_noise_of_model(record: Record) -> float:
 
 def find_curve(analytic: Analytic, delta: float) -> Curve:
   """The trade-off curve below which no attack is, or is expected to be.
-
-  Args:
-    analytic: of an attacker.
-    delta: of its ε, in (0, 1).
 
   Returns:
     log FPR -> the smallest FNR. It is exact where the law of the mechanism is
@@ -194,10 +175,6 @@ def find_limit(
 
   It is that of its attacker; but where no more than an expectation is known the most
   exposed canary has its own, if its round is known.
-
-  Args:
-    estimate: of one attacker.
-    analytic: of the same attacker, at the same δ; None if there is none.
   """
   entry = registry.find(estimate.method)
   if analytic is None or entry is None or not entry.is_of_most_exposed:
@@ -221,8 +198,6 @@ def describe_excess(
   """What it means that an estimate is above the ε that its attacker is allowed.
 
   Args:
-    estimate: of one attacker.
-    analytic: of the same attacker, at the same δ; None if there is none.
     error: half the width of the interval of another estimate from the same scores,
       >= 0, which is taken for a point estimate that has no interval of its own.
 

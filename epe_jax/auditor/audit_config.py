@@ -8,7 +8,7 @@ import numpy as np
 
 from epe_jax import accounting, streams
 from epe_jax.accounting import ParticipationSchema, matrix_mechanism
-from epe_jax.audit import record, record_checks
+from epe_jax.audit import record
 from epe_jax.auditor.host_canaries.registry import FAMILIES
 from epe_jax.epsilon import checks
 from epe_jax.sampling import canary_schedules
@@ -78,7 +78,7 @@ class AuditConfig:
 
   def __post_init__(self):
     of = lambda name: (name, getattr(self, name))
-    checks.check_integer(*of('dim'), 2, record_checks.MAX_DIM)
+    checks.check_integer(*of('dim'), 2, record.MAX_DIM)
     checks.check_integer(*of('rounds'))
     checks.check_number(*of('clip_norm'), CLIP_NORMS)
     checks.check_number(*of('delta'), '(0, 1)')
@@ -94,9 +94,9 @@ class AuditConfig:
       checks.check_number(*of('server_momentum'), '[0, 1)')
     if (z := self.noise_multiplier) is not None:
       checks.check_number('noise_multiplier', z, '[0, inf)')
-      if not record_checks.is_noise_multiplier(z):
+      if not record.is_noise_multiplier(z):
         raise ValueError(
-          f'noise_multiplier={z!r}; give {record_checks.NOISE}, or None if none is '
+          f'noise_multiplier={z!r}; give {record.NOISE}, or None if none is '
           'claimed.'
         )
     if self.sampling_probability is not None:

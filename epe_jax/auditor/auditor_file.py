@@ -10,7 +10,6 @@ import numpy as np
 
 from epe_jax import io, typed_json
 from epe_jax.audit import record_file
-from epe_jax.audit.record_checks import COSINES, ROUNDS
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.fact import Facts
 from epe_jax.training.round_scalars import RoundScalars
@@ -62,8 +61,10 @@ def write_state(path: str | os.PathLike, state: AuditorState) -> None:
     'notes': json.dumps(typed_json.to_plain(state.notes)),
   }
   arrays |= {} if strategy is None else {'strategy': strategy}
-  arrays |= {COSINES + name: x for name, x in state.cosines.items()}
-  arrays |= {ROUNDS + name: x for name, x in state.rounds._asdict().items()}
+  arrays |= {record_file.COSINES + name: x for name, x in state.cosines.items()}
+  arrays |= {
+    record_file.ROUNDS + name: x for name, x in state.rounds._asdict().items()
+  }
   io.write_arrays(path, arrays, private=True)
 
 
@@ -82,8 +83,10 @@ def read_state(path: str | os.PathLike) -> AuditorState:
         **io.parse_json(str(arrays['config'])), strategy=arrays.get('strategy')
       ),
       **{name: arrays[name] for name in _ARRAYS},
-      cosines=record_file.select_prefixed(arrays, COSINES),
-      rounds=RoundScalars(**record_file.select_prefixed(arrays, ROUNDS)),
+      cosines=record_file.select_prefixed(arrays, record_file.COSINES),
+      rounds=RoundScalars(
+        **record_file.select_prefixed(arrays, record_file.ROUNDS)
+      ),
       notes=typed_json.from_plain(Facts, io.parse_json(str(arrays['notes']))),
     )
   except (KeyError, TypeError, ValueError) as error:

@@ -76,6 +76,6 @@ def _compare(workdirs: Sequence[str], values: flags.FlagValues) -> int:
 
   io.check_folder('out', values.out)
   runs = labelled_runs.label_workdirs(workdirs)
-  text = comparison.write_comparison(values.out, runs, name='comparison')
+  text = comparison.write_comparison(values.out, runs)
   print(f'{text}\n\nWrote {values.out}/comparison.html and its figure.')
   return 0

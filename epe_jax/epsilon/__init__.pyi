@@ -3,7 +3,6 @@ from .cosine_null import CosineNull as CosineNull
 from .cosine_null import NormalNull as NormalNull
 from .cosine_null import null_distribution as null_distribution
 from .diagnostics import anderson_darling as anderson_darling
-from .diagnostics import run_normality_tests as run_normality_tests
 from .gaussian_bound import gaussian_lower_bound as gaussian_lower_bound
 from .known_shifts import epsilon_mixture as epsilon_mixture
 from .known_shifts import location_mixture as location_mixture
@@ -33,7 +32,6 @@ from .tradeoff import MechanismFamily as MechanismFamily
 from .tradeoff import epsilon_gdp as epsilon_gdp
 from .tradeoff import gaussian_family as gaussian_family
 from .tradeoff import mu_of_epsilon as mu_of_epsilon
-from .two_gaussians import epsilon_curve as epsilon_curve
 from .two_gaussians import epsilon_two_gaussians as epsilon_two_gaussians
 from .two_gaussians import log_delta_one_direction as log_delta_one_direction
 from .two_gaussians import two_gaussian as two_gaussian

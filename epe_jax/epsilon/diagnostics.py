@@ -21,7 +21,6 @@ from epe_jax.epsilon.types import (
   NullLaw,
   Real,
   Scores,
-  check_one_audit,
   scalar_or_array,
 )
 
@@ -36,39 +35,6 @@ class AndersonDarling(NamedTuple):
 
   statistic: float
   p_value: float
-
-
-class NormalityTests(NamedTuple):
-  """Anderson-Darling tests of one audit; None for a test that is impossible.
-
-  Attributes:
-    observed: of the observed scores, against a Gaussian fitted to them.
-    unobserved: of the unobserved scores, against a Gaussian fitted to them.
-    null: of the unobserved scores, against their exact law, if `scores.null` is
-      given.
-  """
-
-  observed: AndersonDarling | None
-  unobserved: AndersonDarling | None
-  null: AndersonDarling | None
-
-
-def run_normality_tests(scores: Scores) -> NormalityTests:
-  """Tests what the two-Gaussian estimates assume of the scores of one audit.
-
-  A group of fewer than eight scores, or of equal ones, has no test.
-  """
-  check_one_audit(scores)
-  fitted = [
-    anderson_darling(group)
-    if group.size >= MIN_SCORES and np.ptp(group) > 0
-    else None
-    for group in (scores.observed, scores.unobserved)
-  ]
-  exact = None
-  if scores.has_known_null and scores.unobserved.size >= MIN_SCORES:
-    exact = anderson_darling_null(scores.unobserved, null=scores.null)
-  return NormalityTests(fitted[0], fitted[1], exact)
 
 
 def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
@@ -105,7 +71,7 @@ def anderson_darling_null(
   _check_number(values)
   law = cosine_null.null_distribution(null)
   ordered = np.sort(values)
-  log_below = np.asarray(law.logcdf(ordered))
+  log_below = np.asarray(law.logsf(-ordered))
   statistic = float(a_squared(log_below, np.asarray(law.logsf(ordered))))
   return AndersonDarling(statistic, _p_value_known(statistic))
 
@@ -126,7 +92,7 @@ def is_null_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   law = cosine_null.null_distribution(scores.null)
   ordered = np.sort(scores.unobserved, axis=-1)
   statistic = a_squared(
-    np.asarray(law.logcdf(ordered)), np.asarray(law.logsf(ordered))
+    np.asarray(law.logsf(-ordered)), np.asarray(law.logsf(ordered))
   )
   # At most chi-squared in spread: a cosine has no more kurtosis than a Gaussian.
   n, square = ordered.shape[-1], np.sum((ordered / law.std) ** 2, axis=-1)

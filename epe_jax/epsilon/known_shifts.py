@@ -26,7 +26,6 @@ from epe_jax.epsilon import (
   monotone,
   two_gaussians,
 )
-from epe_jax.epsilon.checks import check_confidence
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -57,7 +56,8 @@ def location_mixture(
   """ε between N(0, 1) and the mixture of N(ŝ μ_j, 1) over observed canaries.
 
   It is the ε of a canary of a random round, for an attacker who does not know
-  which. If all shifts are equal it is `two_gaussian` with std='null' or 'pooled'.
+  which. If all shifts are equal and the null law is known it is `two_gaussian` with
+  std='null'.
 
   Args:
     scores: with their `shift`; without it all are assumed to be shifted alike.
@@ -159,15 +159,11 @@ def compute_rates(
 
 
 def compute_curve(
-  scores: Scores,
-  deltas: Float[np.ndarray, ' m'],
-  *,
-  confidence: float = 0.9,
+  scores: Scores, deltas: Float[np.ndarray, ' m']
 ) -> Float[np.ndarray, 'lines=3 m']:
-  """ε(δ) of `location_mixture` of one audit, and both limits of each ε."""
-  check_confidence(confidence)
+  """ε(δ) of `location_mixture` of one audit, and both limits of each ε, of 90 %."""
   fit = fit_shift(scores)
-  ends = confidence_limits(fit, (1 - confidence) / 2)
+  ends = confidence_limits(fit, (1 - 0.9) / 2)
   unique, counts = np.unique(shift_of(scores), return_counts=True)
   pair = _pair(unique, counts / scores.observed.size)
   return np.stack(

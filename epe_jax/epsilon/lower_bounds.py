@@ -146,21 +146,17 @@ class Explicit(Correction):
 
 @dataclasses.dataclass(frozen=True)
 class Split(Correction):
-  """A threshold chosen by some canaries, for a bound from the others.
+  """A threshold chosen by half of the canaries, for a bound from the others.
 
   Attributes:
     seed: of the random split, >= 0. A bound is not valid if several seeds are
       tried and the best is kept.
-    fraction: share of the canaries of each group that choose the threshold, in
-      (0, 1).
   """
 
   seed: int
-  fraction: float = 0.5
 
   def __post_init__(self):
     checks.check_integer('seed', self.seed, 0, math.inf)
-    checks.check_number('fraction', self.fraction, '(0, 1)')
 
   def count_errors(self, scores, significance, find_best, sides):
     """One threshold for scores that did not choose it."""
@@ -178,11 +174,11 @@ class Split(Correction):
     for name in ('observed', 'unobserved'):
       values = getattr(scores, name)
       size = values.shape[-1]
-      first = int(size * self.fraction)
-      if size and not 0 < first < size:
+      first = size // 2
+      if size == 1:
         raise ValueError(
-          f'fraction={self.fraction} of {size} {name} scores leaves one part '
-          'empty; use more canaries or multiplicity=Band().'
+          f'one {name} score has no halves; use more canaries or '
+          'multiplicity=Band().'
         )
       order = rng.permutation(size)
       for part, chosen in zip(parts, (order[:first], order[first:])):

@@ -21,12 +21,10 @@ from epe_jax.epsilon.types import (
 _REFINEMENTS, _GRID = 8, 65
 
 
-def eps_lo(
-  scores: Scores, *, delta: float, significance: float = 0.05
-) -> Estimate:
+def eps_lo(scores: Scores, *, delta: float) -> Estimate:
   """The paper's ε_lo: (1) with upper limits of both rates, at its best threshold.
 
-  The FNR is replaced by its Jeffreys upper limit. The FPR is exact if the null law
+  The FNR is replaced by its Jeffreys upper limit of 95 %. The FPR is exact if the null law
   is known (the paper's final-model column), and otherwise replaced by its Jeffreys
   upper limit too (its all-iterates column).
 
@@ -36,17 +34,14 @@ def eps_lo(
   law, and in 29 % with the empirical one. Of two sets of k canaries it is at most
   log((1 - δ - b)/b) with b the Jeffreys limit for no error in k, 6.25 for k = 1000.
 
-  Args:
-    significance: chance that a limit at one fixed threshold fails.
-
   Returns:
     A point estimate >= 0. It is inf if a cosine of 1 has no false positives.
 
   References: section 5.1 of the paper; Jagielski et al. (2020) and, for the
   Jeffreys limit, Zanella-Béguelin et al. (2023).
   """
-  check_scores(scores, delta, significance=significance)
-  upper = functools.partial(threshold.jeffreys_upper, significance=significance)
+  check_scores(scores, delta)
+  upper = functools.partial(threshold.jeffreys_upper, significance=0.05)
   return _estimate('eps_lo', scores, delta, upper, (Assumption.INDEPENDENT,))
 
 

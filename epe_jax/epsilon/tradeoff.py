@@ -48,22 +48,20 @@ class MechanismFamily(NamedTuple):
   is_gdp: bool = False
 
 
-def gaussian_family(*, steps: int = 1) -> MechanismFamily:
+def gaussian_family() -> MechanismFamily:
   """Gaussian mechanisms of sensitivity 1: FNR >= Φ(Φ⁻¹(1 - FPR) - 1/z).
 
-  Scores are those of one release, and the ε that of T >= 1, which are exactly one
-  with noise z/√T. It is exact, and may be in the thousands.
+  The ε is exact, and may be in the thousands.
 
   >>> round(gaussian_family().epsilon(0.0496, 341_000**-1.1), 2)
   298.98
   """
-  checks.check_integer('steps', steps)
 
   def fnr(noise_multiplier, log_fpr):
     return fnr_gdp(1 / noise_multiplier, log_fpr)
 
   def epsilon(noise_multiplier, delta):
-    return float(epsilon_gdp(np.sqrt(steps) / noise_multiplier, delta))
+    return float(epsilon_gdp(1 / noise_multiplier, delta))
 
   return MechanismFamily('gdp', fnr, epsilon, is_gdp=True)
 

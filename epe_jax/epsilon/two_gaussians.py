@@ -79,7 +79,7 @@ def two_gaussian(
   scores: Scores,
   *,
   delta: float,
-  std: Literal['fitted', 'pooled', 'null'] = 'fitted',
+  std: Literal['fitted', 'null'] = 'fitted',
 ) -> Estimate:
   """The paper's estimate: ε between the null and the observed Gaussian.
 
@@ -91,49 +91,30 @@ def two_gaussian(
     ε upwards, because at small δ ε is smallest for equal standard deviations;
   - 'null': that of the null Gaussian. The estimate is calibrated if participation
     shifts a score and does not change its spread, as in Algorithm 1, and it
-    reproduces the table of the paper;
-  - 'pooled': that of both groups, each around its own mean, used for both
-    Gaussians. It assumes the same as 'null', and has less variance if the null is
-    not known exactly. If it is known there is nothing to pool.
+    reproduces the table of the paper.
 
   Returns:
     A point estimate.
 
   Raises:
-    ValueError: also if a fitted standard deviation is zero, or std='pooled' although
-      the null law is known.
+    ValueError: also if a fitted standard deviation is zero.
   """
   check_scores(scores, delta)
-  epsilon = epsilon_curve(scores, np.array([delta]), std=std)
+  checks.check_choice('std', std, ('fitted', 'null'))
+  mean0, std0 = null_gaussian(scores)
+  mean1, std1 = np.mean(scores.observed, axis=-1), std0
+  if std == 'fitted':
+    mean1, std1 = fitted_gaussian('observed', scores.observed)
   assumes = (Assumption.GAUSSIAN_SCORES,)
   if std != 'fitted':
     assumes += (Assumption.EQUAL_SPREAD,)
   return Estimate(
-    scalar_or_array(epsilon[..., 0]),
+    epsilon_two_gaussians(mean0, std0, mean1, std1, delta),
     delta,
     f'two_gaussian_{std}',
     confidence=None,
     assumes=assumes,
   )
-
-
-def epsilon_curve(
-  scores: Scores,
-  deltas: Float[np.ndarray, 'm'],
-  *,
-  std: Literal['fitted', 'pooled', 'null'] = 'fitted',
-) -> Float[np.ndarray, '*batch m']:
-  """ε(δ) of the two-Gaussian estimate at each of [m] values of δ.
-
-  >>> scores = Scores(np.array([0.5, 1.5, 2.5]), np.array([-1.0, 0.0, 1.0]))
-  >>> epsilon_curve(scores, np.array([1e-9, 1e-5, 1e-1]), std='pooled').round(2)
-  array([12.26,  9.01,  3.3 ])
-  """
-  check_scores(scores)
-  deltas = checks.check_numbers('deltas', deltas, '(0, 1)', is_vector=True)
-  moments = [np.asarray(x)[..., None] for x in _two_gaussians(scores, std)]
-  mean0, std0, mean1, std1 = moments
-  return np.asarray(epsilon_two_gaussians(mean0, std0, mean1, std1, deltas))
 
 
 def null_gaussian(
@@ -174,38 +155,6 @@ def fitted_gaussian(
       f'their standard deviation is 0 and ε is undefined: {cure}.'
     )
   return np.asarray(np.mean(values, axis=-1)), np.asarray(std)
-
-
-def _two_gaussians(scores, std):
-  """Mean and std of the null Gaussian, then those of the observed one."""
-  if std == 'null':
-    mean0, std0 = null_gaussian(scores)
-    return mean0, std0, np.mean(scores.observed, axis=-1), std0
-  if std == 'fitted':
-    return *null_gaussian(scores), *fitted_gaussian('observed', scores.observed)
-  checks.check_choice('std', std, ('fitted', 'pooled', 'null'))
-  if scores.has_known_null:
-    raise ValueError(
-      f"std='pooled' estimates one spread from both groups, but null={scores.null}"
-      " gives it exactly: use std='null', or null=Unknown() to ignore the exact law."
-    )
-  return _pooled(scores.observed, scores.unobserved)
-
-
-def _pooled(observed, unobserved):
-  groups = (unobserved, observed)
-  means = [np.mean(x, axis=-1) for x in groups]
-  total = sum(x.shape[-1] for x in groups)
-  variance = sum(np.var(x, axis=-1) * (x.shape[-1] / total) for x in groups)
-  spread = np.maximum(*(np.ptp(x, axis=-1) for x in groups))
-  # The standard deviation of equal scores may be a rounding error above 0.
-  std = np.where(spread > 0, np.sqrt(variance), 0.0)
-  if not np.all(std > 0):
-    raise ValueError(
-      'the scores of an audit are all equal in each group, so their pooled '
-      'standard deviation is 0 and ε is undefined: use more canaries.'
-    )
-  return means[0], std, means[1], std
 
 
 def _broadcast(mean0, std0, mean1, std1, value):

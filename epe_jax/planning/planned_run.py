@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from epe_jax.audit import record_checks
+from epe_jax.audit import record
 from epe_jax.canaries import registry
 from epe_jax.epsilon import checks
 from epe_jax.epsilon.checks import check_delta
@@ -96,9 +96,9 @@ class PlannedRun:
         checks.check_number(name, value, interval)
     checks.check_choice('family', self.family, (*registry.FAMILIES,))
     checks.check_choice('design', self.design, ('fixed', 'coin_flip'))
-    if not record_checks.is_noise_multiplier(self.noise_multiplier):
+    if not record.is_noise_multiplier(self.noise_multiplier):
       raise ValueError(
-        f'noise_multiplier={self.noise_multiplier!r}; give {record_checks.NOISE}.'
+        f'noise_multiplier={self.noise_multiplier!r}; give {record.NOISE}.'
       )
     if self.num_unobserved == 1:
       raise ValueError('num_unobserved=1; give 0, or at least 2.')

@@ -1,7 +1,7 @@
-"""Curves of attackers: ε over δ, and false negatives over false positives.
+"""Curves of attackers: false negatives over false positives.
 
-Computed here and drawn elsewhere. Those of scores are of the calibrated estimate
-or of counts; those called Gaussian are of the mechanism with an analytic ε.
+Computed here and drawn elsewhere: of the calibrated estimate, of counts, and of the
+mechanism with an analytic ε.
 """
 
 import math
@@ -15,37 +15,8 @@ from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import AttackResult, Audit
-from epe_jax.epsilon import (
-  cosine_null,
-  known_shifts,
-  threshold,
-  tradeoff,
-  two_gaussians,
-)
+from epe_jax.epsilon import cosine_null, known_shifts, threshold, tradeoff
 from epe_jax.epsilon.types import Estimate, Scores
-from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import leaks
-
-
-class DeltaCurve(NamedTuple):
-  """ε over δ of one attacker, with the 90 % interval of the shift of its scores."""
-
-  threat_model: ThreatModel
-  epsilon: Float[np.ndarray, ' n']
-  low: Float[np.ndarray, ' n']
-  high: Float[np.ndarray, ' n']
-
-
-class DeltaCurves(NamedTuple):
-  """ε of attackers with a calibrated estimate, at the δ that so many canaries tell about.
-
-  `gaussian` is δ and ε of the Gaussian mechanism with the analytic ε at the δ of the
-  run; None if that ε is not known.
-  """
-
-  deltas: Float[np.ndarray, ' n']
-  curves: list[DeltaCurve]
-  gaussian: tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m']] | None
 
 
 class Tradeoff(NamedTuple):
@@ -74,31 +45,6 @@ class Tradeoff(NamedTuple):
   fitted: Float[np.ndarray, ' m'] | None
   allowed: Float[np.ndarray, ' m'] | None
   bound: Float[np.ndarray, ' m'] | None
-
-
-def compute_delta_curves(result: RunResult) -> DeltaCurves:
-  """ε of each attacker and of the mechanism, at each δ."""
-  analytic, delta = leaks.find_analytic_epsilon(result), result.delta
-  # No canary tells anything of outcomes that are rarer than one in all of them.
-  known = np.geomspace(1 / max(result.num_observed, 3), 0.5, 30)
-  gaussian = None
-  if not math.isnan(analytic):
-    wide = np.geomspace(min(known[0], delta / 3), 0.5, 30)
-    epsilons = np.full(len(wide), math.inf)
-    if not math.isinf(analytic):
-      mu = tradeoff.mu_of_epsilon(analytic, delta)
-      epsilons = two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, wide)
-    gaussian = wide, np.asarray(epsilons)
-  over_delta = [
-    DeltaCurve(
-      attack.threat_model, *known_shifts.compute_curve(attack.scores, known)
-    )
-    for attack in result.audit.attacks
-    if attack.is_calibrated
-    and attack.scores is not None
-    and attack.scores.shift is not None
-  ]
-  return DeltaCurves(known, over_delta, gaussian)
 
 
 def compute_tradeoffs(

@@ -57,7 +57,6 @@ def select_columns(
   columns: Mapping[str, Callable[[_Row], str]],
   *,
   title: str = '',
-  notes: Sequence[str] = (),
 ) -> Table:
   """A line for each row, of what each column shows of it.
 
@@ -65,7 +64,7 @@ def select_columns(
   [['1', '1'], ['2', '4']]
   """
   body = [[form(row) for form in columns.values()] for row in rows]
-  return Table(title, [*columns], body, notes)
+  return Table(title, [*columns], body)
 
 
 @contextlib.contextmanager

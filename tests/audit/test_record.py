@@ -17,22 +17,21 @@ def arrays(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-  ('name', 'change', 'message'),
+  ('name', 'change'),
   [
-    ('periods', lambda x: np.int64(0), r'periods=0 is out of range'),
-    ('dim', lambda x: x // 10, r'rounds_effective_dimension has numbers > dim'),
-    ('rounds_canary_norm', lambda x: x * 1e30, 'rounds_noise_std is not noise'),
-    ('weight', lambda x: x * 2, 'weight is not what momentum keeps'),
-    ('rounds_clip_norm', lambda x: x[:-1], r'rounds_clip_norm has shape'),
-    ('cosines_final', lambda x: x * np.inf, r'cosines_final has numbers'),
+    ('rounds_clip_norm', lambda x: x[:-1]),
+    ('cosines_final', lambda x: x[1:]),
+    ('assigned', lambda x: x[:-1]),
+    ('included', lambda x: x[0]),
+    ('dim', lambda x: np.asarray('many')),
   ],
 )
-def test_a_file_that_was_changed_by_hand_is_called_damaged(
-  arrays, tmp_path, name, change, message
+def test_a_file_whose_arrays_are_not_of_one_run_is_called_damaged(
+  arrays, tmp_path, name, change
 ):
   path = tmp_path / 'scores.npz'
-  io.write_arrays(path, {**arrays, name: np.asarray(change(arrays[name]))})
-  with pytest.raises(ValueError, match=f'is damaged: {message}'):
+  io.write_arrays(path, {**arrays, name: change(arrays[name])})
+  with pytest.raises(ValueError, match=f'{path} is damaged: '):
     load_record(path)
 
 
@@ -43,23 +42,10 @@ def test_what_was_written_is_read(arrays, tmp_path):
   np.testing.assert_array_equal(record.trace, arrays['cosines_aggregate'])
 
 
-@pytest.mark.parametrize(
-  ('ring', 'is_possible'),
-  [
-    ((4233.0, 4355.0, 1024.0, 0.0, 0.0), True),
-    ((4233.0, 4355.0, 1024.0, 6.0, 1.0), True),
-    ((0.0, 4355.0, 1024.0, 0.0, 0.0), False),
-    ((4233.0, 4355.0, 1024.0, -1.0, 0.0), False),
-  ],
-)
-def test_a_ring_has_noise_length_and_size(arrays, tmp_path, ring, is_possible):
-  path = tmp_path / 'scores.npz'
+def test_a_ring_is_read_as_it_was_written(arrays, tmp_path):
+  path, ring = tmp_path / 'scores.npz', (4233.0, 4355.0, 1024.0, 6.0, 1.0)
   io.write_arrays(path, {**arrays, 'ring': np.asarray(ring)})
-  if is_possible:
-    assert tuple(load_record(path).ring) == ring
-  else:
-    with pytest.raises(ValueError, match=r'ring=.* is out of range'):
-      load_record(path)
+  assert tuple(load_record(path).ring) == ring
 
 
 def test_the_response_is_what_the_server_makes_of_an_impulse():

@@ -84,7 +84,6 @@ def test_the_estimate_itself_is_kept():
   scores = normals(2)
   for estimator in (
     two_gaussians.two_gaussian,
-    functools.partial(two_gaussians.two_gaussian, std='pooled'),
     paper_estimates.eps_lo,
     paper_estimates.max_threshold,
     functools.partial(paper_estimates.max_threshold, rates='empirical'),

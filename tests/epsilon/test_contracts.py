@@ -127,7 +127,7 @@ def test_a_bound_has_one_minus_its_significance_and_a_point_estimate_nothing():
     takes = {name for name, *_ in parameters(FUNCTIONS[function])}
     settings = {'significance': 0.1} if 'significance' in takes else {}
     estimate = call(function, **settings)
-    is_bound = bool(settings) and function != 'eps_lo'
+    is_bound = bool(settings)
     assert estimate.confidence == (0.9 if is_bound else None), function
     assert (estimate.kind == 'point_estimate') != is_bound, function
     if is_bound:

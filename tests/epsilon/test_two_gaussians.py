@@ -344,67 +344,6 @@ def test_only_the_null_reading_is_calibrated_for_algorithm_1(
   assert biased.mean() > analytic + 5 * fitted_std / 20
 
 
-def test_pooled_spread_is_that_of_both_groups_around_their_means():
-  rng = np.random.default_rng(0)
-  scores = Scores(rng.normal(3, 1, 70), rng.normal(-1, 1.2, 110))
-  centred = np.concatenate(
-    [
-      scores.observed - scores.observed.mean(),
-      scores.unobserved - scores.unobserved.mean(),
-    ]
-  )
-  std = np.sqrt(np.mean(centred**2))
-  estimate = two_gaussians.two_gaussian(scores, delta=1e-5, std='pooled')
-  expected = two_gaussians.epsilon_two_gaussians(
-    scores.unobserved.mean(), std, scores.observed.mean(), std, 1e-5
-  )
-  assert estimate.epsilon == pytest.approx(expected, rel=1e-12)
-  assert estimate.method == 'two_gaussian_pooled'
-  with pytest.raises(ValueError, match="use std='null', or null=Unknown"):
-    two_gaussians.two_gaussian(
-      Scores(np.array([0.1, 0.2]), np.array([0.0]), null=Sphere(100)),
-      delta=1e-5,
-      std='pooled',
-    )
-  with pytest.raises(ValueError, match='all equal in each group'):
-    two_gaussians.two_gaussian(
-      Scores(np.full(9, 0.1), np.zeros(9)), delta=1e-5, std='pooled'
-    )
-  one_with_spread = Scores(np.full(9, 0.1), np.array([0.0, 1.0]))
-  assert np.isfinite(
-    two_gaussians.two_gaussian(
-      one_with_spread, delta=1e-5, std='pooled'
-    ).epsilon
-  )
-
-
-def test_pooling_scatters_less_where_only_the_mean_shifts():
-  rng = np.random.default_rng(1)
-  scores = Scores(rng.normal(1, 1, (300, 200)), rng.normal(size=(300, 200)))
-  exact = two_gaussians.epsilon_two_gaussians(0, 1, 1, 1, 1e-5)
-  error = {
-    std: two_gaussians.two_gaussian(scores, delta=1e-5, std=std).epsilon - exact
-    for std in ('fitted', 'null', 'pooled')
-  }
-  assert error['pooled'].std() < error['null'].std() < error['fitted'].std()
-  assert abs(error['pooled'].mean()) < 5 * error['pooled'].std() / np.sqrt(300)
-  assert error['fitted'].mean() > 0.5
-
-
-@pytest.mark.parametrize('std', ['fitted', 'pooled', 'null'])
-def test_curves_are_the_same_two_gaussians(std):
-  rng = np.random.default_rng(2)
-  scores = Scores(rng.normal(1, 1.4, (3, 60)), rng.normal(size=(3, 80)))
-  deltas = 10.0 ** -np.arange(1, 10)
-  curve = two_gaussians.epsilon_curve(scores, deltas, std=std)
-  assert curve.shape == (3, 9)
-  assert np.all(np.diff(curve) > 0)
-  estimate = two_gaussians.two_gaussian(scores, delta=1e-5, std=std)
-  # Vectors of other lengths are rounded otherwise.
-  np.testing.assert_allclose(estimate.epsilon, curve[:, 4], rtol=1e-14)
-  assert estimate.method == f'two_gaussian_{std}'
-
-
 def test_the_wider_gaussian_is_told_from_the_narrower_more_easily():
   forward, backward = (
     float(one_direction(0, *stds, 1e-5)) for stds in ((1, 0, 3), (3, 0, 1))

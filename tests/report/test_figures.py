@@ -22,7 +22,6 @@ from epe_jax.report.figures import (
   epsilons,
   of_audit,
   style,
-  training,
 )
 from epe_jax.watch import by_round, sequential
 from tests import recorded_runs
@@ -341,19 +340,6 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
       'ε ≈ ∞',
       'ε ≈ ∞',
     ]
-
-
-def test_a_loss_that_diverges_is_cut_off_and_said_to_be():
-  lines = recorded_runs.metrics(20)
-  _, calm, _ = training.draw_accuracy(lines).axes
-  assert not calm.texts
-  lines[7]['loss'], lines[8]['loss'] = 1e9, math.nan
-  _, axes, _ = training.draw_accuracy(lines).axes
-  (text,) = [x.get_text() for x in axes.texts]
-  assert text == '2 of 25 losses are cut off, up to 1e+09, 1 not finite'
-  assert axes.get_ylim()[1] < 100
-  (marks,) = [x for x in axes.get_lines() if x.get_marker() == '^']
-  assert list(marks.get_xdata()) == [7, 8]
 
 
 def test_titles_say_what_was_found(record, drawn):

@@ -36,7 +36,9 @@ def count_words(content):
 
   Those of the table are not counted.
   """
-  shown = html.render_html(content, dict.fromkeys(of_audit.CAPTIONS, _SVG))
+  shown = html.render_html(
+    content, dict.fromkeys((*of_audit.CAPTIONS, 'comparison.png'), _SVG)
+  )
   body = shown[shown.index('<body>') : shown.index('<details')]
   body = re.sub('<table.*?</table>', '', body, flags=re.S)
   markdown = page.render_markdown(content).partition('<details')[0]
@@ -62,7 +64,7 @@ def test_the_pages_of_scores_and_of_comparisons_have_at_most_260_words():
   audit = recorded_runs.audit_by_law()
   result = recorded_runs.result(audit=audit)
   runs = [labelled_runs.label_run(name, result) for name in ('one', 'two')]
-  compared = comparison.make_page(runs, figure='summary.png')
+  compared = comparison.make_page(runs)
   assert count_words(compared) <= MAX_WORDS
   scores = audit.find(attackers.OWN).scores
   of_scores = evaluation.evaluate_scores(

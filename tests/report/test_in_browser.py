@@ -81,7 +81,8 @@ def page(request, tmp_path_factory):
   else:
     result = test_report._result()
     runs = [labelled_runs.label_run(name, result) for name in ('a', 'b')]
-    comparison.write_comparison(folder, runs, name='report')
+    comparison.write_comparison(folder, runs)
+    return folder / 'comparison.html'
   return folder / 'report.html'
 
 

@@ -6,7 +6,6 @@ import math
 import re
 import struct
 
-from matplotlib import figure
 import numpy as np
 import pytest
 from scipy import stats
@@ -324,7 +323,7 @@ def _show_everywhere(result):
     'page': page.render_markdown(report.make_page(result, {})),
     'html': html.render_html(report.make_page(result, {}), {}),
     'comparison': page.render_text(
-      comparison.make_page([run, run], figure='a.png'), has_appendix=True
+      comparison.make_page([run, run]), has_appendix=True
     ),
   }
   return {
@@ -700,7 +699,9 @@ def test_a_report_that_was_stopped_at_any_file_is_written_when_it_is_asked_again
   tmp_path, monkeypatch, is_new
 ):
   monkeypatch.setattr(
-    of_audit, 'draw_run', lambda *finished: {'attackers.png': figure.Figure()}
+    of_audit,
+    'draw_run',
+    lambda *finished: {'attackers.png': style.make_panels(1)[0]},
   )
   files = workdirs.workdir_at(_finished_run(tmp_path))
   write, written = io.write_atomically, []

@@ -277,7 +277,7 @@ def _common_fields() -> dict[str, fields.Field]:
   """The fields of all configs, with the values that each may have."""
   # Late, as JAX takes most of a second, and a finished run is shown without it.
   from epe_jax import canaries
-  from epe_jax.audit import record_checks
+  from epe_jax.audit import record
   from epe_jax.experiment.setup import servers
   from epe_jax.training import (
     clipping,
@@ -334,10 +334,8 @@ def _common_fields() -> dict[str, fields.Field]:
     'secure_aggregation.rounding': fields.one_of(*secure_aggregation.ROUNDINGS),
     'secure_aggregation.noise': fields.one_of(*secure_aggregation.NOISES),
     'noise_multiplier': fields.Field(
-      record_checks.NOISE,
-      lambda x: (
-        _NOT_NEGATIVE.is_valid(x) and record_checks.is_noise_multiplier(x)
-      ),
+      record.NOISE,
+      lambda x: _NOT_NEGATIVE.is_valid(x) and record.is_noise_multiplier(x),
       float,
     ),
     'canaries.family': fields.one_of(*canaries.FAMILIES),

@@ -1,15 +1,13 @@
 """A comparison of labelled runs: its tables and its page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import math
 import os
 from typing import NamedTuple
 
-from epe_jax.audit import attackers
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.results import Headline
 from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import cells, checks, html, page, tables, words
 from epe_jax.report.comparisons import labelled_runs
 from epe_jax.report.comparisons.labelled_runs import Difference, LabelledRun
@@ -36,9 +34,9 @@ CAPTION = (
 
 
 def write_comparison(
-  folder: str | os.PathLike[str], runs: Sequence[LabelledRun], *, name: str
+  folder: str | os.PathLike[str], runs: Sequence[LabelledRun]
 ) -> str:
-  """Writes NAME.md, NAME.html and the figure of a comparison, NAME.png and .svg.
+  """Writes comparison.md and .html, and its figure, comparison.png and .svg.
 
   Returns:
     The page and its appendix as text.
@@ -47,15 +45,15 @@ def write_comparison(
     ValueError: there are fewer than two runs, or they are of several δ.
   """
   labelled_runs.check_comparable(runs)
-  content = make_page(runs, figure=f'{name}.png')
+  content = make_page(runs)
   drawing = figures.draw_comparison(runs, labelled_runs.subtract_first(runs))
   defined = page.define_words(content)
-  html.write_page(folder, name, defined, {f'{name}.png': drawing})
+  html.write_page(folder, 'comparison', defined, {'comparison.png': drawing})
   return page.render_text(content, has_appendix=True)
 
 
-def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
-  """The report of a comparison, with a figure by the name of its file."""
+def make_page(runs: Sequence[LabelledRun]) -> Page:
+  """The report of a comparison, with its figure."""
   form = tables.format_plain_markdown
   return Page(
     f'Comparison of {len(runs)} audits',
@@ -67,7 +65,7 @@ def make_page(runs: Sequence[LabelledRun], *, figure: str) -> Page:
         for text in run.warnings
       ),
       form(make_headline_table(runs)),
-      page.make_figure(figure, CAPTION),
+      page.make_figure('comparison.png', CAPTION),
       page.make_list(CAVEATS),
     ],
     {'Every attacker, and differences': [form(make_table(runs))]},
@@ -142,49 +140,6 @@ def make_headline_table(runs: Sequence[LabelledRun]) -> tables.Table:
   )
 
 
-def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
-  """A line for each run: sizes, accuracy, and the first estimate of each attacker.
-
-  Every ε is an estimate, without a guarantee; one that is not calibrated has a dagger.
-  After that of the last model is the range, 5 to 95 %, of what the same estimator
-  reports when nothing leaks. The limit is that of a canary, and of a client where it
-  takes part in other numbers of rounds.
-  """
-  models = attackers.sort_by_strength(
-    [
-      *attackers.OF_INDEPENDENT_NOISE,
-      *(a.threat_model for r in results.values() for a in r.audit.attacks),
-    ]
-  )
-  shown = [
-    attacker
-    for attacker in models
-    # The first page has the attacker who knows the initial model too.
-    if attacker.is_in_overview
-    or attacker.is_worst_case
-    or attacker == attackers.CHANGE
-  ]
-  return tables.select_columns(
-    results.items(),
-    {
-      'run': lambda row: row[0],
-      'rounds x clients': lambda row: (
-        f'{row[1].rounds:,} x {row[1].config["clients_per_round"]:,}'
-      ),
-      'd': lambda row: f'{row[1].dim:,}',
-      'noise': lambda row: f'{row[1].noise_multiplier:g}',
-      'accuracy (majority class)': lambda row: (
-        f'{cells.format_percent(row[1].accuracy)} '
-        f'({cells.format_percent(row[1].baseline_accuracy)})'
-      ),
-      cells.LIMIT: lambda row: labelled_runs.format_analytic(
-        labelled_runs.label_run(*row)
-      ),
-      **{f'ε, {words.spell_name(x)}': _show_first(x) for x in shown},
-    },
-  )
-
-
 class _Row(NamedTuple):
   """What an attacker learns in a run, and by how much more than in the first."""
 
@@ -213,25 +168,3 @@ def _format_difference(row: _Row) -> str:
 def _format_signed(value: float) -> str:
   text = cells.format_number(value)
   return text if value < 0 else f'+{text}'
-
-
-def _show_first(
-  attacker: ThreatModel,
-) -> Callable[[tuple[str, RunResult]], str]:
-  def show(row: tuple[str, RunResult]) -> str:
-    _, result = row
-    if not result.is_audited:
-      return 'not audited'
-    attack = result.audit.find(attacker)
-    if attack is None:
-      return 'not measured'
-    text = cells.format_epsilon(attack.first)
-    if not attack.is_calibrated:
-      text += ' †'
-    # Where much leaks the floor says nothing.
-    floor = cells.format_floor(attack.first)
-    if attacker == attackers.FINAL and floor:
-      text += f' (floor {floor})'
-    return text
-
-  return show

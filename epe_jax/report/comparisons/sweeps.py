@@ -86,7 +86,7 @@ def write_sweep(
   if drawing is not None:
     style.write_figure(drawing, folder / 'sweep.png')
   if labelled_runs.is_comparable(runs):
-    comparison.write_comparison(folder, runs, name='comparison')
+    comparison.write_comparison(folder, runs)
   return tables.render_text(text, is_folded=False)
 
 

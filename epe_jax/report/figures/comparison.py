@@ -65,8 +65,6 @@ def draw_comparison(
   upper.set_xlabel(f'ε at δ = {delta}, linear up to 1')
   lower.set_xlabel('ε less that of the first run')
   style.draw_legend(fig, [upper], columns=1)
-  longest = max(len(line) for name in names for line in name.splitlines())
-  style.lay_out(fig, left=0.4 + 0.085 * longest)
   return fig
 
 

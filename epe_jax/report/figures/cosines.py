@@ -15,7 +15,6 @@ from scipy import stats
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import AttackResult
-from epe_jax.epsilon import cosine_null
 from epe_jax.epsilon.types import NullLaw, Sphere
 from epe_jax.report import words
 from epe_jax.report.figures import style
@@ -127,12 +126,16 @@ def _draw_density(
 
 def _draw_null_density(axes: mpl_axes.Axes, null: NullLaw) -> None:
   """Draws the exact law of a cosine with a vector that is unrelated."""
-  law, label = cosine_null.null_distribution(null), 'exact, held out'
+  one = np.sqrt(null.dim) if isinstance(null, Sphere) else np.inf
   # Up to four standard deviations, but inside [-1, 1], where cosines are.
-  edge = min(4.0, 0.999 / law.std) if isinstance(null, Sphere) else 4.0
+  edge, label = min(4.0, 0.999 * one), 'exact, held out'
   grid = np.linspace(-edge, edge, 400)
-  density = np.asarray(law.pdf(law.std * grid)) * law.std
-  axes.plot(grid, density, color=style.BLACK, ls='--', lw=1.5, label=label)
+  density = stats.norm.pdf(grid)
+  if isinstance(null, Sphere):
+    b = (null.dim - 1) / 2
+    density = stats.beta.pdf(grid, b, b, loc=-one, scale=2 * one)
+  line = {'color': style.BLACK, 'ls': '--', 'lw': 1.5}
+  axes.plot(grid, density, label=label, **line)
 
 
 def _draw_canary(

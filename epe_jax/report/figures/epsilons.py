@@ -9,22 +9,16 @@ import numpy as np
 
 from epe_jax.audit import attackers
 from epe_jax.audit.results import AttackResult
-from epe_jax.report import cells, words
+from epe_jax.epsilon import known_shifts, tradeoff, two_gaussians
+from epe_jax.experiment.run_result import RunResult
+from epe_jax.report import cells, leaks, sentences, words
 from epe_jax.report.comparisons import over_reports
-from epe_jax.report.curves import DeltaCurves
 from epe_jax.report.figures import style
 from epe_jax.watch.by_round import RoundEstimate
 from epe_jax.watch.sequential import SequentialBounds
 
 
-def draw_over_delta(
-  curves: DeltaCurves,
-  *,
-  analytic: float,
-  attacks: Sequence[AttackResult],
-  canaries: str,
-  finding: str,
-) -> figure.Figure:
+def draw_over_delta(result: RunResult, *, canaries: str) -> figure.Figure:
   """Draws ε at each δ, where the estimate is calibrated, with its scatter.
 
   The shading is the 90 % interval of the shift of the scores. Where the δ of the run
@@ -32,37 +26,46 @@ def draw_over_delta(
   they are read.
   """
   fig, (axes,) = style.make_panels(1, height=4.6)
-  deltas, gaussian = curves.deltas, curves.gaussian
-  delta = attacks[0].first.delta
+  analytic, delta = leaks.find_analytic_epsilon(result), result.delta
+  # No canary tells anything of outcomes that are rarer than one in all of them.
+  deltas = np.geomspace(1 / max(result.num_observed, 3), 0.5, 30)
   is_beyond = bool(delta < deltas[0])
   lowest = delta / 3 if is_beyond else float(deltas[0])
   epsilons = []
+  attacks = result.audit.attacks
   styles = style.assign_styles(attack.threat_model for attack in attacks)
-  for i, curve in enumerate(curves.curves):
-    marks = styles[curve.threat_model]
-    axes.fill_between(
-      deltas, curve.low, curve.high, color=marks.color, alpha=0.25, lw=0
-    )
+  drawn = [
+    (attack, attack.scores)
+    for attack in attacks
+    if attack.is_calibrated
+    and attack.scores is not None
+    and attack.scores.shift is not None
+  ]
+  for i, (attack, scores) in enumerate(drawn):
+    marks = styles[attack.threat_model]
+    line, low, high = known_shifts.compute_curve(scores, deltas)
+    axes.fill_between(deltas, low, high, color=marks.color, alpha=0.25, lw=0)
     axes.plot(
       deltas,
-      curve.epsilon,
+      line,
       # The markers of attackers are at different points.
       markevery=(i, 8),
-      label=words.spell_name(curve.threat_model),
+      label=words.spell_name(attack.threat_model),
       **marks.line_options,
     )
-    epsilons += [*curve.epsilon, *curve.high]
-  if gaussian is not None:
+    epsilons += [*line, *high]
+  if not math.isnan(analytic):
     # An infinite ε has a name in the legend, but no line.
-    finite = np.isfinite(gaussian[1])
-    at, line = gaussian[0][finite], gaussian[1][finite]
+    at, line = np.empty(0), np.empty(0)
+    if math.isfinite(analytic):
+      at = np.geomspace(min(deltas[0], delta / 3), 0.5, 30)
+      mu = tradeoff.mu_of_epsilon(analytic, delta)
+      line = np.asarray(two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, at))
     axes.plot(at, line, **style.style_analytic_line(analytic))
     epsilons += [*line]
-  drawn = {curve.threat_model for curve in curves.curves}
-  for attack in attacks:
-    if attack.threat_model in drawn:
-      marks = styles[attack.threat_model]
-      epsilons += _draw_at_delta(axes, attack, analytic, is_beyond, marks)
+  for attack, _ in drawn:
+    marks = styles[attack.threat_model]
+    epsilons += _draw_at_delta(axes, attack, analytic, is_beyond, marks)
   axes.axvline(delta, color='#999999', lw=1, ls=':')
   axes.annotate(
     f'δ = {cells.format_delta(delta)}',
@@ -86,7 +89,7 @@ def draw_over_delta(
   axes.set(xlabel='δ', ylabel='ε, linear up to 1')
   style.set_epsilon_axis(axes, 'y', style.find_highest(epsilons))
   axes.set_title(f'{canaries}; shaded: 90 % interval', fontsize='medium')
-  fig.suptitle(finding)
+  fig.suptitle(sentences.title_over_delta(result))
   style.draw_legend(fig, [axes], columns=3)
   return fig
 

@@ -74,16 +74,6 @@ SCORE_CAPTIONS = {
 }
 """What each figure of scores shows, likewise."""
 
-# In inches, for the names of attackers and their numbers.
-_MARGINS: dict[str, dict[str, float]] = {
-  'summary.png': {'left': 1.0},
-  'attackers.png': {'left': 2.1, 'right': 1.7},
-}
-_SCORE_MARGINS = {
-  'densities.png': {'left': 0.4},
-  'attackers.png': {'left': 1.5, 'right': 2.4},
-}
-
 
 def draw_run(
   result: RunResult,
@@ -91,12 +81,8 @@ def draw_run(
   history: Sequence[Mapping[str, Any]],
 ) -> dict[str, figure.Figure]:
   """Draws every figure that `CAPTIONS` names; without an audit, the training."""
-  figures = {'accuracy.png': training.draw_accuracy(history)}
-  if record is not None:
-    figures = _draw_audit(result, record) | figures
-  for name, fig in figures.items():
-    style.lay_out(fig, **_MARGINS.get(name, {}))
-  return figures
+  trained = {'accuracy.png': training.draw_accuracy(history)}
+  return trained if record is None else _draw_audit(result, record) | trained
 
 
 def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
@@ -107,7 +93,7 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
   finding = f'ε ≥ {cells.format_epsilon(attack.bounds[0])} (95 %)'
   # Shown as an estimate where the headline shows it.
   shown = dataclasses.replace(attack, is_calibrated=found.point is not None)
-  figures = {
+  return {
     'densities.png': cosines.draw_densities(
       audit.attacks, columns=1, width=style.NARROW
     ),
@@ -122,9 +108,6 @@ def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
       audit, curves.compute_tradeoffs(audit), finding=finding
     ),
   }
-  for name, fig in figures.items():
-    style.lay_out(fig, **_SCORE_MARGINS.get(name, {}))
-  return figures
 
 
 def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
@@ -161,13 +144,7 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
       curves.compute_tradeoffs(audit, analytic=analytic),
       finding=sentences.title_tradeoff(result),
     ),
-    'delta.png': epsilons.draw_over_delta(
-      curves.compute_delta_curves(result),
-      analytic=analytic,
-      attacks=audit.attacks,
-      canaries=canaries,
-      finding=sentences.title_over_delta(result),
-    ),
+    'delta.png': epsilons.draw_over_delta(result, canaries=canaries),
   }
   rounds = result.leaks_by_round
   if rounds is not None and rounds.each_round:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib import axes as mpl_axes
-from matplotlib import figure, scale, ticker
+from matplotlib import figure, layout_engine, scale, ticker
 
 from epe_jax import io
 from epe_jax.audit.attack_scores import ThreatModel
@@ -144,53 +144,6 @@ def draw_legend(
   )
 
 
-def lay_out(
-  fig: figure.Figure, *, left: float = 0.8, right: float = 0.2
-) -> None:
-  """Places panels, titles and legend by fixed margins, in inches.
-
-  Constrained layout would measure every text of a figure for each file that it is
-  saved to; panels of `make_panels` do not need it.
-  """
-  width, height = fig.get_size_inches()
-  grid = fig.axes[0].get_gridspec()
-  assert grid is not None, 'panels are in rows'
-  titles = max(len(axes.get_title().splitlines()) for axes in fig.axes)
-  above = 0.12 + 0.2 * titles
-  finding, *details = fig.get_suptitle().splitlines() or ['']
-  top = above + (0.32 + 0.2 * len(details) if finding else 0.0)
-  legend_rows = 0
-  for legend in fig.legends:
-    columns: int = vars(legend)['_ncols']  # It has no other name.
-    legend_rows = -(-len(legend.get_texts()) // columns)
-    legend.set_loc('lower center')
-  bottom = 0.62 + 0.23 * legend_rows
-  below = 0.5 if grid.nrows > 1 else 0.0
-  # Panels that share an axis need no room for its numbers.
-  shared = len(fig.axes) > 1 and fig.axes[0].get_shared_y_axes().joined(
-    *fig.axes[:2]
-  )
-  gap = 0.3 if shared else 0.75
-  panel_width = (width - left - right - gap * (grid.ncols - 1)) / grid.ncols
-  panel_height = (
-    height - top - bottom - (above + below) * (grid.nrows - 1)
-  ) / grid.nrows
-  fig.set_layout_engine(None)
-  fig.subplots_adjust(
-    left=left / width,
-    right=1 - right / width,
-    top=1 - top / height,
-    bottom=bottom / height,
-    wspace=gap / panel_width,
-    hspace=(above + below) / panel_height,
-  )
-  if finding:
-    y = 1 - 0.08 / height
-    fig.suptitle(finding, y=y, va='top', fontsize=13, fontweight='bold')
-  for i, line in enumerate(details):
-    fig.text(0.5, 1 - (0.34 + 0.2 * i) / height, line, ha='center', va='top')
-
-
 def style_analytic_line(epsilon: float) -> dict[str, Any]:
   """Arguments of `Axes.plot` for an analytic ε; ∞ has a label and no place."""
   label = f'limit: ε = {cells.format_number(epsilon)}'
@@ -289,6 +242,11 @@ def make_round_locator() -> ticker.Locator:
 def write_figure(fig: figure.Figure, path: str | os.PathLike[str]) -> str:
   """Writes a figure as the PNG of a path, and as SVG next to it, which it returns."""
   path = pathlib.Path(path)
+  if title := fig.get_suptitle():
+    fig.suptitle(title, fontweight='bold')
+  # Once for both files, as it measures every text; other programs have wider letters.
+  layout_engine.ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06).execute(fig)
+  fig.set_layout_engine('none')
   save = functools.partial(fig.savefig, format='png', dpi=150)
   io.write_atomically(path, save)
   text = render_svg(fig)

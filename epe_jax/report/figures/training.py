@@ -3,15 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib import axes as mpl_axes
 from matplotlib import figure, ticker
 import numpy as np
 
 from epe_jax.report import cells
 from epe_jax.report.figures import style
-
-# Losses above this multiple of a usual one are cut off.
-_MAX_LOSS_RATIO = 20
 
 
 def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
@@ -35,7 +31,6 @@ def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   middle.yaxis.set_major_formatter('{x:g}')
   middle.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
   middle.yaxis.set_minor_formatter('{x:g}')
-  _clip_losses(middle, metrics)
   middle.legend(frameon=False)
   rounds, values = _read_column(metrics, 'clip_norm')
   right.plot(rounds, values, color=style.VERMILLION)
@@ -52,38 +47,6 @@ def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
     f'and {_format_range(metrics, "num_canaries")} canaries in a round'
   )
   return fig
-
-
-def _clip_losses(
-  axes: mpl_axes.Axes, metrics: Sequence[Mapping[str, Any]]
-) -> None:
-  """Cuts a logarithmic axis above losses that diverge, and says so."""
-  columns = [_read_column(metrics, name) for name in ('loss', 'test_loss')]
-  rounds, losses = map(np.concatenate, zip(*columns))
-  finite = losses[np.isfinite(losses) & (losses > 0)]
-  if not finite.size:
-    return
-  limit = _MAX_LOSS_RATIO * max(float(np.median(finite)), float(finite[0]))
-  is_cut = ~(losses <= limit)
-  if not is_cut.any():
-    return
-  axes.set_ylim(0.8 * finite.min(), limit)
-  axes.plot(
-    rounds[is_cut], np.full(is_cut.sum(), limit), '^', color=style.VERMILLION
-  )
-  parts = [f'{is_cut.sum():,} of {len(losses):,} losses are cut off']
-  if (largest := finite.max()) > limit:
-    parts.append(f'up to {largest:.2g}')
-  if num := np.count_nonzero(~np.isfinite(losses)):
-    parts.append(f'{num:,} not finite')
-  axes.annotate(
-    ', '.join(parts),
-    (0.98, 0.9),
-    xycoords='axes fraction',
-    ha='right',
-    fontsize='small',
-    color=style.VERMILLION,
-  )
 
 
 def _describe_accuracy(metrics: Sequence[Mapping[str, Any]]) -> str:
