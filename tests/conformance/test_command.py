@@ -511,7 +511,7 @@ def test_the_example_checks_both_of_its_mechanisms(capsys):
   assert '20 rules checked: 20 passed, 0 failed' in out.split('GaussianMean')[1]
   broken = out.split('NoNoiseOnBiases')[1]
   assert '20 rules checked: 19 passed, 1 failed' in broken
-  assert 'ε = ∞ for an ordinary client; claimed 4.38. ' in broken
+  assert 'ε = ∞ for an ordinary client; ε = 4.38 was claimed. ' in broken
 
 
 @pytest.mark.integration
