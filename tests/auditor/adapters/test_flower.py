@@ -389,6 +389,9 @@ def test_the_noise_of_local_dp_is_judged_by_its_exact_epsilon(
   found = {f.rule: f.at for f in report.findings}
   # Flower divides by the norm, and does not ask whether it is finite.
   assert found.pop('zero_update') == found.pop('not_finite') == ''
+  # Replacing an update moves twice as far over the grid of float32.
+  if adjacency == 'replace':
+    found.pop('noise_grid', None)
   assert found == {'noise_scale': at}
 
 
