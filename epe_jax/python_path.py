@@ -125,14 +125,19 @@ def import_function(name: str) -> Callable[..., Any]:
   Raises:
     ValueError: there is no such function.
   """
-  module, _, function = name.rpartition(':')
+  path, _, function = name.rpartition(':')
   try:
-    value = getattr(import_module(module), function)
+    module = import_module(path)
   except (ImportError, AttributeError, OSError) as error:
     raise ValueError(
       f'{name} cannot be imported ({error}). Its module should lie in the '
       f'working directory or on the path of Python, {sys.path}.'
     ) from error
+  if not hasattr(module, function):
+    raise ValueError(
+      f'{path} has no function {function!r}; give one that it has.'
+    )
+  value = getattr(module, function)
   if not callable(value):
     raise ValueError(f'{name} is a {type(value).__name__}, not a function.')
   return value

@@ -296,7 +296,7 @@ def _estimate_external(
 
 def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
   for name in ('by_round', 'simultaneous', 'deltas', 'out', 'baseline'):
-    if given[name].present:
+    if given[name].present and given[name].value != 'none':
       raise ValueError(
         f'--{name} is of one file, but {len(paths)} are given; leave it out.'
       )
@@ -313,7 +313,11 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
         f'{path} is given more than once, but runs must be independent; give '
         'it once.'
       )
-  runs = {path: score_input.load(given, [path]).scores for path in paths}
+  loaded = {path: score_input.load(given, [path]) for path in paths}
+  if given.claim is not None:
+    for one in loaded.values():
+      score_input.refuse_doubtful(given, one)
+  runs = {path: one.scores for path, one in loaded.items()}
   for path, scores in runs.items():
     if isinstance(scores, Counts):
       raise ValueError(

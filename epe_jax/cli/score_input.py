@@ -187,7 +187,9 @@ def refuse_doubtful(values: flags.FlagValues, loaded: ScoreInput) -> None:
   for fact in (loaded.failed_check, loaded.doubt):
     if fact is not None:
       why = checks.describe_check(fact)
-      raise ValueError(f'--claim={values.claim:g} cannot be judged: {why}.')
+      raise ValueError(
+        f'--claim={values.claim:g} cannot be judged: {why}; see {loaded.path}.'
+      )
 
 
 def warn_of_delta(delta: float, num_clients: float | None = None) -> None:

@@ -143,8 +143,9 @@ class Scores:
     checks.check_number(
       'inclusion_probability', self.inclusion_probability, '(0, 1)'
     )
-    if self.design == 'coin_flip' and self.inclusion_probability == 0.5:
-      _check_coins(observed.shape[-1], unobserved.shape[-1])
+    if self.design == 'coin_flip':
+      sizes = observed.shape[-1], unobserved.shape[-1]
+      _check_coins(*sizes, self.inclusion_probability)
     checks.check_number('overlap', self.overlap, '[0, inf)')
     check_null(self.null)
     if not self.has_known_null and unobserved.shape[-1] < 1:
@@ -400,14 +401,17 @@ def _check_no_columns(observed, unobserved):
     )
 
 
-def _check_coins(num, num_null):
-  """Rejects groups that fair coins do not make."""
-  chance = 2 * special.bdtr(min(num, num_null), num + num_null, 0.5)
+def _check_coins(num, num_null, probability):
+  """Rejects groups that coins do not make; fewer observed ones may have their own."""
+  total = num + num_null
+  chance = special.bdtrc(num - 1, total, probability)
+  if probability == 0.5:
+    chance = 2 * min(chance, special.bdtr(num, total, probability))
   if num_null and chance < _COINS_REJECTED_BELOW:
     raise ValueError(
       f"design='coin_flip' with {num:,} observed and {num_null:,} unobserved scores: "
-      f'fair coins give groups so unequal with a chance of {chance:.1g}. Give '
-      "design='fixed', or the inclusion_probability of the coins."
+      f'coins with inclusion_probability={probability:g} give such groups with a '
+      f"chance of {chance:.1g}. Give design='fixed', or the probability of the coins."
     )
 
 

@@ -210,10 +210,11 @@ def find(
     )
   tool = FORMATS[source]
   if not has(tool):
+    has_not = f'has the arrays {sorted(arrays)}, but not' if arrays else 'lacks'
     raise ValueError(
-      f'{where} has the arrays {sorted(arrays)}, but not scores and {tool.labels}, and '
-      f'so is not {tool.label}, as source={source!r} (--from on the command line) says; '
-      'leave it out, or give such an .npz.'
+      f'{where} {has_not} scores and {tool.labels}, and so is not {tool.label}, as '
+      f'source={source!r} (--from on the command line) says; leave it out, or give such '
+      'an .npz.'
     )
   return tool
 

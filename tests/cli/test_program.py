@@ -310,6 +310,11 @@ def test_no_claim_is_judged_by_scores_with_a_reversed_sign(capsys, tmp_path):
   assert (code, out) == (2, '')
   assert 'error: --claim=1 cannot be judged: the sign is probably' in err
   assert 'give --higher=out' in err
+  right = tmp_path / 'right.csv'
+  right.write_text('\n'.join(['out,in', *rows]) + '\n')
+  code, out, err = run(capsys, 'estimate', right, *command[1:])
+  assert (code, out) == (2, '')
+  assert f'see {path}' in err
   code, out, _ = run(capsys, *command, '--higher=out')
   assert code == 1
   assert 'Claim ε ≤ 1: violated' in out

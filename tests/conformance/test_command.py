@@ -462,7 +462,7 @@ def test_the_action_writes_a_report_a_badge_and_a_summary(name, code, tmp_path):
     (['check', ':make'], "':make' is not a factory"),
     (['check', 'no.such:make'], 'no.such:make cannot be imported'),
     (['check', 'no_such.py:make'], 'no_such.py:make cannot be imported'),
-    (['check', 'math:nothing'], 'math:nothing cannot be imported'),
+    (['check', 'math:nothing'], "math has no function 'nothing'; give"),
     (['check', 'math:sqrt', '--require=no'], "['no'] are no rules; give"),
     (['check', 'math:sqrt', '--shapes=2xa'], "--shapes='2xa'; give sizes"),
     (['check', 'math:sqrt', '--clip_norm=-1'], r'clip_norm=-1.0; give'),

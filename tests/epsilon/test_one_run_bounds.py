@@ -537,7 +537,8 @@ def test_by_coins_of_any_probability_the_first_bound_assumes_nothing_else(
   prior,
 ):
   rng = np.random.default_rng(0)
-  audit = coins(rng.normal(size=30), rng.normal(size=50), prior)
+  num = int(80 * prior)
+  audit = coins(rng.normal(size=num), rng.normal(size=80 - num), prior)
   bounds = registry.choose_bounds(audit)
   assert bounds[0](audit, delta=DELTA).assumes == (Assumption.COINS,)
 

@@ -68,6 +68,8 @@ def test_groups_of_other_coins_may_differ_in_size():
   # Of 60 and 990, 1/5 is the largest.
   few = dict(design='coin_flip', inclusion_probability=0.2)
   Scores(np.zeros(60), np.zeros(990), **few)
+  with pytest.raises(ValueError, match=r'inclusion_probability=0\.2 give such'):
+    Scores(np.zeros(300), np.zeros(700), **few)
 
 
 def test_columns_given_for_one_audit_are_refused():

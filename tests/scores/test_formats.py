@@ -307,7 +307,7 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
     read(tmp_path / 'a.npz', dim=9)
   for name in ('a.npz', 'd.json'):
     with pytest.raises(
-      ValueError, match=r'but not scores and answers.*--from on the'
+      ValueError, match=r'scores and answers.*--from on the'
     ):
       read(tmp_path / name, source='rmia')
 
@@ -392,8 +392,8 @@ def test_every_reader_takes_the_sign_and_the_design(tmp_path):
     up, down = (read(path, higher=higher) for higher in ('in', 'out'))
     np.testing.assert_array_equal(up.observed, -down.observed)
     np.testing.assert_array_equal(up.unobserved, -down.unobserved)
-    coins = read(path, design='coin_flip', inclusion_probability=0.25)
-    assert (coins.design, coins.inclusion_probability) == ('coin_flip', 0.25)
+    coins = read(path, design='coin_flip', inclusion_probability=0.75)
+    assert (coins.design, coins.inclusion_probability) == ('coin_flip', 0.75)
 
 
 # The command.
