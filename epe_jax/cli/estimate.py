@@ -174,6 +174,10 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
       f'--deltas={",".join(given.deltas)} is of bounds that hold together; add '
       '--simultaneous.'
     )
+  if given.deltas is not None and given.delta is not None:
+    raise ValueError(
+      f'--delta={given.delta:g} and --deltas are given; leave one out.'
+    )
   if given.simultaneous and (given.by_round or given.deltas is not None):
     return _bound_simultaneously(given, scores)
   if given.by_round:
@@ -194,20 +198,21 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
 
 def _estimate_auditor(given: flags.FlagValues, path: str) -> Estimated:
   """All attackers, as the loop prints them."""
+  from epe_jax.auditor import claim_check
   from epe_jax.auditor.auditor import Auditor, format_report
-  from epe_jax.report import first_page
+  from epe_jax.report import checks, first_page
 
   score_input.refuse_flags(given, path, 'an auditor')
   auditor = Auditor.load(path)
   audit = auditor.evaluate(delta=given.delta, simultaneous=given.simultaneous)
-  text = format_report(auditor, auditor.record(), audit)
+  record = auditor.record()
+  text = format_report(auditor, record, audit)
   if given.format == 'markdown':
     text = f'```\n{text}\n```'
-  values, bounds = (
-    first_page.describe_in_json(audit),
-    claims.choose_bounds(audit),
-  )
-  return Estimated(values, text, bounds)
+  values = first_page.describe_in_json(audit)
+  findings = map(checks.describe_check, claim_check.check_claim(record, audit))
+  values['warnings'] = [*findings, *values['warnings']]
+  return Estimated(values, text, claims.choose_bounds(audit))
 
 
 def _needs_all(given: flags.FlagValues) -> bool:

@@ -136,9 +136,8 @@ def test_a_run_that_has_not_ended_is_said_to_be_resumed(
   )
 
 
-@pytest.mark.integration
-@pytest.mark.usefixtures('no_floors')
-def test_an_auditor_is_audited_as_its_loop_prints_it(capsys, tmp_path):
+def observe_rounds(divisor=1):
+  """An auditor of sums that are told to be divided by a divisor."""
   rng, rounds = np.random.default_rng(0), 5
   auditor = epe_jax.Auditor(
     epe_jax.AuditConfig(
@@ -155,8 +154,14 @@ def test_an_auditor_is_audited_as_its_loop_prints_it(capsys, tmp_path):
   for t in range(rounds):
     injection = auditor.injection(t)
     noise = 0.2 * rng.normal(size=4096)
-    auditor.observe(t, injection.update + noise, divisor=1)
-  path = tmp_path / 'auditor.npz'
+    auditor.observe(t, injection.update + noise, divisor=divisor)
+  return auditor
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures('no_floors')
+def test_an_auditor_is_audited_as_its_loop_prints_it(capsys, tmp_path):
+  auditor, path = observe_rounds(), tmp_path / 'auditor.npz'
   auditor.save(path)
   code, out, _ = run(capsys, 'estimate', path)
   assert (code, out) == (0, f'{auditor.report()}\n')
@@ -174,6 +179,12 @@ def test_an_auditor_is_audited_as_its_loop_prints_it(capsys, tmp_path):
   )
   attack = json.loads(out)['attacks'][0]
   assert {x['delta'] for x in attack['estimates']} == {1e-4}
+  wrong = observe_rounds(divisor=2)
+  wrong.save(path)
+  told = ' '.join(wrong.report().split())
+  _, out, _ = run(capsys, 'estimate', path, '--format=json')
+  warnings = json.loads(out)['warnings']
+  assert told.startswith(f'Finding: {warnings[0]}.')
 
 
 @pytest.mark.integration

@@ -306,9 +306,7 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
   with pytest.raises(ValueError, match='dim=9 is of scores of other systems'):
     read(tmp_path / 'a.npz', dim=9)
   for name in ('a.npz', 'd.json'):
-    with pytest.raises(
-      ValueError, match=r'scores and answers.*--from on the'
-    ):
+    with pytest.raises(ValueError, match=r'scores and answers.*--from on the'):
       read(tmp_path / name, source='rmia')
 
 
