@@ -84,8 +84,9 @@ def read_state(path: str | os.PathLike) -> AuditorState:
       ),
       **{name: arrays[name] for name in _ARRAYS},
       cosines=record_file.select_prefixed(arrays, record_file.COSINES),
+      # Those that are missing are no defaults.
       rounds=RoundScalars(
-        **record_file.select_prefixed(arrays, record_file.ROUNDS)
+        *(arrays[record_file.ROUNDS + name] for name in RoundScalars._fields)
       ),
       notes=typed_json.from_plain(Facts, io.parse_json(str(arrays['notes']))),
     )

@@ -95,7 +95,7 @@ def test_a_quarter_less_noise_is_found_in_a_single_number(noise):
     assert finding.rule == 'noise_scale'
     assert report.resolution < 0.15
   text = ' '.join(conformance.format_report(report).split())
-  assert re.search(r'too small, which is ε = \d', text)
+  assert re.search(r'too small \(ε = \d', text)
 
 
 def test_a_claim_of_next_to_no_noise_is_checked():
