@@ -154,7 +154,7 @@ def test_what_does_not_fit_is_refused_before_any_work(
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'task': 'mine:missing'}, 'mine:missing cannot be imported'),
+    ({'task': 'mine:missing'}, "mine has no function 'missing'; give one"),
     ({'task': 'no_module:load'}, 'no_module:load cannot be imported'),
     (
       {'task': 'mine'},
