@@ -21,10 +21,17 @@ def describe_origin(command: str, start: float) -> dict[str, Any]:
 
   return {
     'command': command,
-    'versions': summary.collect_versions(),
+    **describe_state(summary.collect_versions()),
+    'minutes': round((time.monotonic() - start) / 60, 1),
+  }
+
+
+def describe_state(versions: Mapping[str, str]) -> dict[str, Any]:
+  """The part of an origin that needs no JAX, of versions that are known."""
+  return {
+    'versions': dict(versions),
     'processor': find_processor(),
     'commit': find_commit(),
-    'minutes': round((time.monotonic() - start) / 60, 1),
   }
 
 

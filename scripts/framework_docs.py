@@ -69,11 +69,7 @@ def main(argv: list[str]) -> None:
       'printed': f'```text\n{auditor.report()}\n```',
     }
     if (versions := file.with_suffix('.versions.json')).exists():
-      origin = {
-        'versions': io.read_json(versions),
-        'processor': origins.find_processor(),
-        'commit': origins.find_commit(),
-      }
+      origin = origins.describe_state(io.read_json(versions))
       blocks['made'] = f'`make frameworks`. {origins.format_origin(origin)}'
     if (check := file.with_suffix('.check.txt')).exists():
       command, _, said = check.read_text('utf-8').strip().partition('\n')

@@ -133,11 +133,7 @@ def describe_environment() -> dict[str, Any]:
   for name in ('numpy', 'scipy', 'jaxlib', 'torch'):
     with contextlib.suppress(metadata.PackageNotFoundError):
       versions[name] = metadata.version(name)
-  return {
-    'versions': versions,
-    'processor': origins.find_processor(),
-    'commit': origins.find_commit(),
-  }
+  return origins.describe_state(versions)
 
 
 def _describe_version(package: str) -> str:
