@@ -80,8 +80,10 @@ def load_record(path: str | os.PathLike) -> Record:
     checked = 'cosines', 'rounds', 'included', 'assigned', 'strategy'
     check_shapes(*(fields[name] for name in checked))
   except (TypeError, ValueError) as error:
+    # Those of NumPy and Python end without a stop.
+    fault = str(error).removesuffix('.')
     raise ValueError(
-      f'{path} is damaged: {error} Restore the file, or make the run again in a '
+      f'{path} is damaged: {fault}. Restore the file, or make the run again in a '
       'new workdir.'
     ) from error
   return Record(**fields)
