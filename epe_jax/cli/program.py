@@ -14,7 +14,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from types import MappingProxyType, ModuleType
+from types import FrameType, MappingProxyType, ModuleType
 
 from absl import app, flags
 
@@ -71,7 +71,8 @@ One-shot empirical privacy estimation for federated learning.
 
 _STATUSES = (
   'Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrong '
-  'arguments or input, or training that diverges, with the reason on stderr; 3 and 4 '
+  'arguments or input, code of yours that fails, or training that diverges, with the '
+  'reason on stderr; 3 and 4 '
   'of check, whose help has them; 70 a bug '
   'in epe-jax; 130 stopped by Ctrl-C, 143 by SIGTERM, 142 after an hour of waiting. '
   f'{TRACEBACK}=1 adds a traceback to every reason.'
@@ -181,6 +182,9 @@ def _dispatch(argv: Sequence[str], others: Mapping[str, ModuleType]) -> int:
       _print_error(_name_flags(find(), _explain_os_error(error)))
       return FAILED
     traceback.print_exc()
+    if line := _find_line_of_user(error):
+      _print_error(f'{line}: {type(error).__name__}: {error}')
+      return FAILED
     print(_BUG, file=sys.stderr)
     # Not 1, which a shell would take for a violated claim.
     return CRASHED
@@ -189,9 +193,9 @@ def _dispatch(argv: Sequence[str], others: Mapping[str, ModuleType]) -> int:
 def is_of_input(error: Exception) -> bool:
   """Whether an error is due to the input of the program, and not to a bug.
 
-  Errors of the operating system are, those of a `raise` statement of this package,
-  and all that a file of the user raises. What Python, NumPy or another library
-  raises by itself was not foreseen here, whatever its type.
+  Errors of the operating system are, and those of a `raise` statement of this package
+  or of a file of the user. What Python, NumPy or another library raises by itself was
+  not foreseen, whatever its type.
 
   Args:
     error: that was raised.
@@ -201,10 +205,31 @@ def is_of_input(error: Exception) -> bool:
   if not isinstance(error, ValueError | FloatingPointError):
     return False
   *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-  path = pathlib.Path(frame.f_code.co_filename)
-  if frame.f_globals.get('__name__', '').partition('.')[0] in _OURS:
-    return linecache.getline(str(path), line).lstrip().startswith('raise ')
-  return not (_PACKAGES & {*path.parts} or path.is_relative_to(_PYTHON))
+  path = frame.f_code.co_filename
+  if not _is_ours(frame) and _is_of_library(path):
+    return False
+  return linecache.getline(path, line).lstrip().startswith('raise ')
+
+
+def _find_line_of_user(error: Exception) -> str | None:
+  """Where the user's own code raised an error, or called the library that did."""
+  for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+    path = frame.f_code.co_filename
+    if _is_ours(frame):
+      return None
+    if not _is_of_library(path):
+      return f'{path}, line {line}'
+  return None
+
+
+def _is_ours(frame: FrameType) -> bool:
+  return frame.f_globals.get('__name__', '').partition('.')[0] in _OURS
+
+
+def _is_of_library(path: str) -> bool:
+  parts = pathlib.Path(path)
+  is_installed = bool(_PACKAGES & {*parts.parts})
+  return is_installed or path.startswith('<') or parts.is_relative_to(_PYTHON)
 
 
 def _run(

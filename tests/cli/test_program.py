@@ -392,6 +392,8 @@ def test_an_error_of_ours_is_no_violated_claim(capsys, csv, monkeypatch):
   def fail(*_, **settings):
     raise KeyError('ours')
 
+  # As if it stood in the package.
+  monkeypatch.setitem(globals(), '__name__', 'epe_jax.own')
   monkeypatch.setattr('epe_jax.scores.score_files.load', fail)
   code, _, err = run(capsys, 'estimate', csv, '--delta=1e-5')
   assert code == 70
@@ -431,6 +433,21 @@ def test_what_a_function_of_the_user_raises_is_no_bug(
   assert code == 2
   assert 'no such table' in err
   assert 'bug' not in err
+
+
+@pytest.mark.parametrize('line', ["{}['absent']", "int('one')"])
+def test_what_a_function_of_the_user_did_not_foresee_is_told_with_its_line(
+  capsys, tmp_path, monkeypatch, line
+):
+  (tmp_path / 'mine_of_a_bug.py').write_text(f'def rows():\n  yield {line}\n')
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.delitem(sys.modules, 'mine_of_a_bug', raising=False)
+  command = 'data', 'mine_of_a_bug:rows', '--out=out', '--workers=0'
+  code, _, err = run(capsys, *command)
+  assert code == 2
+  assert err.startswith('Traceback')
+  assert 'mine_of_a_bug.py, line 2: ' in err.splitlines()[-1]
+  assert 'bug of epe_jax' not in err
 
 
 def test_a_reason_has_its_traceback_when_it_is_asked_for(capsys, monkeypatch):
