@@ -54,6 +54,13 @@ def write_atomically(
   Raises:
     FileNotFoundError: its folder does not exist, or is not a folder.
   """
+  with name_disk_errors(path):
+    _write_atomically(path, fill, private)
+
+
+def _write_atomically(
+  path: str | os.PathLike, fill: Callable[[BinaryIO], Any], private: bool
+) -> None:
   if os.path.exists(path):
     stream = _find_stream(path)
     if stream is not None or not os.path.isfile(path):

@@ -65,7 +65,7 @@ def test_a_run_in_a_folder_that_cannot_be_written_says_so(
   assert last.endswith(f': {os.strerror(code)}; give another path.')
 
 
-def test_a_full_disk_that_names_no_file_is_told_with_the_folder(
+def test_a_full_disk_that_names_no_file_is_told_with_the_file(
   tmp_path, monkeypatch, capsys
 ):
   def full(_):
@@ -73,9 +73,9 @@ def test_a_full_disk_that_names_no_file_is_told_with_the_folder(
 
   monkeypatch.setattr(os, 'fsync', full)
   assert program.main([*RUN, f'--workdir={tmp_path}/run']) == 2
-  assert capsys.readouterr().err.endswith(
-    f'error: {tmp_path}/run: No space left on device; give another path.\n'
-  )
+  error = capsys.readouterr().err.splitlines()[-1]
+  assert error.startswith(f'error: {tmp_path}/run/')
+  assert error.endswith(': No space left on device; give another path.')
 
 
 def test_a_store_on_a_full_disk_says_so(tmp_path, monkeypatch):
@@ -97,10 +97,7 @@ def test_a_checkpoint_on_a_full_disk_says_so(tmp_path, monkeypatch):
   monkeypatch.setattr(os, 'fsync', full)
   saved = checkpoint.Checkpoints(tmp_path / 'c', of='a run')
   saved.save(1, {'x': np.zeros(2)})
-  with (
-    pytest.raises(OSError, match="No space left on device: 'run'"),
-    io.name_disk_errors('run'),
-  ):
+  with pytest.raises(OSError, match='No space left on device: .*1.npz'):
     saved.close()
   assert saved.find_saved() == 0
   assert not any((tmp_path / 'c').iterdir())

@@ -206,12 +206,18 @@ def _estimate_auditor(given: flags.FlagValues, path: str) -> Estimated:
   auditor = Auditor.load(path)
   audit = auditor.evaluate(delta=given.delta, simultaneous=given.simultaneous)
   record = auditor.record()
+  failed = claim_check.check_claim(record, audit)
+  if given.claim is not None:
+    doubts = (x for x in failed if x.key == 'canaries_not_as_predicted')
+    score_input.refuse_claim(given, path, *doubts)
   text = format_report(auditor, record, audit)
   if given.format == 'markdown':
     text = f'```\n{text}\n```'
   values = first_page.describe_in_json(audit)
-  findings = map(checks.describe_check, claim_check.check_claim(record, audit))
-  values['warnings'] = [*findings, *values['warnings']]
+  values['warnings'] = [
+    *map(checks.describe_check, failed),
+    *values['warnings'],
+  ]
   return Estimated(values, text, claims.choose_bounds(audit))
 
 
@@ -263,7 +269,7 @@ def _estimate_external(
 
   delta = _require_delta(given, loaded.path)
   if given.claim is not None:
-    score_input.refuse_doubtful(given, loaded)
+    score_input.refuse_claim(given, loaded.path, *loaded.doubts)
   scores, known = loaded.scores, loaded.doubt
   if loaded.baseline is not None:
     from epe_jax.scores import baseline
@@ -321,7 +327,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
   loaded = {path: score_input.load(given, [path]) for path in paths}
   if given.claim is not None:
     for one in loaded.values():
-      score_input.refuse_doubtful(given, one)
+      score_input.refuse_claim(given, one.path, *one.doubts)
   runs = {path: one.scores for path, one in loaded.items()}
   for path, scores in runs.items():
     if isinstance(scores, Counts):

@@ -48,14 +48,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     )
   claim = values.claim
   claims.check_claim(claim)
-  from epe_jax import io
   from epe_jax.experiment import finished_runs
   from epe_jax.report import provenance, report
 
   if len(workdirs) > 1:
     return _compare(workdirs, values)
-  with io.name_disk_errors(workdirs[0]):
-    path = report.write_report(workdirs[0])
+  path = report.write_report(workdirs[0])
   result = finished_runs.load_result(workdirs[0])
   is_verbose = values.verbose
   form = report.format_report if is_verbose else report.format_summary

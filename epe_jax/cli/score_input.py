@@ -118,6 +118,11 @@ class ScoreInput(NamedTuple):
   baseline: Any = None
   doubt: Fact | None = None
 
+  @property
+  def doubts(self) -> tuple[Fact, ...]:
+    """Why a claim cannot be judged."""
+    return tuple(x for x in (self.failed_check, self.doubt) if x is not None)
+
 
 def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   """Loads external scores, or the part of a run that attackers see.
@@ -175,21 +180,19 @@ def is_auditor(paths: Sequence[str]) -> bool:
   return is_archive and {'key', 'config', 'schema'} <= io.list_arrays(path)
 
 
-def refuse_doubtful(values: flags.FlagValues, loaded: ScoreInput) -> None:
+def refuse_claim(values: flags.FlagValues, path: str, *doubts: Fact) -> None:
   """Refuses to judge a claim by scores that may say nothing of the model.
 
   Raises:
-    ValueError: canaries that took part score lower beyond chance, or the groups
-      differ in a column that no model has to see.
+    ValueError: there is a doubt.
   """
   from epe_jax.report import checks
 
-  for fact in (loaded.failed_check, loaded.doubt):
-    if fact is not None:
-      why = checks.describe_check(fact)
-      raise ValueError(
-        f'--claim={values.claim:g} cannot be judged: {why}; see {loaded.path}.'
-      )
+  for fact in doubts:
+    why = checks.describe_check(fact)
+    raise ValueError(
+      f'--claim={values.claim:g} cannot be judged: {why}; see {path}.'
+    )
 
 
 def warn_of_delta(delta: float, num_clients: float | None = None) -> None:

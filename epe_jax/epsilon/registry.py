@@ -107,7 +107,7 @@ ENTRIES: tuple[Entry, ...] = (
   Entry(
     paper_estimates.eps_lo, {'eps_lo': "the paper's ε_lo (no bound)"}, _POINT
   ),
-  Entry(one_run_bounds.one_run, {'one_run': 'from one run, Bernoulli(1/2)'}),
+  Entry(one_run_bounds.one_run, {'one_run': 'from one run, Bernoulli'}),
   Entry(
     one_run_bounds.one_run_gdp, {'one_run_gdp': 'one run, if f is Gaussian'}
   ),

@@ -185,6 +185,9 @@ def test_an_auditor_is_audited_as_its_loop_prints_it(capsys, tmp_path):
   _, out, _ = run(capsys, 'estimate', path, '--format=json')
   warnings = json.loads(out)['warnings']
   assert told.startswith(f'Finding: {warnings[0]}.')
+  code, _, err = run(capsys, 'estimate', path, '--claim=100')
+  assert code == 2
+  assert 'cannot be judged: canaries score 2.12 times what' in err
 
 
 @pytest.mark.integration
