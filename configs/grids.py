@@ -9,6 +9,7 @@ An axis is a field and its values, or several fields that change together.
 
 from ml_collections import config_dict
 
+# Of EMNIST; StackOverflow has 0, 0.0496, 0.0986 and 0.2317, by --axis.
 _NOISE = ('noise_multiplier', (0.0, 0.0487, 0.0958, 0.2207))
 
 _AXES = {

@@ -46,8 +46,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   config = common.make_config(
     task='stackoverflow',
     data=dict(
-      # stackoverflow.sqlite or .sqlite.lzma, a data set of TFDS, Posts.xml of
-      # any Stack Exchange site, or a folder that `epe-jax data` made.
+      # stackoverflow.sqlite or .sqlite.lzma, a data set of TFDS, or a folder that
+      # `epe-jax data` made, as of examples/stack_exchange.py.
       path=config_dict.placeholder(str),
       # "word count" per line, most frequent first; None: counted on 'train'.
       word_count=config_dict.placeholder(str),

@@ -458,6 +458,18 @@ def hide_paths(value: Any) -> Any:
   return _map_leaves(hide, value)
 
 
+def hide_word(word: str) -> str:
+  """A word of a command line without the folders of its path.
+
+  >>> hide_word('--data=/home/ada l/emnist'), hide_word('~/job.py'), hide_word('-x=a/b')
+  ('--data=PATH_TO/emnist', 'PATH_TO/job.py', '-x=a/b')
+  """
+  name, equals, value = word.rpartition('=')
+  if not value.startswith(('/', '~', 'file:')):
+    return hide_paths(word)
+  return f'{name}{equals}PATH_TO/{os.path.basename(value.rstrip("/"))}'
+
+
 def _map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
   if isinstance(value, Mapping):
     return {k: _map_leaves(function, v) for k, v in value.items()}

@@ -97,7 +97,7 @@ def test_a_checkpoint_on_a_full_disk_says_so(tmp_path, monkeypatch):
   monkeypatch.setattr(os, 'fsync', full)
   saved = checkpoint.Checkpoints(tmp_path / 'c', of='a run')
   saved.save(1, {'x': np.zeros(2)})
-  with pytest.raises(OSError, match='No space left on device: .*1.npz'):
+  with pytest.raises(OSError, match=r'No space left on device: .*1\.npz'):
     saved.close()
   assert saved.find_saved() == 0
   assert not any((tmp_path / 'c').iterdir())

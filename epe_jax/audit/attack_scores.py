@@ -82,8 +82,8 @@ class AttackScores(NamedTuple):
 
   Attributes:
     threat_model: the attacker.
-    view: the key of what is seen and known of the run at hand, as
-      `epe_jax.report.words` has it; an attacker of another author gives words.
+    view: the key of what is seen and known of the run at hand; an attacker of another
+      author gives words.
     scores: observed and unobserved.
     unit: the key of what scores times scale are measured in.
     points: point estimators that make sense here, the most trusted first.

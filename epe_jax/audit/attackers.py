@@ -43,6 +43,7 @@ from epe_jax.audit.statistics import (
   max_over_rounds,
   measure_overlap,
   score_combined,
+  score_left,
   score_mixture,
   score_own_round,
   score_residual,
@@ -56,8 +57,10 @@ from epe_jax.epsilon import (
 )
 from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Estimate, Gaussian, Scores, Sphere, Unknown
-from epe_jax.fact import Fact
+from epe_jax.fact import Fact, Facts
 
+# A canary with which nothing else is left has a cosine of 1, up to rounding.
+_ALONE = 1e-3
 # The largest chance that scores without a spread are dealt to a group.
 _NEGLIGIBLE = 1e-12
 
@@ -231,6 +234,9 @@ def score_others_removed(record: Record) -> AttackScores | None:
   noise = measure_noise(record)
   if noise is None or not noise.ratio:
     return _score_without_noise(record, view, noise)
+  once = np.count_nonzero(record.assigned, axis=0).max() == 1
+  if not (noise.gives_null_law or can_fit_null(record)) and once:
+    return _score_direction(record, view, noise.contradictions)
   if record.strategy is not None:
     values, shift = score_combined(record, None)
   else:
@@ -239,10 +245,33 @@ def score_others_removed(record: Record) -> AttackScores | None:
   return _describe_in_noise(RESIDUAL, view, record, values, shift, noise)
 
 
+def _score_direction(
+  record: Record, view: str, contradictions: Facts = ()
+) -> AttackScores | None:
+  """Cosines with what the other updates leave, whose size is not as claimed."""
+  once = np.count_nonzero(record.assigned, axis=0).max() == 1
+  if not (once or can_fit_null(record)):
+    return None
+  values = score_own_round(score_left(record), assign_held_out(record.assigned))
+  null = Sphere(record.dim) if once else Unknown()
+  return describe_shifted(
+    RESIDUAL,
+    view,
+    split_scores(record, values, null),
+    scale=float(np.sqrt(record.dim)),
+    contradictions=contradictions,
+  )
+
+
 def _score_without_noise(
   record: Record, view: str, noise: NoiseScale | None
-) -> AttackScores:
+) -> AttackScores | None:
   """Without noise only the canary itself is left: a cosine of 1."""
+  own = score_left(record)[record.included]
+  if not np.isfinite(own).all():
+    return None
+  if noise is None and not np.all(own > 1 - _ALONE):
+    return _score_direction(record, view)
   values = record.observed.astype(np.float64)
   scores = split_scores(record, values, Sphere(record.dim))
   return AttackScores(

@@ -64,7 +64,7 @@ def evaluate(
       the time.
 
   Raises:
-    ValueError: no canary took part.
+    ValueError: no canary took part, or no attacker scores any.
   """
   if not np.any(record.observed):
     raise ValueError(
@@ -80,6 +80,12 @@ def evaluate(
       f'{sorted(record.cosines)}; a key has to be the name under which an observer '
       'scores what the attacker sees.',
       stacklevel=2,
+    )
+  if not all_scores:
+    raise ValueError(
+      'no attacker can score this record: sums over several rounds of a canary have the '
+      'law of unobserved canaries, and there are fewer than two. Give more of these, or '
+      'observe the final model or the updates of others.'
     )
   audit = _estimate_all(all_scores, delta, more, simultaneous, floors)
   missed = _note_missed_rounds(record) + _note_wrapped(record)

@@ -39,6 +39,8 @@ class NoiseScale(NamedTuple):
     is_summed: a canary is scored by several rounds.
     is_stated: a strategy states how noise is correlated; otherwise it is claimed to
       be independent.
+    rounding: by how much the ratio may exceed 1 because messages of canaries are
+      rounded, which no residual knows.
   """
 
   ratio: float
@@ -48,6 +50,7 @@ class NoiseScale(NamedTuple):
   correlation: float = 0.0
   is_summed: bool = False
   is_stated: bool = False
+  rounding: float = 0.0
 
   @property
   def gives_null_law(self) -> bool:
@@ -58,7 +61,7 @@ class NoiseScale(NamedTuple):
   def is_as_claimed(self) -> bool:
     """Whether the ratio is 1, by chance or up to rounding."""
     error = max(_STANDARD_ERRORS * self.standard_error, _ROUNDING)
-    return abs(self.ratio - 1) < error
+    return -error < self.ratio - 1 < error + self.rounding
 
   @property
   def notes(self) -> Facts:
@@ -84,18 +87,25 @@ class NoiseScale(NamedTuple):
     return tuple(facts)
 
 
+def find_claimed_std(record: Record) -> Float[np.ndarray, ' T'] | None:
+  """The standard deviation of the noise claimed of each round; None if not known."""
+  if record.rounds is None:
+    return None
+  claimed = np.asarray(record.rounds.noise_std, np.float64)
+  if record.noising is None:
+    return claimed
+  return claimed * np.linalg.norm(record.noising, axis=1)
+
+
 def measure_noise(record: Record) -> NoiseScale | None:
   """Compares the residuals of releases with the claimed noise.
 
   Returns:
     The scale; None if no round has both numbers.
   """
-  rounds = record.rounds
-  if rounds is None:
+  rounds, claimed = record.rounds, find_claimed_std(record)
+  if rounds is None or claimed is None:
     return None
-  claimed = np.asarray(rounds.noise_std, np.float64)
-  if record.noising is not None:
-    claimed = claimed * np.linalg.norm(record.noising, axis=1)
   norm = np.asarray(rounds.residual_norm, np.float64)
   is_known = np.isfinite(norm) & (claimed > 0)
   if not is_known.any():
@@ -114,6 +124,10 @@ def measure_noise(record: Record) -> NoiseScale | None:
   lag, correlation = _find_correlation(record) if ratio else (0, 0.0)
   is_stated = record.strategy is not None
   most = np.count_nonzero(record.assigned, axis=0).max()
+  rounding = 0.0
+  if record.ring is not None:
+    # A coordinate of each has a variance of 1/4 step² at most.
+    rounding = float(np.max(rounds.num_canaries)) / (8 * record.ring.std**2)
   return NoiseScale(
     ratio,
     float(np.sqrt(spread / independent)) / 2,
@@ -122,6 +136,7 @@ def measure_noise(record: Record) -> NoiseScale | None:
     correlation,
     bool(is_stated or most > 1),
     is_stated,
+    rounding,
   )
 
 

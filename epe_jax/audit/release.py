@@ -212,7 +212,10 @@ def replace_views(
   """
   observed, had_rounds = record.observed, record.assigned.any(axis=0)
   if 'assigned' in changes:
-    changes['is_whole'] = False
+    # Counts are of the whole run.
+    changes |= {'is_whole': False, 'planned': None}
+    if record.ring is not None:
+      changes['ring'] = record.ring._replace(wrapped=0)
   record = dataclasses.replace(record, **changes)
   if present is None:
     present = np.asarray(record.assigned.any(axis=0))

@@ -65,6 +65,20 @@ def score_mixture(
   return special.logsumexp(s * x - s**2 / 2, axis=0) - np.log(len(trace))
 
 
+def score_left(record: Record) -> Float[np.ndarray, 'T k']:
+  """Returns the cosines with what the other updates leave of each release.
+
+  That is its residual and the canary itself, if it took part; 0 if nothing is left.
+  """
+  rounds = record.rounds
+  assert rounds is not None, 'the record of a whole run'
+  norm = np.asarray(rounds.residual_norm, np.float64)[:, None]
+  own = np.asarray(rounds.canary_norm, np.float64)[:, None] * record.included
+  left = norm * np.asarray(record.cosines['residual'], np.float64)
+  square = np.maximum(norm**2 + 2 * left * own + own**2, 0.0)
+  return (left + own) / np.maximum(np.sqrt(square), 1e-300)
+
+
 def score_own_round(
   trace: Float[np.ndarray, 'T k'],
   participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],

@@ -78,34 +78,40 @@ class AuditConfig:
 
   def __post_init__(self):
     of = lambda name: (name, getattr(self, name))
-    checks.check_integer(*of('dim'), 2, record.MAX_DIM)
-    checks.check_integer(*of('rounds'))
-    checks.check_number(*of('clip_norm'), CLIP_NORMS)
-    checks.check_number(*of('delta'), '(0, 1)')
-    checks.check_integer(*of('num_observed'))
-    checks.check_integer(*of('num_unobserved'), 0)
-    checks.check_integer(*of('repetitions'), 1, self.rounds)
+    # Scalars of NumPy and others become Python's, which JSON has.
+    keep = lambda name, x: object.__setattr__(self, name, x)
+    for name, smallest, largest in (
+      ('dim', 2, record.MAX_DIM),
+      ('rounds', 1, checks.MAX_INTEGER),
+      ('num_observed', 1, checks.MAX_INTEGER),
+      ('num_unobserved', 0, checks.MAX_INTEGER),
+      ('repetitions', 1, self.rounds),
+      ('min_separation', 1, checks.MAX_INTEGER),
+    ):
+      if getattr(self, name) is not None:
+        keep(name, checks.check_integer(*of(name), smallest, largest))
+    for name, interval in (
+      ('clip_norm', CLIP_NORMS),
+      ('delta', '(0, 1)'),
+      ('noise_multiplier', '[0, inf)'),
+      ('server_momentum', '[0, 1)'),
+      ('sampling_probability', '(0, 1]'),
+    ):
+      if getattr(self, name) is not None:
+        keep(name, checks.check_number(*of(name), interval))
     checks.check_choice(*of('design'), ('fixed', 'coin_flip'))
     checks.check_choice(*of('view'), ('aggregate', 'server_update'))
     checks.check_choice(*of('family'), [*FAMILIES])
-    if self.min_separation is not None:
-      checks.check_integer(*of('min_separation'))
-    if self.server_momentum is not None:
-      checks.check_number(*of('server_momentum'), '[0, 1)')
-    if (z := self.noise_multiplier) is not None:
-      checks.check_number('noise_multiplier', z, '[0, inf)')
-      if not record.is_noise_multiplier(z):
-        raise ValueError(
-          f'noise_multiplier={z!r}; give {record.NOISE}, or None if none is '
-          'claimed.'
-        )
-    if self.sampling_probability is not None:
-      checks.check_number(*of('sampling_probability'), '(0, 1]')
-      if self.strategy is not None:
-        raise ValueError(
-          f'sampling_probability={self.sampling_probability} with a strategy, but no ε '
-          'of sampling with correlated noise is known here; leave it out.'
-        )
+    z = self.noise_multiplier
+    if z is not None and not record.is_noise_multiplier(z):
+      raise ValueError(
+        f'noise_multiplier={z!r}; give {record.NOISE}, or None if none is claimed.'
+      )
+    if self.sampling_probability is not None and self.strategy is not None:
+      raise ValueError(
+        f'sampling_probability={self.sampling_probability} with a strategy, but no ε of '
+        'sampling with correlated noise is known here; leave it out.'
+      )
     if self.strategy is not None:
       fault = record.find_fault_of_strategy(self.strategy, self.rounds)
       if fault:

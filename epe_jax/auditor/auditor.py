@@ -144,7 +144,7 @@ class Auditor:
     """Adds a fact to the report, in place of an earlier one of its key and source.
 
     Args:
-      note: a fact, for which `text.checks` has a sentence.
+      note: a fact, for which `report.checks` has a sentence.
     """
     source = note.values.get('source')
     kept = (
@@ -153,6 +153,11 @@ class Auditor:
       if (x.key, x.values.get('source')) != (note.key, source)
     )
     self._state = self._state._replace(notes=(*kept, note))
+
+  def drop_sampling(self) -> None:
+    """Leaves sampling to the accountant of a loop, whose rate is not the one given."""
+    config = dataclasses.replace(self.config, sampling_probability=None)
+    self._state = self._state._replace(config=config)
 
   def canary_ids(self, t: int) -> Int[np.ndarray, ' m']:
     """Returns the ids of the canaries of round t, in increasing order."""
@@ -168,7 +173,8 @@ class Auditor:
     secure aggregation, in which nobody adds to the sum: give each canary client its
     own updates, and neither the key nor those of others. Tell `observe` by `included`
     which of them arrived, and the clip norm if it adapts. Where clients send updates
-    times their weights w, give w S, and as the divisor the sum of weights.
+    times their weights w, give w S, to `observe` too, and as the divisor the sum of
+    weights.
 
     Args:
       canary: j, one of `canary_ids`.
@@ -229,6 +235,7 @@ class Auditor:
     included: Any = None,
     others: Any = None,
     clip_norm: float | None = None,
+    noise_std: float | None = None,
   ) -> None:
     """Scores all canaries by what round t released.
 
@@ -246,6 +253,8 @@ class Auditor:
       others: the part of all real clients in the release, without canaries and
         noise, if known: for the attacker who knows all other updates.
       clip_norm: S of the round, if it adapts and nothing was injected.
+      noise_std: standard deviation of the noise that is claimed to be in the release;
+        None for z S / divisor.
 
     Raises:
       ValueError: an argument is out of range, the round was observed before, its
@@ -277,6 +286,7 @@ class Auditor:
       divisor=divisor,
       included=ids,
       clip_norm=scale,
+      noise_std=noise_std,
     )
 
   def observe_final(self, model: Any, *, initial: Any = None) -> None:
@@ -309,6 +319,7 @@ class Auditor:
     divisor: float,
     included: Int[np.ndarray, ' m'],
     clip_norm: float | None = None,
+    noise_std: float | None = None,
   ) -> None:
     """Adds the scores of a round that were computed elsewhere, as in a jitted step.
 
@@ -321,6 +332,7 @@ class Auditor:
       divisor: m, by which the sum of updates was divided.
       included: the canaries that took part.
       clip_norm: S of the round; None for that of the config.
+      noise_std: as for `observe`.
 
     Raises:
       ValueError: t is out of range, or was observed before.
@@ -343,10 +355,12 @@ class Auditor:
       state.cosines.setdefault(name, np.zeros(shape, np.float32))[t] = x
     config, z = self.config, self.config.noise_multiplier
     scale = config.clip_norm if clip_norm is None else clip_norm
+    if noise_std is None or z is None:
+      noise_std = np.nan if z is None else z * (scale / divisor)
     scalars = RoundScalars(
       clip_norm=scale,
       canary_norm=scale / divisor,
-      noise_std=np.nan if z is None else z * (scale / divisor),
+      noise_std=noise_std,
       num_clients=np.nan,
       num_canaries=len(included),
       sum_norm=np.nan,

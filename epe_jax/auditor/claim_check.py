@@ -8,12 +8,11 @@ the claim allows. Each check tells by how much it fails.
 import numpy as np
 
 from epe_jax import accounting, epsilon
-from epe_jax.audit import attackers
+from epe_jax.audit import attackers, noise_scale
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import AttackResult, Audit
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.fact import Fact, Facts
-from epe_jax.training.round_scalars import RoundScalars
 
 _STANDARD_ERRORS = 4.0
 """Differences beyond this are named: of right audits, fewer than 1 in 10,000."""
@@ -38,11 +37,9 @@ def check_claim(record: Record, audit: Audit) -> Facts:
   if not any(attack.contradictions for attack in audit.attacks):
     # If canaries are as claimed, a higher ε is the noise's.
     failed = (
-      _check_release_norm(record.rounds, record.dim)
-      or _check_canaries(own)
-      or _check_excess(own)
+      _check_release_norm(record) or _check_canaries(own) or _check_excess(own)
     )
-  room = _check_room(record.rounds, record.dim)
+  room = _check_room(record)
   return tuple(x for x in (failed, room) if x is not None)
 
 
@@ -78,15 +75,21 @@ def compare_with_sampling(
   return (Fact('sampling_accounted', values),)
 
 
-def _check_release_norm(rounds: RoundScalars, dim: int) -> Fact | None:
+def _check_release_norm(record: Record) -> Fact | None:
   """Whether releases are shorter than the noise that is claimed to be in them."""
-  norm = np.asarray(rounds.aggregate_norm, np.float64)
-  is_known = np.isfinite(norm) & (rounds.noise_std > 0)
+  std = noise_scale.find_claimed_std(record)
+  # A server's update has other units than the noise.
+  if record.view != 'aggregate' or std is None or record.rounds is None:
+    return None
+  norm = np.asarray(record.rounds.aggregate_norm, np.float64)
+  is_known = np.isfinite(norm) & (std > 0)
   if not is_known.any():
     return None
-  claimed = rounds.noise_std[is_known] * np.sqrt(dim)
+  claimed = std[is_known] * np.sqrt(record.dim)
   # Of a median over rounds; each norm is that of d normals.
-  error = np.sqrt(np.pi / 2 / (2 * dim * is_known.sum()))
+  share = is_known.sum() / record.num_rounds
+  num = 2 * record.dim * share * noise_scale.count_independent(record)
+  error = np.sqrt(np.pi / 2 / num)
   ratio = float(np.median(norm[is_known] / claimed))
   if 1 - ratio < max(_STANDARD_ERRORS * float(error), _ROUNDING):
     return None
@@ -130,11 +133,14 @@ def _compute_mu(at_delta: float, delta: float) -> float:
   return float(epsilon.mu_of_epsilon(float(at_delta), delta))
 
 
-def _check_room(rounds: RoundScalars, dim: int) -> Fact | None:
+def _check_room(record: Record) -> Fact | None:
   """Whether the canaries of a round hide one another."""
+  rounds, dim = record.rounds, record.dim
+  assert rounds is not None, 'the record of a whole run'
   with np.errstate(divide='ignore', invalid='ignore'):
     among = rounds.num_canaries / dim
-    share = among * (rounds.canary_norm / rounds.noise_std) ** 2
+    std = noise_scale.find_claimed_std(record)
+    share = among * (rounds.canary_norm / std) ** 2
   share = share[np.isfinite(share)]
   if not share.size or np.max(share) < _ROOM:
     return None

@@ -45,7 +45,10 @@ def describe_whom(
 
   run, of_canary = leaks.count_participations(result), result.analytic_epsilon
   if of_canary is not None:
-    if delta not in (None, result.delta):
+    if delta not in (None, result.delta) and not run.is_gaussian:
+      # All that is known: ε falls with δ.
+      of_canary = of_canary if delta > result.delta else math.inf
+    elif delta not in (None, result.delta):
       mu = tradeoff.mu_of_epsilon(of_canary, result.delta)
       of_canary = float(tradeoff.epsilon_gdp(mu, delta))
     client_rounds.check_claim('--claim', claim, of_canary, run)
@@ -97,8 +100,8 @@ def report_claim(
 
   if not bounds:
     raise ValueError(
-      f'--claim={claim:g} cannot be tested: there is no lower bound of ε, since '
-      'nothing was audited.'
+      f'--claim={claim:g} cannot be tested: no lower bound holds for it, since '
+      'nothing was audited, or no scores of rounds have a known law.'
     )
   bound = max(bounds, key=lambda one: one.epsilon)
   assert bound.confidence is not None, 'bounds have one'

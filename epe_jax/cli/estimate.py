@@ -306,7 +306,7 @@ def _estimate_external(
 
 
 def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
-  for name in ('by_round', 'simultaneous', 'deltas', 'out', 'baseline'):
+  for name in ('by_round', 'simultaneous', 'deltas', 'out', 'baseline', 'all'):
     if given[name].present and given[name].value != 'none':
       raise ValueError(
         f'--{name} is of one file, but {len(paths)} are given; leave it out.'

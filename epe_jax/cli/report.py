@@ -53,6 +53,11 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
   if len(workdirs) > 1:
     return _compare(workdirs, values)
+  if values['out'].present:
+    raise ValueError(
+      f'--out={values.out} is of several runs; the report of one is in its workdir. '
+      'Leave it out.'
+    )
   path = report.write_report(workdirs[0])
   result = finished_runs.load_result(workdirs[0])
   is_verbose = values.verbose

@@ -19,7 +19,7 @@ instead, with a port of the first machine that the others can reach, and I from 
 N - 1.
 
 With --claim=EPS the exit status is 1 if the headline bound exceeds EPS, or if the
-rounds reject it. At most 5 % of true claims fail either test.
+rounds reject it. At most 5 % of true claims fail each test.
 
 With --mlflow or --wandb a finished run is logged there, as often as it is called.
 
@@ -80,14 +80,14 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
   with progress.phase('importing'):
     from epe_jax.cli import trackers
-    from epe_jax.experiment import finished_runs, metrics, workdirs
+    from epe_jax.experiment import finished_runs, workdirs
     from epe_jax.experiment.setup import config as config_lib
-    from epe_jax.report import provenance, report, sentences, tables
+    from epe_jax.report import provenance, report
 
   logging.set_verbosity(logging.WARNING)
   tracked = [name for name in _TRACKERS if getattr(values, name)]
   # An error of these would come after training.
-  trackers.check(tracked)
+  trackers.check([*tracked, 'matplotlib', 'markdown_it'])
   workdir = values.workdir
   if workdir is None:
     workdir = str(pathlib.Path('runs', config_lib.name_run(name)))
@@ -120,11 +120,6 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   form = report.format_report if values.verbose else report.format_summary
   print(form(result, provenance.identify_workdir(workdir, result)))
   files = workdirs.workdir_at(workdir)
-  # For the auditor only: the report of a run with fresh noise says less.
-  for warning in sentences.describe_overflow(
-    metrics.read_lines(files.metrics) if files.metrics.exists() else ()
-  ):
-    print(tables.fill_paragraph(f'Warning: {warning}', bullet='- '))
   try:
     if not workdirs.has_report(files):
       with progress.phase('drawing the report'):
@@ -134,8 +129,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   trackers.log(tracked, result, files.result)
   page = files.report.with_suffix('.html')
   print(f'\nReport: {page}, model: {files.model}')
+  claim = config.audit.claim
   return claims.report_claim(
-    config.audit.claim, claims.choose_bounds(result.audit), test=result.claim
+    claim,
+    claims.choose_bounds(result.audit),
+    test=result.claim,
+    whom=claims.describe_whom(claim, result),
   )
 
 
@@ -144,5 +143,7 @@ def _leave_out_places(argv: Sequence[str]) -> list[str]:
   places = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
   for name in ('workdir', 'coordinator', 'num_processes', 'process_id'):
     places.add_argument(f'--{name}', f'-{name}')
-  is_tracker = re.compile(rf'--?(no)?({"|".join(_TRACKERS)})(=.*)?').fullmatch
-  return [x for x in places.parse_known_args(argv)[1] if not is_tracker(x)]
+  is_switch = re.compile(
+    rf'--?(no)?({"|".join(_TRACKERS)}|distributed)(=.*)?'
+  ).fullmatch
+  return [x for x in places.parse_known_args(argv)[1] if not is_switch(x)]

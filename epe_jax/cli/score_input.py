@@ -23,6 +23,7 @@ _APPLIES = {
     ('every', 'last', 'models', 'by_round', 'deltas'), ('a run',)
   ),
   'simultaneous': ('scores', 'a run', 'an auditor'),
+  'all': ('scores', 'a run'),
 }
 
 

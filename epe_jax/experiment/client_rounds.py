@@ -47,6 +47,7 @@ class Participations(NamedTuple):
   )
   # Whether `analytic_epsilon` counts on that, and is not that of a Gaussian mechanism.
   is_amplified: bool = False
+  is_gaussian: bool = True  # Whether the mechanism is, in known rounds.
   # Of clients in the final model, in units of its noise; None where not known.
   shifts: Shifts | None = None
 

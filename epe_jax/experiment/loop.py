@@ -284,7 +284,7 @@ def train(
   result = RunResult(
     **summary.describe_run(config, setup, privacy),
     **(summary.describe_times(setup, *times) if config.simulation else {}),
-    argv=argv and io.hide_paths(argv),
+    argv=argv and [io.hide_word(x) for x in argv],
     audit=audit,
     leaks_by_round=leaks_by_round,
     claim=claim,

@@ -184,8 +184,10 @@ def has_saved_rounds(files: Workdir) -> bool:
 
 def has_begun(files: Workdir) -> bool:
   """Says whether a run, or the runs of a point's seeds, left more than a start."""
-  ended = files.result.exists() or files.rows.exists()
-  return ended or has_saved_rounds(files)
+  rows = files.rows, files.private / files.rows.name
+  return any(file.exists() for file in (files.result, *rows)) or (
+    has_saved_rounds(files)
+  )
 
 
 def _list_differences(files: Workdir, config: Config) -> dict[str, str]:

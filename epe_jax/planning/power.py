@@ -152,9 +152,9 @@ def min_canaries(
   # the number of canaries.
   few, many = _MIN_CANARIES - 1, _MIN_CANARIES
   while not suffices(many):
-    few, many = many, int(np.ceil(many * _FACTOR))
-    if many > _MAX_CANARIES:
+    if many >= _MAX_CANARIES:
       return None
+    few, many = many, min(_MAX_CANARIES, int(np.ceil(many * _FACTOR)))
   while many - few > max(1, _PRECISION * few):
     middle = (few + many) // 2
     few, many = (few, middle) if suffices(middle) else (middle, many)

@@ -99,6 +99,12 @@ def add_check(audit: Audit, check: Fact) -> Audit:
 
 def describe_participations(run: Participations) -> str:
   """Which population the claim covers; empty if clients take part as often as canaries."""
+  if run.is_sampled and run.clients > run.canaries:
+    return (
+      f'It was tested by canaries of {cells.format_rounds(run.canaries)}, which are '
+      f'known. Clients take part in up to {run.clients}, drawn in secret, and may leak '
+      'more.'
+    )
   if run.is_sampled:
     return (
       'It was tested as one of a client whose rounds are known. They are drawn in '

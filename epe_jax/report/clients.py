@@ -162,7 +162,7 @@ def compute_attack_risks(
     return None
   delta, analytic = attack.first.delta, attack.analytic
 
-  is_gaussian = not participations.is_amplified
+  is_gaussian = participations.is_gaussian and not participations.is_amplified
   allowed = upper_bounds.find_curve(
     Analytic(participations.analytic_epsilon, (), is_gaussian=is_gaussian),
     delta,

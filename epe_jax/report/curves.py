@@ -48,9 +48,9 @@ class Tradeoff(NamedTuple):
 
 
 def compute_tradeoffs(
-  audit: Audit, *, analytic: float = math.nan
+  audit: Audit, *, analytic: Analytic | None = None
 ) -> list[Tradeoff]:
-  """The trade-off of each attacker whose scores are known."""
+  """The trade-off of each attacker whose scores are known, given that of the run."""
   first = audit.attacks[0]
   lowest = 0.5 / max(first.num_observed, first.num_unobserved)
   # Evenly over normal quantiles, as the axes are.
@@ -66,7 +66,7 @@ def compute_tradeoffs(
 def _compute_tradeoff(
   attack: AttackResult,
   scores: Scores,
-  analytic: float,
+  analytic: Analytic | None,
   grid: Float[np.ndarray, ' m'],
 ) -> Tradeoff:
   at, false_negatives = threshold.find_realisable(scores.observed)
@@ -95,15 +95,15 @@ def _compute_tradeoff(
 
 def _find_allowed(
   own: Analytic | None,
-  run: float,
+  run: Analytic | None,
   delta: float,
   log_fpr: Float[np.ndarray, ' m'],
 ) -> Float[np.ndarray, ' m'] | None:
-  allowed = []
-  if not math.isnan(run):
-    allowed.append(upper_bounds.find_gaussian_curve(run, delta)(log_fpr))
-  if own is not None:
-    allowed.append(upper_bounds.find_curve(own, delta)(log_fpr))
+  allowed = [
+    upper_bounds.find_curve(analytic, delta)(log_fpr)
+    for analytic in (run, own)
+    if analytic is not None
+  ]
   return np.max(allowed, axis=0) if allowed else None
 
 

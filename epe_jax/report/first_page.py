@@ -71,12 +71,10 @@ def make_blocks(
   provenance: Provenance,
   *,
   figure: str = '',
-  warnings: Sequence[str] = (),
 ) -> list[str]:
   """Makes the first page of a run."""
   alarms = [
-    page.make_bold(f'Warning: {text}')
-    for text in (*warnings, *list_alarms(result, found))
+    page.make_bold(f'Warning: {text}') for text in list_alarms(result, found)
   ]
   version = result.versions.get('epe_jax', '?')
   ending = [
@@ -374,10 +372,13 @@ def _show_guesses(leak: Leak, participations: Participations) -> str:
 def list_limits(result: RunResult, found: Sequence[Leak]) -> list[str]:
   """What the numbers of a run do not say."""
   is_limitless = leaks.find_analytic_epsilon(result) == math.inf
-  limit = (
-    "The limit in each row is the strongest attacker's, if clipping and noise are as "
-    'configured.'
+  is_same = len({leak.at_most for leak in found}) == 1
+  whose = (
+    "the strongest attacker's"
+    if is_same
+    else "its attacker's or a stronger one's"
   )
+  limit = f'The limit in each row is {whose}, if clipping and noise are as configured.'
   if is_limitless:
     limit = 'Without noise there is no limit.'
   return [

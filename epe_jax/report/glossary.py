@@ -29,8 +29,9 @@ TERMS = {
   ),
   'lower-bound': Term(
     'Lower bound',
-    'With 95 % confidence this attacker achieves at least this ε. It is computed from '
-    'the scores of canaries, by a rule that was fixed before any was seen.',
+    'With 95 % confidence, if its assumptions hold, this attacker achieves at least this '
+    'ε. It is computed from the scores of canaries, by a rule that was fixed before any '
+    'was seen.',
     'lower bounds?',
   ),
   'point-estimate': Term(

@@ -86,6 +86,7 @@ def count_participations(result: RunResult) -> Participations:
     canaries_vary=schedule in _VARYING,
     is_sampled=result.is_sampled,
     is_amplified=amplified < limit,
+    is_gaussian=not result.config.get('secure_aggregation', {}).get('bits'),
     shifts=result.clients_shifts,
   )
 

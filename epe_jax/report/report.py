@@ -62,7 +62,6 @@ def format_estimates(audit: Audit) -> str:
 def make_page(
   result: RunResult,
   captions: Mapping[str, str] = {},
-  warnings: Sequence[str] = (),
   belongs_to: Provenance | None = None,
 ) -> Page:
   """The report of a run."""
@@ -92,7 +91,6 @@ def make_page(
     found,
     belongs_to or Provenance(result.date),
     figure=first,
-    warnings=warnings,
   )
   return page.define_words(Page(f'{kind}: {result.task}', blocks, appendix))
 
@@ -125,8 +123,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   The report of a run without canaries shows how it trained, and needs no scores.
 
   Args:
-    workdir: the directory of a finished run. Its result.json is completed if the
-      audit has no estimates by round.
+    workdir: the directory of a finished run.
 
   Returns:
     The path of report.md, which is written last.
@@ -153,7 +150,6 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   content = make_page(
     result,
     {name: of_audit.CAPTIONS[name] for name in figures},
-    sentences.describe_overflow(run.history),
     belongs_to,
   )
   # report.md says that all of them are there: it comes last, and until then the one

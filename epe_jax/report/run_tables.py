@@ -54,7 +54,7 @@ def make_settings_table(result: RunResult) -> tables.Table:
     rounds = sentences.count_rounds_of_canary(
       leaks.count_participations(result)
     )
-    rows['rounds of a canary'] = f'{rounds}, each with probability 1/2'
+    rows['rounds of a canary'] = f'{rounds} or none, by one fair coin'
   if dimension := result.effective_dimension:
     described = _describe_effective_dimension(dimension)
     rows['effective dimension of what was seen'] = described

@@ -1,8 +1,7 @@
 """Sentences about a finished run, for the appendix of its report and for figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import math
-from typing import Any
 
 from epe_jax.audit import attackers
 from epe_jax.audit.results import AttackResult, Audit
@@ -37,7 +36,7 @@ _NEIGHBOURS = (
 _ABOUT_COIN_FLIPS = (
   'Each canary was included independently with probability 1/2. The bounds from one '
   'run need only this. The one for a Gaussian f also assumes that the mechanism is '
-  'Gaussian, as that of this run is by design.'
+  'Gaussian.'
 )
 _ABOUT_INDEPENDENCE = (
   'A 95 % lower bound exceeds the true ε in at most 5 % of audits, if canaries are '
@@ -58,32 +57,6 @@ def count_rounds_of_canary(participations: Participations) -> str:
   """The rounds of a canary, as text."""
   rounds = cells.format_rounds(participations.canaries)
   return f'up to {rounds}' if participations.canaries_vary else rounds
-
-
-def describe_overflow(history: Sequence[Mapping[str, Any]]) -> list[str]:
-  """The number of rounds in which clients diverged, so that their updates were lost.
-
-  CLIP(x; S) = x min(1, S / |x|) is 0 where |x| overflows float32. Metrics have the
-  mean norm of a round's updates, so they do not tell how many of its clients it was;
-  those that may be published have no norms, and nothing is said of them.
-
-  Returns:
-    One paragraph; nothing if all norms are finite.
-  """
-  rounds = [line for line in history if 'update_norm' in line]
-  lost = [x for x in rounds if not math.isfinite(float(x['update_norm']))]
-  if not lost:
-    return []
-  empty = sum(float(line.get('sum_norm', math.nan)) == 0 for line in lost)
-  nothing = (
-    f' In {empty:,} of them nothing was left of any update, so the model learned '
-    'nothing from its clients.'
-  )
-  return [
-    f'In {len(lost):,} of {len(rounds):,} rounds clients diverged: the norm of at '
-    'least one update overflowed, and clipping made such updates zero.'
-    f'{nothing if empty else ""} Lower config.client.learning_rate.'
-  ]
 
 
 def describe_claim(result: RunResult) -> list[str]:
@@ -109,8 +82,8 @@ def describe_claim(result: RunResult) -> list[str]:
     )
     return [text.rstrip()]
   return [
-    f'{text} is rejected after round {test.rejected_after}, with evidence {evidence} '
-    'in the end: of Gaussian mechanisms with this ε at most '
+    f'{text} is rejected after round {test.rejected_after}, with evidence of up to '
+    f'{evidence}: of Gaussian mechanisms with this ε at most '
     f'{100 * test.significance:g} % of runs ever are.'
   ]
 
@@ -152,7 +125,8 @@ def list_assumptions(result: RunResult) -> list[str]:
     _NEIGHBOURS: True,
     of_headline: audit.headline is not None,
     _ABOUT_COIN_FLIPS: leaks.is_coin_flip(result),
-    _ABOUT_INDEPENDENCE: 'confidence_bound' in kinds,
+    _ABOUT_INDEPENDENCE: 'confidence_bound' in kinds
+    and not audit.is_simultaneous,
     _ABOUT_CREDIBLE_BOUNDS: 'credible_bound' in kinds,
     _ABOUT_CLIENTS: are_many,
     _ABOUT_SEED: result.is_simulation,

@@ -69,18 +69,6 @@ STATISTICS = {
 }
 """Key of an attacker of this package -> the score that it gives a canary."""
 
-VIEWS = {
-  'final_model': 'the last model only',
-  'initial_and_final_model': 'the first and the last model',
-  'all_iterates': 'every round',
-  'all_iterates_and_updates': 'every round and all other updates',
-  'all_iterates_combined': 'every round, combined, and all other updates',
-  'published_models': 'the published models',
-  'published_models_and_updates': 'the published models and all other updates',
-  'scores': 'scores',
-}
-"""What an attacker of this package sees and knows -> its words."""
-
 UNITS = {
   'cosine': 'cosine, in units of 1/√d',
   'noise': 'in units of the noise',
@@ -112,6 +100,9 @@ class _Formatter(string.Formatter):
   def format_field(self, value: Any, format_spec: str) -> str:
     if format_spec in _FORMS:
       return _FORMS[format_spec](value)
+    # As JSON spells it.
+    if format_spec.endswith('g') and not math.isfinite(float(value)):
+      return cells.format_number(float(value))
     return super().format_field(value, format_spec)
 
 
@@ -142,15 +133,6 @@ def spell_name(attacker: ThreatModel) -> str:
 def spell_statistic(attacker: ThreatModel) -> str:
   """The score of a canary for an attacker."""
   return STATISTICS.get(attacker.key) or spell_name(attacker)
-
-
-def describe_view(view: str) -> str:
-  """What an attacker sees, in words: those of `VIEWS`, or of the attacker's author.
-
-  >>> describe_view('all_iterates_and_updates'), describe_view('signs of updates')
-  ('every round and all other updates', 'signs of updates')
-  """
-  return VIEWS.get(view) or cells.spell_key(view)
 
 
 def describe_unit(unit: str) -> str:
@@ -231,13 +213,8 @@ OF_ANALYTIC: Words = {
 """Key of a fact that an analytic ε assumes -> its words."""
 
 
-def _amplified(epsilon: float | str, **_: float) -> str:
-  number = '∞' if math.isinf(float(epsilon)) else f'{float(epsilon):.4g}'
-  return f'ε = {number} for clients: {_POISSON}; {_ALL_UPDATES}'
-
-
 OF_AMPLIFICATION: Words = {
-  'amplified': _amplified,
+  'amplified': f'ε = {{epsilon:.4g}} for clients: {_POISSON}; {_ALL_UPDATES}',
   'no_tight_analysis': (
     'not known: there is no tight analysis of a participation {kind:key}'
   ),

@@ -15,6 +15,8 @@ class Cnn(nn.Module):
     width: filters of the first convolution. All layers but the last grow in
       proportion to it.
 
+  Weights are initialized as Flax does (LeCun normal), not as Keras does (Glorot uniform).
+
   References:
     Reddi et al. 2020, "Adaptive Federated Optimization", table 4; used by
     One-shot Empirical Privacy Estimation, section 5.2.1.

@@ -18,7 +18,7 @@ from scipy import special
 from epe_jax.audit import attackers, failed_checks, noise_scale, release
 from epe_jax.audit.attack_scores import ThreatModel, can_fit_null, split_scores
 from epe_jax.audit.record import Record
-from epe_jax.audit.statistics import assign_held_out
+from epe_jax.audit.statistics import assign_held_out, score_left
 from epe_jax.epsilon import checks, cosine_null, tradeoff
 from epe_jax.epsilon.types import Gaussian, Scores
 from epe_jax.watch import anytime
@@ -275,11 +275,7 @@ def _score(record: Record) -> tuple[ThreatModel, Scores] | None:
     noise = noise_scale.measure_noise(record)
     if noise is not None and noise.correlation and noise.is_summed:
       return None
-    left = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
-    own = np.asarray(rounds.canary_norm, np.float64)[:, None] * record.included
-    squared = np.square(rounds.residual_norm, dtype=np.float64)[:, None]
-    norm = np.sqrt(squared + 2 * left * own + own**2)
-    cosines = (left + own) / np.maximum(norm, 1e-300)
+    cosines = score_left(record)
     model = attackers.RESIDUAL
   elif record.trace is not None and record.view == 'aggregate':
     # The model of a second round holds the canary, and so may its updates.

@@ -280,7 +280,7 @@ def _read_record(record: Record) -> dict[str, dict[str, float | None]]:
   ours: dict[str, dict[str, float | None]] = {}
   for found in evaluation.evaluate(record, floors=False).attacks:
     ours[found.threat_model.key] = {
-      'estimate': float(found.first.epsilon),
+      'estimate': float(found.first.epsilon) if found.is_calibrated else None,
       'bound': float(found.bounds[0].epsilon),
       'limit': found.analytic and float(found.analytic.epsilon),
     }

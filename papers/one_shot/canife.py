@@ -16,6 +16,7 @@ from papers.canife import composition, runs, training
 
 _TABLE = 'canife'
 _REPORTED = reported.Reported('papers.one_shot')
+_NONE = 'uncalibrated'
 
 Audited = Sequence[runs.Audited]
 
@@ -121,8 +122,8 @@ def _tabulate_methods(settings: Any, audited: Audited) -> tables.Table:
       'side of its threshold. With lower limits nothing can exceed it: the number '
       'of scores decides it, and not the mechanism. With counted rates the noise is '
       'then taken to be z, which is not measured.',
-      'Neither is a bound: thresholds are chosen on the scores that they are '
-      'judged by.',
+      'Neither is a bound: thresholds are chosen on the scores that evaluate '
+      'them.',
       f'CANIFE composes rounds with Poisson sampling at q = {q:.3g}; the runs pass '
       'over the data once.',
       f'Data: {first.source}. {training.count_rounds(settings):,} rounds of '
@@ -144,7 +145,7 @@ def _tabulate_ours(settings: Any, audited: Audited) -> tables.Table:
     body.append(
       [
         words.spell_name(model),
-        _format_spread(_read(audited, key, 'estimate')),
+        _format_spread(x) if (x := _read(audited, key, 'estimate')) else _NONE,
         _format_spread(_read(audited, key, 'bound')),
         '-' if limit is None else f'{limit:.3g}',
       ]
@@ -156,8 +157,8 @@ def _tabulate_ours(settings: Any, audited: Audited) -> tables.Table:
     [
       f'{settings.observed:,} canaries observed in one round each and '
       f'{settings.unobserved:,} unobserved, {settings.family}; δ = '
-      f'1/{settings.num_train:,}. The estimate is the one to believe first, the '
-      'bound the one that is declared in advance; each holds for one run by itself.',
+      f'1/{settings.num_train:,}. The estimate is the preferred one, the bound '
+      'the one that is declared in advance; each holds for one run by itself.',
     ],
   )
 
@@ -171,7 +172,10 @@ def _tabulate_variants(variants: Sequence[runs.Variant]) -> tables.Table:
       f'{run.dim:,}',
       f'{100 * run.accuracy:.1f} %',
       f'{run.noise:.3f}',
-      *(f'{run.ours[key]["estimate"]:.3g}' for key in keys),
+      *(
+        _NONE if (x := run.ours[key]['estimate']) is None else f'{x:.3g}'
+        for key in keys
+      ),
     ]
     for run in variants
   ]

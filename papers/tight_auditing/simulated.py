@@ -279,7 +279,7 @@ def make_figure14(settings: Any) -> item.Product:
       f'{settings.audits} audits. w is the best threshold, equation (18).',
       _LAW,
       'The paper: appendix C.1: at w more than 100,000,000 observations are needed, about '
-      '250,000,000 for what the Gaussian curve gives from a few thousand; '
+      '250,000,000, 5,000 times as many, for what the Gaussian curve gives; '
       'other thresholds stay far below.',
     ],
   )

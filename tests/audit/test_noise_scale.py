@@ -8,6 +8,7 @@ from scipy import linalg, stats
 
 from benchmarks.bounds import conditions, simulated_runs
 from epe_jax.audit import attackers, evaluation
+from epe_jax.audit.attack_scores import COSINE
 from epe_jax.audit.noise_scale import measure_noise
 from epe_jax.epsilon import tradeoff
 from epe_jax.report import audit_notes, checks
@@ -95,8 +96,11 @@ def test_noise_that_varies_from_round_to_round_leaves_its_law_to_the_unobserved(
   found = attackers.RESIDUAL.score(record)
   assert not found.scores.has_known_null
   assert [note.key for note in found.notes] == ['noise_varies']
+  # A cosine with what is left has one law, however long that is.
   few = simulate(np.random.default_rng(3), ratio, observed=1)
-  assert attackers.RESIDUAL.score(few) is None
+  found = attackers.RESIDUAL.score(few)
+  assert found.scores.has_known_null
+  assert found.unit == COSINE
 
 
 def test_of_noise_that_is_missing_nothing_is_left():

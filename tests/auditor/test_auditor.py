@@ -410,6 +410,18 @@ def test_a_release_of_zeros_tells_nothing():
 
 
 @pytest.mark.usefixtures('types_unchecked')
+def test_scalars_of_other_libraries_are_numbers_of_python_in_the_file(tmp_path):
+  config = make_config(
+    dim=np.int64(DIM), clip_norm=np.float32(0.5), delta=np.float64(1e-4)
+  )
+  auditor, path = epe_jax.Auditor(config, seed=0), tmp_path / 'audit.npz'
+  auditor.save(path)
+  assert epe_jax.Auditor.load(path).config == config
+  assert type(config.dim) is int
+  assert type(config.clip_norm) is float
+
+
+@pytest.mark.usefixtures('types_unchecked')
 @pytest.mark.parametrize(
   ('change', 'match'),
   [

@@ -1,5 +1,6 @@
 """An auditor names what contradicts the claim, and nothing else."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 
 import epe_jax
 from epe_jax import accounting, audit, typed_json
+from epe_jax.audit import attackers
 from epe_jax.auditor import claim_check
 from epe_jax.report import cells, checks
+from epe_jax.watch import published_models
 from tests.sentences import find_sentences
 
 DIM, ROUNDS, CLIENTS, NOISE = 4096, 25, 20, 0.5
@@ -71,6 +74,86 @@ def find_contradictions(auditor):
 @pytest.mark.parametrize('seed', range(5))
 def test_a_loop_that_does_what_it_claims_is_not_accused(seed, others):
   assert find_contradictions(run(others=others, seed=seed)) == []
+
+
+def test_what_is_not_the_mean_of_a_loop_without_correlation_is_not_accused():
+  tree = np.tril(np.ones((ROUNDS, ROUNDS)))
+  strategy = np.linalg.cholesky(np.eye(ROUNDS) + tree @ tree.T / 99)
+  for view, matrix, rate in (
+    ('server_update', None, 0.1),
+    ('aggregate', strategy, 1.0),
+  ):
+    auditor = epe_jax.Auditor(
+      epe_jax.AuditConfig(
+        dim=DIM,
+        rounds=ROUNDS,
+        clip_norm=1.0,
+        noise_multiplier=NOISE,
+        delta=1e-5,
+        num_observed=50,
+        num_unobserved=50,
+        view=view,
+        strategy=matrix,
+      ),
+      seed=0,
+    )
+    noise = NOISE * np.random.default_rng(0).normal(size=(ROUNDS, DIM))
+    if matrix is not None:
+      noise = np.linalg.solve(matrix, noise)
+    for t, x in enumerate(noise):
+      injection = auditor.injection(t)
+      auditor.observe(t, rate * (injection.update + x), divisor=1.0)
+    assert find_contradictions(auditor) == []
+
+
+@pytest.mark.parametrize(
+  ('noise', 'canaries', 'others', 'least', 'most'),
+  [
+    (0.0, 0.0, 1.0, 0, 3),  # Forgotten.
+    (5.0, 1.0, 0.0, 0, 3),  # There is noise, and nobody said so.
+    (0.0, 1.0, 1.0, np.inf, np.inf),
+  ],
+)
+def test_without_noise_in_the_claim_the_worst_case_is_what_is_left(
+  noise, canaries, others, least, most
+):
+  auditor = run(
+    noise=noise,
+    canaries=canaries,
+    others=others,
+    noise_multiplier=0.0,
+    num_observed=50,
+    num_unobserved=50,
+  )
+  attack = auditor.evaluate().find(attackers.RESIDUAL)
+  assert least <= attack.bounds[0].epsilon <= most or least == np.inf
+  assert least <= attack.first.epsilon <= most
+
+
+def test_noise_that_varies_is_named_without_unobserved_canaries_too():
+  auditor = run(others=0.0, num_unobserved=0)
+  record = auditor.record()
+  weak = np.where(np.arange(ROUNDS) % 2, 0.1, 1.0)
+  scaled = record.rounds.residual_norm * weak
+  record = dataclasses.replace(
+    record, rounds=record.rounds._replace(residual_norm=scaled)
+  )
+  attack = audit.evaluate(record, floors=False).find(attackers.RESIDUAL)
+  assert attack.bounds[0].epsilon > 3
+  assert [x.key for x in attack.contradictions] == ['noise_not_as_claimed']
+
+
+def test_sums_over_rounds_without_unobserved_canaries_have_no_attacker():
+  auditor = run(repetitions=2, num_observed=50, num_unobserved=0)
+  with pytest.raises(ValueError, match='no attacker can score this record'):
+    auditor.evaluate(simultaneous=True)
+
+
+def test_of_some_rounds_no_participation_is_missed():
+  record = run(num_observed=50, num_unobserved=50).record()
+  shown = published_models.restrict_record(record, every=5)
+  (attack, *_) = audit.evaluate(shown, floors=False).attacks
+  assert 'rounds_missed' not in {note.key for note in attack.notes}
 
 
 @pytest.mark.integration

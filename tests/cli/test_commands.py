@@ -1,5 +1,6 @@
 """The commands on runs and auditors: what they print, write and exit with."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -229,7 +230,11 @@ def test_a_claim_about_clients_who_are_drawn_is_one_of_known_rounds(tmp_path):
   result = recorded_runs.result(
     config=recorded_runs.result().config | sampled, analytic_epsilon=4.3772
   )
-  assert 'a client leaks less' in claims.describe_whom(4.38, result)
+  assert 'up to 2, drawn in secret, and may leak' in claims.describe_whom(
+    4.38, result
+  )
+  as_often = dataclasses.replace(result, participations=2)
+  assert 'a client leaks less' in claims.describe_whom(4.38, as_often)
   with pytest.raises(ValueError, match=r'--claim=2 .* allowed ε = 4\.3772'):
     claims.describe_whom(2.0, result)
   # At another δ canaries are allowed another ε.

@@ -328,7 +328,9 @@ def test_a_diverged_run_stops_with_what_to_change(tmp_path):
   assert not files.secret.exists()
 
 
-@pytest.mark.parametrize('what', ['checkpoint', 'result', 'rows'])
+@pytest.mark.parametrize(
+  'what', ['checkpoint', 'result', 'rows', 'private/rows']
+)
 def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
   config, files = load_config('digits'), workdirs.workdir_at(tmp_path)
   files.private.mkdir()

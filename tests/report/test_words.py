@@ -15,15 +15,21 @@ def test_every_assumption_has_words_of_its_own():
   assert all(' ' in text and not text.endswith('.') for text in told)
 
 
-def test_amplification_without_noise_is_infinite_in_files_too():
-  fact = Fact(
+def test_what_is_infinite_without_noise_is_infinite_in_files_too():
+  amplified = Fact(
     'amplified', {'epsilon': math.inf, 'rounds': 10, 'probability': 0.5}
   )
-  read = typed_json.from_plain(
-    Fact, io.spell_non_finite(typed_json.to_plain(fact))
-  )
-  for one in (fact, read):
-    told = words.describe_amplification(one)
-    assert told.startswith(
-      'ε = ∞ for clients: one who takes part in each of 10'
+  moved = Fact('sensitivity', {'clip_norms': 2.5, 'rho': math.inf})
+  for fact in (amplified, moved):
+    read = typed_json.from_plain(
+      Fact, io.spell_non_finite(typed_json.to_plain(fact))
     )
+    for one in (fact, read):
+      if fact == amplified:
+        told = words.describe_amplification(one)
+        assert told.startswith(
+          'ε = ∞ for clients: one who takes part in each of 10'
+        )
+      else:
+        assert 'by 2.5 clip norms' in words.describe_analytic([one])
+        assert 'ρ = ∞' in words.describe_analytic([one])

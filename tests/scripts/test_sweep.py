@@ -3,6 +3,7 @@
 import pathlib
 
 from ml_collections import config_dict
+import numpy as np
 import pytest
 
 from epe_jax import io, typed_json
@@ -227,6 +228,21 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   assert seed_sweep.read_rows(path)[0] == rows[0]
   assert seed_sweep.read_rows(path)[1].accuracy == rows[1].accuracy
   assert not (path.parent / 'private/rows.json').exists()
+
+
+@pytest.mark.integration
+def test_seeds_of_a_point_without_canaries_have_their_accuracy(tmp_path):
+  config = tiny()
+  config.canaries.observed = config.canaries.unobserved = 0
+  (point,) = sweep_points.add_seeds(sweep_points.make_grid(config, []), 2)
+  seed_sweep.run_seeds(point.config, tmp_path)
+  rows = seed_sweep.read_rows(tmp_path / 'rows.json')
+  assert [row.seed for row in rows] == [0, 1]
+  assert all(0 < row.accuracy < 1 and not row.epsilon for row in rows)
+  text = sweeps.write_sweep(
+    tmp_path, [point], sweep.SweepResult({point.name: tmp_path}, {})
+  )
+  assert f'{100 * np.mean([row.accuracy for row in rows]):.1f}' in text
 
 
 def test_seeds_and_an_axis_of_seeds_exclude_each_other():

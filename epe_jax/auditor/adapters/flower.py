@@ -36,6 +36,8 @@ with extras.explain_missing():
   from flwr.supercore.differential_privacy import KEY_NORM_BIT
 
 _KEY = 'epe_jax.canary'
+# Of batches, in batch normalization of PyTorch.
+_COUNTER = 'num_batches_tracked'
 _FIXED = (
   strategies.DifferentialPrivacyServerSideFixedClipping,
   strategies.DifferentialPrivacyClientSideFixedClipping,
@@ -225,6 +227,7 @@ class AuditedStrategy(base.Audited, Strategy):
       included=list(canaries),
       others=of_others or None,
       clip_norm=self._clip_norm,
+      noise_std=self._find_noise_std(),
     )
     return released, metrics
 
@@ -244,10 +247,12 @@ class AuditedStrategy(base.Audited, Strategy):
     return getattr(self.__dict__.get('strategy'), name)
 
   def _make_auditor(self, arrays):
-    # FedAvg returns integers as floating-point numbers, from its first round on.
+    # FedAvg returns integers as floating-point numbers, also to a run that goes on.
     if not self._names:
       self._names = [
-        name for name, x in arrays.items() if x.dtype.startswith('float')
+        name
+        for name, x in arrays.items()
+        if x.dtype.startswith('float') and not name.endswith(_COUNTER)
       ]
       sizes = {name: math.prod(arrays[name].shape) for name in self._names}
       self._settings.read_dim('initial model', sizes)
@@ -268,6 +273,13 @@ class AuditedStrategy(base.Audited, Strategy):
       noise_multiplier=float(strategy.noise_multiplier),
     )
     return clip_norm
+
+  def _find_noise_std(self):
+    """Of the noise of a wrapper, which knows no weights."""
+    z = self.auditor.config.noise_multiplier
+    if z is None or not isinstance(self.strategy, _WRAPPERS):
+      return None
+    return z * self._clip_norm / self.strategy.num_sampled_clients
 
   def _knows_others(self):
     config = self.auditor.config

@@ -120,7 +120,10 @@ def audit(
   known.read_dim('optimizer', sizes)
   _check_model(optimizer, model)
   first_norm = float(optimizer.max_grad_norm)
-  known.read('optimizer', clip_norm=first_norm)
+  # Of a schedule, an auditor that goes on has the norm of the first step.
+  goes_on = auditor is not None and auditor.num_rounds_observed > 0
+  clip_norm = known.find('clip_norm') if goes_on else first_norm
+  known.read('optimizer', clip_norm=clip_norm)
   _check_noise(optimizer, known)
   if (rate := _find_sample_rate(optimizer)) is not None:
     known.read('optimizer', sampling_probability=rate)
@@ -158,6 +161,9 @@ def audit(
     if optimizer.loss_reduction == 'mean':
       assert optimizer.expected_batch_size is not None
       divisor = optimizer.expected_batch_size * optimizer.accumulated_iterations
+    if optimizer.accumulated_iterations > 1:
+      # Its accountant multiplies the rate by the batches of a step.
+      auditor.drop_sampling()
     if others is not None:
       others = [x / divisor for x in others]
     release = [p.grad for p in optimizer.params]

@@ -133,8 +133,8 @@ def audit(
 
   Args:
     transformation: takes the sum of clipped gradients and adds noise to it, as
-      jax_privacy's `noise_addition_transform` does. With view='server_update' it may be a
-      whole optimizer.
+      jax_privacy's `noise_addition_transform` does. With view='server_update' it is a
+      whole optimizer, which subtracts what it is given.
     steps: that will be made.
     divisor: what the transformation divides the sum by.
     per_example: gradients have an axis of examples in front, as for
@@ -244,7 +244,9 @@ def wrap_transformation(
       canary_sum = config.clip_norm * injection.direction()
       inputs, count = unravel(total + canary_sum.astype(total.dtype)), divisor
     release, inner = transformation.update(inputs, state.inner, params)
-    vectors = ravel_pytree(release)[0].astype(jnp.float32)[None]
+    # An optimizer subtracts what it is given.
+    sign = 1.0 if view == 'aggregate' else -1.0
+    vectors = sign * ravel_pytree(release)[0].astype(jnp.float32)[None]
     if is_sum:
       residual = vectors[0] - ravel_pytree(inputs)[0] / divisor
       vectors = jnp.stack([vectors[0], residual])

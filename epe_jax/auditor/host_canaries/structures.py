@@ -7,7 +7,9 @@ order in which a framework lists them. PyTorch's state dicts are OrderedDicts, s
 are sorted too; JAX keeps their order.
 """
 
+import collections
 from collections.abc import Mapping
+import functools
 import itertools
 import re
 import sys
@@ -102,13 +104,19 @@ def unflatten(pieces: Pieces, like: Any) -> Any:
       built = {key: build(node[key]) for key in _sort_keys(node)}
       # A dict, an OrderedDict or the like, in the order of the model.
       make: Any = type(node)
+      if isinstance(node, collections.defaultdict):
+        make = functools.partial(make, node.default_factory)
       return make((key, built[key]) for key in node)
     if isinstance(node, list | tuple):
       parts = [build(x) for x in node]
       is_named = hasattr(node, '_fields')
       return type(node)(*parts) if is_named else type(node)(parts)
     piece = next(remaining).reshape(np.shape(node))
-    return _make_tensor(piece, node) if _is_torch(node) else piece
+    if _is_torch(node):
+      return _make_tensor(piece, node)
+    jax = sys.modules.get('jax')
+    is_jax = jax is not None and isinstance(node, jax.Array)
+    return jax.numpy.asarray(piece, node.dtype) if is_jax else piece
 
   return build(like)
 

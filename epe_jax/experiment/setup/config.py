@@ -473,6 +473,12 @@ def check_conflicts(config: Config) -> None:
       and c.observed < 2,
       'canaries.unobserved=1 says nothing about the spread of their scores; '
       'give 0, or at least 2.': in_known_groups and c.unobserved == 1,
+      f'canaries.repetitions={c.repetitions} has no effect with canaries.schedule='
+      f'{c.schedule!r}, which decides the rounds of canaries; give 1.': bool(
+        num_canaries
+      )
+      and c.repetitions not in (1, 'as_clients')
+      and c.schedule in ('as_clients', 'replace', 'worst_case'),
       f'audit.claim={claim} is tested by canaries, but canaries.observed=0; give '
       'at least 2, or leave out the claim.': claim is not None
       and not num_canaries,

@@ -54,6 +54,7 @@ def run_seeds(config: Config, workdir: str | os.PathLike) -> None:
   with workdirs.lock(files):
     if files.rows.exists():
       return
+    workdirs.clear_other_run(files, config)
     if not files.config.exists():
       io.write_json(files.config, config.to_dict())
     kept = files.private / files.rows.name
@@ -69,6 +70,10 @@ def run_seeds(config: Config, workdir: str | os.PathLike) -> None:
 
 def _estimate_seed(outcome: seeds.SeedRun) -> SeedEstimates:
   record = outcome.record
+  if record is None:
+    return SeedEstimates(
+      outcome.seed, outcome.accuracy, {}, {}, None, outcome.delta
+    )
   # What a single run rejects by chance must not leave a gap in the mean.
   shifted = {
     attack_scores.threat_model.key: attack_scores

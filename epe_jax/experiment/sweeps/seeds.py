@@ -36,8 +36,9 @@ class SeedRun(NamedTuple):
   """What the run of a seed leaves."""
 
   seed: int
-  record: Record  # What attackers saw.
+  record: Record | None  # What attackers saw; None without canaries.
   accuracy: float  # Of the final model on the test data, in [0, 1].
+  delta: float  # Of the run.
 
 
 class Sizes(NamedTuple):
@@ -108,18 +109,20 @@ def run_seeds(
       scalars = jax.device_get(state.rounds)
       for i, (seed, setup) in enumerate(setups.items()):
         of_seed = operator.itemgetter(i)
-        record = build.make_run_record(
-          config,
-          setup,
-          jax.tree.map(of_seed, cosines),
-          jax.tree.map(of_seed, scalars),
-          wrapped=int(state.algorithm.noise_state[i])
-          if setup.aggregation
-          else 0,
-        )
+        record = None
+        if setup.is_audited:
+          record = build.make_run_record(
+            config,
+            setup,
+            jax.tree.map(of_seed, cosines),
+            jax.tree.map(of_seed, scalars),
+            wrapped=int(state.algorithm.noise_state[i])
+            if setup.aggregation
+            else 0,
+          )
         params = jax.tree.map(of_seed, state.algorithm.params)
         metrics = evaluate(params, setup.test)
-        yield SeedRun(seed, record, metrics['test_accuracy'])
+        yield SeedRun(seed, record, metrics['test_accuracy'], setup.delta)
 
 
 def check_seeds(

@@ -118,6 +118,6 @@ def find_point(folder: pathlib.Path, name: str) -> PointStatus:
     state, detail = 'failed', failure.read_text(errors='replace').strip()
   elif (holder := locks.find_holder(files.lock)) is not None:
     state, detail = 'running', holder
-  elif done:
+  elif done or (files.private / files.rows.name).is_file():
     state = 'stopped'
   return PointStatus(name, state, done, rounds, seconds, detail)

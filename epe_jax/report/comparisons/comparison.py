@@ -77,7 +77,10 @@ def make_title(runs: Sequence[LabelledRun]) -> str:
   shared = [
     attacker
     for attacker in labelled_runs.list_attackers(runs)
-    if all(attacker in run.estimates for run in runs)
+    if all(
+      attacker in run.estimates and not run.estimates[attacker].is_rejected
+      for run in runs
+    )
   ]
   if not (runs and shared):
     return 'No attacker was estimated in all runs'

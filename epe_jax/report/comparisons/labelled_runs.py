@@ -57,11 +57,6 @@ class LabelledRun(NamedTuple):
   shifts: Mapping[ThreatModel, Sequence[ShiftEstimate]] = {}
   source: str = ''
 
-  @property
-  def analytic_epsilon(self) -> float:
-    """That of canaries, or of clients where there are none; nan if not known."""
-    return next(iter(self.analytic.values()), math.nan)
-
 
 class Difference(NamedTuple):
   """By how much one ε is above another, with a two-sided interval."""

@@ -55,7 +55,8 @@ def draw_comparison(
         lower.plot(difference.interval, [at, at], color=color, lw=4, alpha=0.45)
       lower.plot(difference.epsilon, at, 'o', color=color, ms=7)
     line = {'label': 'limit'}
-    style.draw_row(upper, y, height=0, analytic=run.analytic_epsilon, line=line)
+    analytic = run.analytic.get('canaries', math.nan)
+    style.draw_row(upper, y, height=0, analytic=analytic, line=line)
   lower.axvline(0, color='#999999', lw=1)
   names = [_break_label(run.label) for run in runs]
   for axes in (upper, lower):
@@ -132,7 +133,8 @@ def draw_sweep(
       # Moved sideways, so that the intervals of attackers do not overlap.
       shift = 0.06 * (i - (len(attackers) - 1) / 2)
       _draw_along(axes, of_panel, attacker, styles[attacker], shift)
-    analytic = [*enumerate(run.analytic_epsilon for run in of_panel)]
+    limits = (run.analytic.get('canaries', math.nan) for run in of_panel)
+    analytic = [*enumerate(limits)]
     if finite := [(x, e) for x, e in analytic if math.isfinite(e)]:
       options = {'color': style.BLACK, 'ms': 24, 'mew': 1.5}
       axes.plot(*zip(*finite), '_', label='limit', **options)

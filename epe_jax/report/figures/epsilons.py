@@ -59,8 +59,13 @@ def draw_over_delta(result: RunResult, *, canaries: str) -> figure.Figure:
     at, line = np.empty(0), np.empty(0)
     if math.isfinite(analytic):
       at = np.geomspace(min(deltas[0], delta / 3), 0.5, 30)
-      mu = tradeoff.mu_of_epsilon(analytic, delta)
-      line = np.asarray(two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, at))
+      if leaks.count_participations(result).is_gaussian:
+        mu = tradeoff.mu_of_epsilon(analytic, delta)
+        line = np.asarray(two_gaussians.epsilon_two_gaussians(0, 1, mu, 1, at))
+      else:
+        # All that is known: ε falls with δ.
+        at = at[at >= delta]
+        line = np.full(at.size, analytic)
     axes.plot(at, line, **style.style_analytic_line(analytic))
     epsilons += [*line]
   for attack, _ in drawn:

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib import figure
 
+from epe_jax.accounting import Analytic
 from epe_jax.audit.record import Record
 from epe_jax.audit.results import Audit
 from epe_jax.experiment.run_result import RunResult
@@ -51,10 +52,10 @@ CAPTIONS = {
     'at once.'
   ),
   'trace.png': (
-    'What the attacker who sees every round sees of one canary that took part '
-    'and of one held out.'
+    'What the attacker who sees every round sees of one canary that took part, and of '
+    'one held out, if any.'
   ),
-  'accuracy.png': 'Test accuracy, loss and clip norm of the audited run.',
+  'accuracy.png': 'Test accuracy, loss and clip norm of the run.',
 }
 """What each figure shows, in the order of a report."""
 
@@ -116,7 +117,8 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   participations = leaks.count_participations(result)
   canaries = (
     f'{result.num_observed:,} canaries took part in '
-    f'{cells.format_rounds(result.participations)}, {result.num_unobserved:,} held out'
+    f'{sentences.count_rounds_of_canary(participations)}, '
+    f'{result.num_unobserved:,} held out'
   )
   scored = [attack for attack in audit.attacks if attack.scores is not None]
   figures = {
@@ -141,7 +143,12 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
     'densities.png': cosines.draw_densities(scored),
     'tradeoff.png': tradeoff.draw_tradeoff(
       audit,
-      curves.compute_tradeoffs(audit, analytic=analytic),
+      curves.compute_tradeoffs(
+        audit,
+        analytic=None
+        if math.isnan(analytic)
+        else Analytic(analytic, (), is_gaussian=participations.is_gaussian),
+      ),
       finding=sentences.title_tradeoff(result),
     ),
     'delta.png': epsilons.draw_over_delta(result, canaries=canaries),
