@@ -121,8 +121,9 @@ def epsilon_of_best(
 ) -> Analytic:
   """Computes ε of the best of several runs, each of `epsilon_of_poisson`.
 
-  Hyper-parameters of each run are drawn independently of the data, and the best
-  run is chosen by any score of its model, on private data too.
+  Hyper-parameters of each run are drawn independently of the data, and the best run
+  is chosen by a score of its model alone or on public data. A score on private data
+  has to be part of what a run releases, within its ε.
 
   Args:
     rounds: T >= 1 of each run.
@@ -147,7 +148,8 @@ def epsilon_of_best(
   if law == 'fixed':
     checks.check_integer('runs', runs)
   checks.check_number('runs', runs, '[1, inf)')
-  if law == 'fixed' or runs == 1:
+  # Of Poisson's law there may be several where one is the mean.
+  if law == 'fixed' or (runs == 1 and law != 'poisson'):
     epsilon = epsilon_of_poisson(
       noise_multiplier,
       delta=delta,

@@ -80,8 +80,9 @@ def define_flags(values: flags.FlagValues) -> None:
     ),
     Flag(
       'inclusion_probability',
-      'With --design=coin_flip: the probability that a canary took part; the '
-      'largest, if they differ. Default: 1/2.',
+      'With --design=coin_flip: the probability that a canary took part; if they '
+      'differ, the largest where all are below 1/2, the smallest where all are above. '
+      'Default: 1/2.',
       float,
     ),
     Flag(

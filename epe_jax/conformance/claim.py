@@ -140,7 +140,13 @@ class Claim:
     for name, choices in _CHOICES.items():
       checks.check_choice(name, getattr(self, name), choices)
     self.check_delta(self.delta)
-    if not self.shapes or any(x < 1 for shape in self.shapes for x in shape):
+    try:
+      shapes = tuple(tuple(map(int, shape)) for shape in self.shapes)
+    except TypeError:
+      shapes = ()
+    if shapes:
+      object.__setattr__(self, 'shapes', shapes)
+    if not shapes or any(x < 1 for shape in shapes for x in shape):
       raise ValueError(
         f'shapes={self.shapes}; give the shape of each tensor of an update, '
         'each with a number in it, such as ((20, 30), (30,)).'

@@ -403,13 +403,19 @@ class Measurements:
     """Norm of the rounding of a release by the type of its numbers, such as of a model."""
     run = self.quiet()
     clip_norm = run.clip_norm
-    released = run.release_as_is(self.cohort(self.zero))
+    # Of updates that leave digits in every number of a model.
+    released = run.release_as_is(
+      self.cohort(0.3 * self.uniform, self.background)
+    )
     kinds = (np.float16, np.float32, np.float64)
     kind = next(
       x for x in kinds if np.array_equal(released, released.astype(x))
     )
-    unit = abs(clip_norm * self.claim.unit)
-    return norm(np.spacing(released.astype(kind)).astype(float)) / unit
+    last = np.spacing(released.astype(kind)).astype(float)
+    single = released.astype(np.float32)
+    if kind is not np.float64 and not np.any(single.view(np.uint32) & 0xFFFF):
+      last = np.spacing(single).astype(float) * 2**16  # bfloat16.
+    return norm(last) / abs(clip_norm * self.claim.unit)
 
   def influence(self, probe: Probe, claim: Claim | None = None) -> Vector:
     """Influence of a probe, nearly without noise; raises as `check_quiet`."""

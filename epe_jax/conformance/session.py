@@ -152,11 +152,11 @@ class Session:
       given = dataclasses.replace(claim, shapes=self.full_claim.shapes)
     with self.call(f'make({_changes(self.claim, claim)})'):
       mechanism = self._make(given)
-    if not callable(getattr(mechanism, 'aggregate', None)):
-      raise TypeError(
-        f'make(claim) returned {type(mechanism).__name__}, which has no method '
-        'aggregate(updates, weights). Return a Mechanism.'
-      )
+      if not callable(getattr(mechanism, 'aggregate', None)):
+        raise TypeError(
+          f'make(claim) returned {type(mechanism).__name__}, which has no method '
+          'aggregate(updates, weights). Return a Mechanism.'
+        )
     return Run(self, mechanism, claim)
 
   def spend(self, rounds: int) -> None:
@@ -309,6 +309,11 @@ class Run:
       raise ValueError(
         f'aggregate returned {kind}; return its tensors in the order of the shapes of '
         'the claim.'
+      )
+    if hasattr(released, 'shape'):
+      raise ValueError(
+        f'aggregate returned one array of shape {tuple(released.shape)}; return a list '
+        'with a tensor for each shape of the claim.'
       )
     arrays = [np.asarray(tensor, np.float64) for tensor in released]
     shapes = tuple(array.shape for array in arrays)

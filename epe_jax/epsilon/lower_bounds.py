@@ -46,7 +46,7 @@ from epe_jax.epsilon.types import (
 FindBest: TypeAlias = Callable[[Scores], Float[np.ndarray, '*batch 1']]
 """The threshold at which a leak seems strongest."""
 
-_RANKS, _BISECTIONS, _TAIL = 80, 14, 9.0
+_RANKS, _BISECTIONS, _TAIL, _TINY = 80, 14, 9.0, 1e-12
 _GAUSSIAN = tradeoff.gaussian_family()
 CANDIDATES = 2000
 """The best of so many thresholds is practically as good as that of a million."""
@@ -483,6 +483,9 @@ def band_upper(
 def band_level(trials: int, significance: float) -> float:
   """Chance that a single limit of `band_upper` fails, rounded down, by bisection."""
   ranks = _band_ranks(trials)
+  if significance < _TINY:
+    # The complement of the coverage has no digits left.
+    return significance / len(ranks)
   # The union bound, and a single limit.
   low, high = np.log(significance / len(ranks)), np.log(significance)
   for _ in range(_BISECTIONS if len(ranks) > 1 else 0):

@@ -102,7 +102,8 @@ class Scores:
       the variance of a fitted common factor s grows by s² times `overlap`.
       Whatever else all scores share by a factor adds to it.
     inclusion_probability: π, in (0, 1), of the coins of design 'coin_flip'. If
-      inclusion probabilities differ, give the largest and use one-sided guesses.
+      inclusion probabilities differ, give the largest if that is below 1/2, the
+      smallest if that is above, and else the largest, with guesses=[(k, 0)].
     is_ordinal: their order is known and no more, as where one is infinite.
 
   Raises:
@@ -402,12 +403,15 @@ def _check_no_columns(observed, unobserved):
 
 
 def _check_coins(num, num_null, probability):
-  """Rejects groups that coins do not make; fewer observed ones may have their own."""
+  """Rejects groups that coins do not make; others may have coins of their own."""
   total = num + num_null
-  chance = special.bdtrc(num - 1, total, probability)
+  many = special.bdtrc(num - 1, total, probability)
+  few = special.bdtr(num, total, probability)
+  # Of the side that is guessed.
+  chance = many if probability < 0.5 else few
   if probability == 0.5:
-    chance = 2 * min(chance, special.bdtr(num, total, probability))
-  if num_null and chance < _COINS_REJECTED_BELOW:
+    chance = 2 * min(many, few)
+  if chance < _COINS_REJECTED_BELOW:
     raise ValueError(
       f"design='coin_flip' with {num:,} observed and {num_null:,} unobserved scores: "
       f'coins with inclusion_probability={probability:g} give such groups with a '

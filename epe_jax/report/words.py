@@ -193,7 +193,7 @@ OF_ANALYTIC: Words = {
   'known_updates': _ALL_UPDATES,
   'best_of_runs': (
     'the best of {runs:g} runs (the number is {law:key}), each with hyper-parameters '
-    'that do not depend on the data'
+    'that do not depend on the data, chosen without other private data'
   ),
   'random_allocation': _random_allocation,
   'equally_likely_rounds': (

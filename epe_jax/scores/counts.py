@@ -22,6 +22,7 @@ from epe_jax.audit import failed_checks
 from epe_jax.epsilon import lower_bounds
 from epe_jax.epsilon.types import Estimate, Scores
 from epe_jax.report import cells, tables
+from epe_jax.scores import formats
 
 
 class Counts(NamedTuple):
@@ -86,7 +87,8 @@ def count_guesses(
   Raises:
     ValueError: all took part, or none did.
   """
-  guessed, took_part = np.asarray(guesses) == 1, np.asarray(labels) == 1
+  guessed = np.asarray(guesses) == 1
+  took_part = formats.find_members(where, np.asarray(labels), 'labels')
   counts = (
     np.sum(took_part & ~guessed),
     np.sum(~took_part & guessed),

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import os
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
+from jaxtyping import Bool, Shaped
 import numpy as np
 
 from epe_jax.audit import failed_checks
@@ -126,6 +127,25 @@ def make_scores(
     raise ValueError(error if where is None else f'{where}: {error}') from error
 
 
+def find_members(
+  where: str | os.PathLike, labels: Shaped[np.ndarray, ' n'], name: str
+) -> Bool[np.ndarray, ' n']:
+  """Who took part, by labels of 1 and 0, or of 1 and -1.
+
+  Raises:
+    ValueError: a label is neither.
+  """
+  no = -1 if labels.dtype.kind in 'if' and np.any(labels == -1) else 0
+  is_label = labels.dtype.kind in 'biuf' and np.isin(labels, (no, 1))
+  if not np.all(is_label):
+    wrong = labels[~np.broadcast_to(is_label, labels.shape)][0]
+    raise ValueError(
+      f'{where}: {name} has the entry {wrong}; write 1 for a canary that '
+      f'took part and {no} for one that did not.'
+    )
+  return labels == 1
+
+
 def split_by_label(
   where: str | os.PathLike,
   scores: Any,
@@ -154,15 +174,7 @@ def split_by_label(
       f'{where}: {names[0]} has {scores.size:,} entries and {names[1]} '
       f'{labels.size:,}; give one of each for a canary.'
     )
-  no = -1 if labels.dtype.kind in 'if' and np.any(labels == -1) else 0
-  is_label = labels.dtype.kind in 'biuf' and np.isin(labels, (no, 1))
-  if not np.all(is_label):
-    wrong = labels[~np.broadcast_to(is_label, labels.shape)][0]
-    raise ValueError(
-      f'{where}: {names[1]} has the entry {wrong}; write 1 for a canary that '
-      f'took part and {no} for one that did not.'
-    )
-  took_part = labels == 1
+  took_part = find_members(where, labels, names[1])
   return make_scores(where, scores[took_part], scores[~took_part], **settings)
 
 

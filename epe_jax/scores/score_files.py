@@ -257,7 +257,8 @@ def load_groups(
   """Reads external scores from two files, one of each group.
 
   Args:
-    observed: scores of canaries that took part, as `read_column` takes them.
+    observed: a file with the scores of canaries that took part, or `columns.STDIN`: a
+      number in each line, after a name or none, or an array [n] in .npy.
     unobserved: those of canaries that did not.
     **settings: as in `load`.
 
@@ -270,7 +271,9 @@ def load_groups(
       f'{observed} is given for both groups; give a file for each.'
     )
   where = f'{observed}, {unobserved}'
-  groups = read_column(observed), read_column(unobserved)
+  groups = (
+    _read_values(x, SCORES, None, settings) for x in (observed, unobserved)
+  )
   return formats.make_scores(where, *groups, **settings)
 
 
@@ -301,19 +304,6 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
   return path
 
 
-def read_column(path: str | os.PathLike) -> np.ndarray:
-  """Reads the scores of one group: a number in each line, or an array [n] in .npy.
-
-  Args:
-    path: a file, or `columns.STDIN`. Its first line may be a name.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: it is no such file.
-  """
-  return _read_values(path, SCORES)
-
-
 def _read_with_labels(
   path: str | os.PathLike, roles: Roles, settings: formats.Settings
 ) -> Loaded:
@@ -329,7 +319,7 @@ def _read_with_labels(
 
   def split(file: str | os.PathLike, name: str | None) -> Scores:
     names = os.fspath(file), os.fspath(roles.labels or '')
-    values = _read_values(file, SCORES, name)
+    values = _read_values(file, SCORES, name, settings)
     return formats.split_by_label(file, values, labels, names=names, **settings)
 
   blind = None
@@ -341,7 +331,10 @@ def _read_with_labels(
 
 
 def _read_values(
-  path: str | os.PathLike, known: Sequence[str], name: str | None = None
+  path: str | os.PathLike,
+  known: Sequence[str],
+  name: str | None = None,
+  settings: formats.Settings | None = None,
 ) -> np.ndarray:
   """Scores or labels from a file that has one column, or one of known names.
 
@@ -349,6 +342,7 @@ def _read_values(
     path: of the file.
     known: `SCORES` or `LABELS`.
     name: of the column; None where it is the only one, or of a known name.
+    settings: of scores, which may be losses; None if their sign is of no account.
   """
   where = columns.name_file(path)
   if where != 'stdin' and not pathlib.Path(path).is_file():
@@ -373,6 +367,8 @@ def _read_values(
     name = names[0]
   if known is LABELS:
     return source.labels(name)
+  if settings is not None:
+    _refuse_unsigned(where, name, settings)
   return _take_scores(source, name)[1]
 
 
@@ -385,7 +381,11 @@ def _open(path: str | os.PathLike) -> '_Source':
     return _Table(columns.read(path, cure=_NO_NAMES))
   lines = columns.split_lines(columns.read_text(path))
   lines = [x for x in lines if not columns.is_comment(x)]
-  if lines and not _is_entry(lines[0][1]):
+  name = 'score'
+  # A name may be a word that labels have too.
+  is_name = len(lines) > 1 and all(columns.is_number(x) for _, x in lines[1:])
+  is_name = is_name and not columns.is_number(lines[0][1])
+  if lines and (is_name or not _is_entry(lines[0][1])):
     line, text = lines[0]
     parts = re.split(r'[,;|\s]+', text.strip().replace('_', ''))
     if any(map(columns.is_number, parts)):
@@ -395,12 +395,13 @@ def _open(path: str | os.PathLike) -> '_Source':
       )
     if re.search(r'[,;|\t]', text.strip()) and where != 'stdin':
       return _Table(columns.read(path, cure=_NO_NAMES))
+    name = text.strip()
     del lines[0]
   if not lines:
     raise ValueError(f'{where} has no scores; give one in each line.')
   values = [[text.strip() for _, text in lines]]
   numbers = [number for number, _ in lines]
-  return _Table(Columns(where, ['score'], [*values], numbers))
+  return _Table(Columns(where, [name], [*values], numbers))
 
 
 def _is_entry(text: str) -> bool:
@@ -430,7 +431,9 @@ class _Table(NamedTuple):
 
   def group(self, name: str) -> np.ndarray:
     # One group may be smaller than the other.
-    cells = [cell for cell in self.table.take(name) if cell[1]]
+    cells = self.table.take(name)
+    while cells and not cells[-1][1]:
+      cells.pop()
     return _to_numbers(self.table, name, cells)
 
   def labels(self, name: str) -> np.ndarray:
@@ -561,6 +564,7 @@ def _pair_named(
         f'{name}=NAME is missing: an audit compares two groups. Name its {source.what} '
         f'among {_list(source.names)}.'
       )
+    _refuse_unsigned(source.where, given, settings)
     groups.append(source.group(_find(source, given)))
   for name in ('score', 'label', *NUMBERS):
     if getattr(roles, name) is not None:
@@ -626,11 +630,7 @@ def _split(
     _check_sizes(source.where, (score, label), (guesses, labels))
     return Loaded(counts.count_guesses(source.where, guesses, labels))
   score, values = _take_scores(source, score)
-  if 'loss' in usual and 'higher' not in settings:
-    raise ValueError(
-      f'{source.where} has losses, {score!r}, which are lower for what was trained '
-      'on. Say so with --higher=out, or say --higher=in if they are negated.'
-    )
+  _refuse_unsigned(source.where, score, settings)
 
   def split(name: str, values: np.ndarray) -> Scores:
     return formats.split_by_label(
@@ -654,6 +654,15 @@ def _split(
       with contextlib.suppress(ValueError):
         others[name] = _order(source, name)
   return Loaded(scores, doubt=baseline.suspect(others, labels))
+
+
+def _refuse_unsigned(where: str, name: str, settings: formats.Settings) -> None:
+  """Refuses losses of which nobody says whether they were negated."""
+  if 'loss' in columns.normalize(name) and 'higher' not in settings:
+    raise ValueError(
+      f'{where} has losses, {name!r}, which are lower for what was trained on. Say so '
+      'with --higher=out, or say --higher=in if they are negated.'
+    )
 
 
 def _order(source: _Source, name: str) -> np.ndarray:

@@ -167,7 +167,10 @@ def _is_copied(
     return np.allclose(in_order, its, rtol=1e-6, atol=0)
   is_few = group.size < _FEW
   limit = _COPIED_FEW if is_few else _COPIED_IN_ORDER / group.size
-  if 1 - np.corrcoef(in_order, its)[0, 1] <= limit:
+  # A few values, such as guesses, have the same counts by chance.
+  distinct = min(np.unique(x).size for x in (group, other))
+  has_many = distinct >= min(_FEW, group.size)
+  if has_many and 1 - np.corrcoef(in_order, its)[0, 1] <= limit:
     return True
   limit = _COPIED_FEW if is_few else _COPIED
   return bool(1 - np.corrcoef(group, other)[0, 1] <= limit)

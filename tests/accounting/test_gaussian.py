@@ -198,9 +198,12 @@ def test_theorem_2_of_papernot_and_steinke_is_what_bounds_the_best():
 def test_one_run_is_the_best_of_one():
   given = {'delta': 1e-5, 'probability': 0.1, 'rounds': 5}
   one = accounting.epsilon_of_poisson(1.0, **given).epsilon
-  for law in ('fixed', 'poisson'):
+  for law in ('fixed', 'geometric'):
     found = accounting.epsilon_of_best(1.0, runs=1, law=law, **given)
     assert found.epsilon == one
+  # With Poisson's law one is the mean, and the number is seen.
+  found = accounting.epsilon_of_best(1.0, runs=1, law='poisson', **given)
+  assert found.epsilon > one
   for changes, message in (
     ({'runs': 0.5, 'law': 'poisson'}, r'runs=0\.5'),
     ({'runs': 2.5, 'law': 'fixed'}, r'runs=2\.5'),

@@ -979,3 +979,77 @@ def test_the_first_step_of_adam_is_no_noise_that_ends():
   report = check_seeded(correct.AdamCorrected, claim)
   assert not report.findings, conformance.format_report(report)
   assert 'noise_grid' in report.not_checked
+
+
+class SoftClipOfModel(correct.SoftClip, correct.ReleasesModel):
+  """An update of norm S arrives a little shorter than a large one."""
+
+
+class SoftClipWithMomentum(correct.SoftClip, correct.Momentum):
+  pass
+
+
+class CappedClip(correct.AdaptiveClip):
+  """The clip norm has an upper bound, as Opacus gives it."""
+
+  def adapt(self, norms):
+    super().adapt(norms)
+    self.clip_norm = min(self.clip_norm, self.claim.clip_norm)
+
+
+class Coarse(correct.Plain):
+  """The model is released in bfloat16."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.model = np.random.default_rng(0).normal(0, 0.02, claim.dim)
+
+  def serve(self, mean):
+    self.model = self.model + mean
+    bits = self.model.astype(np.float32).view(np.uint32) & 0xFFFF0000
+    return bits.view(np.float32).astype(np.float64)
+
+
+class OfOnes(correct.ReleasesModel):
+  dtype = np.float32
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.model = np.ones(claim.dim)
+
+
+def measure(cls, claim=CLAIM):
+  rng = np.random.default_rng(0)
+  return measurements.Measurements(seeded(cls), claim, budget=60.0, rng=rng)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+  ('cls', 'rule', 'changes'),
+  [
+    (SoftClipOfModel, 'later_rounds', {}),
+    (SoftClipWithMomentum, 'later_rounds', {}),
+    (CappedClip, 'clip_norm', {'num_clients': 60}),
+  ],
+)
+def test_a_rule_is_kept_by(cls, rule, changes):
+  m = measure(cls, dataclasses.replace(CLAIM, **changes))
+  result = conformance.RULES[rule].check(m)
+  assert result.status == 'passed', result
+
+
+def test_numbers_are_rounded_by_their_type_and_not_by_a_guess():
+  claim = dataclasses.replace(CLAIM, num_clients=200)
+  # In units of S / n: the last of 8 bits at 0.02, and of 24 bits at 1.
+  assert 0.3 < measure(Coarse, claim).rounding < 3
+  assert 1e-4 < measure(OfOnes, claim).rounding < 1e-2
+  assert measure(correct.Plain, claim).rounding < 1e-10
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_a_claim_is_of_shapes_in_lists_too_and_one_shape_is_not_shapes():
+  lists = dataclasses.replace(CLAIM, shapes=[[3], [2]])
+  assert lists.shapes == ((3,), (2,))
+  assert hash(lists) == hash(dataclasses.replace(CLAIM, shapes=((3,), (2,))))
+  with pytest.raises(ValueError, match=r'shapes=\(20, 30\); give the shape of'):
+    dataclasses.replace(CLAIM, shapes=(20, 30))

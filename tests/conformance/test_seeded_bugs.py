@@ -1,5 +1,6 @@
 """Each seeded bug is named by its rule and cause, and no other rule is blamed."""
 
+import copy
 import dataclasses
 import math
 
@@ -181,3 +182,35 @@ def test_a_rule_is_checked_alone(bug):
   m = measurements.Measurements(seeded(bug), CLAIM, budget=60.0, rng=rng)
   result = conformance.RULES[rule].check(m)
   assert result.finding.cause == cause
+
+
+class SharesItsState(seeded_bugs.Replay):
+  """A checkpoint that holds references, as `vars` gives them."""
+
+  def save(self):
+    return {k: v for k, v in vars(self).items() if k != 'claim'}
+
+
+class ReplaysBehindASchedule(correct.RateGoesDown):
+  def save(self):
+    return super().save() | {'rng': copy.deepcopy(self.rng)}
+
+
+@pytest.mark.parametrize(
+  ('bug', 'changes'),
+  [(SharesItsState, {}), (ReplaysBehindASchedule, {'shapes': ((30,),)})],
+)
+def test_noise_that_a_checkpoint_replays_is_found(bug, changes):
+  claim = dataclasses.replace(CLAIM, **changes)
+  rng = np.random.default_rng(0)
+  m = measurements.Measurements(seeded(bug), claim, budget=60.0, rng=rng)
+  result = conformance.RULES['resume'].check(m)
+  assert result.finding.cause == 'noise_replayed_after_restore'
+
+
+def test_laplace_noise_that_is_too_small_is_found_at_a_delta_of_zero():
+  bug = seeded_bugs.StdForScale
+  claim = dataclasses.replace(CLAIM, **bug.changes, delta=0.0)
+  rng = np.random.default_rng(0)
+  m = measurements.Measurements(seeded(bug), claim, budget=60.0, rng=rng)
+  assert conformance.RULES['noise_scale'].check(m).finding is not None

@@ -594,12 +594,55 @@ def test_a_first_line_that_holds_numbers_is_no_name(tmp_path, first):
   path = tmp_path / 'scores.txt'
   path.write_text(f'{first}\n1\n2\n')
   with pytest.raises(ValueError, match='line 1'):
-    score_files.read_column(path)
+    score_files.load_groups(path, path.with_name('other.txt'))
 
 
-def test_names_of_columns_may_hold_numbers_and_groups_may_have_gaps(tmp_path):
+def test_names_of_columns_may_hold_numbers_and_groups_may_end_early(tmp_path):
   path = tmp_path / 'scores.csv'
-  path.write_text('run 1,in,out\n0,1,2\n0,,3\n0,4,5\n')
+  path.write_text('run 1,in,out\n0,1,2\n0,4,3\n0,,5\n')
   scores = score_files.load(path).scores
   assert scores.observed.tolist() == [1, 4]
   assert scores.unobserved.tolist() == [2, 3, 5]
+  # A cell that is missing in the middle may be a score that is not a number.
+  path.write_text('run 1,in,out\n0,1,2\n0,,3\n0,4,5\n')
+  with pytest.raises(ValueError, match="line 3, column in: '' is missing"):
+    score_files.load(path)
+
+
+@pytest.mark.parametrize('name', ['member', 'train'])
+def test_a_header_may_be_a_word_that_labels_have(tmp_path, name):
+  scores, labels = tmp_path / 's.txt', tmp_path / 'l.csv'
+  scores.write_text('train\n3\n1\n2\n')
+  labels.write_text(f'{name}\n1\n0\n1\n')
+  roles = score_files.Roles(labels=str(labels))
+  found = score_files.load(scores, roles=roles).scores
+  assert found.observed.tolist() == [3, 2]
+
+
+def test_losses_need_a_sign_wherever_they_stand(tmp_path):
+  table, labels = tmp_path / 't.csv', tmp_path / 'l.txt'
+  table.write_text('loss\n3\n1\n2\n')
+  labels.write_text('1\n0\n1\n')
+  two = tmp_path / 'two.csv'
+  two.write_text('train_loss,test_loss\n3,1\n2,4\n')
+  named = score_files.Roles(in_scores='train_loss', out_scores='test_loss')
+  for load in (
+    lambda **x: score_files.load(
+      table, roles=score_files.Roles(labels=str(labels)), **x
+    ),
+    lambda **x: score_files.load_groups(table, two.with_name('o.csv'), **x),
+    lambda **x: score_files.load(two, roles=named, **x),
+  ):
+    (tmp_path / 'o.csv').write_text('loss\n5\n6\n')
+    with pytest.raises(
+      ValueError, match='which are lower for what was trained'
+    ):
+      load()
+    load(higher='out')
+
+
+def test_labels_of_guesses_are_those_of_scores(tmp_path):
+  path = tmp_path / 'a.npz'
+  np.savez(path, y_pred=np.array([1, 0, 1]), label=np.array([1, 2, 1]))
+  with pytest.raises(ValueError, match='labels has the entry 2'):
+    score_files.load(path)

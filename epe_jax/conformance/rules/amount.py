@@ -309,10 +309,14 @@ def _find_causes(
     rests = (abs(r.ratio / part / compute(r.claim) - 1) for r in ratios)
     return max(rests) < precision + 0.02
 
-  for cause, compute in (
-    ('classical_noise', _compute_classical),
-    ('rho_for_epsilon', _compute_zcdp),
-  ):
+  formulas = {
+    'classical_noise': _compute_classical,
+    'rho_for_epsilon': _compute_zcdp,
+  }
+  # Both are of Gaussian noise.
+  if any(r.claim.noise == 'laplace' or not r.claim.epsilon for r in ratios):
+    formulas = {}
+  for cause, compute in formulas.items():
     if fits(compute):
       return [cause], {}
     if half and fits(compute, 0.5):

@@ -33,19 +33,21 @@ def weights(m: Measurements) -> Outcome:
     try:
       judged[weight] = comparison.judge(m, probe, noise_in, tests=len(options))
     except NotChecked:
-      if weight:
-        raise  # But a weight of 0 may be refused.
+      # Of the positive ones the last may not be refused, too.
+      if weight == 3.0 and HEAVY not in judged:
+        raise
   usual = comparison.measure_noise(m).common_std
   sizes = {weight: x.size for weight, x in judged.items()}
   stds = {weight: x.noise.common_std for weight, x in judged.items()}
   measured = 'influence of a client ' + ', '.join(
     f'{size / norm(m.base):.4g} × at weight {w:g}' for w, size in sizes.items()
   )
-  measured += f'; noise {stds[HEAVY] / usual:.3g} × at {HEAVY:g}'
+  heaviest = max(judged)
+  measured += f'; noise {stds[heaviest] / usual:.3g} × at {heaviest:g}'
   # What clipping lets through at any weight is reported by `clipping`.
   plain = norm(m.influence_of(u, m.background))
   cause = ''
-  if max(sizes[HEAVY], sizes[3.0]) > 1.02 * plain:
+  if max(sizes[w] for w in judged if w) > 1.02 * plain:
     cause = 'weighted_mean'
   elif max(sizes.values()) > 1.02 * plain:
     cause = 'weight_of_zero'

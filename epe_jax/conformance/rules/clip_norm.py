@@ -29,6 +29,8 @@ class _Shift(NamedTuple):
   @property
   def mu(self) -> float:
     """Shift by one client over the noise."""
+    if _is_constant(np.concatenate([self.a, self.b])):
+      return 0.0  # At a bound of the clip norm.
     std = math.sqrt((np.var(self.a, ddof=1) + np.var(self.b, ddof=1)) / 2)
     shift = abs(self.a.mean() - self.b.mean()) / self.clients
     return float(shift / std) if std else math.inf

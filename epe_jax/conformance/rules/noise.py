@@ -82,6 +82,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
     return Outcome(measured, p_mean, 'noise_has_a_mean')
   dim = rows.shape[1]
   p_bare, num_bare = _count_bare(m)
+  p_bare = min(1.0, 8 * p_bare)
   if p_bare < ALPHA:
     measured = (
       f'{num_bare:,} of {noise.samples.size:,} numbers of the noise are zero, and '
@@ -98,7 +99,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
   p_least, worst, variance = laws.p_of_smallest_variance(rows)
   p_sum, place, sum_variance, num_quiet = _find_quiet_sum(m)
   sum_name = _name_sum(m, place)
-  p = min(p_mean, 7 * min(p_lag, p_size, p_sizes, p_shape, p_least, p_sum), 1.0)
+  p = min(p_mean, 8 * min(p_lag, p_size, p_sizes, p_shape, p_least, p_sum), 1.0)
   measured = (
     f'noise has {effective:,.0f} effective of {dim:,} dimensions; the '
     f'largest correlation of coordinates is {correlation:.3f}, {lag} apart; the '
@@ -106,7 +107,7 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
   )
   if p >= ALPHA:
     return Outcome(measured, p)
-  if 7 * p_sum < ALPHA:
+  if 8 * p_sum < ALPHA:
     measured += (
       f'; the sum of {sum_name} has {sum_variance:.2g} of the variance of '
       'independent noise'
@@ -121,9 +122,9 @@ def noise_between_coordinates(m: Measurements) -> Outcome:
       std = math.sqrt(sum_variance)
       mu = noise.mu(m.base) / std if std > 1e-3 else math.inf
       return Outcome(measured, p, 'direction_without_noise', mu)
-  if 7 * p_least < ALPHA and variance < 1e-6:
+  if 8 * p_least < ALPHA and variance < 1e-6:
     cause, mu = 'coordinate_without_noise', math.inf
-  elif 7 * min(p_lag, p_shape, p_least, p_sum) >= ALPHA:
+  elif 8 * min(p_lag, p_shape, p_least, p_sum) >= ALPHA:
     measured += (
       f'; sizes have {effective_sizes:,.0f} effective dimensions, and a correlation of '
       f'{of_sizes:.3f}, {size_lag} apart'
@@ -385,11 +386,11 @@ def noise_law(m: Measurements) -> Outcome:
 
 
 def _test_mean(m: Measurements) -> tuple[float, float]:
-  """p-value of the mean of the noise, as one of five tests, and the mean."""
+  """p-value of the mean of the noise, as one of eight tests, and the mean."""
   noise = samples.measure_noise(m)
   rows = noise.standardized()
   mean, num = float(np.mean(rows)), noise.count(rows.size)
-  return min(1.0, 10 * float(stats.norm.sf(abs(mean) * math.sqrt(num)))), mean
+  return min(1.0, 16 * float(stats.norm.sf(abs(mean) * math.sqrt(num)))), mean
 
 
 class _Sum(NamedTuple):

@@ -8,6 +8,7 @@ if noise is used twice. Of a client that takes part more often, m is the sum.
 
 from collections.abc import Sequence
 import contextlib
+import copy
 import functools
 import math
 from typing import NamedTuple
@@ -20,7 +21,6 @@ from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import (
   HUGE,
   Measurements,
-  Probe,
   measured,
 )
 from epe_jax.conformance.noise import norm, split
@@ -228,7 +228,8 @@ def resume(m: Measurements) -> Outcome:
   zeros = m.cohort(m.zero)
   # Other data in one coordinate, which are subtracted as they are without noise.
   other = m.cohort(m.in_coordinate(0))
-  expected = m.influence(Probe(other, zeros))
+  # In the round that is repeated: rates may be scheduled.
+  expected = (_release(m, [zeros, other]) - _release(m, [zeros, zeros]))[-1]
   differences, after = [], []
   # Noise of few coordinates on a grid repeats by chance, but not so often.
   for _ in range(max(_REPEATS, 64 // m.claim.dim)):
@@ -238,6 +239,9 @@ def resume(m: Measurements) -> Outcome:
     first = run.release(zeros)
     with m.session.call('save or restore'):
       state = run.mechanism.save()  # pyright: ignore[reportAttributeAccessIssue]
+      # As a file is, which shares nothing with the run that goes on.
+      with contextlib.suppress(Exception):
+        state = copy.deepcopy(state)
       resumed.mechanism.restore(state)  # pyright: ignore[reportAttributeAccessIssue]
     resumed.rounds = run.rounds
     clip_norm = run.public_clip_norm
@@ -303,14 +307,18 @@ def _release(
 def _measure_carried_rest(m: Measurements) -> float:
   """How much more an update that is clipped moves later rounds than one that is not."""
   huge, whole = (m.cohort(f * m.base_update) for f in (HUGE, 1.0))
-  zeros, clipped, kept = m.cohort(m.zero), m.quiet(), m.quiet()
-  rest = []
+  zeros, nothing = m.cohort(m.zero), m.quiet()
+  clipped, kept = m.quiet(), m.quiet()
+  rest, own = [], []
   for t in range(_count_rounds(m, _MAX_LATER)):
-    # In units of the first clip norm: the two may differ afterwards.
+    # In units of the first clip norm: they may differ afterwards.
     usual = kept.release_by_claim(zeros if t else whole)
     check_finite(usual, t)
     rest.append(clipped.release_by_claim(zeros if t else huge) - usual)
-  return norm(np.array(rest[1:]))
+    own.append(usual - nothing.release_by_claim(zeros))
+  # A smooth clip lets more of a large update through, and a server may keep that.
+  share = float(np.sum(rest[0] * own[0])) / (norm(own[0]) ** 2 or 1.0)
+  return norm(np.array(rest[1:]) - share * np.array(own[1:]))
 
 
 def measure_joint(m: Measurements, *, one_seed: bool = False) -> _Joint:
