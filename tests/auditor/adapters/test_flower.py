@@ -325,6 +325,17 @@ def test_a_canary_has_the_weight_of_a_median_client_and_a_warning_says_so():
     np.testing.assert_allclose(releases[t], expected, rtol=1e-4, atol=2e-6)
 
 
+def test_clients_of_other_sizes_do_not_change_the_noise_that_is_claimed():
+  sizes = np.random.default_rng(0).lognormal(3, 0.8, NODES).round() + 1
+  nodes = Nodes(examples={i + 1: int(x) for i, x in enumerate(sizes)})
+  auditor = make_auditor()
+  with pytest.warns(UserWarning, match='moves the mean'):
+    run(audit_with(make_strategy(), auditor), nodes)
+  record = auditor.record()
+  np.testing.assert_allclose(record.rounds.noise_std, 0.5 / NODES)
+  assert auditor.evaluate().find(attackers.RESIDUAL).contradictions == ()
+
+
 def test_the_report_has_the_epsilon_of_the_largest_client(tmp_path):
   nodes, auditor = Nodes(examples={1: 80}), make_auditor()
   with pytest.warns(UserWarning, match='=80 moves'):
@@ -424,6 +435,20 @@ def test_counters_are_left_alone_and_training_goes_on_as_without_an_audit():
       models[0][key].numpy(), models[1][key].numpy()
     )
   assert auditor.record().cosines.keys() >= {'aggregate', 'final', 'change'}
+
+
+def test_an_audit_goes_on_from_a_model_whose_counters_have_become_floats():
+  auditor = make_auditor()
+  model = make_model()
+  # As FedAvg returns those of batch normalization.
+  model['norm.num_batches_tracked'] = Array(np.array(3.0))
+  audited = audit_with(make_strategy(), auditor)
+  audited.start(
+    Nodes(update=lambda node: (0.01, np.float32(0.02), 5.0)),
+    model,
+    num_rounds=2,
+  )
+  assert auditor.num_rounds_observed == 2
 
 
 def test_a_round_may_have_no_canaries():

@@ -15,6 +15,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 import torch
 from torch import nn
 
+import epe_jax
 from epe_jax.audit import attackers
 from epe_jax.auditor.adapters import opacus as integration
 from tests.auditor.adapters import laws
@@ -195,6 +196,23 @@ def test_accumulated_batches_are_one_step_of_a_larger_divisor():
   )
 
 
+def test_the_rate_of_accumulated_batches_is_left_to_the_accountant():
+  training = Training(1.0, poisson_sampling=False)
+  auditor = integration.audit(
+    training.optimizer, steps=5, delta=1e-5, num_observed=4, num_unobserved=4
+  )
+  assert auditor.config.sampling_probability == pytest.approx(1 / ROUNDS)
+  for i, (x, label) in enumerate(training.data):
+    training.loss(training.model(x), label).backward()
+    if i % 5 == 4:
+      training.optimizer.step()
+      training.optimizer.zero_grad()
+  assert training.engine.accountant.history == [
+    (1.0, pytest.approx(5 / ROUNDS), 5)
+  ]
+  assert auditor.config.sampling_probability is None
+
+
 @pytest.mark.parametrize('mode', ['hooks', 'ghost'])
 def test_training_and_its_accountant_go_on_as_without_an_audit(mode):
   plain = Training(signal=1.0, grad_sample_mode=mode).run()
@@ -231,6 +249,24 @@ def test_a_clip_norm_may_follow_a_schedule():
     schedule.step()
   laws.assert_claim_is_met(auditor)
   assert auditor.record().rounds.clip_norm[-1] < 0.1
+
+
+def test_an_audit_with_a_schedule_of_the_clip_norm_goes_on(tmp_path):
+  training = Training(0.5)
+  auditor, path = make_auditor(0.5), tmp_path / 'audit.npz'
+  audit_with(training.optimizer, auditor)
+  schedule = StepGradClip(training.optimizer, step_size=1, gamma=0.9)
+  for batch in [*training.data][:5]:
+    training.run([batch])
+    schedule.step()
+  auditor.save(path)
+  again, loaded = (
+    Training(0.5, max_grad_norm=0.9**5),
+    epe_jax.Auditor.load(path),
+  )
+  audit_with(again.optimizer, loaded)
+  again.run([*again.data][:1])
+  assert loaded.record().rounds.clip_norm[-1] == pytest.approx(0.9**5)
 
 
 def test_a_schedule_that_ghost_clipping_does_not_follow_is_an_error():
