@@ -177,6 +177,7 @@ def _share_canaries(config: Config, runs: int) -> Config:
 
 def _read_outcome(outcome: seeds.SeedRun) -> dict[str, Any]:
   record = outcome.record
+  assert record is not None, 'these runs have canaries'
   final = record.cosines['final']
   return dict(
     observed=final[record.observed].tolist(),

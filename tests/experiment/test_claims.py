@@ -122,4 +122,4 @@ def test_the_report_says_how_a_claim_stands():
   assert 'and 20 rejects it' in text
   assert 'canaries of one round. Clients take part in up to 2' in text
   (text,) = say(8.0, broken)
-  assert 'is rejected after round 12, with evidence 1e21' in text
+  assert 'is rejected after round 12, with evidence of up to 1e21' in text

@@ -56,7 +56,7 @@ _SVG = '<svg viewBox="0 0 345 100" xmlns="http://www.w3.org/2000/svg"></svg>'
 )
 def test_the_page_of_a_recorded_run_has_at_most_260_words(name):
   result = finished_runs.load_result(_RUNS / name)
-  content = report.make_page(result, of_audit.CAPTIONS, (), _BELONGS)
+  content = report.make_page(result, of_audit.CAPTIONS, _BELONGS)
   assert count_words(content) <= MAX_WORDS
 
 
@@ -176,7 +176,7 @@ def test_a_bound_by_a_weaker_test_says_so_in_its_cell():
 
 def test_no_sentence_of_the_first_page_is_in_the_appendix():
   result = finished_runs.load_result(_RUNS / 'digits')
-  content = report.make_page(result, {}, (), _BELONGS)
+  content = report.make_page(result, {}, _BELONGS)
   first = page.render_markdown(content._replace(appendix={}))
   rest = page.render_markdown(content).removeprefix(first)
   sentences = re.findall(r'[A-Z][^.|*]{30,}\.', first)

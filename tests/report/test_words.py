@@ -31,5 +31,5 @@ def test_what_is_infinite_without_noise_is_infinite_in_files_too():
           'ε = ∞ for clients: one who takes part in each of 10'
         )
       else:
-        assert 'by 2.5 clip norms' in words.describe_analytic([one])
-        assert 'ρ = ∞' in words.describe_analytic([one])
+        assert 'by 2.5 clip norms' in words.describe_analytic((one,))
+        assert 'ρ = ∞' in words.describe_analytic((one,))

@@ -228,8 +228,12 @@ def resume(m: Measurements) -> Outcome:
   zeros = m.cohort(m.zero)
   # Other data in one coordinate, which are subtracted as they are without noise.
   other = m.cohort(m.in_coordinate(0))
-  # In the round that is repeated: rates may be scheduled.
-  expected = (_release(m, [zeros, other]) - _release(m, [zeros, zeros]))[-1]
+  # In the round that is repeated, as rates may be scheduled.
+  m.check_quiet()
+  moved, unmoved = m.quiet(), m.quiet()
+  for quiet in (moved, unmoved):
+    quiet.release(zeros)
+  expected = moved.release(other) - unmoved.release(zeros)
   differences, after = [], []
   # Noise of few coordinates on a grid repeats by chance, but not so often.
   for _ in range(max(_REPEATS, 64 // m.claim.dim)):

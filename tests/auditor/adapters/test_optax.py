@@ -168,7 +168,7 @@ def test_what_an_optimizer_changes_is_seen_in_the_sign_of_its_input():
   audited.collect((state, 'of other transformations'))
   record = auditor.record()
   assert record.view == 'server_update'
-  assert record.trace[record.included].mean() > 2 / np.sqrt(record.dim)
+  assert record.trace[record.included].mean() > 0.7 / np.sqrt(record.dim)
 
 
 @pytest.mark.integration

@@ -47,7 +47,7 @@ def trained(monkeypatch):
         dim=DIM,
         delta=1e-3,
       )
-      yield seeds.SeedRun(seed, record, 0.5)
+      yield seeds.SeedRun(seed, record, 0.5, 1e-3)
 
   monkeypatch.setattr(seeds, 'run_seeds', each)
   monkeypatch.setattr(comparison.build, 'build', lambda config: None)
