@@ -94,9 +94,7 @@ FORMATS = {
   ),
   'clients.arrow': Format(_write_store, _read_store),
   # Made by hand or by other programs, without a digest.
-  'scores.npy': Format(
-    lambda p: np.save(p, np.ones(50)), score_files.read_column, False
-  ),
+  'scores.npy': Format(lambda p: np.save(p, np.ones(50)), io.read_array, False),
   'scores.csv': Format(_write_table, score_files.load, False),
   'counts.json': Format(
     lambda p: p.write_text('{"FN": 1, "FP": 2, "TN": 3, "TP": 4}'),

@@ -81,7 +81,7 @@ def evaluate(
       'scores what the attacker sees.',
       stacklevel=2,
     )
-  if not all_scores:
+  if not (all_scores or own):
     raise ValueError(
       'no attacker can score this record: sums over several rounds of a canary have the '
       'law of unobserved canaries, and there are fewer than two. Give more of these, or '
