@@ -107,6 +107,7 @@ def _make_runs(seed: int) -> list[_Drawn]:
     config.canaries.schedule = 'coin_flip'
     config.audit.delta = DELTA
     for outcome in seeds.run_seeds(config, range(seed, seed + 7)):
+      assert outcome.record is not None, 'canaries took part'
       analytic = upper_bounds.bound_known_rounds(outcome.record, DELTA)
       read = attackers.RESIDUAL.score(outcome.record)
       assert analytic is not None, 'the noise of a run is known'

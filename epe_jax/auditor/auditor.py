@@ -7,6 +7,7 @@ canary and round; canaries are generated again whenever they are needed.
 """
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import os
 import pathlib
 import secrets

@@ -115,8 +115,9 @@ def unflatten(pieces: Pieces, like: Any) -> Any:
     if _is_torch(node):
       return _make_tensor(piece, node)
     jax = sys.modules.get('jax')
-    is_jax = jax is not None and isinstance(node, jax.Array)
-    return jax.numpy.asarray(piece, node.dtype) if is_jax else piece
+    if jax is not None and isinstance(node, jax.Array):
+      return jax.numpy.asarray(piece, node.dtype)
+    return piece
 
   return build(like)
 
