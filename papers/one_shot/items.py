@@ -16,7 +16,7 @@ from papers.one_shot import (
 )
 
 REMARKS = (
-  'Its versions differ by themselves: ε_est of the final model on StackOverflow '
+  "The paper's own versions disagree: ε_est of the final model on StackOverflow "
   'without noise is 5.49 in the text of May 2023 and 4.60 in later ones. No comparison '
   'of trained models can be expected to be closer.',
   'δ: the text says m^-1.1. The analytic ε that it prints are, as far as it rounds '

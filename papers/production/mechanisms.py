@@ -83,7 +83,9 @@ def make_rings(runs: Sequence[grid.Run]) -> item.Product:
         f'{ring.l2 * run.noise / ring.std:.4g}' if ring else '-'
         for run, ring in zip(runs, rings)
       ],
-      'went round': [f'{ring.wrapped:,}' if ring else '-' for ring in rings],
+      'wrapped around': [
+        f'{ring.wrapped:,}' if ring else '-' for ring in rings
+      ],
     },
     _COLUMNS[:3],
     [
