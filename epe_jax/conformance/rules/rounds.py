@@ -322,6 +322,8 @@ def _measure_carried_rest(m: Measurements) -> float:
     own.append(usual - nothing.release_by_claim(zeros))
   # A smooth clip lets more of a large update through, and a server may keep that.
   share = float(np.sum(rest[0] * own[0])) / (norm(own[0]) ** 2 or 1.0)
+  # More than as much again was not clipped, and a large multiple of rounding is large.
+  share = min(max(share, -1.0), 1.0)
   return norm(np.array(rest[1:]) - share * np.array(own[1:]))
 
 
