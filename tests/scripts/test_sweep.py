@@ -234,7 +234,8 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
 def test_seeds_of_a_point_without_canaries_have_their_accuracy(tmp_path):
   config = tiny()
   config.canaries.observed = config.canaries.unobserved = 0
-  (point,) = sweep_points.add_seeds(sweep_points.make_grid(config, []), 2)
+  grid = sweep_points.make_grid(config, [('noise_multiplier', (0.3,))])
+  (point,) = sweep_points.add_seeds(grid, 2)
   seed_sweep.run_seeds(point.config, tmp_path)
   rows = seed_sweep.read_rows(tmp_path / 'rows.json')
   assert [row.seed for row in rows] == [0, 1]
