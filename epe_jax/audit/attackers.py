@@ -94,13 +94,12 @@ def score_maximum(record: Record) -> AttackScores | None:
     return describe_maxima(view, scores, rounds=rounds)
   own_shifts = np.sqrt(record.dim) * record.expected[:, None] * record.assigned
   own_shifts = -np.sort(-own_shifts[:, record.observed], axis=0)
-  max_rounds = np.count_nonzero(record.assigned, axis=0).max()
   in_round = record.assigned[:, record.observed].sum(axis=1)
   overlap = measure_overlap(record.expected, in_round, record.dim)
   return describe_maxima(
     view,
     dataclasses.replace(scores, overlap=overlap),
-    own_shifts[:max_rounds].T,
+    own_shifts[: record.participations].T,
     rounds=rounds,
   )
 
@@ -177,7 +176,7 @@ def score_own(record: Record) -> AttackScores | None:
   if trace is None:
     return None
   models, root = record.view == 'models', float(np.sqrt(record.dim))
-  once = bool(np.count_nonzero(record.assigned, axis=0).max() == 1)
+  once = record.participations == 1
   # Norms do not tell how the aggregates of several rounds lie.
   exact = once and not models
   if not exact and not can_fit_null(record):
@@ -234,8 +233,7 @@ def score_others_removed(record: Record) -> AttackScores | None:
   noise = measure_noise(record)
   if noise is None or not noise.ratio:
     return _score_without_noise(record, view, noise)
-  once = np.count_nonzero(record.assigned, axis=0).max() == 1
-  if not (noise.gives_null_law or can_fit_null(record)) and once:
+  if not (noise.gives_null_law or can_fit_null(record)):
     return _score_direction(record, view, noise.contradictions)
   if record.strategy is not None:
     values, shift = score_combined(record, None)
@@ -249,7 +247,7 @@ def _score_direction(
   record: Record, view: str, contradictions: Facts = ()
 ) -> AttackScores | None:
   """Cosines with what the other updates leave, whose size is not as claimed."""
-  once = np.count_nonzero(record.assigned, axis=0).max() == 1
+  once = record.participations == 1
   if not (once or can_fit_null(record)):
     return None
   values = score_own_round(score_left(record), assign_held_out(record.assigned))

@@ -123,7 +123,6 @@ def measure_noise(record: Record) -> NoiseScale | None:
   is_steady = by_chance > _UNSTEADY_BELOW or varies < num * _ROUNDING**2
   lag, correlation = _find_correlation(record) if ratio else (0, 0.0)
   is_stated = record.strategy is not None
-  most = np.count_nonzero(record.assigned, axis=0).max()
   rounding = 0.0
   if record.ring is not None:
     # A coordinate of each has a variance of 1/4 step² at most.
@@ -134,7 +133,7 @@ def measure_noise(record: Record) -> NoiseScale | None:
     bool(is_steady),
     lag,
     correlation,
-    bool(is_stated or most > 1),
+    is_stated or record.participations > 1,
     is_stated,
     rounding,
   )

@@ -88,6 +88,11 @@ class Record:
     return np.asarray(self.included.any(axis=0))
 
   @property
+  def participations(self) -> int:
+    """The most rounds that a canary is assigned."""
+    return int(np.count_nonzero(self.assigned, axis=0).max())
+
+  @property
   def view(self) -> str | None:
     """The name in `RELEASES` of what was scored; None if no release was."""
     return next((name for name in RELEASES if self._saw(name)), None)

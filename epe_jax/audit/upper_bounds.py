@@ -39,7 +39,7 @@ def bound_known_rounds(record: Record, delta: float) -> Analytic | None:
     return accounting.epsilon_of_matrix_mechanism(
       record.noise_multiplier, float(norms.max()), delta=delta
     )
-  participations = int(np.count_nonzero(record.assigned, axis=0).max())
+  participations = record.participations
   if record.ring is not None:
     return accounting.epsilon_of_ring(
       record.ring, delta=delta, rounds=participations
@@ -144,19 +144,14 @@ def find_curve(analytic: Analytic, delta: float) -> Curve:
   if math.isinf(analytic.epsilon):
     return np.zeros_like
   if analytic.is_gaussian:
-    return find_gaussian_curve(analytic.epsilon, delta)
+    mu = float(tradeoff.mu_of_epsilon(analytic.epsilon, delta))
+    return functools.partial(tradeoff.fnr_gdp, mu)
   if isinstance(analytic.law, Mixture):
     law = (np.asarray(x, np.float64) for x in analytic.law)
     return functools.partial(known_shifts.fnr_mixture, *law)
   if analytic.law is not None:
     return accounting.compute_lines(analytic.law).fnr
   return tradeoff.Lines(np.array([analytic.epsilon]), np.array([delta])).fnr
-
-
-def find_gaussian_curve(epsilon: float, delta: float) -> Curve:
-  """The trade-off curve of the Gaussian mechanism with an ε at a δ."""
-  mu = float(tradeoff.mu_of_epsilon(epsilon, delta))
-  return functools.partial(tradeoff.fnr_gdp, mu)
 
 
 def is_above(epsilon: float, analytic: Analytic) -> bool:

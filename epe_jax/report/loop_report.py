@@ -85,9 +85,7 @@ _describe = checks.describe_check
 
 
 def _describe_canary(record: Record) -> str:
-  rounds = cells.format_rounds(
-    int(np.count_nonzero(record.assigned, axis=0).max())
-  )
+  rounds = cells.format_rounds(record.participations)
   return f'These ε are of a canary of {rounds}: a client of more may leak more.'
 
 

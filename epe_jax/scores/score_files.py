@@ -382,10 +382,7 @@ def _open(path: str | os.PathLike) -> '_Source':
   lines = columns.split_lines(columns.read_text(path))
   lines = [x for x in lines if not columns.is_comment(x)]
   name = 'score'
-  # A name may be a word that labels have too.
-  is_name = len(lines) > 1 and all(columns.is_number(x) for _, x in lines[1:])
-  is_name = is_name and not columns.is_number(lines[0][1])
-  if lines and (is_name or not _is_entry(lines[0][1])):
+  if lines and _is_name(lines[0][1], lines[1:]):
     line, text = lines[0]
     parts = re.split(r'[,;|\s]+', text.strip().replace('_', ''))
     if any(map(columns.is_number, parts)):
@@ -404,9 +401,11 @@ def _open(path: str | os.PathLike) -> '_Source':
   return _Table(Columns(where, [name], [*values], numbers))
 
 
-def _is_entry(text: str) -> bool:
-  """Whether a line is a score or a label, and no name."""
-  return columns.is_number(text) or _spell(text) in _WORDS
+def _is_name(first: str, others: Sequence[Cell]) -> bool:
+  """Whether the first line is a name, which may be a word that labels have too."""
+  if columns.is_number(first) or _spell(first) not in _WORDS:
+    return not columns.is_number(first)
+  return bool(others) and all(columns.is_number(text) for _, text in others)
 
 
 class _Table(NamedTuple):

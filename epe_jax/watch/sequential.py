@@ -177,10 +177,7 @@ def _weigh_evidence(
   if claim is not None:
     checks.check_number('claim', claim, '[0, 1e100]')
   last, num_rounds = _find_last_rounds(record), record.num_rounds
-  is_summed = bool(
-    record.strategy is not None
-    or np.count_nonzero(record.assigned, axis=0).max() > 1
-  )
+  is_summed = bool(record.strategy is not None or record.participations > 1)
   if rounds is not None:
     has_ended = last <= rounds
     if np.count_nonzero(has_ended & record.observed) < 2:
