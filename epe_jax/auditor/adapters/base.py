@@ -28,6 +28,9 @@ _CURES = {
 _LATER: dict[str, Any] = {'dim': 2, 'rounds': 2**53}
 """Values of settings that are not known yet, with which all others are possible."""
 
+BELOW = 1 - 1e-5
+"""Canaries times this do not count as clipped, however their numbers are rounded."""
+
 _FIELDS = [field.name for field in dataclasses.fields(AuditConfig)]
 _ROUNDING = 1.01
 
@@ -82,6 +85,11 @@ class Settings:
   def find(self, name: str, default: Any = None) -> Any:
     """Returns a setting, or the default while it is not known."""
     return self._known.get(name, default)
+
+  def refuse_other_views(self, why: str) -> None:
+    """Raises a ValueError unless releases are aggregates; `why` has the cure."""
+    if (view := self.find('view', 'aggregate')) != 'aggregate':
+      raise ValueError(f'view={view!r}, but {why}.')
 
   def require(self, *later: str) -> None:
     """Checks that nothing but what is found later is missing or out of range."""

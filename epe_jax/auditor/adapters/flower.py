@@ -291,8 +291,8 @@ class AuditedStrategy(base.Audited, Strategy):
     return {name: arrays[name].numpy() for name in self._names}
 
   def _make_update(self, canary):
-    # A little below the clip norm: rounded as part of the model it may not be above.
-    scale = (1 - 1e-5) * self._clip_norm
+    # Rounded as part of the model it may not be above the clip norm.
+    scale = base.BELOW * self._clip_norm
     return self.auditor.canary_update(canary, like=self._sent, clip_norm=scale)
 
 

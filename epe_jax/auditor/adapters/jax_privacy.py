@@ -57,8 +57,7 @@ def audit(
   known = base.Settings(
     {**settings, 'steps': steps}, auditor=auditor, seed=seed, rounds='steps'
   )
-  if (view := known.find('view', 'aggregate')) != 'aggregate':
-    raise ValueError(f"view={view!r}, but sums are observed; set 'aggregate'.")
+  known.refuse_other_views("sums are observed; set 'aggregate'")
   sensitivity = compute_sensitivity(plan)
   known.read('plan', clip_norm=sensitivity)
   constants = optax.read_constants(plan.noise_addition_transform)

@@ -106,11 +106,10 @@ def audit(
   known = base.Settings(
     {**settings, 'steps': steps}, auditor=auditor, seed=seed, rounds='steps'
   )
-  if (view := known.find('view', 'aggregate')) != 'aggregate':
-    raise ValueError(
-      f'view={view!r}, but gradients are observed before the optimizer uses them; '
-      "set view='aggregate'."
-    )
+  known.refuse_other_views(
+    'gradients are observed before the optimizer uses them; '
+    "set view='aggregate'"
+  )
   if not optimizer.params:
     raise ValueError(
       'all parameters of the optimizer are frozen, as adapters freeze those of the '

@@ -76,8 +76,7 @@ def audit(
     pfl-research: simulation framework for private federated learning, 2024.
   """
   known = base.Settings(settings, auditor=auditor, seed=seed)
-  if (view := known.find('view', 'aggregate')) != 'aggregate':
-    raise ValueError(f"view={view!r}, but sums are observed; set 'aggregate'.")
+  known.refuse_other_views("sums are observed; set 'aggregate'")
   canaries = CanaryPostprocessor(known, postprocessors)
   canaries._read_mechanism(auditor.num_rounds_observed if auditor else 0)
   known.require('dim')
@@ -161,8 +160,8 @@ class CanaryPostprocessor(base.Audited, Postprocessor, Saveable):
       _note_sensitivity(auditor)
     if self._ids:
       metadata, weights = stats.get_weights()
-      # A little below a bound that adapts: rounded it may not count as clipped.
-      scale = self._scale and (1 - 1e-5) * self._scale
+      # Below a bound that adapts.
+      scale = self._scale and base.BELOW * self._scale
       update = self.auditor.canary_update(
         self._ids.pop(), like=list(weights), clip_norm=scale
       )
